@@ -1,0 +1,110 @@
+"""Where each window's time went: compute, exposed communication, exposed copies, idle.
+
+    compute      ####..##....
+    comm         ..####......
+    copy         ........#...
+    exposed      ....##......   communication that no compute hides
+    idle         .........###
+
+`compute + exposed comm + exposed copy + idle == span`, exactly, in every window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analyzers.activity import Activity, activities, device_label
+from analyzers.intervals import Intervals
+from analyzers.run import RankTrace, Run
+from analyzers.steps import Windows, profiler_steps, windows
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Breakdown:
+    """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
+
+    `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
+    on its first row.
+    """
+
+    rank: Int64
+    device: Int64
+    step: Int64
+    start_ns: Int64
+    span_ns: Int64
+    compute_ns: Int64
+    comm_ns: Int64
+    copy_ns: Int64
+    overlapped_comm_ns: Int64
+    exposed_comm_ns: Int64
+    exposed_copy_ns: Int64
+    idle_ns: Int64
+    outside_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def overlap(self) -> NDArray[np.float64]:
+        """Overlapped over all communication, NaN in windows without communication."""
+        share = np.full(len(self), np.nan)
+        np.divide(self.overlapped_comm_ns, self.comm_ns, out=share, where=self.comm_ns > 0)
+        return share
+
+    def take(self, rows: NDArray[np.bool_] | Int64) -> Breakdown:
+        """The windows that a mask or an index selects."""
+        return Breakdown(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a window, columns named as in the JSON; `device` is an index, or `cpu`."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns["device"] = [device_label(int(device)) for device in self.device]
+        return pd.DataFrame(columns).assign(overlap=self.overlap)
+
+
+def breakdown(source: Run | RankTrace) -> Breakdown:
+    """The breakdown of every window of a run, or of one rank."""
+    if isinstance(source, RankTrace):
+        steps = profiler_steps(source.timed)
+        return _joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
+    return _joined([breakdown(trace) for trace in source.ranks])
+
+
+def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
+    compute, comm, copy = activity.compute, activity.comm, activity.copy
+
+    def inside(time: Intervals) -> Int64:
+        return time.length_within(tiles.start_ns, tiles.end_ns)
+
+    count = len(tiles.step)
+    span_ns = tiles.end_ns - tiles.start_ns
+    outside_ns = np.zeros(count, dtype=np.int64)
+    outside_ns[0] = tiles.before_ns + tiles.after_ns
+    return Breakdown(
+        rank=np.full(count, activity.rank),
+        device=np.full(count, activity.device),
+        step=tiles.step,
+        start_ns=tiles.start_ns,
+        span_ns=span_ns,
+        compute_ns=inside(compute),
+        comm_ns=inside(comm),
+        copy_ns=inside(copy),
+        overlapped_comm_ns=inside(comm & compute),
+        exposed_comm_ns=inside(comm - compute),
+        exposed_copy_ns=inside(copy - (compute | comm)),
+        idle_ns=span_ns - inside(compute | comm | copy),
+        outside_ns=outside_ns,
+    )
+
+
+def _joined(parts: Sequence[Breakdown]) -> Breakdown:
+    return Breakdown(**{
+        field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)
+    })

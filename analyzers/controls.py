@@ -1,0 +1,72 @@
+"""Controls: what the profiler and the synchronization themselves cost, from steps timed without a trace.
+
+`tracer record` times short blocks of steps in turn: unprofiled, without gradient synchronization, profiled. This module
+turns their samples into medians that may be trusted, or into a reason why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+# A control that scatters more than this is no control: METRICS, Controls.
+WIDEST_SPREAD = 0.05
+# From here on the profiler changed what it measured, and the report leads with it.
+HIGH_DISTORTION = 1.05
+
+
+class Control(msgspec.Struct, frozen=True):
+    """Steps timed on the host, device synchronized around each block: ns per step, by rank, a sample per block."""
+
+    samples_ns: dict[str, list[int]]
+    median_ns: int | None
+    spread: float | None  # interquartile range over median
+    reason: str | None = None  # why median_ns is null
+
+
+def control(samples_ns: Mapping[int, list[int]]) -> Control:
+    """Median and spread over all ranks' samples; null with a reason where they scatter too widely to be used."""
+    by_rank = {str(rank): list(samples) for rank, samples in sorted(samples_ns.items())}
+    pooled = np.array([sample for samples in by_rank.values() for sample in samples], dtype=np.int64)
+    if not len(pooled):
+        return Control(by_rank, None, None, "no samples")
+    low, median, high = (float(value) for value in np.percentile(pooled, [25, 50, 75]))
+    spread = (high - low) / median
+    if spread > WIDEST_SPREAD:
+        return Control(by_rank, None, spread, f"samples spread {100 * spread:.1f} %, more than {100 * WIDEST_SPREAD:.0f} %")
+    return Control(by_rank, round(median), spread)
+
+
+class Controls(msgspec.Struct, frozen=True):
+    """The controls of one run; null, with the reason, where the run could not have one."""
+
+    unprofiled: Control | None = None
+    nosync: Control | None = None
+    light: Control | None = None
+    full: Control | None = None
+    reasons: dict[str, str] = {}
+
+    def step_ns(self, name: str) -> int | None:
+        """The median step of one control, null where there is none to trust."""
+        found: Control | None = getattr(self, name)
+        return found.median_ns if found else None
+
+    def distortion(self, window: str) -> float | None:
+        """Profiled step over unprofiled step, for the window (`light` or `full`) that times are taken from."""
+        profiled, unprofiled = self.step_ns(window), self.step_ns("unprofiled")
+        return profiled / unprofiled if profiled and unprofiled else None
+
+    def sync_cost_ns(self) -> int | None:
+        """Unprofiled step less the same step without gradient synchronization."""
+        unprofiled, nosync = self.step_ns("unprofiled"), self.step_ns("nosync")
+        return unprofiled - nosync if unprofiled is not None and nosync is not None else None
+
+    def why_null(self) -> list[str]:
+        """A line for every control that is missing."""
+        scattered = {name: found.reason for name in _NAMES if (found := getattr(self, name)) and found.reason}
+        return [f"control {name}: {reason}" for name, reason in (self.reasons | scattered).items()]
+
+
+_NAMES = ("unprofiled", "nosync", "light", "full")

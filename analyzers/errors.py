@@ -1,0 +1,23 @@
+"""What an analysis raises when it cannot answer: one clear line that names the file and the remedy."""
+
+from __future__ import annotations
+
+
+class AnalysisError(Exception):
+    """Base of every error that a user can mend; its text is one line."""
+
+
+class UnreadableTrace(AnalysisError):
+    """A file that should hold a trace and does not."""
+
+
+class NoTraces(AnalysisError):
+    """A folder (or path) in which there is no trace."""
+
+
+class NoDeviceActivity(AnalysisError):
+    """A trace that holds no device activity to analyze."""
+
+
+class AmbiguousRun(AnalysisError):
+    """Files that cannot belong to one run, such as two of the same rank."""

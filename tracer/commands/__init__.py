@@ -1,0 +1,1 @@
+"""One file per subcommand: its options, one call, and what it prints."""

@@ -1,0 +1,230 @@
+"""`tracer record`: train a built-in workload on this machine's devices, and keep traces of it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import analyzers
+from analyzers.report import report
+from tracer.commands.report import for_terminal
+from tracer.config import CIFAR10_SIZE, MODELS, STRATEGIES, DataSource, Plan, RecordConfig
+from tracer.errors import TracerError, UsageError
+from tracer.files import new_folder, refuse_existing
+
+if TYPE_CHECKING:
+    from tracer.session import Progress
+
+NAME = "record"
+HELP = "train a built-in workload under the profiler, and report where its time goes"
+MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolkit[record]'"
+# A CPU is some hundred times slower than a GPU: fewer and smaller steps say as much.
+DEFAULT_BATCH = {"cuda": 128, "cpu": 32}
+DEFAULT_ROUNDS = {"cuda": 6, "cpu": 3}
+DEFAULT_WAIT = {"cuda": 10, "cpu": 3}
+CPU_RANKS = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer record`."""
+    where = parser.add_argument_group("devices (default: all GPUs of this machine, or else two CPU ranks)")
+    where.add_argument("--gpus", type=_positive, metavar="N", help="this many GPUs")
+    where.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
+    where.add_argument("--ranks", type=_positive, metavar="N", help="this many ranks on the CPU")
+    what = parser.add_argument_group("workload")
+    what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
+    what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
+    what.add_argument("--batch", type=_positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
+    what.add_argument("--bucket-mb", type=_positive_number, metavar="MB", help="DDP's bucket_cap_mb (default: DDP's own)")
+    what.add_argument("--amp", choices=["bf16"], help="train under autocast")
+    what.add_argument("--image-size", type=_positive, metavar="PX", help="height and width of images (default: 32)")
+    what.add_argument("--data", metavar="cifar10:DIR", help="train on CIFAR-10 from this folder (default: synthetic)")
+    what.add_argument("--workers", type=_count, metavar="N", help="processes a rank that load the data (default: 2)")
+    what.add_argument("--seed", type=_count, default=0, metavar="N", help="default: 0")
+    how = parser.add_argument_group("steps")
+    how.add_argument("--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)")
+    how.add_argument("--warmup", type=_positive, default=3, metavar="N", help="steps before each timed block (default: 3)")
+    how.add_argument("--active", type=_positive, default=3, metavar="N", help="steps of each timed block (default: 3)")
+    out = parser.add_argument_group("output")
+    out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/MODEL-STRATEGY-DEVICES")
+    out.add_argument("--force", action="store_true", help="replace the folder if it exists")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record, then report."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
+        raise TracerError(MISSING)
+    config = configuration(options)
+    output = options.output or Path("traces") / f"{config.model}-{config.strategy}-{config.device}{config.devices}"
+    refuse_existing(output, options.force)
+    _check_data(config)
+    _say(f"recording {describe(config)} into {output}")
+    record(config, output, options.force)
+    found = report(analyzers.load(output))
+    sys.stdout.write(for_terminal(found))
+    print(f"next: tracer report {shlex.quote(str(output))} --by step")
+    return 0
+
+
+def configuration(options: argparse.Namespace) -> RecordConfig:
+    """What the options ask for, checked against one another and this machine. Raises UsageError, TracerError."""
+    device, devices = _where(options)
+    strategy = options.strategy or ("ddp" if devices > 1 else "single")
+    _check_usage(options, device, devices, strategy)
+    data = None
+    if options.data is not None:
+        kind, _, folder = options.data.partition(":")
+        if kind != "cifar10" or not folder:
+            raise UsageError(f"--data {options.data}: the form is cifar10:DIR")
+        data = DataSource(folder, 2 if options.workers is None else options.workers)
+    return RecordConfig(
+        model=options.model,
+        strategy=strategy,
+        device=device,  # type: ignore[arg-type]  # _where returns one of the two
+        devices=devices,
+        batch=options.batch or DEFAULT_BATCH[device],
+        plan=Plan(
+            wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
+            warmup=options.warmup,
+            active=options.active,
+            rounds=DEFAULT_ROUNDS[device],
+        ),
+        bucket_mb=options.bucket_mb,
+        bf16=options.amp == "bf16",
+        image_size=options.image_size or CIFAR10_SIZE,
+        seed=options.seed,
+        data=data,
+    )
+
+
+def _where(options: argparse.Namespace) -> tuple[str, int]:
+    """Device type and count. What was asked for explicitly is taken or refused, never changed."""
+    import torch
+
+    if options.gpus is not None and (options.device == "cpu" or options.ranks is not None):
+        raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
+    here = torch.cuda.device_count()
+    if options.gpus is not None or options.device == "cuda":
+        wanted = options.gpus or here or 1
+        if wanted > here:
+            raise TracerError(f"--gpus {wanted}: this machine has {here} that torch can use; give --device cpu --ranks N to record without")
+        return "cuda", wanted
+    if options.device == "cpu" or options.ranks is not None or not here:
+        return "cpu", options.ranks or CPU_RANKS
+    return "cuda", here
+
+
+def _check_usage(options: argparse.Namespace, device: str, devices: int, strategy: str) -> None:
+    """Options that would have no effect are refused."""
+    refusals = {
+        "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single" and devices > 1,
+        "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and device == "cpu",
+        "--bucket-mb sets DDP's buckets: give --strategy ddp": options.bucket_mb is not None and strategy != "ddp",
+        "--image-size is of images: the transformer has none": options.image_size is not None and options.model == "transformer",
+        "--data is images: the transformer trains on tokens": options.data is not None and options.model == "transformer",
+        f"--data cifar10 has images of {CIFAR10_SIZE} pixels: leave out --image-size": (
+            options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
+        ),
+        "--workers load --data: synthetic batches need none": options.workers is not None and options.data is None,
+        "vgg16 halves its images five times: give --image-size 32 or more": (
+            options.model == "vgg16" and (options.image_size or CIFAR10_SIZE) < 32
+        ),
+    }
+    for reason, refused in refusals.items():
+        if refused:
+            raise UsageError(reason)
+
+
+def _check_data(config: RecordConfig) -> None:
+    if config.data is not None:
+        from tracer.workloads import open_cifar10
+
+        open_cifar10(config.data.folder)
+
+
+def describe(config: RecordConfig) -> str:
+    """One phrase that says what is recorded, defaults included."""
+    where = {"cuda": "GPU", "cpu": "CPU rank"}[config.device] + ("s" if config.devices > 1 else "")
+    return f"{config.model}, {config.strategy}, batch {config.batch} a device, on {config.devices} {where}"
+
+
+def record(config: RecordConfig, output: Path, force: bool) -> None:
+    """Run the ranks and put their traces and run.json into `output`, which appears only when all is written."""
+    from tracer.launch import LOGS, launch
+    from tracer.manifest import assemble
+    from tracer.train import PROGRESS
+
+    # torch's launcher reports failures through logging, at length; ours says them once.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    with new_folder(output, force) as folder:
+        with _progress() as progress:
+            launch(config, folder, progress)
+        assemble(folder, output.name, config, ["tracer", *sys.argv[1:]])
+        (folder / PROGRESS).unlink(missing_ok=True)
+        shutil.rmtree(folder / LOGS)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Steps as a bar on a terminal, a line for each phase elsewhere; on stderr."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield _phase_lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting ranks", total=None)
+        yield lambda label, done, total: bar.update(task, description=label, completed=done, total=total)
+
+
+def _phase_lines() -> Progress:
+    said: list[str] = []
+
+    def line(label: str, done: int, total: int) -> None:
+        if label not in said[-1:]:
+            said.append(label)
+            _say(f"step {done} of {total}: {label}")
+
+    return line
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _positive_number(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+# argparse names the type in its message: `argument --gpus: invalid positive whole number value: '0'`.
+_count.__name__ = "whole number"
+_positive.__name__ = "positive whole number"
+_positive_number.__name__ = "positive number"

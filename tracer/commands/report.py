@@ -1,0 +1,56 @@
+"""`tracer report RUN`: where the time of a run's steps went."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import analyzers
+from analyzers.report import Report, report, to_json
+from tracer.errors import UsageError
+from tracer.files import refuse_existing, write_text
+from tracer.views.text import text
+
+NAME = "report"
+HELP = "where the time of a run's steps went, measured from its traces"
+PLAIN_WIDTH = 110
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer report`."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="a folder of traces, or one trace file")
+    parser.add_argument("--by", choices=["rank", "step"], default="rank", help="medians per rank (default), or every step")
+    parser.add_argument("--json", action="store_true", help="the whole report as one JSON document")
+    parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, report, print."""
+    if options.json and options.by != "rank":
+        raise UsageError("--json holds every step and rank; leave out --by")
+    for path in (options.output, options.csv and options.csv / "windows.csv"):
+        if path is not None:
+            refuse_existing(path, options.force)
+    loaded = analyzers.load(options.run)
+    found = report(loaded)
+    if options.csv is not None:
+        frame = analyzers.breakdown(loaded).to_frame()
+        write_text(options.csv / "windows.csv", frame.to_csv(index=False), options.force)
+    if options.output is not None:
+        write_text(options.output, to_json(found) + "\n" if options.json else text(found, options.by, PLAIN_WIDTH), options.force)
+    else:
+        sys.stdout.write(to_json(found) + "\n" if options.json else for_terminal(found, options.by))
+    return 0
+
+
+def for_terminal(found: Report, by: str = "rank") -> str:
+    """The text report as this terminal, or none, can show it."""
+    terminal = sys.stdout.isatty()
+    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    width = max(shutil.get_terminal_size().columns, 80) if terminal else PLAIN_WIDTH
+    return text(found, by, width, color)  # type: ignore[arg-type]  # argparse's choices are the literal's

@@ -1,0 +1,23 @@
+"""What a command raises when it cannot do what was asked: one clear line, and the exit code to end with."""
+
+from __future__ import annotations
+
+
+class TracerError(Exception):
+    """Base of every error that a user can mend; its text is shown, without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(TracerError):
+    """Options that contradict one another."""
+
+    exit_code = 2
+
+
+class RankFailed(TracerError):
+    """A rank of a recording ended badly; the command ends with that rank's own exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -1,0 +1,123 @@
+"""Runs the ranks of a recording through torch.distributed.run's launcher: the first that fails stops all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from tracer.config import RecordConfig
+from tracer.errors import RankFailed
+from tracer.manifest import NCCL_LOG
+from tracer.session import Progress
+from tracer.train import PROGRESS
+
+LOGS = "logs"
+LAST_LINES = 15
+POLL_S = 0.1
+
+
+def launch(config: RecordConfig, folder: Path, progress: Progress) -> None:
+    """Run every rank of a recording to its end; each leaves its files in `folder`.
+
+    Raises RankFailed, with the first failed rank's last lines and exit code, after all ranks have been stopped.
+    """
+    launcher = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=config.processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL),
+    )
+    arguments = ("-m", "tracer.train", msgspec.json.encode(config).decode(), str(folder))
+    with _environment(rank_environment(config, folder)), _watching(folder / PROGRESS, progress):
+        try:
+            elastic_launch(launcher, sys.executable)(*arguments)
+        except ChildFailedError as error:
+            raise _failure(error, folder / LOGS) from error
+        except SignalException as error:
+            raise RankFailed(f"stopped by {error.sigval.name}; nothing was kept", 128 + error.sigval) from error
+
+
+def rank_environment(config: RecordConfig, folder: Path) -> dict[str, str]:
+    """What the ranks' environment needs beyond this process's own; what the user has set stays as it is."""
+    wanted = {
+        # Without it CUPTI stays attached after a profile, and the unprofiled steps are not (DECISIONS.md, Controls).
+        "TEARDOWN_CUPTI": "1",
+        "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // config.processes, 1)),
+    }
+    if config.device == "cpu":
+        wanted["CUDA_VISIBLE_DEVICES"] = ""
+    elif "NCCL_DEBUG" not in os.environ:
+        # NCCL says only in its own log which transport it chose.
+        wanted |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_DEBUG_FILE": str(folder / NCCL_LOG)}
+    return {key: value for key, value in wanted.items() if key not in os.environ or key == "CUDA_VISIBLE_DEVICES"}
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {key: os.environ.get(key) for key in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.update({key: value})
+
+
+@contextmanager
+def _watching(file: Path, progress: Progress) -> Iterator[None]:
+    """Pass on what rank 0 writes into its progress file, until the block ends."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_follow, args=(file, progress, ended.wait), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _follow(file: Path, progress: Progress, wait: Callable[[float], bool]) -> None:
+    position = 0
+    last = False
+    while not last:
+        last = wait(POLL_S)
+        if not file.exists():
+            continue
+        with file.open(encoding="utf-8") as lines:
+            lines.seek(position)
+            text = lines.read()
+        whole = text[: text.rfind("\n") + 1]
+        position += len(whole.encode())
+        for line in whole.splitlines():
+            label, done, total = line.split("\t")
+            progress(label, int(done), int(total))
+
+
+def _failure(error: ChildFailedError, logs: Path) -> RankFailed:
+    """The first rank that failed: what it said last, and its own exit code (torchrun's would be 1)."""
+    rank, failure = error.get_first_failure()
+    code = failure.exitcode
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    said = [line for log in sorted(logs.glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
+    lines = "".join(f"\n  rank {rank}: {line}" for line in said)
+    return RankFailed(f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}", 128 - code if code < 0 else code)
+
+
+def _last_lines(log: Path) -> list[str]:
+    return log.read_text(errors="replace").rstrip().splitlines()[-LAST_LINES:]

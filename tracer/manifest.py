@@ -1,0 +1,183 @@
+"""Writes run.json: what each rank knew of its recording, and what the machine was."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torchvision
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from analyzers.controls import Control, Controls, control
+from analyzers.run import MANIFEST, Bucket, Manifest, Parameter
+from tracer import compat
+from tracer.config import RecordConfig
+from tracer.version import VERSION
+
+# Settings that decide how ranks communicate or what profiling costs; nothing else of the environment is written down.
+RECORDED_ENVIRONMENT = re.compile(r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM")
+NCCL_LOG = "nccl.%p.log"
+PART = "rank{rank}.part"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one rank knows. Rank 0's copy of what all share is the one that is used."""
+
+    rank: int
+    host: str
+    devices: list[str]
+    versions: dict[str, str | None]
+    environment: dict[str, str]
+    parameters: list[Parameter]
+    buckets: list[Bucket] | None
+    samples_ns: dict[str, list[int]]
+
+
+def part(rank: int, model: nn.Module, config: RecordConfig, samples_ns: dict[str, list[int]]) -> Part:
+    """What this process knows of the recording, at its end."""
+    return Part(
+        rank=rank,
+        host=socket.gethostname(),
+        devices=_devices(config),
+        versions=_versions(),
+        environment={key: value for key, value in sorted(os.environ.items()) if _is_recorded(key)},
+        parameters=_parameters(model),
+        buckets=_buckets(model),
+        samples_ns=samples_ns,
+    )
+
+
+def write_part(folder: Path, found: Part) -> None:
+    """Leave a rank's part in the run's unfinished folder."""
+    (folder / PART.format(rank=found.rank)).write_bytes(msgspec.json.encode(found))
+
+
+def assemble(folder: Path, name: str, config: RecordConfig, command: Sequence[str]) -> Manifest:
+    """Turn the ranks' parts and NCCL's log into run.json, and remove them."""
+    files = [folder / PART.format(rank=rank) for rank in range(config.processes)]
+    parts = [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
+    logs = sorted(folder.glob(NCCL_LOG.replace("%p", "*")))
+    manifest = _manifest(parts, name, config, command, nccl_transport(logs))
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    for file in [*files, *logs]:
+        file.unlink()
+    return manifest
+
+
+def _manifest(
+    parts: Sequence[Part], name: str, config: RecordConfig, command: Sequence[str], transport: str | None
+) -> Manifest:
+    first = parts[0]
+    return Manifest(
+        name=name,
+        command=list(command),
+        versions=first.versions,
+        hosts=list(dict.fromkeys(found.host for found in parts)),
+        devices=[device for found in parts for device in found.devices],
+        environment=first.environment,
+        transport=transport,
+        world_size=config.processes,
+        backend=config.backend,
+        strategy=config.strategy,
+        model=config.model,
+        batch_per_gpu=config.batch,
+        bucket_cap_mb=config.bucket_mb,
+        settings=_settings(config),
+        profiler=msgspec.to_builtins(config.plan),
+        parameters=first.parameters,
+        buckets=first.buckets,
+        controls=_controls(parts, config),
+    )
+
+
+def _settings(config: RecordConfig) -> dict[str, Any]:
+    data = msgspec.to_builtins(config.data) if config.data else "synthetic"
+    return {"amp": "bf16" if config.bf16 else None, "image_size": config.image_size, "seed": config.seed, "data": data}
+
+
+def _controls(parts: Sequence[Part], config: RecordConfig) -> Controls:
+    measured: dict[str, Control] = {
+        name: control({found.rank: found.samples_ns[name] for found in parts}) for name in parts[0].samples_ns
+    }
+    reasons = {}
+    if "nosync" not in measured:
+        reasons["nosync"] = f"only DDP can leave out gradient synchronization, not strategy {config.strategy}"
+    return Controls(**measured, reasons=reasons)
+
+
+def _is_recorded(key: str) -> bool:
+    return RECORDED_ENVIRONMENT.match(key) is not None and not key.startswith("NCCL_DEBUG")
+
+
+def _devices(config: RecordConfig) -> list[str]:
+    """The names of the devices this process drives."""
+    if config.device == "cpu":
+        return [platform.processor() or platform.machine()]
+    own = range(config.devices) if config.strategy == "dp" else [torch.cuda.current_device()]
+    return [torch.cuda.get_device_name(device) for device in own]
+
+
+def _versions() -> dict[str, str | None]:
+    return {
+        "tracer": VERSION,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torchvision": str(torchvision.__version__),
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "nccl": compat.nccl_version(),
+        "driver": _driver(),
+    }
+
+
+def _driver() -> str | None:
+    """The NVIDIA driver's version, null where there is none or NVML cannot be asked."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    """The model inside DDP's or DataParallel's wrapper, which prefixes every name."""
+    inner = model.module if isinstance(model, DistributedDataParallel | nn.DataParallel) else model
+    assert isinstance(inner, nn.Module)
+    return inner
+
+
+def _parameters(model: nn.Module) -> list[Parameter]:
+    """Parameters in the model's order, which is the order DDP numbers them in."""
+    return [
+        Parameter(name, list(parameter.shape), str(parameter.dtype).removeprefix("torch."), name.rpartition(".")[0])
+        for name, parameter in _inner(model).named_parameters()
+    ]
+
+
+def _buckets(model: nn.Module) -> list[Bucket] | None:
+    """DDP's buckets in the order of their reduction, as rebuilt after the first step; null where DDP does not say."""
+    if not isinstance(model, DistributedDataParallel):
+        return None
+    data = compat.ddp_logging_data(model)
+    sizes = [int(size) for size in data.get("rebuilt_bucket_sizes", "").split(",") if size.strip()]
+    groups = [group for group in data.get("rebuilt_per_bucket_param_indices", "").split(",") if group.strip()]
+    indices = [[int(index) for index in group.split()] for group in groups]
+    return [Bucket(size, group) for size, group in zip(sizes, indices, strict=True)] or None
+
+
+def nccl_transport(logs: Sequence[Path]) -> str | None:
+    """The transports that NCCL's own log says its channels go over, such as `P2P/CUMEM` or `NET/Socket`; null if silent."""
+    text = "".join(log.read_text(errors="replace") for log in logs)
+    found = re.findall(r"Channel .* via (P2P|SHM|NET)/?([A-Za-z]*)", text)
+    return " + ".join(sorted({"/".join(filter(None, names)) for names in found})) or None

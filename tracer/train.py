@@ -1,0 +1,98 @@
+"""The training loop that `tracer record` measures, as one rank runs it: `python -m tracer.train CONFIG FOLDER`.
+
+It knows of the recording only that a session wants to hear of each step, and when it has enough.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from tracer import compat, manifest, workloads
+from tracer.config import RecordConfig
+from tracer.session import Progress, Session
+
+PROGRESS = "progress"
+
+
+def train(config: RecordConfig, folder: Path) -> None:
+    """Train the workload until the session has all it wants; leave traces and this rank's part in the folder."""
+    rank = int(os.environ["RANK"])
+    device = pick_device(config)
+    if config.backend is not None:
+        dist.init_process_group(config.backend)
+
+    torch.manual_seed(config.seed)
+    model = parallelize(workloads.build_model(config.model).to(device), config)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    loss_of = nn.CrossEntropyLoss()
+    torch.manual_seed(config.seed + rank)
+
+    with Session(folder, model, optimizer, config.plan, progress_of(rank, folder)) as session:
+        for inputs, targets in batches(config, rank):
+            inputs = inputs.to(device, non_blocking=True)
+            targets = targets.to(device, non_blocking=True)
+            with compat.autocast(device.type, config.bf16):
+                loss = loss_of(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if not session.step():
+                break
+
+    manifest.write_part(folder, manifest.part(rank, model, config, session.samples_ns))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def pick_device(config: RecordConfig) -> torch.device:
+    """This rank's device, made current."""
+    if config.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
+    """The model under the strategy that was asked for."""
+    if config.strategy == "ddp":
+        device_ids = None if config.device == "cpu" else [torch.cuda.current_device()]
+        return DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=config.bucket_mb)
+    if config.strategy == "dp":
+        return nn.DataParallel(model, device_ids=list(range(config.devices)))
+    if config.strategy == "fsdp":
+        for unit in workloads.shard_units(model):
+            fully_shard(unit)
+        fully_shard(model)
+    return model
+
+
+def batches(config: RecordConfig, rank: int) -> Iterator[workloads.Batch]:
+    """This process's batches, without end. nn.DataParallel splits one batch over all its devices."""
+    batch = config.batch * (config.devices if config.strategy == "dp" else 1)
+    pinned = config.device == "cuda"
+    if config.data is None:
+        return workloads.synthetic(config.model, batch, config.image_size, pinned)
+    return workloads.cifar10(config.data, batch, workloads.Shard(rank, config.processes), pinned)
+
+
+def progress_of(rank: int, folder: Path) -> Progress:
+    """Rank 0 says how far it is in a file that the launcher reads; the others say nothing."""
+    if rank != 0:
+        return lambda label, done, total: None
+    file = (folder / PROGRESS).open("w", buffering=1, encoding="utf-8")
+    return lambda label, done, total: print(label, done, total, sep="\t", file=file)
+
+
+if __name__ == "__main__":
+    train(msgspec.json.decode(sys.argv[1], type=RecordConfig), Path(sys.argv[2]))

@@ -1,0 +1,3 @@
+"""The version of the toolkit, as setup.cfg reads it."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,144 @@
+"""The models and the data that `tracer record` trains, as plain as a textbook.
+
+Every model classifies: images of CIFAR-10's shape into 10 classes, or, for the transformer, each position of a
+sequence into the next token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.transforms import v2
+
+from tracer.config import CLASSES, DataSource, ModelName
+from tracer.errors import TracerError
+
+Batch = tuple[Tensor, Tensor]
+
+VOCABULARY = 8192
+SEQUENCE = 256
+# Per-channel statistics of CIFAR-10's training images, as its tutorials use them.
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR10_STD = (0.2023, 0.1994, 0.2010)
+# Distinct synthetic batches held in pinned memory and copied to the device in turn.
+SYNTHETIC_BATCHES = 4
+
+
+class Transformer(nn.Module):
+    """A decoder of 12 blocks of width 1024 (about 168 million parameters)."""
+
+    def __init__(self, width: int = 1024, heads: int = 16, layers: int = 12) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.positions = nn.Parameter(torch.zeros(SEQUENCE, width))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+            for _ in range(layers)
+        )
+        self.head = nn.Linear(width, VOCABULARY)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens [batch, SEQUENCE] -> logits [batch, VOCABULARY, SEQUENCE], the layout cross entropy takes."""
+        hidden = self.tokens(tokens) + self.positions
+        mask = nn.Transformer.generate_square_subsequent_mask(SEQUENCE, device=tokens.device)
+        for block in self.blocks:
+            hidden = block(hidden, src_mask=mask, is_causal=True)
+        return cast(Tensor, self.head(hidden)).transpose(1, 2)
+
+
+def resnet18_cifar() -> nn.Module:
+    """ResNet-18 with the 3x3 stem and no max-pool that 32-pixel images ask for: 11,173,962 parameters."""
+    model = torchvision.models.resnet18(num_classes=CLASSES)
+    model.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
+    model.maxpool = nn.Identity()
+    return model
+
+
+def build_model(name: ModelName) -> nn.Module:
+    """The model on the CPU, initialized from torch's current seed."""
+    if name == "transformer":
+        return Transformer()
+    if name == "resnet18-cifar":
+        return resnet18_cifar()
+    constructor = {
+        "resnet18": torchvision.models.resnet18,
+        "resnet50": torchvision.models.resnet50,
+        "vgg16": torchvision.models.vgg16,
+    }[name]
+    return cast(nn.Module, constructor(num_classes=CLASSES))
+
+
+def shard_units(model: nn.Module) -> list[nn.Module]:
+    """What `fully_shard` wraps one by one: the transformer's blocks, a ResNet's stages, else each child with parameters."""
+    if isinstance(model, Transformer):
+        return list(model.blocks)
+    stages = [child for name, child in model.named_children() if name.startswith("layer")]
+    return stages or [child for child in model.children() if any(True for _ in child.parameters())]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of the data one process reads."""
+
+    rank: int
+    world_size: int
+
+
+def synthetic_batch(model: ModelName, batch: int, image_size: int) -> Batch:
+    """Random inputs and targets of the workload's shape."""
+    if model == "transformer":
+        tokens = torch.randint(VOCABULARY, (batch, SEQUENCE + 1))
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    return torch.randn(batch, 3, image_size, image_size), torch.randint(CLASSES, (batch,))
+
+
+def synthetic(model: ModelName, batch: int, image_size: int, pinned: bool) -> Iterator[Batch]:
+    """A few random batches over and over, in pinned memory where a device will copy them."""
+    batches = [synthetic_batch(model, batch, image_size) for _ in range(SYNTHETIC_BATCHES)]
+    if pinned:
+        batches = [(inputs.pin_memory(), targets.pin_memory()) for inputs, targets in batches]
+    while True:
+        yield from batches
+
+
+def cifar10(source: DataSource, batch: int, shard: Shard, pinned: bool) -> Iterator[Batch]:
+    """CIFAR-10's training images with the usual augmentation, reshuffled each epoch, without end.
+
+    Raises TracerError where the folder does not hold the dataset.
+    """
+    dataset = open_cifar10(source.folder)
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, shard.world_size, shard.rank, drop_last=True)
+    loader: DataLoader[Any] = DataLoader(
+        dataset, batch, sampler=sampler, num_workers=source.workers, pin_memory=pinned, drop_last=True,
+        persistent_workers=source.workers > 0,
+    )
+    if len(loader) == 0:
+        raise TracerError(f"{source.folder}: {len(dataset)} images are fewer than one batch of {batch} per rank; lower --batch")
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        yield from loader
+        epoch += 1
+
+
+def open_cifar10(folder: str) -> Any:
+    """torchvision's CIFAR10 with random crop, horizontal flip and normalization."""
+    augment = v2.Compose([
+        v2.RandomCrop(32, padding=4),
+        v2.RandomHorizontalFlip(0.5),
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(CIFAR10_MEAN, CIFAR10_STD),
+    ])
+    try:
+        return torchvision.datasets.CIFAR10(folder, train=True, transform=augment)
+    except RuntimeError as error:
+        raise TracerError(
+            f"{folder}: CIFAR-10 is not there ({error}); unpack cifar-10-python.tar.gz in it, or leave out --data"
+        ) from error
