@@ -1,8 +1,8 @@
 """Read and measure traces of distributed PyTorch training.
 
-    import analyzers
-    run = analyzers.load("traces/resnet18-ddp4")
-    analyzers.breakdown(run).to_frame()
+import analyzers
+run = analyzers.load("traces/resnet18-ddp4")
+analyzers.breakdown(run).to_frame()
 """
 
 from analyzers.breakdown import Breakdown, breakdown

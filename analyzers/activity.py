@@ -62,8 +62,14 @@ def _device_activity(trace: RankTrace, device: int, launched_ns: Int64) -> Activ
         return union_of(events.start_ns[these], events.end_ns[these])
 
     return Activity(
-        trace.rank, device, events.start_ns[rows], events.end_ns[rows], launched_ns[rows],
-        covered(Kind.COMPUTE), covered(Kind.COMM), covered(Kind.COPY),
+        trace.rank,
+        device,
+        events.start_ns[rows],
+        events.end_ns[rows],
+        launched_ns[rows],
+        covered(Kind.COMPUTE),
+        covered(Kind.COMM),
+        covered(Kind.COPY),
     )
 
 
@@ -88,7 +94,11 @@ def _cpu_activity(trace: RankTrace) -> Activity:
     rows = trace.gloo | (operators & ~calls)
     compute = union_of(events.start_ns[operators], events.end_ns[operators])
     return Activity(
-        trace.rank, CPU_DEVICE, events.start_ns[rows], events.end_ns[rows], events.start_ns[rows],
+        trace.rank,
+        CPU_DEVICE,
+        events.start_ns[rows],
+        events.end_ns[rows],
+        events.start_ns[rows],
         compute=compute - union_of(events.start_ns[calls], events.end_ns[calls]),
         comm=union_of(events.start_ns[trace.gloo], events.end_ns[trace.gloo]),
         copy=EMPTY,

@@ -105,6 +105,6 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
 
 
 def _joined(parts: Sequence[Breakdown]) -> Breakdown:
-    return Breakdown(**{
-        field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)
-    })
+    return Breakdown(
+        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)}
+    )

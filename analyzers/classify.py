@@ -35,21 +35,23 @@ DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 # A name starts at the beginning, after a return type ("void "), or after a namespace ("deep_ep::").
 _START = r"(?:^|[\s:*&])"
 _COMMUNICATION = re.compile(
-    "|".join([
-        # NCCL to 2.18, from 2.19, and its symmetric-memory kernels from 2.27; RCCL keeps NCCL's names or its own.
-        _START + r"nccl(?:Dev)?Kernel",
-        _START + r"ncclSym",
-        _START + r"rccl",
-        _START + r"msccl(?:pp)?Kernel",  # RCCL's MSCCL algorithms
-        # PyTorch's symmetric memory and its intra-node all-reduce; TensorRT-LLM's and FlashInfer's kernels share the words.
-        r"(?i:nvshmem)",
-        _START + r"multimem_",
-        r"(?i:(?:one|two)_?shot_?all_?reduce)",
-        r"(?i:all_?reduce\w*_(?:one|two)_?shot)",
-        _START + r"hybridCubeMeshAllReduce",
-        _START + r"cross_device_reduce_",  # vLLM and SGLang
-        r"deep_ep::(?:intranode|internode|internode_ll)::",  # DeepEP's dispatch and combine, with their notifications
-    ])
+    "|".join(
+        [
+            # NCCL to 2.18, from 2.19, and its symmetric-memory kernels from 2.27; RCCL keeps NCCL's names or its own.
+            _START + r"nccl(?:Dev)?Kernel",
+            _START + r"ncclSym",
+            _START + r"rccl",
+            _START + r"msccl(?:pp)?Kernel",  # RCCL's MSCCL algorithms
+            # PyTorch's symmetric memory and intra-node all-reduce; TensorRT-LLM and FlashInfer use the same words.
+            r"(?i:nvshmem)",
+            _START + r"multimem_",
+            r"(?i:(?:one|two)_?shot_?all_?reduce)",
+            r"(?i:all_?reduce\w*_(?:one|two)_?shot)",
+            _START + r"hybridCubeMeshAllReduce",
+            _START + r"cross_device_reduce_",  # vLLM and SGLang
+            r"deep_ep::(?:intranode|internode|internode_ll)::",  # DeepEP's dispatch and combine
+        ]
+    )
 )
 _LOOKS_LIKE_COMMUNICATION = re.compile(
     "nccl|rccl|allreduce|all_reduce|allgather|reduce_scatter|alltoall|sendrecv", re.IGNORECASE

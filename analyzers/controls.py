@@ -35,7 +35,9 @@ def control(samples_ns: Mapping[int, list[int]]) -> Control:
     low, median, high = (float(value) for value in np.percentile(pooled, [25, 50, 75]))
     spread = (high - low) / median
     if spread > WIDEST_SPREAD:
-        return Control(by_rank, None, spread, f"samples spread {100 * spread:.1f} %, more than {100 * WIDEST_SPREAD:.0f} %")
+        return Control(
+            by_rank, None, spread, f"samples spread {100 * spread:.1f} %, more than {100 * WIDEST_SPREAD:.0f} %"
+        )
     return Control(by_rank, round(median), spread)
 
 

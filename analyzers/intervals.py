@@ -72,7 +72,7 @@ class Intervals:
 def union_of(start: ArrayLike, end: ArrayLike) -> Intervals:
     """The union of any intervals, overlapping, touching, empty or unsorted.
 
-        [0,2) [1,4) [4,5) [7,7)  ->  [0,5)
+    [0,2) [1,4) [4,5) [7,7)  ->  [0,5)
     """
     starts, ends = np.asarray(start, dtype=np.int64), np.asarray(end, dtype=np.int64)
     real = ends > starts

@@ -42,8 +42,13 @@ _CATEGORIES = {
     "user_annotation": Category.ANNOTATION,
 }
 # Categories were capitalized before 2022.
-_CATEGORIES |= {"Kernel": Category.KERNEL, "Memcpy": Category.MEMCPY, "Memset": Category.MEMSET,
-                "Runtime": Category.LAUNCH, "Operator": Category.OPERATOR}
+_CATEGORIES |= {
+    "Kernel": Category.KERNEL,
+    "Memcpy": Category.MEMCPY,
+    "Memset": Category.MEMSET,
+    "Runtime": Category.LAUNCH,
+    "Operator": Category.OPERATOR,
+}
 
 # Below 2**43 us a float64 keeps apart all decimal nanoseconds; above it, the digits themselves are read.
 _EXACT_FLOAT_US = 2.0**43
@@ -157,7 +162,19 @@ class Events:
         return {name: getattr(self, name) for name in _COLUMNS}
 
 
-_COLUMNS = ("category", "kind", "name", "start_ns", "dur_ns", "thread", "device", "peer", "stream", "correlation", "nbytes")
+_COLUMNS = (
+    "category",
+    "kind",
+    "name",
+    "start_ns",
+    "dur_ns",
+    "thread",
+    "device",
+    "peer",
+    "stream",
+    "correlation",
+    "nbytes",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,10 +211,10 @@ def _content(path: Path) -> bytes:
 
 def _inflate(raw: bytes) -> bytes:
     try:
-        from isal.igzip import decompress
+        from isal import igzip
     except ImportError:
-        decompress = gzip.decompress
-    inflated: bytes = decompress(raw)
+        return gzip.decompress(raw)
+    inflated: bytes = igzip.decompress(raw)  # type: ignore[no-untyped-call]
     return inflated
 
 
@@ -250,8 +267,9 @@ def _without_odd_args(row: Any) -> Any:
     if not isinstance(row, dict):
         return row
     args = row.get("args")
-    kept = {key: value for key, value in args.items() if _convert({key: value}, _Args)} if isinstance(args, dict) else {}
-    return row | {"args": kept}
+    if not isinstance(args, dict):
+        return row | {"args": {}}
+    return row | {"args": {key: value for key, value in args.items() if _convert({key: value}, _Args)}}
 
 
 def _header(header: _Header) -> Header:
@@ -303,8 +321,9 @@ def _pairs(rows: Sequence[tuple[_Event, Category]]) -> tuple[Int64, Int64]:
 
 
 def _devices(rows: Sequence[tuple[_Event, Category]]) -> Int64:
-    """The device of each device row: what it says, else the device it ran in, else its process, which Kineto numbers so."""
-    return np.array([_device(event) if category in DEVICE_CATEGORIES else UNKNOWN for event, category in rows], dtype=np.int64)
+    """The device of each device row: what it says, else where it ran, else its process, which Kineto numbers so."""
+    devices = [_device(event) if category in DEVICE_CATEGORIES else UNKNOWN for event, category in rows]
+    return np.array(devices, dtype=np.int64)
 
 
 def _device(event: _Event) -> int:

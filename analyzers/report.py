@@ -175,7 +175,9 @@ def from_json(text: str | bytes) -> Report:
     except msgspec.DecodeError as error:
         raise AnalysisError(f"no report ({error}); make one with `tracer report RUN --json`") from error
     if document.schema != SCHEMA:
-        raise AnalysisError(f"a report of schema {document.schema!r}, not {SCHEMA!r}; make it anew with `tracer report`")
+        raise AnalysisError(
+            f"a report of schema {document.schema!r}, not {SCHEMA!r}; make it anew with `tracer report`"
+        )
     return document
 
 
@@ -249,11 +251,9 @@ def _control_figures(controls: Controls, window: str) -> ControlFigures:
 def _distortion_warning(controls: ControlFigures) -> list[str]:
     if controls.distortion is None or controls.distortion <= HIGH_DISTORTION:
         return []
-    return [
-        f"the profiler stretches this step {controls.distortion:.2f} times (unprofiled "
-        f"{ms(controls.unprofiled_step_ns or 0)}, profiled {ms(controls.profiled_step_ns or 0)}): the host is the limit, "
-        "idle time and waiting are larger here than without the profiler"
-    ]
+    unprofiled, profiled = ms(controls.unprofiled_step_ns or 0), ms(controls.profiled_step_ns or 0)
+    stretched = f"the profiler stretches this step {controls.distortion:.2f} times"
+    return [f"{stretched} ({unprofiled} to {profiled}): idle time and waiting are larger here than without it"]
 
 
 def _outside_warnings(rows: Breakdown) -> list[str]:
@@ -273,7 +273,9 @@ def _summary(rows: Breakdown) -> Summary:
         windows=_measures(rows),
         by_device=_by_device(rows),
         shares=shares,
-        representative=Representative(int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])),
+        representative=Representative(
+            int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
+        ),
         verdict=_verdict(rows, shares),
     )
 

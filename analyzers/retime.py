@@ -33,15 +33,16 @@ def retime(full: Events, light: Events) -> Events | Mismatch:
     full_rows, light_rows = _launch_order(full), _launch_order(light)
     if len(full_rows) != len(light_rows):
         return Mismatch(f"{len(light_rows)} device events in the light window, {len(full_rows)} in the full one")
-    same_place = (full.device[full_rows] == light.device[light_rows]) & (full.stream[full_rows] == light.stream[light_rows])
+    same_place = (full.device[full_rows] == light.device[light_rows]) & (
+        full.stream[full_rows] == light.stream[light_rows]
+    )
     same_name = _names(full, full_rows) == _names(light, light_rows)
     different = np.flatnonzero(~(same_place & same_name))
     if len(different):
         full_name = full.names[full.name[full_rows[different[0]]]]
         light_name = light.names[light.name[light_rows[different[0]]]]
-        return Mismatch(
-            f"{len(different)} of {len(full_rows)} device events differ, first {light_name[:60]!r} for {full_name[:60]!r}"
-        )
+        first = f"first {light_name[:60]!r} for {full_name[:60]!r}"
+        return Mismatch(f"{len(different)} of {len(full_rows)} device events differ, {first}")
     start, dur = full.start_ns.copy(), full.dur_ns.copy()
     start[full_rows], dur[full_rows] = light.start_ns[light_rows], light.dur_ns[light_rows]
     return replace(full, start_ns=start, dur_ns=dur)

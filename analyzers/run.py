@@ -145,7 +145,9 @@ def trace_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise NoTraces(f"{path}: no such file or folder; give a trace file or a folder of them")
-    files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name != MANIFEST and file.is_file())
+    files = sorted(
+        file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name != MANIFEST and file.is_file()
+    )
     if files:
         return files
     below = sorted({file.parent.name for suffix in SUFFIXES for file in path.glob(f"*/*{suffix}")})
@@ -177,7 +179,9 @@ def _load_rank(file: Path, alone: bool, retimed: bool) -> tuple[RankTrace, list[
         warnings += said
     loaded = RankTrace(rank, file, trace.header, trace.events, timed)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
-        raise NoDeviceActivity(f"{file}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step")
+        raise NoDeviceActivity(
+            f"{file}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
+        )
     return loaded, warnings
 
 
@@ -212,7 +216,9 @@ def _check_ranks(traces: Sequence[RankTrace]) -> None:
         if count > 1:
             files = ", ".join(trace.path.name for trace in traces if trace.rank == rank)
             folder = traces[0].path.parent
-            raise AmbiguousRun(f"{folder}: rank {rank} has {count} files ({files}); keep one, or report one file by itself")
+            raise AmbiguousRun(
+                f"{folder}: rank {rank} has {count} files ({files}); keep one, or report one file by itself"
+            )
 
 
 def _missing_ranks(run: Run) -> list[str]:
@@ -220,7 +226,9 @@ def _missing_ranks(run: Run) -> list[str]:
     if not missing:
         return []
     which = ", ".join(map(str, missing)) if len(missing) <= 8 else f"{len(missing)} of them"
-    return [f"missing ranks (world size {run.world_size}): {which}; the report covers the {len(run.ranks)} that are here"]
+    return [
+        f"missing ranks (world size {run.world_size}): {which}; the report covers the {len(run.ranks)} that are here"
+    ]
 
 
 def _unknown_communication(traces: Iterable[RankTrace]) -> list[str]:

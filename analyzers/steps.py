@@ -1,9 +1,9 @@
 """Windows: one profiled step on one device of one rank. They tile the device's time.
 
-    host      |ProfilerStep#3     |ProfilerStep#4     |
-    launches    a  b  c             d  e
-    device          aaa bb   cccc         dd   eeee
-    windows         |3                    |4       |
+host      |ProfilerStep#3     |ProfilerStep#4     |
+launches    a  b  c             d  e
+device          aaa bb   cccc         dd   eeee
+windows         |3                    |4       |
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def windows(activity: Activity, steps: Steps) -> Windows:
     index = steps.index_at(activity.launched_ns)
     inside = index >= 0
     if not inside.any():
-        start, end = int(activity.start_ns.min()), int(activity.end_ns.max())
-        return Windows(np.array([0]), np.array([start]), np.array([end]), 0, 0)
+        return Windows(np.array([0]), activity.start_ns.min(keepdims=True), activity.end_ns.max(keepdims=True), 0, 0)
     present, first = np.unique(index[inside], return_inverse=True)
     begin = np.full(len(present), np.iinfo(np.int64).max)
     np.minimum.at(begin, first, activity.start_ns[inside])

@@ -29,11 +29,11 @@ from tracer import workloads
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
 SETTINGS: dict[str, dict[str, Any]] = {
-    "cuda": dict(activities=[CUDA]),
-    "cpu+cuda": dict(activities=[CPU, CUDA]),
-    "+shapes": dict(activities=[CPU, CUDA], record_shapes=True),
-    "+module ranges": dict(activities=[CPU, CUDA], record_shapes=True),
-    "+with_modules": dict(activities=[CPU, CUDA], record_shapes=True, with_stack=True, with_modules=True),
+    "cuda": {"activities": [CUDA]},
+    "cpu+cuda": {"activities": [CPU, CUDA]},
+    "+shapes": {"activities": [CPU, CUDA], "record_shapes": True},
+    "+module ranges": {"activities": [CPU, CUDA], "record_shapes": True},
+    "+with_modules": {"activities": [CPU, CUDA], "record_shapes": True, "with_stack": True, "with_modules": True},
 }
 
 
@@ -82,6 +82,7 @@ def module_ranges(model: nn.Module) -> Iterator[None]:
             range_ = record_function(f"## {name}")
             range_.__enter__()
             open_ranges.append(range_)
+
         return hook
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
@@ -127,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     options = parser.parse_args()
     ddp = "LOCAL_RANK" in os.environ
@@ -142,18 +144,21 @@ def main() -> None:
         samples: dict[str, list[float]] = {}
         ratios: dict[str, list[float]] = {}
         for _ in range(options.rounds):
-            for setting in SETTINGS:
+            for setting in options.settings.split(","):
                 plain = unprofiled(step, options.steps)
                 cost = profiled(setting, model, step, options.steps)
                 samples.setdefault("unprofiled", []).append(plain)
                 samples.setdefault(setting, []).append(cost)
                 ratios.setdefault(setting, []).append(cost / plain)
         if rank == 0:
-            print(f"{name}: unprofiled {statistics.median(samples['unprofiled']) / 1e6:.3f} ms a step between profiles, "
-                  f"{statistics.median(first) / 1e6:.3f} ms before the first profile of the process")
+            print(
+                f"{name}: unprofiled {statistics.median(samples['unprofiled']) / 1e6:.3f} ms a step between profiles, "
+                f"{statistics.median(first) / 1e6:.3f} ms before the first profile of the process"
+            )
             for setting, values in ratios.items():
-                print(f"  {setting:16} {statistics.median(samples[setting]) / 1e6:9.3f} ms   x{statistics.median(values):.3f}"
-                      f"   [{min(values):.3f}, {max(values):.3f}]", flush=True)
+                step_ms = statistics.median(samples[setting]) / 1e6
+                ratio = f"x{statistics.median(values):.3f}   [{min(values):.3f}, {max(values):.3f}]"
+                print(f"  {setting:16} {step_ms:9.3f} ms   {ratio}", flush=True)
             print(json.dumps({"workload": name, "before": first, **samples}), file=sys.stderr)
         del model, step
     if ddp:

@@ -1,0 +1,1 @@
+"""Records distributed PyTorch training under its profiler, and shows where the time went."""

@@ -23,7 +23,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tracer {VERSION}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
-        subparser = subparsers.add_parser(command.NAME, help=command.HELP, description=command.__doc__, allow_abbrev=False)
+        subparser = subparsers.add_parser(
+            command.NAME, help=command.HELP, description=command.__doc__, allow_abbrev=False
+        )
         command.add_arguments(subparser)
         subparser.set_defaults(handler=command.run)
     return parser

@@ -1,30 +1,37 @@
-"""Where versions of torch differ. torch 2.11 to 2.15 are known to work; nothing else in the project asks for a version."""
+"""Where versions of torch differ, and what is only reached by private names. torch 2.11 and 2.15 are known to work."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import nn
+from torch.distributed import distributed_c10d
 
 
-def default_store() -> dist.Store:
-    """The store that the default process group was made with."""
-    return cast(dist.Store, dist.distributed_c10d._get_default_store())
+def meeting_store(name: str) -> Any:
+    """A corner of its own, by name, in the store that the default process group was made with."""
+    return distributed_c10d.PrefixStore(name, distributed_c10d._get_default_store())
+
+
+def rank_and_size() -> tuple[int, int]:
+    """This process's rank and how many there are; one process without a group is rank 0 of 1."""
+    if not distributed_c10d.is_initialized():
+        return 0, 1
+    return distributed_c10d.get_rank(), distributed_c10d.get_world_size()
 
 
 def ddp_logging_data(model: nn.parallel.DistributedDataParallel) -> dict[str, Any]:
     """What DDP says of itself: bucket sizes and the indices of their parameters among them."""
-    return cast(dict[str, Any], model._get_ddp_logging_data())
+    return cast(dict[str, Any], model._get_ddp_logging_data())  # type: ignore[no-untyped-call]
 
 
 def nccl_version() -> str | None:
     """The NCCL that torch was built with, null in a build without CUDA."""
     if not torch.cuda.is_available():
         return None
-    version = torch.cuda.nccl.version()  # a tuple; an int of the form 21005 before torch 1.13
-    return ".".join(map(str, version)) if isinstance(version, tuple) else str(version)
+    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    return ".".join(map(str, version))
 
 
 def autocast(device: str, enabled: bool) -> torch.autocast:

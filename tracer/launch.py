@@ -56,9 +56,11 @@ def launch(config: RecordConfig, folder: Path, progress: Progress) -> None:
 def rank_environment(config: RecordConfig, folder: Path) -> dict[str, str]:
     """What the ranks' environment needs beyond this process's own; what the user has set stays as it is."""
     wanted = {
-        # Without it CUPTI stays attached after a profile, and the unprofiled steps are not (DECISIONS.md, Controls).
+        # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: DECISIONS.md.
         "TEARDOWN_CUPTI": "1",
-        "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // config.processes, 1)),
+        # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
+        # from launching kernels, most of all under the profiler.
+        "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // config.processes, 1)) if config.device == "cpu" else "1",
     }
     if config.device == "cpu":
         wanted["CUDA_VISIBLE_DEVICES"] = ""
@@ -116,7 +118,8 @@ def _failure(error: ChildFailedError, logs: Path) -> RankFailed:
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     said = [line for log in sorted(logs.glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     lines = "".join(f"\n  rank {rank}: {line}" for line in said)
-    return RankFailed(f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}", 128 - code if code < 0 else code)
+    message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}"
+    return RankFailed(message, 128 - code if code < 0 else code)
 
 
 def _last_lines(log: Path) -> list[str]:

@@ -23,7 +23,9 @@ from tracer.config import RecordConfig
 from tracer.version import VERSION
 
 # Settings that decide how ranks communicate or what profiling costs; nothing else of the environment is written down.
-RECORDED_ENVIRONMENT = re.compile(r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM")
+RECORDED_ENVIRONMENT = re.compile(
+    r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
+)
 NCCL_LOG = "nccl.%p.log"
 PART = "rank{rank}.part"
 
@@ -177,7 +179,7 @@ def _buckets(model: nn.Module) -> list[Bucket] | None:
 
 
 def nccl_transport(logs: Sequence[Path]) -> str | None:
-    """The transports that NCCL's own log says its channels go over, such as `P2P/CUMEM` or `NET/Socket`; null if silent."""
+    """The transports that NCCL's own log names for its channels: `P2P/CUMEM`, `NET/Socket`; null if it is silent."""
     text = "".join(log.read_text(errors="replace") for log in logs)
     found = re.findall(r"Channel .* via (P2P|SHM|NET)/?([A-Za-z]*)", text)
     return " + ".join(sorted({"/".join(filter(None, names)) for names in found})) or None

@@ -4,7 +4,7 @@ The session never calls the training step. The loop calls `session.step()` after
 decides what the next ones are for:
 
     wait     | round: unprofiled | light profile | no-sync | full profile | round: ... | light profile, no-sync
-    settling | a block is `warmup` untimed steps, then `active` timed ones; ranks meet and devices are idle at both edges
+    settling | a block: `warmup` untimed steps, then `active` timed ones; ranks meet and devices are idle at its edges
 
 Interleaving lets drift fall on all blocks alike. The profiles of the last round are kept, and one of steps without
 gradient synchronization.
@@ -13,7 +13,7 @@ gradient synchronization.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -51,7 +50,7 @@ class SessionIncomplete(Exception):
 
 @dataclass(frozen=True)
 class Block:
-    """Steps of one sort. `control` names the samples it adds to, `profile` its profiler, `folder` where its trace goes."""
+    """Steps of one sort: the control it samples, the profile it runs under, the folder that keeps its trace."""
 
     label: str
     control: str | None = None
@@ -76,7 +75,8 @@ class Session:
         self._optimizer = optimizer
         self._plan = plan
         self._progress = progress
-        self._blocks = _blocks(plan, folder, _is_on_cpu(model), isinstance(model, DistributedDataParallel))
+        self._gpus = _gpus(model)
+        self._blocks = _blocks(plan, folder, not self._gpus, isinstance(model, DistributedDataParallel))
         self._total = plan.wait + len(self._blocks) * (plan.warmup + plan.active)
         self._label = "settling"
         self._done = 0
@@ -103,7 +103,7 @@ class Session:
         self._finished = next(self._schedule, True) is True
         return not self._finished
 
-    def _run(self) -> Iterator[None]:
+    def _run(self) -> Generator[None, None, None]:
         """The whole recording; each `yield` is one training step of the caller."""
         for _ in range(self._plan.wait):
             yield
@@ -126,7 +126,7 @@ class Session:
         with profile(schedule=cycle, acc_events=True, **PROFILES[block.profile or ""]) as profiler:
             for _ in range(plan.warmup):
                 yield
-                _synchronize()
+                self._synchronize()
                 profiler.step()
             start_ns = self._edge()
             for step in range(plan.active):
@@ -136,27 +136,33 @@ class Session:
                 profiler.step()
         if block.folder is not None:
             block.folder.mkdir(exist_ok=True)
-            profiler.export_chrome_trace(str(block.folder / f"rank{_rank()}.json.gz"))
+            rank, _ = compat.rank_and_size()
+            profiler.export_chrome_trace(str(block.folder / f"rank{rank}.json.gz"))
 
     def _edge(self) -> int:
         """Devices idle, all ranks here: the moment a block begins, in ns."""
-        _synchronize()
+        self._synchronize()
         self._meet()
         return time.perf_counter_ns()
 
     def _sample(self, block: Block, start_ns: int) -> None:
-        _synchronize()
+        self._synchronize()
         if block.control is not None:
             step_ns = (time.perf_counter_ns() - start_ns) // self._plan.active
             self.samples_ns.setdefault(block.control, []).append(step_ns)
 
+    def _synchronize(self) -> None:
+        for gpu in self._gpus:
+            torch.cuda.synchronize(gpu)
+
     def _meet(self) -> None:
         """Wait for all ranks, on the host alone: a collective would put a kernel of ours into the trace."""
-        if not dist.is_initialized():
+        _, size = compat.rank_and_size()
+        if size == 1:
             return
-        store = dist.PrefixStore(f"tracer-meeting-{self._meetings}", compat.default_store())
+        store = compat.meeting_store(f"tracer-meeting-{self._meetings}")
         self._meetings += 1
-        if store.add("arrived", 1) == dist.get_world_size():
+        if store.add("arrived", 1) == size:
             store.set("open", "")
         store.wait(["open"], MEETING)
 
@@ -197,18 +203,8 @@ def _without_sync(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterato
             tensor.copy_(before)
 
 
-def _is_on_cpu(model: nn.Module) -> bool:
-    return next(model.parameters()).device.type == "cpu"
-
-
-def _synchronize() -> None:
-    """Wait for every device this process uses."""
-    if torch.cuda.is_initialized():
-        for device in range(torch.cuda.device_count()):
-            torch.cuda.synchronize(device)
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
+def _gpus(model: nn.Module) -> list[int]:
+    """The GPUs this process drives; touching any other would create a context there."""
+    if isinstance(model, nn.DataParallel):
+        return list(model.device_ids)
+    return sorted({parameter.device.index for parameter in model.parameters() if parameter.device.type == "cuda"})

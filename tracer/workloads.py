@@ -31,7 +31,7 @@ SYNTHETIC_BATCHES = 4
 
 
 class Transformer(nn.Module):
-    """A decoder of 12 blocks of width 1024 (about 168 million parameters)."""
+    """A decoder of 12 blocks of width 1024: 168 million parameters."""
 
     def __init__(self, width: int = 1024, heads: int = 16, layers: int = 12) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Transformer(nn.Module):
 
 def resnet18_cifar() -> nn.Module:
     """ResNet-18 with the 3x3 stem and no max-pool that 32-pixel images ask for: 11,173,962 parameters."""
-    model = torchvision.models.resnet18(num_classes=CLASSES)
+    model: nn.Module = torchvision.models.resnet18(num_classes=CLASSES)
     model.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
     model.maxpool = nn.Identity()
     return model
@@ -75,7 +75,7 @@ def build_model(name: ModelName) -> nn.Module:
 
 
 def shard_units(model: nn.Module) -> list[nn.Module]:
-    """What `fully_shard` wraps one by one: the transformer's blocks, a ResNet's stages, else each child with parameters."""
+    """What `fully_shard` wraps: the transformer's blocks, a ResNet's stages, else each child with parameters."""
     if isinstance(model, Transformer):
         return list(model.blocks)
     stages = [child for name, child in model.named_children() if name.startswith("layer")]
@@ -115,11 +115,18 @@ def cifar10(source: DataSource, batch: int, shard: Shard, pinned: bool) -> Itera
     dataset = open_cifar10(source.folder)
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, shard.world_size, shard.rank, drop_last=True)
     loader: DataLoader[Any] = DataLoader(
-        dataset, batch, sampler=sampler, num_workers=source.workers, pin_memory=pinned, drop_last=True,
+        dataset,
+        batch,
+        sampler=sampler,
+        num_workers=source.workers,
+        pin_memory=pinned,
+        drop_last=True,
         persistent_workers=source.workers > 0,
     )
     if len(loader) == 0:
-        raise TracerError(f"{source.folder}: {len(dataset)} images are fewer than one batch of {batch} per rank; lower --batch")
+        raise TracerError(
+            f"{source.folder}: {len(dataset)} images are less than a batch of {batch} a rank; lower --batch"
+        )
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
@@ -129,13 +136,15 @@ def cifar10(source: DataSource, batch: int, shard: Shard, pinned: bool) -> Itera
 
 def open_cifar10(folder: str) -> Any:
     """torchvision's CIFAR10 with random crop, horizontal flip and normalization."""
-    augment = v2.Compose([
-        v2.RandomCrop(32, padding=4),
-        v2.RandomHorizontalFlip(0.5),
-        v2.ToImage(),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(CIFAR10_MEAN, CIFAR10_STD),
-    ])
+    augment = v2.Compose(
+        [
+            v2.RandomCrop(32, padding=4),
+            v2.RandomHorizontalFlip(0.5),
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(CIFAR10_MEAN, CIFAR10_STD),
+        ]
+    )
     try:
         return torchvision.datasets.CIFAR10(folder, train=True, transform=augment)
     except RuntimeError as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import analyzers
 from analyzers.report import report
 from tracer.commands.report import for_terminal
-from tracer.config import CIFAR10_SIZE, MODELS, STRATEGIES, DataSource, Plan, RecordConfig
+from tracer.config import CIFAR10_SIZE, MODELS, STRATEGIES, DataSource, DeviceType, Plan, RecordConfig, Strategy
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_folder, refuse_existing
 
@@ -44,15 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
     what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
     what.add_argument("--batch", type=_positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
-    what.add_argument("--bucket-mb", type=_positive_number, metavar="MB", help="DDP's bucket_cap_mb (default: DDP's own)")
+    what.add_argument(
+        "--bucket-mb", type=_positive_number, metavar="MB", help="DDP's bucket_cap_mb (default: DDP's own)"
+    )
     what.add_argument("--amp", choices=["bf16"], help="train under autocast")
     what.add_argument("--image-size", type=_positive, metavar="PX", help="height and width of images (default: 32)")
     what.add_argument("--data", metavar="cifar10:DIR", help="train on CIFAR-10 from this folder (default: synthetic)")
     what.add_argument("--workers", type=_count, metavar="N", help="processes a rank that load the data (default: 2)")
     what.add_argument("--seed", type=_count, default=0, metavar="N", help="default: 0")
     how = parser.add_argument_group("steps")
-    how.add_argument("--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)")
-    how.add_argument("--warmup", type=_positive, default=3, metavar="N", help="steps before each timed block (default: 3)")
+    how.add_argument(
+        "--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
+    )
+    how.add_argument(
+        "--warmup", type=_positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
+    )
     how.add_argument("--active", type=_positive, default=3, metavar="N", help="steps of each timed block (default: 3)")
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/MODEL-STRATEGY-DEVICES")
@@ -78,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def configuration(options: argparse.Namespace) -> RecordConfig:
     """What the options ask for, checked against one another and this machine. Raises UsageError, TracerError."""
     device, devices = _where(options)
-    strategy = options.strategy or ("ddp" if devices > 1 else "single")
+    strategy: Strategy = options.strategy or ("ddp" if devices > 1 else "single")
     _check_usage(options, device, devices, strategy)
     data = None
     if options.data is not None:
@@ -89,7 +95,7 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
     return RecordConfig(
         model=options.model,
         strategy=strategy,
-        device=device,  # type: ignore[arg-type]  # _where returns one of the two
+        device=device,
         devices=devices,
         batch=options.batch or DEFAULT_BATCH[device],
         plan=Plan(
@@ -106,7 +112,7 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
     )
 
 
-def _where(options: argparse.Namespace) -> tuple[str, int]:
+def _where(options: argparse.Namespace) -> tuple[DeviceType, int]:
     """Device type and count. What was asked for explicitly is taken or refused, never changed."""
     import torch
 
@@ -116,21 +122,24 @@ def _where(options: argparse.Namespace) -> tuple[str, int]:
     if options.gpus is not None or options.device == "cuda":
         wanted = options.gpus or here or 1
         if wanted > here:
-            raise TracerError(f"--gpus {wanted}: this machine has {here} that torch can use; give --device cpu --ranks N to record without")
+            raise TracerError(
+                f"{wanted} GPUs asked for, {here} here that torch can use; --device cpu --ranks N needs none"
+            )
         return "cuda", wanted
     if options.device == "cpu" or options.ranks is not None or not here:
         return "cpu", options.ranks or CPU_RANKS
     return "cuda", here
 
 
-def _check_usage(options: argparse.Namespace, device: str, devices: int, strategy: str) -> None:
+def _check_usage(options: argparse.Namespace, device: DeviceType, devices: int, strategy: Strategy) -> None:
     """Options that would have no effect are refused."""
+    is_text = options.model == "transformer"
     refusals = {
         "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single" and devices > 1,
         "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and device == "cpu",
         "--bucket-mb sets DDP's buckets: give --strategy ddp": options.bucket_mb is not None and strategy != "ddp",
-        "--image-size is of images: the transformer has none": options.image_size is not None and options.model == "transformer",
-        "--data is images: the transformer trains on tokens": options.data is not None and options.model == "transformer",
+        "--image-size is of images: the transformer has none": options.image_size is not None and is_text,
+        "--data is images: the transformer trains on tokens": options.data is not None and is_text,
         f"--data cifar10 has images of {CIFAR10_SIZE} pixels: leave out --image-size": (
             options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
         ),

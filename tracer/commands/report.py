@@ -22,10 +22,14 @@ PLAIN_WIDTH = 110
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer report`."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder of traces, or one trace file")
-    parser.add_argument("--by", choices=["rank", "step"], default="rank", help="medians per rank (default), or every step")
+    parser.add_argument(
+        "--by", choices=["rank", "step"], default="rank", help="medians per rank (default), or every step"
+    )
     parser.add_argument("--json", action="store_true", help="the whole report as one JSON document")
     parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout"
+    )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
@@ -42,7 +46,11 @@ def run(options: argparse.Namespace) -> int:
         frame = analyzers.breakdown(loaded).to_frame()
         write_text(options.csv / "windows.csv", frame.to_csv(index=False), options.force)
     if options.output is not None:
-        write_text(options.output, to_json(found) + "\n" if options.json else text(found, options.by, PLAIN_WIDTH), options.force)
+        write_text(
+            options.output,
+            to_json(found) + "\n" if options.json else text(found, options.by, PLAIN_WIDTH),
+            options.force,
+        )
     else:
         sys.stdout.write(to_json(found) + "\n" if options.json else for_terminal(found, options.by))
     return 0

@@ -25,8 +25,14 @@ def text(report: Report, by: By = "rank", width: int = 100, color: bool = False)
 
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=color, color_system="truecolor" if color else None,
-        highlight=False, markup=False, emoji=False, legacy_windows=False,
+        file=out,
+        width=width,
+        force_terminal=color,
+        color_system="truecolor" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
     )
     for section in _sections(report, by):
         _print(console, section)
@@ -59,7 +65,11 @@ def _style(words: str, style: str) -> Text:
 
 def _title(run: RunFacts) -> str:
     batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
-    ranks = f"{len(run.ranks)} of {run.world_size} ranks" if len(run.ranks) < run.world_size else _count(run.world_size, "rank")
+    ranks = (
+        f"{len(run.ranks)} of {run.world_size} ranks"
+        if len(run.ranks) < run.world_size
+        else _count(run.world_size, "rank")
+    )
     versions = [f"{name} {run.versions[name]}" for name in ("torch", "nccl") if run.versions.get(name)]
     workload = " ".join(word for word in (run.model, run.strategy) if word)
     devices = ", ".join(dict.fromkeys(run.devices))
@@ -75,7 +85,9 @@ def _by_rank(report: Report) -> Sequence[RenderableType]:
     devices = report.summary.by_device
     table = _table("rank", "device", "windows", "step ms", "(min - max)", *_PART_HEADS, "overlap")
     for device in devices:
-        table.add_row(str(device.rank), str(device.device), str(device.windows["span_ns"].count), *_medians(device.windows))
+        table.add_row(
+            str(device.rank), str(device.device), str(device.windows["span_ns"].count), *_medians(device.windows)
+        )
     if len(devices) > 1:
         everything = report.summary.windows
         table.add_section()
@@ -105,8 +117,14 @@ def _by_step(report: Report) -> Sequence[RenderableType]:
     for window in report.windows:
         parts = [_milliseconds(getattr(window, part.field)) for part in PARTS]
         table.add_row(
-            str(window.rank), str(window.device), str(window.step), _milliseconds(window.start_ns),
-            _milliseconds(window.span_ns), *parts, _milliseconds(window.comm_ns), percent(window.overlap),
+            str(window.rank),
+            str(window.device),
+            str(window.step),
+            _milliseconds(window.start_ns),
+            _milliseconds(window.span_ns),
+            *parts,
+            _milliseconds(window.comm_ns),
+            percent(window.overlap),
         )
     return [_style("Every window (one step on one device), ms", "bold"), table]
 
@@ -139,7 +157,8 @@ def _controls(run: RunFacts) -> Sequence[RenderableType]:
     if controls.profiled_step_ns is not None:
         line += f", {ms(controls.profiled_step_ns)} with it ({_factor(controls.distortion)})"
     if controls.nosync_step_ns is not None and controls.sync_cost_ns is not None:
-        line += f"; {ms(controls.nosync_step_ns)} without gradient synchronization, which so costs {ms(controls.sync_cost_ns)}"
+        line += f"; {ms(controls.nosync_step_ns)} without gradient synchronization"
+        line += f", which so costs {ms(controls.sync_cost_ns)}"
     return [line + "."]
 
 
@@ -190,5 +209,3 @@ def _legend() -> Text:
         line.append(f"{part.glyph} ", style=part.color)
         line.append(f"{part.label}   ")
     return line
-
-
