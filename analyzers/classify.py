@@ -53,9 +53,16 @@ _COMMUNICATION = re.compile(
         ]
     )
 )
+# Rows about a stream's or the host's waiting, which are no activity of the device whatever category they carry.
+_WAITING = frozenset({"Stream Wait Event", "Event Sync", "Stream Sync", "Context Sync", "Device Sync"})
 _LOOKS_LIKE_COMMUNICATION = re.compile(
     "nccl|rccl|allreduce|all_reduce|allgather|reduce_scatter|alltoall|sendrecv", re.IGNORECASE
 )
+
+
+def is_waiting(name: str) -> bool:
+    """Whether a row tells of a synchronization rather than of work."""
+    return name in _WAITING
 
 
 def is_communication(kernel: str) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from analyzers.units import ms
+
 # A control that scatters more than this is no control: METRICS, Controls.
 WIDEST_SPREAD = 0.05
 # From here on the profiler changed what it measured, and the report leads with it.
@@ -25,6 +27,15 @@ class Control(msgspec.Struct, frozen=True):
     spread: float | None  # interquartile range over median
     reason: str | None = None  # why median_ns is null
 
+    def in_words(self) -> str:
+        """The step as a sentence has it: `30.9 ms`, or what it scatters around."""
+        if self.median_ns is not None:
+            return ms(self.median_ns)
+        pooled = [sample for samples in self.samples_ns.values() for sample in samples]
+        return (
+            f"around {ms(float(np.median(pooled)))} (spread {100 * (self.spread or 0):.0f} %)" if pooled else "unknown"
+        )
+
 
 def control(samples_ns: Mapping[int, list[int]]) -> Control:
     """Median and spread over all ranks' samples; null with a reason where they scatter too widely to be used."""
@@ -36,7 +47,10 @@ def control(samples_ns: Mapping[int, list[int]]) -> Control:
     spread = (high - low) / median
     if spread > WIDEST_SPREAD:
         return Control(
-            by_rank, None, spread, f"samples spread {100 * spread:.1f} %, more than {100 * WIDEST_SPREAD:.0f} %"
+            by_rank,
+            None,
+            spread,
+            f"samples spread {100 * spread:.1f} %, more than {100 * WIDEST_SPREAD:.0f} %",
         )
     return Control(by_rank, round(median), spread)
 

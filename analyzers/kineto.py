@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.classify import DEVICE_CATEGORIES, Category, kinds
+from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
 from analyzers.units import NS_PER_US
 
@@ -285,32 +285,37 @@ def _header(header: _Header) -> Header:
 
 def _columns(events: Sequence[_Event], base_time_ns: int) -> Events:
     """The rows that analyses read, as columns."""
-    rows = [(event, _CATEGORIES[event.cat]) for event in events if event.cat in _CATEGORIES and _is_complete(event)]
+    rows = [(event, _CATEGORIES[event.cat]) for event in events if event.cat in _CATEGORIES and _counts(event)]
     category = np.array([category for _, category in rows], dtype=np.int8)
     codes: dict[str, int] = {}
     name = np.array([codes.setdefault(event.name, len(codes)) for event, _ in rows], dtype=np.int32)
     names = tuple(codes)
     source, target = _pairs(rows)
-    crosses = (category == Category.MEMCPY) & (source >= 0) & (target >= 0) & (source != target)
+    between = (category == Category.MEMCPY) & (source >= 0) & (target >= 0) & (source != target)
+    unsaid = (category == Category.MEMCPY) & ((source < 0) | (target < 0))
+    peer_to_peer = unsaid & np.array([event.name.startswith("Memcpy PtoP") for event, _ in rows], dtype=bool)
     return Events(
         category=category,
-        kind=kinds(category, name, names, crosses),
+        kind=kinds(category, name, names, between | peer_to_peer),
         name=name,
         names=names,
         start_ns=_nanoseconds([event.ts for event, _ in rows]) + base_time_ns,
         dur_ns=np.maximum(_nanoseconds([event.dur for event, _ in rows]), 0),
         thread=np.array([_thread(event.tid) for event, _ in rows], dtype=np.int64),
-        device=np.where(crosses, source, _devices(rows)).astype(np.int32),
-        peer=np.where(crosses, target, UNKNOWN).astype(np.int32),
+        device=np.where(between, source, _devices(rows)).astype(np.int32),
+        peer=np.where(between, target, UNKNOWN).astype(np.int32),
         stream=np.array([_stream(event.args.stream) for event, _ in rows], dtype=np.int64),
         correlation=np.array([event.args.correlation for event, _ in rows], dtype=np.int64),
         nbytes=np.array([event.args.bytes for event, _ in rows], dtype=np.int64),
     )
 
 
-def _is_complete(event: _Event) -> bool:
-    # Comparisons are false for NaN, and what lies beyond an int64 of nanoseconds is no time.
-    return event.ph == "X" and event.ts is not None and abs(event.ts) < _LAST_US and abs(event.dur) < _LAST_US
+def _counts(event: _Event) -> bool:
+    """Whether an event is a complete one, with a time that can be one, of something other than waiting."""
+    if event.ph != "X" or event.ts is None or is_waiting(event.name):
+        return False
+    # A comparison with a float NaN is false, and what lies beyond an int64 of nanoseconds is no time.
+    return abs(float(event.ts)) < _LAST_US and abs(float(event.dur)) < _LAST_US
 
 
 def _pairs(rows: Sequence[tuple[_Event, Category]]) -> tuple[Int64, Int64]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
@@ -181,6 +182,11 @@ def from_json(text: str | bytes) -> Report:
     return document
 
 
+def windows_frame(document: Report) -> pd.DataFrame:
+    """The report's windows, a row each, in the JSON's units and order."""
+    return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
+
+
 def _origin_ns(traces: Sequence[RankTrace]) -> int:
     """The run's earliest event: time 0 of the report."""
     return min(int(trace.timed.start_ns.min()) for trace in traces)
@@ -200,7 +206,12 @@ def _facts(run: Run, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
     retimed = all(trace.timed is not trace.events for trace in run.ranks)
     window = "light" if retimed else "full"
     controls = _control_figures(manifest.controls, window)
-    warnings = [*_distortion_warning(controls), *run.warnings, *more_warnings, *manifest.controls.why_null()]
+    warnings = [
+        *_distortion_warning(manifest.controls, window),
+        *run.warnings,
+        *more_warnings,
+        *manifest.controls.why_null(),
+    ]
     names = manifest.devices or sorted({name for trace in run.ranks for name in trace.header.device_names})
     return RunFacts(
         name=manifest.name or run.name,
@@ -248,12 +259,21 @@ def _control_figures(controls: Controls, window: str) -> ControlFigures:
     )
 
 
-def _distortion_warning(controls: ControlFigures) -> list[str]:
-    if controls.distortion is None or controls.distortion <= HIGH_DISTORTION:
+def _distortion_warning(controls: Controls, window: str) -> list[str]:
+    """What leads the report where the profiler changed, or may have changed, what it measured."""
+    unprofiled, profiled, distortion = controls.unprofiled, getattr(controls, window), controls.distortion(window)
+    if unprofiled is None or profiled is None:
         return []
-    unprofiled, profiled = ms(controls.unprofiled_step_ns or 0), ms(controls.profiled_step_ns or 0)
-    stretched = f"the profiler stretches this step {controls.distortion:.2f} times"
-    return [f"{stretched} ({unprofiled} to {profiled}): idle time and waiting are larger here than without it"]
+    if distortion is None:
+        return [
+            f"what the profiler adds is not known, since steps scatter: {unprofiled.in_words()} without it, "
+            f"{profiled.in_words()} with it; idle time and waiting may be larger here than without it"
+        ]
+    if distortion <= HIGH_DISTORTION:
+        return []
+    stretched = f"the profiler stretches this step {distortion:.2f} times"
+    words = f"{unprofiled.in_words()} to {profiled.in_words()}"
+    return [f"{stretched} ({words}): idle time and waiting are larger here than without it"]
 
 
 def _outside_warnings(rows: Breakdown) -> list[str]:

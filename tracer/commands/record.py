@@ -29,7 +29,7 @@ HELP = "train a built-in workload under the profiler, and report where its time 
 MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolkit[record]'"
 # A CPU is some hundred times slower than a GPU: fewer and smaller steps say as much.
 DEFAULT_BATCH = {"cuda": 128, "cpu": 32}
-DEFAULT_ROUNDS = {"cuda": 6, "cpu": 3}
+DEFAULT_ROUNDS = {"cuda": 8, "cpu": 3}
 DEFAULT_WAIT = {"cuda": 10, "cpu": 3}
 CPU_RANKS = 2
 
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--warmup", type=_positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
     )
-    how.add_argument("--active", type=_positive, default=3, metavar="N", help="steps of each timed block (default: 3)")
+    how.add_argument("--active", type=_positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/MODEL-STRATEGY-DEVICES")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")

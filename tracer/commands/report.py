@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import analyzers
-from analyzers.report import Report, report, to_json
-from tracer.errors import UsageError
+from analyzers.report import Report, report, to_json, windows_frame
 from tracer.files import refuse_existing, write_text
 from tracer.views.text import text
 
 NAME = "report"
 HELP = "where the time of a run's steps went, measured from its traces"
 PLAIN_WIDTH = 110
+WINDOWS_CSV = "windows.csv"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by", choices=["rank", "step"], default="rank", help="medians per rank (default), or every step"
     )
-    parser.add_argument("--json", action="store_true", help="the whole report as one JSON document")
+    parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
     parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout"
@@ -35,16 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, print."""
-    if options.json and options.by != "rank":
-        raise UsageError("--json holds every step and rank; leave out --by")
-    for path in (options.output, options.csv and options.csv / "windows.csv"):
+    for path in (options.output, options.csv and options.csv / WINDOWS_CSV):
         if path is not None:
             refuse_existing(path, options.force)
-    loaded = analyzers.load(options.run)
-    found = report(loaded)
+    found = report(analyzers.load(options.run))
     if options.csv is not None:
-        frame = analyzers.breakdown(loaded).to_frame()
-        write_text(options.csv / "windows.csv", frame.to_csv(index=False), options.force)
+        write_text(options.csv / WINDOWS_CSV, windows_frame(found).to_csv(index=False), options.force)
     if options.output is not None:
         write_text(
             options.output,

@@ -1,0 +1,145 @@
+"""The windows of a trace by brute force: plain Python, one sweep over boundaries, no code of the project.
+
+What METRICS calls the breakdown, read as literally as possible. Slow, and meant to be obviously right.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import re
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+MEASURES = ("compute", "comm", "copy", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")
+
+Event = dict[str, Any]
+Span = tuple[int, int]
+
+
+def read(path: Path) -> tuple[list[Event], int]:
+    data = path.read_bytes()
+    text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    document = json.loads(text, parse_float=Decimal)
+    events = document if isinstance(document, list) else document["traceEvents"]
+    base = 0 if isinstance(document, list) else int(document.get("baseTimeNanoseconds", 0))
+    return [event for event in events if event.get("ph") == "X"], base
+
+
+def ns(microseconds: Any) -> int:
+    return int((Decimal(microseconds) * 1000).to_integral_value())
+
+
+def span(event: Event) -> Span:
+    start = ns(event["ts"])
+    return start, start + ns(event.get("dur", 0))
+
+
+def kind(event: Event) -> str:
+    args = event.get("args", {})
+    if event["cat"] == "kernel":
+        name = re.split("[<(]", event["name"].removeprefix("void ").replace("(anonymous namespace)", ""))[0]
+        return "comm" if re.match("nccl|rccl", name.split("::")[-1]) else "compute"
+    return "comm" if args.get("fromDevice", 0) != args.get("toDevice", 0) else "copy"
+
+
+def devices(event: Event) -> set[int]:
+    args = event.get("args", {})
+    if "fromDevice" in args:
+        return {args["fromDevice"], args["toDevice"]}
+    return {args.get("device", event["pid"])}
+
+
+def steps(events: list[Event]) -> dict[int, Span]:
+    named = [event for event in events if event.get("cat") == "user_annotation"]
+    found = [(re.fullmatch(r"ProfilerStep#(\d+)", event["name"]), span(event)) for event in named]
+    return {int(match[1]): extent for match, extent in found if match}
+
+
+def windows(path: Path) -> list[dict[str, Any]]:
+    """Every window of one trace file: device, step, start_ns on the epoch, span_ns and the measures."""
+    events, base = read(path)
+    per_device: dict[Any, list[tuple[Span, str, int | None]]] = defaultdict(list)
+    launched: dict[int, int] = {}
+    for event in events:
+        if event.get("cat") in ("cuda_runtime", "cuda_driver"):
+            correlation, start = event["args"].get("correlation"), span(event)[0]
+            launched[correlation] = min(start, launched.get(correlation, start))
+    for event in events:
+        if event.get("cat") in DEVICE:
+            for device in devices(event):
+                call = launched.get(event.get("args", {}).get("correlation"))
+                per_device[device].append((span(event), kind(event), call))
+    numbered = steps(events)
+    rows = []
+    for device, activity in sorted(per_device.items()):
+        rows += [{"device": device, **row} for row in _tile(activity, numbered)]
+    if not per_device:
+        rows = [{"device": "cpu", **row} for row in _cpu(events, numbered)]
+    return [row | {"start_ns": row["start_ns"] + base} for row in rows]
+
+
+def _tile(activity: list[tuple[Span, str, int | None]], numbered: dict[int, Span]) -> list[dict[str, Any]]:
+    own: dict[int, list[Span]] = defaultdict(list)
+    for extent, _, call in activity:
+        for k, (start, end) in numbered.items():
+            if call is not None and start <= call < end:
+                own[k].append(extent)
+    if not own:
+        bounds = [(0, min(start for (start, _), _, _ in activity), max(end for (_, end), _, _ in activity))]
+    else:
+        begin = {k: min(start for start, _ in own[k]) for k in sorted(own)}
+        order = list(begin)
+        stops = [begin[k] for k in order[1:]] + [max(end for _, end in own[order[-1]])]
+        bounds = [(k, begin[k], stop) for k, stop in zip(order, stops, strict=True)]
+    spans = [(extent, kind) for extent, kind, _ in activity]
+    return [{"step": k, **sweep(spans, start, end)} for k, start, end in bounds]
+
+
+def _cpu(events: list[Event], numbered: dict[int, Span]) -> list[dict[str, Any]]:
+    gloo = [event for event in events if event["name"].startswith("gloo:")]
+    workers = {event["tid"] for event in gloo}
+    operators = [event for event in events if event.get("cat") == "cpu_op" and event["tid"] not in workers]
+    spans = [(span(event), "comm") for event in gloo]
+    spans += [(span(event), "call" if event["name"].startswith("c10d::") else "compute") for event in operators]
+    order = sorted(k for k, (start, end) in numbered.items() if any(start <= s < end for (s, _), _ in spans))
+    first, last = numbered[order[-1]]
+    stop = max(end for (start, end), kind in spans if first <= start < last and kind != "call")
+    stops = [numbered[k][0] for k in order[1:]] + [stop]
+    return [{"step": k, **sweep(spans, numbered[k][0], end)} for k, end in zip(order, stops, strict=True)]
+
+
+def sweep(spans: list[tuple[Span, str]], low: int, high: int) -> dict[str, int]:
+    """The measures of one window, by walking over all boundaries inside it."""
+    changes: dict[int, list[tuple[str, int]]] = defaultdict(list, {low: [], high: []})
+    for (start, end), kind in spans:
+        start, end = max(start, low), min(end, high)
+        if start < end:
+            changes[start].append((kind, 1))
+            changes[end].append((kind, -1))
+    on: dict[str, int] = defaultdict(int)
+    total = dict.fromkeys(MEASURES, 0)
+    times = sorted(changes)
+    for here, following in itertools.pairwise(times):
+        for kind, change in changes[here]:
+            on[kind] += change
+        compute, comm, copy = on["compute"] > 0 and not on["call"], on["comm"] > 0, on["copy"] > 0
+        for measure, holds in zip(
+            MEASURES,
+            (
+                compute,
+                comm,
+                copy,
+                comm and compute,
+                comm and not compute,
+                copy and not (compute or comm),
+                not (compute or comm or copy),
+            ),
+            strict=True,
+        ):
+            total[measure] += (following - here) * holds
+    return {"start_ns": low, "span_ns": high - low, **{f"{name}_ns": value for name, value in total.items()}}

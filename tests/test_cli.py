@@ -1,0 +1,171 @@
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analyzers.report import from_json
+from tests.kineto_files import write_run
+from tracer.cli import COMMANDS, build_parser, main
+from tracer.commands import record
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run", [0, 1], 2)
+
+
+def fails(capsys, *arguments: str) -> tuple[int, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert "Traceback" not in err
+    return code, err
+
+
+def test_the_report_is_text_on_stdout(run, capsys):
+    assert main(["report", str(run)]) == 0
+    out, err = capsys.readouterr()
+    assert "A step takes" in out
+    assert err == ""
+
+
+def test_json_is_one_document_and_nothing_else(run, capsys):
+    assert main(["report", str(run), "--json"]) == 0
+    assert from_json(capsys.readouterr().out).run.world_size == 2
+
+
+def test_csv_holds_the_windows_of_the_json(run, tmp_path, capsys):
+    assert main(["report", str(run), "--json", "--csv", str(tmp_path / "tables")]) == 0
+    windows = json.loads(capsys.readouterr().out)["windows"]
+    frame = pd.read_csv(tmp_path / "tables" / "windows.csv")
+    assert frame["start_ns"].tolist() == [window["start_ns"] for window in windows]
+    assert frame["compute_ns"].tolist() == [window["compute_ns"] for window in windows]
+
+
+def test_nothing_is_overwritten_without_force(run, tmp_path, capsys):
+    file = tmp_path / "report.txt"
+    assert main(["report", str(run), "-o", str(file)]) == 0
+    assert capsys.readouterr().out == ""
+    assert "A step takes" in file.read_text()
+    assert fails(capsys, "report", str(run), "-o", str(file))[0] == 1
+    assert main(["report", str(run), "-o", str(file), "--force"]) == 0
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path, capsys):
+    for path in (tmp_path, tmp_path / "none", Path(__file__)):
+        code, err = fails(capsys, "report", str(path))
+        assert code == 1
+        assert str(path) in err
+
+
+def test_an_unwritable_place_is_one_line(run, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    code, err = fails(capsys, "report", str(run), "-o", str(tmp_path / "file" / "report.txt"))
+    assert code == 1
+    assert "report.txt" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--gpus 2 --device cpu",
+        "--gpus 2 --ranks 2",
+        "--ranks 2 --strategy single",
+        "--ranks 2 --strategy dp",
+        "--ranks 2 --strategy fsdp --bucket-mb 5",
+        "--ranks 2 --model transformer --image-size 64",
+        "--ranks 2 --model transformer --data cifar10:x",
+        "--ranks 2 --data imagenet:x",
+        "--ranks 2 --data cifar10:x --image-size 64",
+        "--ranks 2 --workers 3",
+    ],
+)
+def test_options_that_contradict_one_another_are_usage_errors(arguments, tmp_path, capsys):
+    code, _ = fails(capsys, "record", *arguments.split(), "-o", str(tmp_path / "out"))
+    assert code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--gpus 0", "--gpus x", "--batch -1", "--bucket-mb nan", "--active 0", "--wait -1"]
+)
+def test_numbers_that_make_no_sense_are_usage_errors(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["record", *arguments.split()])
+    assert ended.value.code == 2
+
+
+def test_more_gpus_than_there_are_is_refused(tmp_path, capsys):
+    code, err = fails(capsys, "record", "--gpus", "4000", "-o", str(tmp_path / "out"))
+    assert code == 1
+    assert "4000 GPUs asked for" in err
+
+
+def test_missing_data_is_refused_before_anything_runs(tmp_path, capsys):
+    code = main(["record", "--ranks", "1", "--data", f"cifar10:{tmp_path}", "-o", str(tmp_path / "out")])
+    assert code == 1
+    assert f"{tmp_path}: CIFAR-10 is not there" in capsys.readouterr().err
+
+
+def test_an_existing_folder_is_not_recorded_over(tmp_path, capsys):
+    code, err = fails(capsys, "record", "--ranks", "1", "-o", str(tmp_path))
+    assert code == 1
+    assert "--force" in err
+
+
+def test_without_torch_record_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(record.importlib.util, "find_spec", lambda name: None)
+    code, err = fails(capsys, "record")
+    assert code == 1
+    assert "pip install 'tracer-toolkit[record]'" in err
+
+
+def test_help_and_version():
+    for arguments in (["--version"], ["--help"], *([command.NAME, "--help"] for command in COMMANDS)):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+
+
+def test_a_reader_that_goes_away_is_no_error(run):
+    command = f"{shlex.quote(sys.executable)} -m tracer report {shlex.quote(str(run))} --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
+def readme_commands() -> list[list[str]]:
+    blocks = re.findall(r"```(?:sh|console|bash)\n(.*?)```", README, re.DOTALL)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.removeprefix("$ ").startswith("tracer ")]
+
+
+def test_readme_shows_every_subcommand_and_option():
+    for command in COMMANDS:
+        assert f"tracer {command.NAME}" in README
+    (subparsers,) = [action for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
+    for parser in subparsers.choices.values():
+        for action in parser._actions:
+            for option in action.option_strings:
+                assert not option.startswith("--") or option in {"--help"} or option in README, option
+
+
+def test_every_command_in_the_readme_parses():
+    commands = readme_commands()
+    assert len(commands) >= 2 * len(COMMANDS)
+    for arguments in commands:
+        build_parser().parse_args(arguments)
+
+
+def test_make_targets_of_the_readme_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`make (\w+)`", README):
+        assert f"\n{target}:" in makefile

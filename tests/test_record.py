@@ -1,0 +1,150 @@
+"""Recording for real, on two CPU ranks: the same path that GPUs take, without their times."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import analyzers
+from analyzers.report import report
+from tracer import manifest, workloads
+from tracer.config import Plan
+from tracer.session import Session, SessionIncomplete
+
+ROOT = Path(__file__).resolve().parents[1]
+QUICK = ["--ranks", "2", "--batch", "2", "--wait", "1", "--warmup", "1", "--active", "2"]
+
+
+def tracer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tracer", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recordings") / "cpu2"
+    done = tracer("record", *QUICK, "--bucket-mb", "25", "-o", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_recording_ends_in_a_report_and_the_next_command(recorded):
+    folder, done = recorded
+    assert "A step takes" in done.stdout
+    assert done.stdout.rstrip().endswith(f"next: tracer report {folder} --by step")
+    assert "recording resnet18, ddp, batch 2 a device, on 2 CPU ranks" in done.stderr
+    assert "round 3 of 3: full profile" in done.stderr
+
+
+def test_the_folder_holds_the_windows_and_nothing_left_over(recorded):
+    folder, _ = recorded
+    ranks = {"rank0.json.gz", "rank1.json.gz"}
+    assert {file.name for file in folder.iterdir()} == {*ranks, "run.json", "nosync"}
+    assert {file.name for file in (folder / "nosync").iterdir()} == ranks
+    assert [file.name for file in folder.parent.iterdir()] == [folder.name]
+
+
+def test_run_json_says_how_it_was_recorded(recorded):
+    written = json.loads((recorded[0] / "run.json").read_text())
+    assert written["schema"] == "tracer.run/1"
+    assert (written["world_size"], written["backend"], written["bucket_cap_mb"]) == (2, "gloo", 25)
+    assert len(written["parameters"]) == 62
+    assert written["parameters"][0] == {
+        "name": "conv1.weight", "shape": [64, 3, 7, 7], "dtype": "float32", "module": "conv1",
+    }  # fmt: skip
+    # ResNet-18 under an explicit 25 MB cap, every parameter in one bucket.
+    assert [bucket["nbytes"] for bucket in written["buckets"]] == [28_872_744, 15_853_824]
+    assert sorted(index for bucket in written["buckets"] for index in bucket["parameters"]) == list(range(62))
+    for name in ("unprofiled", "nosync", "full"):
+        assert [len(samples) for samples in written["controls"][name]["samples_ns"].values()] == [3, 3]
+
+
+def test_gloo_is_seen_overlapping_backward(recorded):
+    found = analyzers.breakdown(analyzers.load(recorded[0])).to_frame()
+    assert found["device"].unique().tolist() == ["cpu"]
+    assert len(found) == 4
+    assert (found["comm_ns"] > 0).all()
+    assert (found["overlapped_comm_ns"] > 0).any()
+
+
+def test_the_no_sync_window_has_no_all_reduce(recorded):
+    run = analyzers.load(recorded[0] / "nosync")
+    events = run.ranks[0].events
+    assert not events.named("gloo:all_reduce").any()
+    assert analyzers.load(recorded[0]).ranks[0].events.named("gloo:all_reduce").any()
+
+
+def test_a_failing_rank_stops_all_and_its_exit_code_passes_through(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if os.environ.get('RANK') == '1':\n"
+        "    print('the disk is on fire', file=sys.stderr)\n"
+        "    sys.stderr.flush()\n"
+        "    os._exit(42)\n"
+    )
+    done = tracer("record", *QUICK, "-o", str(tmp_path / "out"), PYTHONPATH=str(tmp_path))
+    assert done.returncode == 42
+    assert "rank 1 failed (exit code 42)" in done.stderr
+    assert "rank 1: the disk is on fire" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [file.name for file in tmp_path.iterdir() if "out" in file.name] == []
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_recording_leaves_nothing(tmp_path, sign):
+    command = [sys.executable, "-m", "tracer", "record", *QUICK, "--wait", "100000", "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while "settling" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(1)
+    process.send_signal(sign)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + sign
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model", ["resnet18", "resnet18-cifar"])
+def test_models_have_the_sizes_they_are_known_by(model):
+    count = sum(parameter.numel() for parameter in workloads.build_model(model).parameters())
+    assert count == {"resnet18": 11_181_642, "resnet18-cifar": 11_173_962}[model]
+
+
+def test_what_fully_shard_wraps():
+    assert len(workloads.shard_units(workloads.build_model("resnet18"))) == 4
+    with torch.device("meta"):
+        assert len(workloads.shard_units(workloads.Transformer())) == 12
+    assert len(workloads.shard_units(nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)))) == 2
+
+
+def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    training = Session(tmp_path, model, optimizer, Plan(0, 1, 1, 1), lambda label, done, total: None)
+    with pytest.raises(SessionIncomplete, match="after 1 steps; this recording takes 6"), training as session:
+        session.step()
+
+
+def test_nccl_says_its_transport_in_its_log(tmp_path):
+    log = tmp_path / "nccl.1.log"
+    log.write_text(
+        "h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+        "h:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 2[2] [send] via NET/Socket/0\n"
+    )
+    assert manifest.nccl_transport([log]) == "NET/Socket + P2P/CUMEM"
+    assert manifest.nccl_transport([]) is None
+
+
+def test_what_was_written_is_what_is_read(recorded):
+    folder, _ = recorded
+    run = analyzers.load(folder)
+    assert msgspec.json.decode((folder / "run.json").read_bytes(), type=analyzers.Manifest) == run.manifest
+    assert report(run).run.times_from == "full"

@@ -1,0 +1,38 @@
+from dataclasses import replace
+
+import numpy as np
+
+from analyzers.breakdown import breakdown
+from analyzers.classify import Category
+from analyzers.retime import Mismatch, retime
+from tests.drawing import draw
+
+
+def light(trace):
+    """What a light profile keeps of a drawing: device rows and their launches."""
+    return trace.events.take(trace.events.category != Category.ANNOTATION)
+
+
+def test_times_come_from_the_light_window_and_steps_from_the_full_one():
+    full = draw(step="33334444", compute="aa..b...", comm=".cc...d.")
+    quick = draw(compute="ab", comm=".cd")
+    timed = retime(full.events, light(quick))
+    assert not isinstance(timed, Mismatch)
+    result = breakdown(replace(full, timed=timed))
+    assert result.step.tolist() == [3, 4]
+    assert result.start_ns.tolist() == [0, 1]
+
+
+def test_other_kernels_are_a_mismatch_that_names_them():
+    full = draw(compute="aa.b")
+    for other in (draw(compute="a.cc"), draw(compute="a..."), draw(compute="a.b", device=1)):
+        assert isinstance(retime(full.events, light(other)), Mismatch)
+    reason = retime(full.events, light(draw(compute="a.cc")))
+    assert "'compute c' for 'compute b'" in reason.reason
+
+
+def test_host_rows_keep_their_own_times():
+    full = draw(step="3333", compute="a..b")
+    timed = retime(full.events, light(draw(compute=".ab.")))
+    host = full.events.category == Category.ANNOTATION
+    assert np.array_equal(timed.start_ns[host], full.events.start_ns[host])

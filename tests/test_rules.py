@@ -1,0 +1,84 @@
+"""The rules of the house that a machine can check: one order of imports, light reading, who may print."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
+ORDER = [
+    *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "classify", "controls", "kineto", "retime")),
+    *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "report")),
+    "analyzers",
+    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "manifest")),
+    *(f"tracer.{name}" for name in ("workloads", "train", "launch")),
+    *(f"tracer.{name}" for name in ("views.palette", "views.text", "views")),
+    *(f"tracer.{name}" for name in ("commands.report", "commands.record", "commands", "cli", "__main__")),
+    "tracer",
+]
+
+# The only modules that may import torch, besides the commands that call them.
+WITH_TORCH = {f"tracer.{name}" for name in ("compat", "session", "manifest", "workloads", "train", "launch")}
+MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.train")
+
+
+def module_name(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+SOURCES = {
+    module_name(file): ast.parse(file.read_text())
+    for package in ("analyzers", "tracer")
+    for file in (ROOT / package).rglob("*.py")
+}
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Every module of the project that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (submodules & set(ORDER)) or {node.module}
+    return found
+
+
+def test_the_order_lists_every_module_once():
+    assert sorted(ORDER) == sorted(SOURCES)
+
+
+def test_no_import_runs_against_the_order():
+    for name, tree in SOURCES.items():
+        for other in imported(tree) & set(ORDER):
+            assert ORDER.index(other) < ORDER.index(name), f"{name} imports {other}, which stands below it"
+
+
+def test_torch_is_imported_only_where_it_runs():
+    for name, tree in SOURCES.items():
+        body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        top = {module.split(".")[0] for module in imported(ast.Module(body, []))}
+        assert name in WITH_TORCH or "torch" not in top, f"{name} imports torch"
+
+
+def test_reading_and_reporting_load_no_torch_and_no_plots():
+    code = (
+        "import sys, analyzers, tracer.cli, tracer.views.text;"
+        "print(*[m for m in ('torch', 'matplotlib', 'tensorboard', 'rich') if m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == ""
+
+
+def test_only_commands_print_and_read_the_environment():
+    for name, tree in SOURCES.items():
+        if name.startswith(MAY_PRINT):
+            continue
+        for node in ast.walk(tree):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+            assert not called, f"{name} prints"
+        if name.startswith(("analyzers", "tracer.views")):
+            assert "os" not in imported(tree), f"{name} reads the environment"
