@@ -7,6 +7,7 @@ analyzers.breakdown(run).to_frame()
 
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.errors import AnalysisError
-from analyzers.run import Manifest, RankTrace, Run, load
+from analyzers.manifest import Manifest
+from analyzers.run import RankTrace, Run, load
 
 __all__ = ["AnalysisError", "Breakdown", "Manifest", "RankTrace", "Run", "breakdown", "load"]

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.classify import Category, Kind
+from analyzers.events import UNKNOWN, Events
 from analyzers.intervals import EMPTY, Intervals, union_of
-from analyzers.kineto import UNKNOWN, Events
 from analyzers.run import RankTrace
 
 Int64 = NDArray[np.int64]

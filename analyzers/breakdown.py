@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from analyzers.activity import Activity, activities, device_label
 from analyzers.intervals import Intervals
 from analyzers.run import RankTrace, Run
 from analyzers.steps import Windows, profiler_steps, windows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Int64 = NDArray[np.int64]
 
@@ -31,7 +34,7 @@ class Breakdown:
     """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
 
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
-    on its first row.
+    on its first row. `unmarked` windows are whole traces, in which no step is marked.
     """
 
     rank: Int64
@@ -47,6 +50,7 @@ class Breakdown:
     exposed_copy_ns: Int64
     idle_ns: Int64
     outside_ns: Int64
+    unmarked: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -64,6 +68,8 @@ class Breakdown:
 
     def to_frame(self) -> pd.DataFrame:
         """A row a window, columns named as in the JSON; `device` is an index, or `cpu`."""
+        import pandas as pd  # a quarter of a second that reading alone need not wait
+
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         columns["device"] = [device_label(int(device)) for device in self.device]
         return pd.DataFrame(columns).assign(overlap=self.overlap)
@@ -101,6 +107,7 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
         exposed_copy_ns=inside(copy - (compute | comm)),
         idle_ns=span_ns - inside(compute | comm | copy),
         outside_ns=outside_ns,
+        unmarked=np.full(count, tiles.unmarked),
     )
 
 

@@ -19,6 +19,8 @@ class Category(IntEnum):
     LAUNCH = 4  # a call of the CUDA or HIP runtime or driver, on the host
     OPERATOR = 5  # cpu_op
     ANNOTATION = 6  # user_annotation, on the host
+    PYTHON = 7  # python_function, written with Python stacks; by far the most rows where there are any
+    FLOW = 8  # the ends of the arrows between launches and kernels, forward and backward
 
 
 class Kind(IntEnum):

@@ -28,13 +28,16 @@ class Control(msgspec.Struct, frozen=True):
     reason: str | None = None  # why median_ns is null
 
     def in_words(self) -> str:
-        """The step as a sentence has it: `30.9 ms`, or what it scatters around."""
+        """The step as a sentence has it: `30.9 ms`, or what its samples, of which there are some, scatter around."""
         if self.median_ns is not None:
             return ms(self.median_ns)
         pooled = [sample for samples in self.samples_ns.values() for sample in samples]
-        return (
-            f"around {ms(float(np.median(pooled)))} (spread {100 * (self.spread or 0):.0f} %)" if pooled else "unknown"
-        )
+        return f"around {ms(float(np.median(pooled)))} (spread {100 * (self.spread or 0):.0f} %)"
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether any block was timed."""
+        return any(self.samples_ns.values())
 
 
 def control(samples_ns: Mapping[int, list[int]]) -> Control:
@@ -44,6 +47,8 @@ def control(samples_ns: Mapping[int, list[int]]) -> Control:
     if not len(pooled):
         return Control(by_rank, None, None, "no samples")
     low, median, high = (float(value) for value in np.percentile(pooled, [25, 50, 75]))
+    if median <= 0:
+        return Control(by_rank, None, None, "samples of no length")
     spread = (high - low) / median
     if spread > WIDEST_SPREAD:
         return Control(

@@ -1,27 +1,29 @@
-"""A trace file -> columns. The only owner of Kineto's keys, of gzip and of JSON.
+"""A trace file -> columns. The only owner of Kineto's keys, and of how its numbers are written.
 
 Kineto writes microseconds with three decimals; they arrive as exact integer nanoseconds, on the epoch
-(`baseTimeNanoseconds` added). Nothing but the rows of `classify.Category` is kept.
+(`baseTimeNanoseconds` added). The file is streamed: what is kept of it is the columns of the rows that were asked for.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
+import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_EVEN, Decimal
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
+from analyzers.events import UNKNOWN, Events
+from analyzers.inflate import Blocks
 from analyzers.units import NS_PER_US
 
 Int64 = NDArray[np.int64]
@@ -40,21 +42,31 @@ _CATEGORIES = {
     "privateuse1_driver": Category.LAUNCH,
     "cpu_op": Category.OPERATOR,
     "user_annotation": Category.ANNOTATION,
-}
-# Categories were capitalized before 2022.
-_CATEGORIES |= {
+    "python_function": Category.PYTHON,
+    "ac2g": Category.FLOW,
+    "fwdbwd": Category.FLOW,
+    # Categories were capitalized before 2022.
     "Kernel": Category.KERNEL,
     "Memcpy": Category.MEMCPY,
     "Memset": Category.MEMSET,
     "Runtime": Category.LAUNCH,
     "Operator": Category.OPERATOR,
 }
+# What analyses read. Python stacks and flow arrows have to be asked for.
+ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
+_FLOW_PHASES = ("s", "t", "f")
 
 # Below 2**43 us a float64 keeps apart all decimal nanoseconds; above it, the digits themselves are read.
 _EXACT_FLOAT_US = 2.0**43
-_LAST_US = 2**62 // NS_PER_US
+# Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
+_LAST_NS = 2**62
+_LAST_US = _LAST_NS // NS_PER_US
+_BASE = "baseTimeNanoseconds"
 
-UNKNOWN = -1
+# What is no time, among nanoseconds: no time that fits an int64 once the epoch is added.
+_NEVER = np.iinfo(np.int64).min
+_LAST_DEVICE = np.iinfo(np.int32).max
+_LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
 
 
 class _Args(msgspec.Struct, gc=False, frozen=True):
@@ -68,38 +80,33 @@ class _Args(msgspec.Struct, gc=False, frozen=True):
 
 
 _NO_ARGS = _Args()
+_NO_TIME = float("nan")
 
 
 class _Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str = ""
     name: str = ""
-    ts: float | None = None
-    dur: float = 0
+    ts: float = _NO_TIME
+    dur: float = _NO_TIME
     pid: int | str = UNKNOWN
     tid: int | str = UNKNOWN
+    id: int | str = UNKNOWN
     args: _Args = _NO_ARGS
 
 
 class _DecimalEvent(_Event, gc=False):
-    ts: Decimal | None = None  # type: ignore[assignment]  # the same key, read digit by digit
-    dur: Decimal = Decimal(0)  # type: ignore[assignment]
-
-
-E = TypeVar("E", bound=_Event)
+    ts: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]  # the same key, read digit by digit
+    dur: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]
 
 
 class _Header(msgspec.Struct):
-    base_time_ns: int = msgspec.field(default=0, name="baseTimeNanoseconds")
+    base_time_ns: int = msgspec.field(default=0, name=_BASE)
     distributed: dict[str, Any] = msgspec.field(default_factory=dict, name="distributedInfo")
     devices: list[dict[str, Any]] = msgspec.field(default_factory=list, name="deviceProperties")
     host_name: str | None = None
     cuda_runtime_version: int | None = None
     cuda_driver_version: int | None = None
-
-
-class _Document(_Header, Generic[E], kw_only=True):
-    events: list[E] = msgspec.field(name="traceEvents")
 
 
 @dataclass(frozen=True)
@@ -115,69 +122,6 @@ class Header:
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
-    """The rows of one trace file as columns of one length; -1 where a row does not have the value.
-
-    `name` indexes `names`. `thread` is the host thread (rows of the host), `device` the device (rows of a device),
-    `peer` the other device of a copy between two. Times are nanoseconds since the epoch.
-    """
-
-    category: NDArray[np.int8]
-    kind: NDArray[np.int8]
-    name: NDArray[np.int32]
-    names: tuple[str, ...]
-    start_ns: Int64
-    dur_ns: Int64
-    thread: Int64
-    device: NDArray[np.int32]
-    peer: NDArray[np.int32]
-    stream: Int64
-    correlation: Int64
-    nbytes: Int64
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    @cached_property
-    def end_ns(self) -> Int64:
-        """End of every row, half-open."""
-        return self.start_ns + self.dur_ns
-
-    @cached_property
-    def on_device(self) -> NDArray[np.bool_]:
-        """The rows that are device activity."""
-        return np.isin(self.category, DEVICE_CATEGORIES)
-
-    def named(self, prefix: str) -> NDArray[np.bool_]:
-        """The rows whose name starts with a prefix."""
-        return np.array([name.startswith(prefix) for name in self.names], dtype=bool)[self.name]
-
-    def take(self, rows: NDArray[Any]) -> Events:
-        """The rows that a mask or an index selects, names kept as they are."""
-        columns = {key: value[rows] for key, value in self.columns().items()}
-        return replace(self, **columns)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """The columns by name, in the order of the fields."""
-        return {name: getattr(self, name) for name in _COLUMNS}
-
-
-_COLUMNS = (
-    "category",
-    "kind",
-    "name",
-    "start_ns",
-    "dur_ns",
-    "thread",
-    "device",
-    "peer",
-    "stream",
-    "correlation",
-    "nbytes",
-)
-
-
-@dataclass(frozen=True, eq=False)
 class Trace:
     """One file: its header, its rows, and what of it could not be read, in words."""
 
@@ -186,73 +130,256 @@ class Trace:
     lost: tuple[str, ...]
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path, categories: Iterable[Category] = ANALYZED) -> Trace:
     """Read one trace file, gzip or plain, an object with `traceEvents` or a bare array of events.
 
-    Raises UnreadableTrace where the file cannot be opened or is no trace.
+    Only rows of the categories asked for are kept. What a damaged file still holds is read, and the rest said in
+    `lost`. Raises UnreadableTrace where the file cannot be opened, is no trace, or cannot be trusted.
     """
-    document = _content(path)
+    blocks = Blocks(path)
+    columns = _Columns(categories)
+    stream = EventStream(iter(blocks), columns.take, columns.salvage)
     try:
-        return _decode(document)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _decode_leniently(document, path)
+        stream.run()
+    except NoEvents as error:
+        raise UnreadableTrace(f"{path}: no trace ({error}); give a file that torch.profiler exported") from error
+    header, lost = _whole_header(stream.header, stream.tail)
+    lost = [*blocks.lost, *stream.lost, *lost]
+    events = columns.build(header.base_time_ns)
+    counts = {
+        "events that make no sense": stream.lost_events + columns.lost_events,
+        "events without a time": columns.untimed,
+    }
+    lost += [f"{count} {what}" for what, count in counts.items() if count]
+    said = [f"{path.name}: not read: {'; '.join(lost)}; all else is kept"] if lost else []
+    said += [f"{path.name}: {columns.endless} events have no duration, and count as empty"] if columns.endless else []
+    return Trace(_public(header), events, tuple(said))
 
 
-def _content(path: Path) -> bytes:
+class _Codes(dict[str, int]):
+    """Dictionary encoding: a new name gets the next code."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = code = len(self)
+        return code
+
+
+class _Columns:
+    """Columns in the making: texts of events go in, arrays come out. What is not wanted leaves no trace."""
+
+    def __init__(self, categories: Iterable[Category]) -> None:
+        wanted = frozenset(categories)
+        self._categories = {cat: category for cat, category in _CATEGORIES.items() if category in wanted}
+        self._phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
+        self._codes = _Codes()
+        self._parts: list[dict[str, NDArray[Any]]] = []
+        self.lost_events = self.untimed = self.endless = 0
+        self._fast: Callable[[memoryview], list[_Event]] = msgspec.json.Decoder(list[_Event]).decode
+        self._exact: Callable[[memoryview], list[_DecimalEvent]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
+
+    def take(self, text: memoryview, lenient: bool) -> None:
+        """Take the events of a JSON array. Raises CannotDecode."""
+        try:
+            if lenient:
+                self._take_rows(_loads(text))
+            elif not self._append(self._fast(text)):
+                self._append(self._exact(text))
+        except (ValueError, RecursionError, msgspec.DecodeError) as error:
+            raise CannotDecode from error
+
+    def salvage(self, text: bytes) -> bool:
+        """Take one event by itself, as far as it makes sense; False where it does not."""
+        try:
+            row = _loads(text)
+        except (ValueError, RecursionError):
+            try:
+                row = json.loads(_with_escaped_name(text), strict=False, parse_float=Decimal)
+            except (ValueError, RecursionError):
+                return False
+        event = _event(row)
+        if event is not None:
+            self._append([event])
+        return event is not None
+
+    def _take_rows(self, rows: Sequence[Any]) -> None:
+        events = [_event(row) for row in rows]
+        sensible = [event for event in events if event is not None]
+        self._append(sensible)
+        self.lost_events += len(events) - len(sensible)
+
+    def _append(self, events: Sequence[_Event]) -> bool:
+        """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
+        categories, phases = self._categories, self._phases
+        kept = [event for event in events if event.cat in categories and event.ph in phases]
+        if not kept:
+            return True
+        start_ns, dur_ns = _nanoseconds([event.ts for event in kept]), _nanoseconds([event.dur for event in kept])
+        if start_ns is None or dur_ns is None:
+            return False
+        count = len(kept)
+        category = np.fromiter([categories[event.cat] for event in kept], np.int8, count)
+        on_device = category <= _LAST_DEVICE_CATEGORY
+        self._parts.append({
+            "category": category,
+            "name": np.fromiter(map(self._codes.__getitem__, [event.name for event in kept]), np.int32, count),
+            "start_ns": start_ns,
+            "dur_ns": dur_ns,
+            "thread": _int64([event.tid for event in kept]),
+            "correlation": _int64([event.args.correlation for event in kept]),
+            # What only device rows have is kept for them alone.
+            **_device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
+        })  # fmt: skip
+        return True
+
+    def build(self, base_time_ns: int) -> Events:
+        """All rows, in the file's order, without those that have no time or only tell of waiting."""
+        names = tuple(self._codes)
+        category, name, start_ns = self._whole("category"), self._whole("name"), self._whole("start_ns")
+        dur_ns = self._whole("dur_ns")
+        waiting = np.array([is_waiting(name) for name in names], dtype=bool)
+        kept = start_ns != _NEVER
+        self.untimed = int((~kept).sum())
+        self.endless = int((kept & (dur_ns == _NEVER) & (category != Category.FLOW)).sum())
+        if waiting.any():
+            kept &= ~waiting[name]
+        on_device = category <= _LAST_DEVICE_CATEGORY
+        device, peer, crosses = self._places(category, name, names)
+        events = Events(
+            category=category,
+            kind=kinds(category, name, names, crosses),
+            name=name,
+            names=names,
+            start_ns=start_ns + base_time_ns,
+            dur_ns=np.maximum(dur_ns, 0),
+            thread=self._whole("thread"),
+            device=device,
+            peer=peer,
+            stream=_spread(self._whole("stream"), on_device),
+            correlation=self._whole("correlation"),
+            nbytes=_spread(self._whole("bytes"), on_device),
+        )
+        return events if kept.all() else events.take(kept)
+
+    def _places(
+        self, category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
+        """The device of every row, the other device of a copy between two, and which rows are such copies."""
+        on_device = category <= _LAST_DEVICE_CATEGORY
+        device = self._whole("device")
+        # What a row says, else where it ran, else its process, which Kineto numbers by device.
+        for fallback in ("in_device", "process"):
+            device = np.where(device < 0, self._whole(fallback), device)
+        source, target = self._whole("from_device"), self._whole("to_device")
+        copies = category[on_device] == Category.MEMCPY
+        between = copies & (source >= 0) & (target >= 0) & (source != target)
+        unsaid = copies & ((source < 0) | (target < 0))
+        peer_to_peer = np.array([name.startswith("Memcpy PtoP") for name in names], dtype=bool)
+        crosses = np.zeros(len(category), dtype=bool)
+        crosses[on_device] = between | (unsaid & peer_to_peer[name[on_device]])
+        device = np.where(between, source, np.maximum(device, 0)).clip(max=_LAST_DEVICE)
+        peer = np.where(between, target, UNKNOWN).clip(max=_LAST_DEVICE)
+        return _spread(device, on_device).astype(np.int32), _spread(peer, on_device).astype(np.int32), crosses
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        """One column, its parts let go."""
+        parts = [part.pop(name) for part in self._parts]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int8 if name == "category" else np.int64)
+
+
+def _device_columns(events: Sequence[_Event]) -> dict[str, Int64]:
+    args = [event.args for event in events]
+    return {
+        "process": _int64([event.pid for event in events]),
+        "device": _int64([arg.device for arg in args]),
+        "in_device": _int64([arg.in_device for arg in args]),
+        "from_device": _int64([arg.from_device for arg in args]),
+        "to_device": _int64([arg.to_device for arg in args]),
+        "stream": _int64([arg.stream for arg in args]),
+        "bytes": _int64([arg.bytes for arg in args]),
+    }
+
+
+def _int64(values: Sequence[Any]) -> Int64:
+    """A column of whole numbers. What does not fit 64 bits is UNKNOWN, a thread's name a number of its own."""
     try:
-        raw = path.read_bytes()
-        return _inflate(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except IsADirectoryError as error:
-        raise UnreadableTrace(f"{path}: a folder, not a trace file") from error
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UnreadableTrace(f"{path}: cannot be read ({reason}); copy or record it again") from error
+        return np.fromiter(values, np.int64, len(values))
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_whole_number(value) for value in values], dtype=np.int64)
 
 
-def _inflate(raw: bytes) -> bytes:
-    try:
-        from isal import igzip
-    except ImportError:
-        return gzip.decompress(raw)
-    inflated: bytes = igzip.decompress(raw)  # type: ignore[no-untyped-call]
-    return inflated
+def _whole_number(value: int | str) -> int:
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else UNKNOWN
+    # Far from what numbers a thread, a stream or a process is ever called by.
+    return -zlib.crc32(value.encode(errors="replace")) - 2**40
 
 
-def _decode(document: bytes) -> Trace:
-    """Typed structs straight from the bytes; microseconds as floats, or as decimals where a float would lose digits."""
-    header, events = _parse(document, _Event)
-    if any(event.ts is not None and abs(event.ts) >= _EXACT_FLOAT_US for event in events):
-        header, events = _parse(document, _DecimalEvent)
-    return Trace(_header(header), _columns(events, header.base_time_ns), ())
+def _spread(values: Int64, rows: NDArray[np.bool_]) -> Int64:
+    """A column of all rows from the values that some have."""
+    column = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    column[rows] = values
+    return column
 
 
-def _parse(document: bytes, event: type[_Event]) -> tuple[_Header, list[_Event]]:
-    if document.lstrip()[:1] == b"[":
-        return _Header(), msgspec.json.decode(document, type=list[event])  # type: ignore[valid-type]
-    whole = msgspec.json.decode(document, type=_Document[event])  # type: ignore[valid-type]
-    return whole, whole.events
+def _nanoseconds(microseconds: Sequence[float | Decimal]) -> Int64 | None:
+    """Decimal microseconds -> integer nanoseconds, half to even; _NEVER for what is no time.
+
+    None where they are floats, and too large for a float to tell one nanosecond from the next.
+    """
+    if isinstance(microseconds[0], Decimal):
+        return np.array([_exact_ns(value) for value in microseconds], dtype=np.int64)
+    value = np.array(microseconds, dtype=np.float64)
+    size = np.abs(value)
+    if (size >= _EXACT_FLOAT_US).any():
+        return None
+    # The fraction apart: round(us * 1000) rounds twice, and is wrong for a quarter of the values above 2**42.
+    whole = np.floor(value)
+    if np.isnan(whole).any():
+        return np.array([_exact_ns(value) for value in microseconds], dtype=np.int64)
+    return whole.astype(np.int64) * NS_PER_US + np.rint((value - whole) * NS_PER_US).astype(np.int64)
 
 
-def _decode_leniently(document: bytes, path: Path) -> Trace:
-    """Event by event, for a document whose odd values the typed path refuses; events that make no sense are counted."""
-    try:
-        whole = json.loads(document.decode("utf-8-sig", errors="replace"), strict=False, parse_float=Decimal)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableTrace(f"{path}: not JSON ({error}); record it again, or cut it back to whole events") from error
-    rows = whole.get("traceEvents") if isinstance(whole, dict) else whole
-    if not isinstance(rows, list):
-        raise UnreadableTrace(f"{path}: JSON, but no trace (no traceEvents); give a file that torch.profiler exported")
-    header = _Header()
-    if isinstance(whole, dict):
-        header = _convert({key: value for key, value in whole.items() if key != "traceEvents"}, _Header) or header
-    events = [_convert(row, _DecimalEvent) or _convert(_without_odd_args(row), _DecimalEvent) for row in rows]
-    read = [event for event in events if event is not None]
-    lost = len(events) - len(read)
-    said = (f"{path.name}: {lost} of {len(events)} events could not be read and are left out",) if lost else ()
-    return Trace(_header(header), _columns(read, header.base_time_ns), said)
+def _exact_ns(microseconds: float | Decimal) -> int:
+    value = Decimal(microseconds)
+    if not value.is_finite() or abs(value) >= _LAST_US:
+        return _NEVER
+    return int((value * NS_PER_US).to_integral_value(ROUND_HALF_EVEN))
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
+
+# An unescaped quote or backslash in a name: Kineto wrote some kernels' so. The name ends where the next key begins.
+_NAME = re.compile(r'("name":\s*")(.*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}))', re.DOTALL)
+_TIMES = ("ts", "dur")
+
+
+def _loads(text: bytes | memoryview) -> Any:
+    """JSON with what others write into it: NaN, control characters, bytes that are no UTF-8."""
+    return json.loads(bytes(text).decode("utf-8", errors="replace"), strict=False, parse_float=Decimal)
+
+
+def _with_escaped_name(text: bytes) -> str:
+    return _NAME.sub(
+        lambda found: found[1] + json.dumps(found[2])[1:-1] + found[3], text.decode(errors="replace"), count=1
+    )
+
+
+def _event(row: Any) -> _Event | None:
+    """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
+    return _convert(row, _DecimalEvent) or _convert(_without_odd_values(row), _DecimalEvent)
+
+
+def _without_odd_values(row: Any) -> Any:
+    """The event without those values and arguments that are not of their type, if it still has its times."""
+    if not isinstance(row, dict):
+        return row
+    args = row.get("args")
+    args = (
+        {key: value for key, value in args.items() if _convert({key: value}, _Args)} if isinstance(args, dict) else {}
+    )
+    return {key: value for key, value in row.items() if key in _TIMES or _convert({key: value}, _Event)} | {
+        "args": args
+    }
 
 
 def _convert(value: Any, wanted: type[T]) -> T | None:
@@ -262,17 +389,50 @@ def _convert(value: Any, wanted: type[T]) -> T | None:
         return None
 
 
-def _without_odd_args(row: Any) -> Any:
-    """The event with only those arguments that are of their type: an odd one must not cost the event its time."""
-    if not isinstance(row, dict):
-        return row
-    args = row.get("args")
-    if not isinstance(args, dict):
-        return row | {"args": {}}
-    return row | {"args": {key: value for key, value in args.items() if _convert({key: value}, _Args)}}
+def _whole_header(before: bytes, behind: bytes) -> tuple[_Header, list[str]]:
+    """The header from the text on both sides of the list of events, and what of it was lost."""
+    lost = []
+    found, rest = _object(before.rstrip(b" \t\r\n,") + b"}") if before else ({}, "")
+    if found is None or rest:
+        lost.append("the header before the events")
+    more: dict[str, Any] | None = {}
+    behind = behind.lstrip(b" \t\r\n,")
+    if before and behind:
+        more, rest = _object(b"{" + behind)
+        if more is None:
+            lost.append("what follows the events")
+    elif behind:
+        rest = behind.decode(errors="replace")
+    if rest.strip("\0 \t\r\n"):
+        lost.append("text behind the document")
+    values = (found or {}) | (more or {})
+    header = _convert(values, _Header)
+    if header is None or not 0 <= header.base_time_ns <= _LAST_NS:
+        kept = _fields(values)
+        header = _convert(kept, _Header) or _Header()
+        lost.append(f"the header's {', '.join(sorted(set(values) - set(kept)))}")
+    return header, lost
 
 
-def _header(header: _Header) -> Header:
+def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    """A JSON object at the front of a text, and what stands behind it; None where there is none."""
+    words = text.decode("utf-8", errors="replace")
+    try:
+        found, end = json.JSONDecoder(strict=False).raw_decode(words)
+    except (ValueError, RecursionError):
+        return None, ""
+    return found, words[end:]
+
+
+def _fields(values: dict[str, Any]) -> dict[str, Any]:
+    """Those values of a header that are of their type, and an epoch that is one."""
+    kept = {key: value for key, value in values.items() if _convert({key: value}, _Header) is not None}
+    if not 0 <= kept.get(_BASE, 0) <= _LAST_NS:
+        del kept[_BASE]
+    return kept
+
+
+def _public(header: _Header) -> Header:
     return Header(
         header.base_time_ns,
         header.distributed,
@@ -281,78 +441,3 @@ def _header(header: _Header) -> Header:
         header.cuda_runtime_version,
         header.cuda_driver_version,
     )
-
-
-def _columns(events: Sequence[_Event], base_time_ns: int) -> Events:
-    """The rows that analyses read, as columns."""
-    rows = [(event, _CATEGORIES[event.cat]) for event in events if event.cat in _CATEGORIES and _counts(event)]
-    category = np.array([category for _, category in rows], dtype=np.int8)
-    codes: dict[str, int] = {}
-    name = np.array([codes.setdefault(event.name, len(codes)) for event, _ in rows], dtype=np.int32)
-    names = tuple(codes)
-    source, target = _pairs(rows)
-    between = (category == Category.MEMCPY) & (source >= 0) & (target >= 0) & (source != target)
-    unsaid = (category == Category.MEMCPY) & ((source < 0) | (target < 0))
-    peer_to_peer = unsaid & np.array([event.name.startswith("Memcpy PtoP") for event, _ in rows], dtype=bool)
-    return Events(
-        category=category,
-        kind=kinds(category, name, names, between | peer_to_peer),
-        name=name,
-        names=names,
-        start_ns=_nanoseconds([event.ts for event, _ in rows]) + base_time_ns,
-        dur_ns=np.maximum(_nanoseconds([event.dur for event, _ in rows]), 0),
-        thread=np.array([_thread(event.tid) for event, _ in rows], dtype=np.int64),
-        device=np.where(between, source, _devices(rows)).astype(np.int32),
-        peer=np.where(between, target, UNKNOWN).astype(np.int32),
-        stream=np.array([_stream(event.args.stream) for event, _ in rows], dtype=np.int64),
-        correlation=np.array([event.args.correlation for event, _ in rows], dtype=np.int64),
-        nbytes=np.array([event.args.bytes for event, _ in rows], dtype=np.int64),
-    )
-
-
-def _counts(event: _Event) -> bool:
-    """Whether an event is a complete one, with a time that can be one, of something other than waiting."""
-    if event.ph != "X" or event.ts is None or is_waiting(event.name):
-        return False
-    # A comparison with a float NaN is false, and what lies beyond an int64 of nanoseconds is no time.
-    return abs(float(event.ts)) < _LAST_US and abs(float(event.dur)) < _LAST_US
-
-
-def _pairs(rows: Sequence[tuple[_Event, Category]]) -> tuple[Int64, Int64]:
-    """The devices that each copy runs from and to."""
-    source = np.array([event.args.from_device for event, _ in rows], dtype=np.int64)
-    target = np.array([event.args.to_device for event, _ in rows], dtype=np.int64)
-    return source, target
-
-
-def _devices(rows: Sequence[tuple[_Event, Category]]) -> Int64:
-    """The device of each device row: what it says, else where it ran, else its process, which Kineto numbers so."""
-    devices = [_device(event) if category in DEVICE_CATEGORIES else UNKNOWN for event, category in rows]
-    return np.array(devices, dtype=np.int64)
-
-
-def _device(event: _Event) -> int:
-    for device in (event.args.device, event.args.in_device, event.pid):
-        if isinstance(device, int) and device >= 0:
-            return device
-    return 0
-
-
-def _stream(stream: int | str) -> int:
-    return stream if isinstance(stream, int) else UNKNOWN
-
-
-def _thread(tid: int | str) -> int:
-    # Threads are numbers in every layout seen; a name is kept apart from them by its own checksum.
-    return tid if isinstance(tid, int) else -zlib.crc32(tid.encode()) - 2
-
-
-def _nanoseconds(microseconds: Sequence[float | Decimal | None]) -> Int64:
-    """Decimal microseconds -> integer nanoseconds, half to even."""
-    if microseconds and isinstance(microseconds[0], Decimal):
-        digits = (int((value * NS_PER_US).to_integral_value(ROUND_HALF_EVEN)) for value in microseconds)  # type: ignore[operator,union-attr]
-        return np.fromiter(digits, dtype=np.int64, count=len(microseconds))
-    # The fraction apart: round(us * 1000) rounds twice, and is wrong for a quarter of the values above 2**42.
-    value = np.array(microseconds, dtype=np.float64)
-    whole = np.floor(value)
-    return whole.astype(np.int64) * NS_PER_US + np.rint((value - whole) * NS_PER_US).astype(np.int64)

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.controls import HIGH_DISTORTION, Controls
 from analyzers.errors import AnalysisError
-from analyzers.run import Manifest, RankTrace, Run
+from analyzers.manifest import Manifest
+from analyzers.run import RankTrace, Run
 from analyzers.units import ms, percent
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SCHEMA = "tracer.report/1"
+NOT_COMPUTED = (
+    "null or empty, since no analysis fills them yet: packing, exposed wait and transfer, clock, collectives, "
+    "unmatched, buckets, layers, traffic, advice"
+)
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-MEASURES = ("span_ns", *PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns", "overlap")
+_MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
+MEASURES = ("span_ns", *_MEASURED, "overlap")
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -150,7 +158,7 @@ def report(run: Run) -> Report:
     """Everything that can be said of a run."""
     rows = breakdown(run)
     origin_ns = _origin_ns(run.ranks)
-    facts = _facts(run, origin_ns, _outside_warnings(rows))
+    facts = _facts(run, origin_ns, [*_unmarked_warnings(rows), *_outside_warnings(rows), NOT_COMPUTED])
     return Report(
         schema=SCHEMA,
         run=facts,
@@ -184,6 +192,8 @@ def from_json(text: str | bytes) -> Report:
 
 def windows_frame(document: Report) -> pd.DataFrame:
     """The report's windows, a row each, in the JSON's units and order."""
+    import pandas as pd
+
     return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
 
 
@@ -193,11 +203,14 @@ def _origin_ns(traces: Sequence[RankTrace]) -> int:
 
 
 def _windows(rows: Breakdown, origin_ns: int) -> list[Window]:
-    frame = rows.to_frame().assign(packing_ns=None, exposed_wait_ns=None, exposed_transfer_ns=None)
-    frame["start_ns"] -= origin_ns
-    frame["overlap"] = frame["overlap"].astype(object).where(frame["comm_ns"] > 0, None)
-    columns = [frame[name].tolist() for name in Window.__struct_fields__]
-    return [Window(*record) for record in zip(*columns, strict=True)]
+    known = ("rank", "step", "span_ns", *_MEASURED)
+    columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
+    columns["device"] = [device_label(device) for device in rows.device.tolist()]
+    columns["start_ns"] = (rows.start_ns - origin_ns).tolist()
+    columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
+    columns |= {name: [None] * len(rows) for name in ("packing_ns", "exposed_wait_ns", "exposed_transfer_ns")}
+    ordered = [columns[name] for name in Window.__struct_fields__]
+    return [Window(*record) for record in zip(*ordered, strict=True)]
 
 
 def _facts(run: Run, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
@@ -214,7 +227,7 @@ def _facts(run: Run, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
     ]
     names = manifest.devices or sorted({name for trace in run.ranks for name in trace.header.device_names})
     return RunFacts(
-        name=manifest.name or run.name,
+        name=run.name,
         world_size=run.world_size,
         ranks=[trace.rank for trace in run.ranks],
         devices=names,
@@ -262,7 +275,7 @@ def _control_figures(controls: Controls, window: str) -> ControlFigures:
 def _distortion_warning(controls: Controls, window: str) -> list[str]:
     """What leads the report where the profiler changed, or may have changed, what it measured."""
     unprofiled, profiled, distortion = controls.unprofiled, getattr(controls, window), controls.distortion(window)
-    if unprofiled is None or profiled is None:
+    if unprofiled is None or profiled is None or not (unprofiled.has_samples and profiled.has_samples):
         return []
     if distortion is None:
         return [
@@ -274,6 +287,15 @@ def _distortion_warning(controls: Controls, window: str) -> list[str]:
     stretched = f"the profiler stretches this step {distortion:.2f} times"
     words = f"{unprofiled.in_words()} to {profiled.in_words()}"
     return [f"{stretched} ({words}): idle time and waiting are larger here than without it"]
+
+
+def _unmarked_warnings(rows: Breakdown) -> list[str]:
+    """Where a trace marks no steps, its window may hold many of them, or one."""
+    ranks = sorted(set(rows.rank[rows.unmarked].tolist()))
+    if not ranks:
+        return []
+    which = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return [f"no ProfilerStep holds the launches of rank {which}: each device's whole trace is one window, step 0"]
 
 
 def _outside_warnings(rows: Breakdown) -> list[str]:
@@ -331,6 +353,8 @@ def _spread(values: NDArray[Any]) -> Spread:
 def _verdict(rows: Breakdown, shares: dict[str, float | None]) -> str:
     """One sentence: the step, what it is made of, how much communication is hidden."""
     step = f"A step takes {ms(float(np.median(rows.span_ns)))} (median)"
+    if rows.unmarked.all():
+        step = f"The whole trace, in which no step is marked, takes {ms(float(np.median(rows.span_ns)))} (median)"
     parts = (
         f"{percent(shares['compute_ns'])} compute, {percent(shares['exposed_comm_ns'])} exposed communication, "
         f"{percent(shares['exposed_copy_ns'])} exposed copies, {percent(shares['idle_ns'])} idle"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.kineto import Events
+from analyzers.events import Events
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,8 @@ def retime(full: Events, light: Events) -> Events | Mismatch:
     same_name = _names(full, full_rows) == _names(light, light_rows)
     different = np.flatnonzero(~(same_place & same_name))
     if len(different):
-        full_name = full.names[full.name[full_rows[different[0]]]]
-        light_name = light.names[light.name[light_rows[different[0]]]]
-        first = f"first {light_name[:60]!r} for {full_name[:60]!r}"
+        ours, theirs = _described(full, full_rows[different[0]]), _described(light, light_rows[different[0]])
+        first = f"first {theirs} for {ours}"
         return Mismatch(f"{len(different)} of {len(full_rows)} device events differ, {first}")
     start, dur = full.start_ns.copy(), full.dur_ns.copy()
     start[full_rows], dur[full_rows] = light.start_ns[light_rows], light.dur_ns[light_rows]
@@ -54,6 +53,11 @@ def _launch_order(events: Events) -> NDArray[np.int64]:
     keys = (events.start_ns, events.correlation, events.stream, events.device)
     order: NDArray[np.int64] = rows[np.lexsort(tuple(key[rows] for key in keys))]
     return order
+
+
+def _described(events: Events, row: int) -> str:
+    name = events.names[events.name[row]]
+    return f"{name[:60]!r} (device {events.device[row]}, stream {events.stream[row]})"
 
 
 def _names(events: Events, rows: NDArray[np.int64]) -> NDArray[np.object_]:

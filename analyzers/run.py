@@ -5,66 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.classify import Category, looks_like_communication
-from analyzers.controls import Controls
 from analyzers.errors import AmbiguousRun, AnalysisError, NoDeviceActivity, NoTraces, UnreadableTrace
-from analyzers.kineto import Events, Header, read_trace
+from analyzers.events import Events
+from analyzers.kineto import Header, read_trace
+from analyzers.manifest import MANIFEST, Manifest, read_manifest
 from analyzers.retime import Mismatch, retime
 
-MANIFEST = "run.json"
-SCHEMA = "tracer.run/1"
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
 LIGHT, NOSYNC = "light", "nosync"
 SUFFIXES = (".json", ".json.gz")
-
-
-class Parameter(msgspec.Struct, frozen=True):
-    """One parameter of the model, in the model's order."""
-
-    name: str
-    shape: list[int]
-    dtype: str
-    module: str
-
-
-class Bucket(msgspec.Struct, frozen=True):
-    """One DDP bucket: bytes without a communication hook, parameters by their index in the manifest's list."""
-
-    nbytes: int
-    parameters: list[int]
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """run.json: how the run was recorded. Every field has a default, since a foreign trace has no manifest."""
-
-    schema: str = SCHEMA
-    name: str | None = None
-    command: list[str] = []
-    versions: dict[str, str | None] = {}
-    hosts: list[str] = []
-    devices: list[str] = []
-    environment: dict[str, str] = {}
-    transport: str | None = None
-    world_size: int | None = None
-    backend: str | None = None
-    strategy: str | None = None
-    model: str | None = None
-    batch_per_gpu: int | None = None
-    bucket_cap_mb: float | None = None
-    settings: dict[str, Any] = {}
-    profiler: dict[str, Any] = {}
-    parameters: list[Parameter] = []
-    buckets: list[Bucket] | None = None
-    controls: Controls = Controls()
+LISTED_RANKS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +34,8 @@ class RankTrace:
     header: Header
     events: Events
     timed: Events
+    lost: tuple[str, ...] = ()
+    mismatch: str | None = None  # why the light window that there is could not be joined
 
     @cached_property
     def gloo(self) -> NDArray[np.bool_]:
@@ -89,8 +49,9 @@ class RankTrace:
         """Whether the host is the device: no accelerator's activity, and gloo at work or no accelerator to be seen."""
         if self.events.on_device.any():
             return False
-        computes = bool((self.events.category == Category.OPERATOR).any())
-        return bool(self.gloo.any()) or (computes and not self.header.device_names)
+        operators = (self.events.category == Category.OPERATOR) & ~self.events.named("c10d::")
+        accelerated = bool(self.header.device_names) or bool((self.events.category == Category.LAUNCH).any())
+        return bool(self.gloo.any()) or (bool(operators.any()) and not accelerated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +69,8 @@ class Run:
         said = [trace.header.distributed.get("world_size") for trace in self.ranks]
         if self.manifest is not None:
             said.append(self.manifest.world_size)
-        return max([size for size in said if isinstance(size, int)] + [trace.rank + 1 for trace in self.ranks])
+        sizes = [size for size in said if isinstance(size, int)]
+        return max(sizes + [trace.rank + 1 for trace in self.ranks])
 
 
 def load(path: str | Path) -> Run:
@@ -119,90 +81,117 @@ def load(path: str | Path) -> Run:
     """
     path = Path(path)
     files = trace_files(path)
-    manifest, warnings = _manifest(path)
+    manifest, warnings = _recorded(path)
+    light, said = _light_files(files, manifest)
+    warnings += said
     traces, failures = [], []
     for file in files:
         try:
-            trace, lost = _load_rank(file, alone=len(files) == 1, retimed=manifest is not None)
+            traces.append(read_rank(file, len(files) == 1, light.get(file)))
         except AnalysisError as error:
             failures.append(error)
-        else:
-            traces.append(trace)
-            warnings += lost
     if not traces:
         more = f" (and {len(failures) - 1} more files like it)" if len(failures) > 1 else ""
         raise type(failures[0])(f"{failures[0]}{more}")
     _check_ranks(traces)
-    run = Run(path.resolve().name, manifest, tuple(sorted(traces, key=lambda trace: trace.rank)))
+    traces, said = _of_one_window(sorted(traces, key=lambda trace: trace.rank))
+    warnings += [*(lost for trace in traces for lost in trace.lost), *said]
     warnings += [f"left out: {error}" for error in failures]
+    run = Run(path.resolve().name, manifest, tuple(traces))
     warnings += [*_missing_ranks(run), *_unknown_communication(traces)]
-    return Run(run.name, manifest, run.ranks, tuple(warnings))
+    return replace(run, warnings=tuple(warnings))
+
+
+def _recorded(path: Path) -> tuple[Manifest | None, list[str]]:
+    """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
+    if path.is_dir():
+        return read_manifest(path)
+    beside = path.parent / MANIFEST
+    if beside.is_file():
+        return None, [
+            f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
+            "controls, model and strategy are unknown (null)"
+        ]
+    return read_manifest(path)
+
+
+def _light_files(files: Sequence[Path], manifest: Manifest | None) -> tuple[dict[Path, Path], list[str]]:
+    """The light window of every file, if every file has one; times of different windows are never mixed."""
+    if manifest is None:
+        return {}, []
+    found = {file: light for file in files if (light := _light_file(file)) is not None}
+    if len(found) == len(files) or not (found or manifest.controls.light):
+        return found, []
+    names = ", ".join(file.name for file in files if file not in found)
+    return {}, [f"times are those of the full windows, distorted: no light window for {names}"]
+
+
+def _light_file(file: Path) -> Path | None:
+    stem = file.name.removesuffix(".gz")
+    candidates = (file.parent / LIGHT / name for name in (stem, f"{stem}.gz"))
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def _of_one_window(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[str]]:
+    """All ranks at the light windows' times, or, where one could not be joined, all at the full ones'."""
+    mismatches = [f"rank {trace.rank}: {trace.mismatch}" for trace in traces if trace.mismatch]
+    if not mismatches:
+        return list(traces), []
+    full = [replace(trace, timed=trace.events) for trace in traces]
+    return full, [
+        f"times are those of the full windows, distorted: light ones do not fit ({'; '.join(mismatches[:3])})"
+    ]
 
 
 def trace_files(path: Path) -> list[Path]:
     """The trace files of a run, by name. Raises NoTraces."""
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise NoTraces(f"{path}: no such file or folder; give a trace file or a folder of them")
-    files = sorted(
-        file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name != MANIFEST and file.is_file()
-    )
+    try:
+        if not path.exists():
+            raise NoTraces(f"{path}: no such file or folder; give a trace file or a folder of them")
+        if not path.is_dir():
+            return [path]
+        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name != MANIFEST)
+        below = sorted({file.parent.name for suffix in SUFFIXES for file in path.glob(f"*/*{suffix}")})
+    except OSError as error:
+        raise NoTraces(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})") from error
     if files:
         return files
-    below = sorted({file.parent.name for suffix in SUFFIXES for file in path.glob(f"*/*{suffix}")})
     hint = f"its folders {', '.join(below[:5])} do: name one of them" if below else "record one with `tracer record`"
     raise NoTraces(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 
-def _manifest(path: Path) -> tuple[Manifest | None, list[str]]:
-    file = path / MANIFEST
-    if path.is_file() or not file.is_file():
-        return None, ["no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"]
-    try:
-        manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
-    except (OSError, msgspec.DecodeError) as error:
-        return None, [f"{file.name}: cannot be read ({error}); controls and bucket layout are unknown (null)"]
-    if manifest.schema != SCHEMA:
-        return None, [f"{file.name}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"]
-    return manifest, []
+def read_rank(file: Path, alone: bool, light: Path | None) -> RankTrace:
+    """One rank from its file, and the file of its light window if it has one; `alone` is the only one of its run.
 
-
-def _load_rank(file: Path, alone: bool, retimed: bool) -> tuple[RankTrace, list[str]]:
+    Raises UnreadableTrace, NoDeviceActivity, AmbiguousRun.
+    """
     trace = read_trace(file)
-    warnings = list(trace.lost)
     rank = _rank(file, trace.header, alone)
-    timed = trace.events
-    light = file.parent / LIGHT / file.name
-    if retimed and light.is_file():
-        timed, said = _light_times(trace.events, light, rank)
-        warnings += said
-    loaded = RankTrace(rank, file, trace.header, trace.events, timed)
+    timed = _light_times(trace.events, light) if light else trace.events
+    mismatch = timed.reason if isinstance(timed, Mismatch) else None
+    timed = trace.events if isinstance(timed, Mismatch) else timed
+    loaded = RankTrace(rank, file, trace.header, trace.events, timed, trace.lost, mismatch)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         raise NoDeviceActivity(
             f"{file}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
         )
-    return loaded, warnings
+    return loaded
 
 
-def _light_times(full: Events, light: Path, rank: int) -> tuple[Events, list[str]]:
-    """The full window's rows at the light window's times, or as they are with a warning that says why."""
+def _light_times(full: Events, light: Path) -> Events | Mismatch:
     try:
-        timed = retime(full, read_trace(light).events)
+        return retime(full, read_trace(light).events)
     except UnreadableTrace as error:
-        timed = Mismatch(str(error))
-    if isinstance(timed, Mismatch):
-        return full, [f"rank {rank}: times are those of the full window, light one not joined: {timed.reason}"]
-    return timed, []
+        return Mismatch(str(error))
 
 
 def _rank(file: Path, header: Header, alone: bool) -> int:
     said = header.distributed.get("rank")
-    if isinstance(said, int):
+    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
         return said
     stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", file.name)
-    found = re.search(r"rank[-_ ]?(\d+)", stem, re.IGNORECASE)
-    if found is None and ".pt.trace." not in file.name:
+    found = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)
+    if found is None and not alone and ".pt.trace." not in file.name:
         found = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
     if found:
         return int(found[1])
@@ -222,13 +211,14 @@ def _check_ranks(traces: Sequence[RankTrace]) -> None:
 
 
 def _missing_ranks(run: Run) -> list[str]:
-    missing = sorted(set(range(run.world_size)) - {trace.rank for trace in run.ranks})
-    if not missing:
+    here = {trace.rank for trace in run.ranks}
+    count = run.world_size - len(here)
+    if not count:
         return []
-    which = ", ".join(map(str, missing)) if len(missing) <= 8 else f"{len(missing)} of them"
-    return [
-        f"missing ranks (world size {run.world_size}): {which}; the report covers the {len(run.ranks)} that are here"
-    ]
+    # World sizes are what a file says: no list is made of one that may be absurd.
+    missing = [str(rank) for rank in range(min(run.world_size, len(here) + LISTED_RANKS)) if rank not in here]
+    which = ", ".join(missing) if count <= LISTED_RANKS else f"{count} of them"
+    return [f"missing ranks (world size {run.world_size}): {which}; the report covers the {len(here)} that are here"]
 
 
 def _unknown_communication(traces: Iterable[RankTrace]) -> list[str]:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE, Activity
 from analyzers.classify import Category
-from analyzers.kineto import Events
+from analyzers.events import Events
 
 Int64 = NDArray[np.int64]
 
 STEP_PREFIX = "ProfilerStep#"
+_LONGEST_NUMBER = 19  # digits that an int64 holds in any case, plus one
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +52,24 @@ class Windows:
     end_ns: Int64
     before_ns: int
     after_ns: int
+    unmarked: bool = False  # no step is marked: the one window is all there is
 
 
 def profiler_steps(events: Events) -> Steps:
     """The `ProfilerStep#k` annotations of the host. A number that occurs twice counts where it occurs first."""
     rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP_PREFIX))
     numbers = [events.names[code].removeprefix(STEP_PREFIX) for code in events.name[rows]]
-    numbered = np.array([number.isdecimal() for number in numbers], dtype=bool)
+    numbered = np.array([_is_step(number) for number in numbers], dtype=bool)
     rows = rows[numbered] if len(rows) else rows
-    number = np.array([int(number) for number in numbers if number.isdecimal()], dtype=np.int64)
+    number = np.array([int(number) for number in numbers if _is_step(number)], dtype=np.int64)
     order = np.argsort(events.start_ns[rows], kind="stable")
     _, first = np.unique(number[order], return_index=True)
     kept = order[np.sort(first)]
     return Steps(number[kept], events.start_ns[rows][kept], events.end_ns[rows][kept])
+
+
+def _is_step(number: str) -> bool:
+    return number.isdecimal() and len(number) < _LONGEST_NUMBER
 
 
 def windows(activity: Activity, steps: Steps) -> Windows:
@@ -74,7 +80,9 @@ def windows(activity: Activity, steps: Steps) -> Windows:
     index = steps.index_at(activity.launched_ns)
     inside = index >= 0
     if not inside.any():
-        return Windows(np.array([0]), activity.start_ns.min(keepdims=True), activity.end_ns.max(keepdims=True), 0, 0)
+        return Windows(
+            np.array([0]), activity.start_ns.min(keepdims=True), activity.end_ns.max(keepdims=True), 0, 0, True
+        )
     present, first = np.unique(index[inside], return_inverse=True)
     begin = np.full(len(present), np.iinfo(np.int64).max)
     np.minimum.at(begin, first, activity.start_ns[inside])

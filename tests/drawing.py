@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from analyzers.classify import Category, Kind
-from analyzers.kineto import UNKNOWN, Events, Header
+from analyzers.events import UNKNOWN, Events
+from analyzers.kineto import Header
 from analyzers.run import RankTrace
 
 LANES = {
@@ -39,11 +40,11 @@ def runs(picture: str) -> Iterator[tuple[str, int, int]]:
 def draw(
     *, step: str = "", launch: Mapping[str, str] | None = None, rank: int = 0, device: int = 0, **lanes: str
 ) -> RankTrace:
-    """One rank with one device, its lanes (compute, comm, copy) as drawn."""
+    """One rank with one device, its lanes (compute, comm, copy) as drawn; `compute2` is a second lane of compute."""
     rows = [row(Category.ANNOTATION, Kind.HOST, f"ProfilerStep#{k}", start, length) for k, start, length in runs(step)]
     correlation = 0
     for lane, picture in lanes.items():
-        category, kind = LANES[lane]
+        category, kind = LANES[lane.rstrip("2")]
         events = list(runs(picture))
         shown = launch.get(lane) if launch else None
         calls = [at for at, mark in enumerate(shown) if mark == "^"] if shown else [start for _, start, _ in events]

@@ -62,7 +62,11 @@ def steps(events: list[Event]) -> dict[int, Span]:
 
 def windows(path: Path) -> list[dict[str, Any]]:
     """Every window of one trace file: device, step, start_ns on the epoch, span_ns and the measures."""
-    events, base = read(path)
+    return windows_of(*read(path))
+
+
+def windows_of(events: list[Event], base: int) -> list[dict[str, Any]]:
+    """The windows of complete events whose times count from `base`."""
     per_device: dict[Any, list[tuple[Span, str, int | None]]] = defaultdict(list)
     launched: dict[int, int] = {}
     for event in events:

@@ -12,6 +12,8 @@ from analyzers.report import from_json
 from tests.kineto_files import write_run
 from tracer.cli import COMMANDS, build_parser, main
 from tracer.commands import record
+from tracer.errors import TracerError
+from tracer.files import new_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -88,6 +90,8 @@ def test_an_unwritable_place_is_one_line(run, tmp_path, capsys):
         "--ranks 2 --data imagenet:x",
         "--ranks 2 --data cifar10:x --image-size 64",
         "--ranks 2 --workers 3",
+        "--device cuda --ranks 2",
+        "--ranks 2 --batch 1",
     ],
 )
 def test_options_that_contradict_one_another_are_usage_errors(arguments, tmp_path, capsys):
@@ -120,6 +124,49 @@ def test_an_existing_folder_is_not_recorded_over(tmp_path, capsys):
     code, err = fails(capsys, "record", "--ranks", "1", "-o", str(tmp_path))
     assert code == 1
     assert "--force" in err
+
+
+def test_force_replaces_recordings_and_nothing_else(tmp_path, monkeypatch, capsys):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    (tmp_path / "file").write_text("x")
+    monkeypatch.chdir(tmp_path / "other")
+    for place in ("..", ".", "../other", "../link", "../file", "/"):
+        code, _ = fails(capsys, "record", "--ranks", "1", "--force", "-o", place)
+        assert code == 1, place
+    assert (tmp_path / "other" / "precious").exists()
+
+
+def test_a_recording_whose_place_was_taken_meanwhile_is_kept_beside_it(tmp_path):
+    with (
+        pytest.raises(TracerError, match=r"The recording is in .*run-2"),
+        new_folder(tmp_path / "run", False, "m") as new,
+    ):
+        (new / "m").write_text("recorded")
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "precious").write_text("x")
+    assert (tmp_path / "run" / "precious").exists()
+    assert (tmp_path / "run-2" / "m").read_text() == "recorded"
+    with new_folder(tmp_path / "run-2", True, "m") as new:
+        (new / "m").write_text("again")
+    assert (tmp_path / "run-2" / "m").read_text() == "again"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["run", "run-2"]
+
+
+def test_a_full_disk_under_stdout_is_one_line(run):
+    command = f"{shlex.quote(sys.executable)} -m tracer report {shlex.quote(str(run))} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "tracer: stdout: cannot be written (No space left on device)\n")
+
+
+def test_a_terminal_without_unicode_and_a_closed_stdout_are_no_error(run):
+    command = f"{shlex.quote(sys.executable)} -m tracer report {shlex.quote(str(run))}"
+    for suffix in ("", ">&-"):
+        done = subprocess.run(
+            ["bash", "-c", f"PYTHONIOENCODING=ascii {command} {suffix}"], cwd=ROOT, capture_output=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_without_torch_record_says_what_to_install(monkeypatch, capsys):

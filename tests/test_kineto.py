@@ -80,13 +80,42 @@ def test_an_odd_argument_costs_no_event(tmp_path):
     document += ["no event", {"ph": "X", "cat": "kernel", "name": "late", "ts": "never"}]
     trace = read_trace(write(tmp_path / "rank3.json", document))
     assert trace.events.start_ns[trace.events.on_device].tolist() == [1000, 7000]
-    assert trace.lost == ("rank3.json: 2 of 6 events could not be read and are left out",)
+    assert trace.lost == ("rank3.json: not read: 2 events that make no sense; all else is kept",)
 
 
 def test_times_that_cannot_be_are_left_out(tmp_path):
-    text = json.dumps([step(1, 5, 1), step(2, 1, 1)]).replace('"ts": 5', '"ts": NaN')
-    assert times(write(tmp_path / "a.json", text)) == [1000]
-    assert times(write(tmp_path / "b.json", text.replace("NaN", "1e300"))) == [1000]
+    text = json.dumps([step(1, 5, 1), step(2, 1, 1)])
+    for index, odd in enumerate(('"ts": NaN', '"ts": 1e300', '"ts": null', '"t": 5')):
+        trace = read_trace(write(tmp_path / f"{index}.json", text.replace('"ts": 5', odd)))
+        assert trace.events.start_ns.tolist() == [1000]
+        assert "not read: 1 events" in trace.lost[0]
+
+
+def test_a_missing_duration_is_an_empty_event_and_is_said(tmp_path):
+    text = json.dumps([step(1, 5, 1), step(2, 1, 1)]).replace('"dur": 1}]', '"dur": NaN}]')
+    trace = read_trace(write(tmp_path / "a.json", text))
+    assert trace.events.dur_ns.tolist() == [1000, 0]
+    assert trace.lost == ("a.json: 1 events have no duration, and count as empty",)
+
+
+def test_an_odd_header_field_costs_only_itself(tmp_path):
+    document = small_trace(rank=3, world_size=4) | {"deviceProperties": None, "host_name": 5}
+    trace = read_trace(write(tmp_path / "a.json", document))
+    assert trace.header.distributed["rank"] == 3
+    assert trace.header.base_time_ns == BASE
+    assert trace.lost == ("a.json: not read: the header's deviceProperties, host_name; all else is kept",)
+    for base in (2**70, -1, "x"):
+        trace = read_trace(write(tmp_path / "b.json", document | {"baseTimeNanoseconds": base}))
+        assert trace.header.base_time_ns == 0
+        assert "baseTimeNanoseconds" in trace.lost[0]
+
+
+@pytest.mark.parametrize("key", ["correlation", "stream", "bytes", "device", "fromDevice"])
+def test_numbers_beyond_64_bits_cost_no_event(tmp_path, key):
+    document = kernel("gemm", 1, 5, 1)
+    document[0]["args"][key] = 2**70
+    document[1] |= {"pid": 2**70, "tid": -(2**80)}
+    assert read_trace(write(tmp_path / "a.json", document)).events.start_ns.tolist() == [1000, 0]
 
 
 def test_negative_durations_are_empty(tmp_path):
@@ -95,7 +124,7 @@ def test_negative_durations_are_empty(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[1, 2", b'{"a": 1}', b"3", b"\x1f\x8b broken", gzip.compress(b"[]")[:9]]
+    "content", [b"", b"{", b"word", b'{"a": 1}', b"3", b"\x1f\x8b broken", gzip.compress(b"[]")[:9]]
 )
 def test_what_is_no_trace_is_one_line_that_names_the_file(tmp_path, content):
     path = tmp_path / "rank0.json.gz"

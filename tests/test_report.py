@@ -7,8 +7,9 @@ import pytest
 import analyzers
 from analyzers.controls import Control, Controls, control
 from analyzers.errors import AnalysisError
+from analyzers.manifest import Manifest
 from analyzers.report import PARTS, from_json, report, to_json
-from analyzers.run import Manifest, Run
+from analyzers.run import Run
 from tests.drawing import draw
 from tracer.views.text import text
 
@@ -103,11 +104,33 @@ def test_only_reports_are_read_back():
 
 @pytest.mark.parametrize("width", [80, 110, 200])
 @pytest.mark.parametrize("by", ["rank", "step"])
-def test_text_fits_its_width(width, by):
-    lines = text(report(drawn(model="resnet18", controls=Controls(unprofiled=timed(100)))), by, width).splitlines()
-    assert max(map(len, lines)) <= width
-    assert not any("\x1b" in line for line in lines)
+def test_text_fits_its_width_without_cutting_numbers(width, by):
+    shown = text(report(drawn(model="resnet18", controls=Controls(unprofiled=timed(100)))), by, width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    assert "\x1b" not in shown
     assert "\x1b[" in text(report(drawn()), by, width, color=True)
+
+
+def test_a_narrow_terminal_loses_no_number():
+    shown = text(report(drawn()), width=20)
+    assert "…" not in shown
+    assert "100.0 %" in shown
+
+
+def test_names_cannot_steer_a_terminal():
+    hostile = "\x1b[2J[bold]x\nA step takes 0 ms"
+    run = Run(hostile, Manifest(model=hostile), drawn().ranks, (hostile,))
+    shown = text(report(run))
+    assert "\x1b" not in shown
+    assert "[bold]x" in shown
+    assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
+
+
+def test_a_trace_without_steps_is_not_called_a_step():
+    found = report(Run("drawn", None, (draw(compute="aa"),)))
+    assert found.summary.verdict.startswith("The whole trace, in which no step is marked, takes")
+    assert any("no ProfilerStep" in warning for warning in found.run.warnings)
 
 
 def test_text_says_the_verdict_before_anything_else():

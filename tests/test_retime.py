@@ -28,7 +28,7 @@ def test_other_kernels_are_a_mismatch_that_names_them():
     for other in (draw(compute="a.cc"), draw(compute="a..."), draw(compute="a.b", device=1)):
         assert isinstance(retime(full.events, light(other)), Mismatch)
     reason = retime(full.events, light(draw(compute="a.cc")))
-    assert "'compute c' for 'compute b'" in reason.reason
+    assert "first 'compute c' (device 0, stream -1) for 'compute b' (device 0, stream -1)" in reason.reason
 
 
 def test_host_rows_keep_their_own_times():

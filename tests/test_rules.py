@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 ORDER = [
-    *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "classify", "controls", "kineto", "retime")),
+    *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "classify", "controls")),
+    *(f"analyzers.{name}" for name in ("events", "inflate", "chunks", "kineto", "retime", "manifest")),
     *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "report")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "manifest")),
@@ -73,7 +74,7 @@ def test_reading_and_reporting_load_no_torch_and_no_plots():
     assert loaded.strip() == ""
 
 
-def test_only_commands_print_and_read_the_environment():
+def test_only_commands_print_and_analyzers_and_views_read_no_environment():
     for name, tree in SOURCES.items():
         if name.startswith(MAY_PRINT):
             continue

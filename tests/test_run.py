@@ -16,12 +16,36 @@ def test_a_run_holds_its_ranks_in_order(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "rank"),
-    [("rank7.json", 7), ("Rank_7.json.gz", 7), ("sampled_rank-7.json", 7), ("trace_7.json", 7), ("7.json", 7),
+    [("rank7.json", 7), ("Rank_7.json.gz", 7), ("sampled_rank-7.json", 7), ("trace_7.json", 0),
+     ("rank_20261120093000.json", 0),
      ("host.1690000000000.pt.trace.json", 0), ("mi250_toy_6_2_kineto.json", 0)],
 )  # fmt: skip
 def test_rank_from_the_name_where_the_trace_does_not_say(tmp_path, name, rank):
     path = write(tmp_path / name, small_trace(rank=None))
     assert [trace.rank for trace in analyzers.load(path).ranks] == [rank]
+
+
+@pytest.mark.parametrize("name", ["trace_{}.json", "{}.json", "worker.{}.json"])
+def test_a_number_at_the_end_tells_the_files_of_a_folder_apart(tmp_path, name):
+    for rank in (0, 1):
+        write(tmp_path / name.format(rank), small_trace(rank=None))
+    assert [trace.rank for trace in analyzers.load(tmp_path).ranks] == [0, 1]
+
+
+def test_absurd_ranks_and_world_sizes_do_no_harm(tmp_path):
+    run = analyzers.load(write(tmp_path / "a.json", small_trace(rank=10**9, world_size=10**12)))
+    assert any("999999999999 of them" in warning for warning in run.warnings)
+    assert analyzers.load(write(tmp_path / "b.json", small_trace(rank=-1))).ranks[0].rank == 0
+
+
+def test_a_gpu_trace_without_its_device_is_no_cpu_run(tmp_path):
+    launches = [event for event in small_trace()["traceEvents"] if event["cat"] != "kernel"]
+    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 9, "ts": 1, "dur": 2}
+    with pytest.raises(NoDeviceActivity):
+        analyzers.load(write(tmp_path / "a.json", [*launches, operator]))
+    assert analyzers.load(write(tmp_path / "b.json", [operator])).ranks[0].is_cpu_run
+    with pytest.raises(NoDeviceActivity):
+        analyzers.load(write(tmp_path / "c.json", [operator | {"name": "c10d::allreduce_"}]))
 
 
 def test_the_trace_is_believed_before_its_name(tmp_path):
@@ -50,7 +74,7 @@ def test_an_unreadable_rank_is_a_warning_and_the_rest_is_kept(tmp_path):
     (tmp_path / "rank1.json").write_text("{ broken")
     run = analyzers.load(tmp_path)
     assert [trace.rank for trace in run.ranks] == [0]
-    assert any("rank1.json: not JSON" in warning for warning in run.warnings)
+    assert any("rank1.json: no trace" in warning for warning in run.warnings)
 
 
 def test_a_rank_without_device_activity_is_a_warning(tmp_path):
@@ -89,10 +113,12 @@ def test_other_json_in_the_folder_is_left_out_with_a_word(tmp_path):
     assert any("config.json" in warning for warning in run.warnings)
 
 
-@pytest.mark.parametrize("text", ["{", '{"schema": "other/1"}', "[]", '{"world_size": "many"}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "\udcff", '{"schema": "other/1"}', "[]", '{"world_size": "many"}']
+)
 def test_a_broken_manifest_costs_only_itself(tmp_path, text):
     write_run(tmp_path, [0], 1)
-    (tmp_path / "run.json").write_text(text)
+    (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
     run = analyzers.load(tmp_path)
     assert run.manifest is None
     assert any("run.json" in warning for warning in run.warnings)
@@ -107,6 +133,7 @@ def test_a_light_window_gives_its_times_only_beside_a_manifest(tmp_path):
     (trace,) = analyzers.load(tmp_path).ranks
     assert trace.timed is trace.events
     write(tmp_path / "run.json", {"schema": "tracer.run/1"})
+    assert any("one file of a recorded run" in warning for warning in analyzers.load(tmp_path / "rank0.json").warnings)
     (trace,) = analyzers.load(tmp_path).ranks
     assert trace.timed.start_ns[trace.events.on_device].tolist() == [
         start + 100_000 for start in trace.events.start_ns[trace.events.on_device]
@@ -119,7 +146,20 @@ def test_a_light_window_that_does_not_fit_is_said(tmp_path):
     write(tmp_path / "light" / "rank0.json", json.dumps([]))
     run = analyzers.load(tmp_path)
     assert run.ranks[0].timed is run.ranks[0].events
-    assert any("light one not joined" in warning for warning in run.warnings)
+    assert any("light ones do not fit (rank 0: 0 device events" in warning for warning in run.warnings)
+
+
+def test_times_of_light_and_full_windows_are_never_mixed(tmp_path):
+    write_run(tmp_path, [0, 1], 2)
+    write(tmp_path / "run.json", {"schema": "tracer.run/1"})
+    write(tmp_path / "light" / "rank0.json.gz", small_trace())
+    run = analyzers.load(tmp_path)
+    assert all(trace.timed is trace.events for trace in run.ranks)
+    assert any("no light window for rank1.json" in warning for warning in run.warnings)
+    (tmp_path / "light" / "rank1.json").write_text("{")
+    run = analyzers.load(tmp_path)
+    assert all(trace.timed is trace.events for trace in run.ranks)
+    assert any("light ones do not fit (rank 1" in warning for warning in run.warnings)
 
 
 def test_kernels_that_look_like_communication_are_named(tmp_path):

@@ -4,7 +4,9 @@
 """
 
 import os
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,9 @@ RUNS = [run for folder in FOLDERS for run in sorted(folder.iterdir()) if run.is_
 
 
 def load(path: Path) -> Run:
+    """A run; another's that is refused in one line is done with. Samples of the project itself are never refused."""
+    if path.parent == SAMPLES:
+        return analyzers.load(path)
     try:
         return analyzers.load(path)
     except analyzers.AnalysisError as error:
@@ -51,6 +56,33 @@ def test_windows_equal_the_brute_force(path):
 def test_reports_survive_their_own_json(path):
     found = report(load(path))
     assert from_json(to_json(found)) == found
+
+
+def with_light_times(full: Path, light: Path) -> list[dict[str, Any]]:
+    """The full window's events at the light window's times, joined by plain sorting: device, stream, launch."""
+    events, base = reference.read(full)
+    quick, quick_base = reference.read(light)
+    on_device = [
+        sorted((e for e in some if e["cat"] in reference.DEVICE), key=launch_order) for some in (events, quick)
+    ]
+    for ours, theirs in zip(*on_device, strict=True):
+        assert ours["name"] == theirs["name"]
+        ours["ts"], ours["dur"] = theirs["ts"] + Decimal(quick_base - base) / 1000, theirs["dur"]
+    return reference.windows_of(events, base)
+
+
+def launch_order(event: dict[str, Any]) -> tuple[int, ...]:
+    args = event["args"]
+    return args.get("device", args.get("fromDevice")), args["stream"], args["correlation"], event["ts"]
+
+
+@pytest.mark.parametrize("path", [path for path in RUNS if (path / "light").is_dir()], ids=lambda path: path.name)
+def test_light_times_on_full_steps_equal_the_brute_force(path):
+    frame = analyzers.breakdown(load(path)).to_frame()
+    for rank, file in enumerate(trace_files(path)):
+        rows = frame[frame["rank"] == rank].to_dict("records")
+        for expected, row in zip(with_light_times(file, path / "light" / file.name), rows, strict=True):
+            assert {key: row[key] for key in expected} == expected
 
 
 def test_samples_are_small():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from analyzers.errors import AnalysisError
 from tracer.commands import record, report
 from tracer.errors import TracerError
 from tracer.version import VERSION
+from tracer.views.text import plain
 
 COMMANDS = (record, report)
 
@@ -33,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code. Errors that a user can mend are one line on stderr."""
+    _prepare_streams()
     options = build_parser().parse_args(arguments)
     try:
         code: int = options.handler(options)
@@ -46,11 +49,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", 130)
     except BrokenPipeError:
         # The reader of stdout (head, less) has gone: nothing more to say, and nowhere to say it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return 141
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # Files are opened by name; what has none is the stream that the report goes to.
+        _discard_stdout()
+        return _fail(f"stdout: cannot be written ({error.strerror})", 1)
+
+
+def _prepare_streams() -> None:
+    """What a closed stream would say is dropped, and a character that a stream's encoding lacks is shown as `?`."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _discard_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stdout.flush()
-    print(f"tracer: {message}", file=sys.stderr)
+    lines = "\n".join(map(plain, message.split("\n")))
+    print(f"tracer: {lines}", file=sys.stderr)
     return code

@@ -32,8 +32,3 @@ def nccl_version() -> str | None:
         return None
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     return ".".join(map(str, version))
-
-
-def autocast(device: str, enabled: bool) -> torch.autocast:
-    """bf16 autocast; its cache is kept, as `torch.autocast` has it by default."""
-    return torch.autocast(device, torch.bfloat16, enabled=enabled)

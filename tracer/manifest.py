@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.controls import Control, Controls, control
-from analyzers.run import MANIFEST, Bucket, Manifest, Parameter
+from analyzers.manifest import MANIFEST, Bucket, Manifest, Parameter
 from tracer import compat
 from tracer.config import RecordConfig
 from tracer.version import VERSION

@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from tracer import compat, manifest, workloads
+from tracer import manifest, workloads
 from tracer.config import RecordConfig
 from tracer.session import Progress, Session
 
@@ -41,7 +41,7 @@ def train(config: RecordConfig, folder: Path) -> None:
         for inputs, targets in batches(config, rank):
             inputs = inputs.to(device, non_blocking=True)
             targets = targets.to(device, non_blocking=True)
-            with compat.autocast(device.type, config.bf16):
+            with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
                 loss = loss_of(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()

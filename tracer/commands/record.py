@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import analyzers
+from analyzers.manifest import MANIFEST
 from analyzers.report import report
 from tracer.commands.report import for_terminal
 from tracer.config import CIFAR10_SIZE, MODELS, STRATEGIES, DataSource, DeviceType, Plan, RecordConfig, Strategy
 from tracer.errors import TracerError, UsageError
-from tracer.files import new_folder, refuse_existing
+from tracer.files import new_folder, refuse_folder
 
 if TYPE_CHECKING:
     from tracer.session import Progress
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--active", type=_positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
     out = parser.add_argument_group("output")
-    out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/MODEL-STRATEGY-DEVICES")
+    out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
 
 
@@ -70,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
     config = configuration(options)
-    output = options.output or Path("traces") / f"{config.model}-{config.strategy}-{config.device}{config.devices}"
-    refuse_existing(output, options.force)
+    output = options.output or Path("traces") / default_name(config)
+    refuse_folder(output.absolute(), options.force, MANIFEST)
     _check_data(config)
     _say(f"recording {describe(config)} into {output}")
     record(config, output, options.force)
@@ -79,6 +80,11 @@ def run(options: argparse.Namespace) -> int:
     sys.stdout.write(for_terminal(found))
     print(f"next: tracer report {shlex.quote(str(output))} --by step")
     return 0
+
+
+def default_name(config: RecordConfig) -> str:
+    """The folder a recording goes to: `resnet18-ddp4`, on a CPU `resnet18-ddp2-cpu`."""
+    return f"{config.model}-{config.strategy}{config.devices}" + ("-cpu" if config.device == "cpu" else "")
 
 
 def configuration(options: argparse.Namespace) -> RecordConfig:
@@ -118,6 +124,8 @@ def _where(options: argparse.Namespace) -> tuple[DeviceType, int]:
 
     if options.gpus is not None and (options.device == "cpu" or options.ranks is not None):
         raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
+    if options.device == "cuda" and options.ranks is not None:
+        raise UsageError("--ranks counts ranks on the CPU; on GPUs give --gpus N")
     here = torch.cuda.device_count()
     if options.gpus is not None or options.device == "cuda":
         wanted = options.gpus or here or 1
@@ -144,6 +152,11 @@ def _check_usage(options: argparse.Namespace, device: DeviceType, devices: int, 
             options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
         ),
         "--workers load --data: synthetic batches need none": options.workers is not None and options.data is None,
+        "a ResNet's last stage is one pixel here, and BatchNorm needs two samples: give --batch 2 or more": (
+            options.batch == 1
+            and options.model.startswith("resnet")
+            and (options.image_size or CIFAR10_SIZE) <= CIFAR10_SIZE
+        ),
         "vgg16 halves its images five times: give --image-size 32 or more": (
             options.model == "vgg16" and (options.image_size or CIFAR10_SIZE) < 32
         ),
@@ -174,7 +187,7 @@ def record(config: RecordConfig, output: Path, force: bool) -> None:
 
     # torch's launcher reports failures through logging, at length; ours says them once.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    with new_folder(output, force) as folder:
+    with new_folder(output, force, MANIFEST) as folder:
         with _progress() as progress:
             launch(config, folder, progress)
         assemble(folder, output.name, config, ["tracer", *sys.argv[1:]])
@@ -214,14 +227,14 @@ def _say(words: str) -> None:
 
 def _count(text: str) -> int:
     value = int(text)
-    if value < 0:
+    if not 0 <= value < 2**62:
         raise ValueError
     return value
 
 
 def _positive(text: str) -> int:
     value = int(text)
-    if value < 1:
+    if not 1 <= value < 2**62:
         raise ValueError
     return value
 

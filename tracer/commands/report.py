@@ -15,7 +15,6 @@ from tracer.views.text import text
 
 NAME = "report"
 HELP = "where the time of a run's steps went, measured from its traces"
-PLAIN_WIDTH = 110
 WINDOWS_CSV = "windows.csv"
 
 
@@ -44,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         write_text(
             options.output,
-            to_json(found) + "\n" if options.json else text(found, options.by, PLAIN_WIDTH),
+            to_json(found) + "\n" if options.json else text(found, options.by),
             options.force,
         )
     else:
@@ -56,5 +55,5 @@ def for_terminal(found: Report, by: str = "rank") -> str:
     """The text report as this terminal, or none, can show it."""
     terminal = sys.stdout.isatty()
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    width = max(shutil.get_terminal_size().columns, 80) if terminal else PLAIN_WIDTH
+    width = shutil.get_terminal_size().columns if terminal else None
     return text(found, by, width, color)  # type: ignore[arg-type]  # argparse's choices are the literal's

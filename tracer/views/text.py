@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from analyzers.report import DeviceSummary, Report, RunFacts, Spread, Window
+from analyzers.report import NOT_COMPUTED, DeviceSummary, Report, RunFacts, Spread, Window
 from analyzers.units import NS_PER_MS, ms, percent
 from tracer.views.palette import PARTS
 
@@ -16,17 +16,21 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 By = Literal["rank", "step"]
-BAR_WIDTH = 24
+BAR_CELLS = 66
+# From this width on, tables show the extremes of the step too.
+WIDE = 105
+# Numbers are never cut off: a table that needs more than the terminal has is as wide as it needs to be.
+_UNLIMITED = 1000
 
 
-def text(report: Report, by: By = "rank", width: int = 100, color: bool = False) -> str:
-    """The whole report, `width` columns wide, with terminal colors where asked for."""
+def text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
+    """The whole report; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
     from rich.console import Console
 
     out = io.StringIO()
     console = Console(
         file=out,
-        width=width,
+        width=_UNLIMITED,
         force_terminal=color,
         color_system="truecolor" if color else None,
         highlight=False,
@@ -34,23 +38,37 @@ def text(report: Report, by: By = "rank", width: int = 100, color: bool = False)
         emoji=False,
         legacy_windows=False,
     )
-    for section in _sections(report, by):
-        _print(console, section)
+    for section in _sections(report, by, width):
+        for line in section:
+            _print(console, line, width)
+        console.print()
     return out.getvalue()
 
 
-def _print(console: Console, section: Sequence[RenderableType]) -> None:
-    for line in section:
+def plain(words: str) -> str:
+    """Text from a trace or a path without what would steer a terminal: each such character becomes U+FFFD."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
+
+
+def _print(console: Console, line: RenderableType, width: int | None) -> None:
+    from rich.text import Text
+
+    if isinstance(line, Text) and width is not None:
+        for wrapped in line.wrap(console, width):
+            wrapped.rstrip()
+            console.print(wrapped)
+    else:
         console.print(line)
-    console.print()
 
 
-def _sections(report: Report, by: By) -> list[Sequence[RenderableType]]:
+def _sections(report: Report, by: By, width: int | None) -> list[Sequence[RenderableType]]:
+    wide = width is None or width >= WIDE
+    warnings = [warning for warning in report.run.warnings if warning != NOT_COMPUTED]
     sections: list[Sequence[RenderableType]] = [
-        [_title(report.run)],
+        [_style(_title(report.run), "")],
         [_style(report.summary.verdict, "bold")],
-        [_style(f"warning: {warning}", "yellow") for warning in report.run.warnings],
-        _by_step(report) if by == "step" else _by_rank(report),
+        [_style(f"warning: {warning}", "yellow") for warning in warnings],
+        _by_step(report, wide) if by == "step" else _by_rank(report, wide),
         _representative(report),
         _controls(report.run),
     ]
@@ -60,16 +78,13 @@ def _sections(report: Report, by: By) -> list[Sequence[RenderableType]]:
 def _style(words: str, style: str) -> Text:
     from rich.text import Text
 
-    return Text(words, style=style)
+    return Text(plain(words), style=style)
 
 
 def _title(run: RunFacts) -> str:
     batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
-    ranks = (
-        f"{len(run.ranks)} of {run.world_size} ranks"
-        if len(run.ranks) < run.world_size
-        else _count(run.world_size, "rank")
-    )
+    partial = len(run.ranks) < run.world_size
+    ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else _count(run.world_size, "rank")
     versions = [f"{name} {run.versions[name]}" for name in ("torch", "nccl") if run.versions.get(name)]
     workload = " ".join(word for word in (run.model, run.strategy) if word)
     devices = ", ".join(dict.fromkeys(run.devices))
@@ -81,23 +96,28 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _by_rank(report: Report) -> Sequence[RenderableType]:
+def _by_rank(report: Report, wide: bool) -> Sequence[RenderableType]:
     devices = report.summary.by_device
-    table = _table("rank", "device", "windows", "step ms", "(min - max)", *_PART_HEADS, "overlap")
+    table = _table(
+        "rank", "device", *(("windows",) if wide else ()), "step", *(("(min - max)",) if wide else ()), *_HEADS
+    )
     for device in devices:
-        table.add_row(
-            str(device.rank), str(device.device), str(device.windows["span_ns"].count), *_medians(device.windows)
-        )
+        table.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide))
     if len(devices) > 1:
-        everything = report.summary.windows
         table.add_section()
-        table.add_row("all", "", str(everything["span_ns"].count), *_medians(everything))
-    legend = _legend()
-    bars = [_bar_line(f"{_name(device, devices):>10}", _shares(device.windows)) for device in devices]
-    return [_style("Medians over the windows (one step on one device each), ms", "bold"), table, "", legend, *bars]
+        table.add_row("all", "", *_medians(report.summary.windows, wide))
+    bars = [_bar(f"{_name(device, devices):>10}", _shares(device.windows)) for device in devices]
+    window = "light window's times" if report.run.times_from == "light" else "full window's times"
+    return [
+        _style(f"Medians over windows (one step on one device each), ms; {window}", "bold"),
+        table,
+        "",
+        _legend(),
+        *bars,
+    ]
 
 
-_PART_HEADS = tuple(part.label for part in PARTS)
+_HEADS = (*(part.label.replace(" ", "\n") for part in PARTS), "overlap")
 
 
 def _name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
@@ -105,26 +125,22 @@ def _name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
     return f"rank {device.rank}" if alone else f"device {device.device}"
 
 
-def _medians(measures: Mapping[str, Spread]) -> list[str]:
+def _medians(measures: Mapping[str, Spread], wide: bool) -> list[str]:
     span = measures["span_ns"]
+    count, extent = [str(span.count)], [f"{_milliseconds(span.minimum)} - {_milliseconds(span.maximum)}"]
     parts = [_milliseconds(measures[part.field].median) for part in PARTS]
-    extent = f"{_milliseconds(span.minimum)} - {_milliseconds(span.maximum)}"
-    return [_milliseconds(span.median), extent, *parts, percent(measures["overlap"].median)]
+    step = [_milliseconds(span.median)]
+    return [*(count if wide else []), *step, *(extent if wide else []), *parts, percent(measures["overlap"].median)]
 
 
-def _by_step(report: Report) -> Sequence[RenderableType]:
-    table = _table("rank", "device", "step", "starts ms", "span ms", *_PART_HEADS, "comm", "overlap")
+def _by_step(report: Report, wide: bool) -> Sequence[RenderableType]:
+    table = _table("rank", "device", "step", *(("starts",) if wide else ()), "span", *_HEADS)
     for window in report.windows:
-        parts = [_milliseconds(getattr(window, part.field)) for part in PARTS]
+        start = [_milliseconds(window.start_ns)] if wide else []
+        values = [window.span_ns, *(getattr(window, part.field) for part in PARTS)]
+        measured = [_milliseconds(value) for value in values]
         table.add_row(
-            str(window.rank),
-            str(window.device),
-            str(window.step),
-            _milliseconds(window.start_ns),
-            _milliseconds(window.span_ns),
-            *parts,
-            _milliseconds(window.comm_ns),
-            percent(window.overlap),
+            str(window.rank), str(window.device), str(window.step), *start, *measured, percent(window.overlap)
         )
     return [_style("Every window (one step on one device), ms", "bold"), table]
 
@@ -139,7 +155,7 @@ def _representative(report: Report) -> Sequence[RenderableType]:
     table.add_row("span", _milliseconds(window.span_ns), percent(1.0))
     place = f"rank {window.rank}, device {window.device}, step {window.step}"
     comm = f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}"
-    return [_style(f"The step of median length ({place}), where lines add up", "bold"), table, comm]
+    return [_style(f"The step of median length ({place}), where lines add up", "bold"), table, _style(comm, "")]
 
 
 def representative_window(report: Report) -> Window:
@@ -159,7 +175,7 @@ def _controls(run: RunFacts) -> Sequence[RenderableType]:
     if controls.nosync_step_ns is not None and controls.sync_cost_ns is not None:
         line += f"; {ms(controls.nosync_step_ns)} without gradient synchronization"
         line += f", which so costs {ms(controls.sync_cost_ns)}"
-    return [line + "."]
+    return [_style(line + ".", "")]
 
 
 def _factor(distortion: float | None) -> str:
@@ -171,7 +187,7 @@ def _table(*heads: str) -> Table:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(head, justify="right", no_wrap=True, vertical="bottom")
     return table
 
 
@@ -186,11 +202,11 @@ def _shares(measures: Mapping[str, Spread]) -> list[float]:
     return [median / whole for median in medians]
 
 
-def _bar_line(label: str, shares: Sequence[float]) -> Text:
+def _bar(label: str, shares: Sequence[float]) -> Text:
     from rich.text import Text
 
     line = Text(f"{label} ")
-    for part, length in zip(PARTS, _cells(shares, BAR_WIDTH * 3), strict=True):
+    for part, length in zip(PARTS, _cells(shares, BAR_CELLS), strict=True):
         line.append(part.glyph * length, style=part.color)
     return line
 
@@ -208,4 +224,5 @@ def _legend() -> Text:
     for part in PARTS:
         line.append(f"{part.glyph} ", style=part.color)
         line.append(f"{part.label}   ")
+    line.rstrip()
     return line

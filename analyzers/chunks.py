@@ -1,0 +1,263 @@
+"""A stream of bytes -> whole events, chunk by chunk, from a JSON document that holds a list of them.
+
+    {"schemaVersion": 1, ... "traceEvents": [ {...}, {...} | {...}, {...} | {...} ], "traceName": ...}
+     header                                    chunk          chunk          chunk   tail
+
+A chunk is cut where the text between two events (learned from the first two) occurs last, and the cut is right exactly
+if the chunk then decodes strictly. Where it does not, the structure of the bytes is looked at; where that fails too,
+the chunk is damaged, and its events are read one by one. Nothing is scanned more than a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+# More than this without the boundary of an event is no trace: it is given up before it fills the memory.
+LONGEST = 1 << 26
+_SPACE = b" \t\r\n"
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
+_CLOSE = re.compile(rb"\}\s*\](?=[^\[\]{}]*\}?\s*$)")
+_BETWEEN = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
+# An event whose text is cut at what looks like a boundary inside of it is put together from at most this many pieces.
+_PIECES = 8
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class NoEvents(Exception):
+    """The document holds no list of events; the text says why."""
+
+
+class CannotDecode(Exception):
+    """A chunk does not decode strictly."""
+
+
+@dataclass
+class EventStream:
+    """Runs through a document once. `header`, `tail` and what was `lost` are complete afterwards.
+
+    `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
+    CannotDecode, having taken none, where it is no such array. `salvage` gets what should be one event, and says if it
+    made sense.
+    """
+
+    blocks: Iterator[bytes]
+    take: Callable[[memoryview, bool], None]
+    salvage: Callable[[bytes], bool]
+    header: bytes = b""
+    tail: bytes = b""
+    lost: list[str] = field(default_factory=list)
+    lost_events: int = 0
+    _separator: bytes | None = None
+    _ended: bool = False
+
+    def run(self) -> None:
+        """Read the document to its end. Raises NoEvents."""
+        # The text not taken yet, behind the bracket that makes an array of it: chunks are decoded where they lie.
+        text = bytearray(b"[") + self._head()
+        patience = 0
+        for block in chain([b""], self.blocks):
+            text += block
+            if len(text) < patience:
+                continue
+            taken = self._take_front(text)
+            # Without a boundary, wait for twice as much before looking again, so that looking stays linear.
+            patience = 0 if taken else 2 * len(text)
+            del text[1 : 1 + taken]
+            if self._ended:
+                break
+            if len(text) > LONGEST:
+                self.lost.append(f"everything behind {len(text) >> 20} MB without the boundary of an event")
+                return
+        while not self._ended and (taken := self._take_front(text)):
+            del text[1 : 1 + taken]
+        if not self._ended:
+            self._take_last(text)
+        self._read_tail(bytes(text[1:]))
+
+    def _head(self) -> bytes:
+        """Read up to the list of events; what follows its bracket."""
+        text, patience = b"", 0
+        for block in self.blocks:
+            text = (text + block) if text else block.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+            if text[:1] == b"[":
+                return text[1:]
+            if text and text[:1] != b"{":
+                raise NoEvents(f"not JSON, which begins with {{ or [, not with {text[:20]!r}")
+            if len(text) < patience:
+                continue
+            found = _find_events(text)
+            if found is not None:
+                self.header = text[: found[0]]
+                return text[found[1] :]
+            patience = 2 * len(text)
+            if len(text) > LONGEST:
+                raise NoEvents(f"no traceEvents in its first {LONGEST >> 20} MB")
+        found = _find_events(text)
+        if found is None:
+            raise NoEvents("JSON without a list of traceEvents" if _is_json(text) else _why_no_json(text))
+        self.header = text[: found[0]]
+        return text[found[1] :]
+
+    def _take_front(self, text: bytearray) -> int:
+        """Take the whole events at the front; how many bytes, behind the opening bracket, are done with."""
+        if self._separator is not None:
+            place = text.rfind(self._separator)
+            if place > 0 and self._take(text, place + 1):
+                return place + len(self._separator) - 2
+        structure = scan(text)
+        if self._separator is None:
+            self._separator = structure.separator(text)
+        end = structure.list_end if structure.list_end is not None else structure.last_event_end
+        if end is not None and (self._take(text, end) or self._take(text, end, lenient=True)):
+            self._ended = structure.list_end is not None
+            return end - 1 + self._comma(text, end)
+        boundaries = [match.start() + 1 for match in _BETWEEN.finditer(text)]
+        if not boundaries:
+            return 0
+        self._one_by_one(bytes(text[1 : boundaries[-1]]))
+        return boundaries[-1] - 1 + self._comma(text, boundaries[-1])
+
+    def _comma(self, text: bytearray, place: int) -> int:
+        """Length of the comma, with its white space, that stands at a place; 0 where none does."""
+        found = _COMMA.match(text, place)
+        return len(found[0]) if found else 0
+
+    def _take(self, text: bytearray, end: int, lenient: bool = False) -> bool:
+        """Take the array that a closing bracket at `end` makes of the text; False, and no change, if it is none."""
+        behind = text[end : end + 1]
+        text[end : end + 1] = b"]"
+        try:
+            with memoryview(text) as whole, whole[: end + 1] as array:
+                self.take(array, lenient)
+        except CannotDecode:
+            return False
+        finally:
+            text[end : end + 1] = behind
+        return True
+
+    def _one_by_one(self, text: bytes) -> None:
+        """Take the events of a damaged text each alone; what makes no sense is counted."""
+        pieces = [piece.strip(_SPACE + b",") for piece in _split(text)]
+        place = 0
+        while place < len(pieces):
+            for count in range(1, min(_PIECES, len(pieces) - place) + 1):
+                if self.salvage(b",".join(pieces[place : place + count])):
+                    break
+            else:
+                count = 1
+                self.lost_events += 1
+            place += count
+
+    def _take_last(self, text: bytearray) -> None:
+        """Take what may be left of a last event, in a file whose list of events does not end as it should."""
+        rest = bytes(text[1:])
+        # A damaged event hides the end of the list from its brackets, but not from the end of the file.
+        close = _CLOSE.search(rest)
+        event = rest[: close.end() - 1] if close else rest
+        made_sense = not event.strip(_SPACE + b",") or self.salvage(event.strip(_SPACE + b","))
+        if close is None:
+            self.lost.append("the end of the file, which ends early (cut short, or still being written)")
+        elif not made_sense:
+            self.lost_events += 1
+        del text[1 : 1 + len(event)]
+
+    def _read_tail(self, text: bytes) -> None:
+        """What follows the list of events: the rest of the document, with nothing behind it."""
+        for block in self.blocks:
+            if len(text) > LONGEST:
+                self.lost.append("what follows the events")
+                return
+            text += block
+        self.tail = text.lstrip(_SPACE).removeprefix(b"]").strip(_SPACE)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Where a text's events are: offsets of the first ones' bounds, of the last one's end, and of the list's end."""
+
+    first_end: int | None
+    second_start: int | None
+    last_event_end: int | None
+    list_end: int | None
+
+    def separator(self, text: bytearray) -> bytes | None:
+        """The text from one event's last byte to the next one's first, where there are two."""
+        if self.first_end is None or self.second_start is None:
+            return None
+        return bytes(text[self.first_end - 1 : self.second_start + 1])
+
+
+def scan(text: bytes | bytearray) -> Structure:
+    """Find the events of a text that begins with the bracket of their list, by quotes and brackets alone.
+
+    Exact where the text is JSON as far as it goes.
+    """
+    places, depth, change = _brackets(text)
+    listed = np.flatnonzero(depth == 0)
+    stop = int(listed[0]) if len(listed) else len(places)
+    ends = places[:stop][(depth[:stop] == 1) & (change[:stop] < 0)] + 1
+    starts = places[:stop][(depth[:stop] == 2) & (change[:stop] > 0)]
+    return Structure(
+        first_end=int(ends[0]) if len(ends) else None,
+        second_start=int(starts[1]) if len(starts) > 1 else None,
+        last_event_end=int(ends[-1]) if len(ends) else None,
+        list_end=int(places[stop]) if len(listed) else None,
+    )
+
+
+def _brackets(text: bytes | bytearray) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Every bracket and brace outside of strings: its offset, the depth after it, and the change it makes."""
+    data = np.frombuffer(text, dtype=np.uint8)
+    quotes = np.flatnonzero(data == ord('"'))
+    if b"\\" in text:
+        quotes = quotes[~_is_escaped(data, quotes)]
+    opens = (data == ord("{")) | (data == ord("["))
+    places = np.flatnonzero(opens | (data == ord("}")) | (data == ord("]")))
+    places = places[np.searchsorted(quotes, places) % 2 == 0]
+    change = np.where(opens[places], 1, -1)
+    return places, np.cumsum(change), change
+
+
+def _is_escaped(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether an odd number of backslashes stands before each place."""
+    index = np.arange(len(data))
+    other = np.maximum.accumulate(np.where(data != ord("\\"), index, -1))
+    before = np.where(places > 0, other[places - 1], places - 1)
+    escaped: NDArray[np.bool_] = (places - 1 - before) % 2 == 1
+    return escaped
+
+
+def _find_events(text: bytes) -> tuple[int, int] | None:
+    """Where the key of the list of events begins and its bracket ends, at the top of the document."""
+    places, depth, _ = _brackets(text)
+    for match in _EVENTS_KEY.finditer(text):
+        before = int(np.searchsorted(places, match.start()))
+        if before and depth[before - 1] == 1:
+            return match.start(), match.end()
+    return None
+
+
+def _split(text: bytes) -> list[bytes]:
+    """The text cut at everything that looks like the boundary between two events."""
+    cuts = [0, *(match.start() + 1 for match in _BETWEEN.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(cuts)]
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _why_no_json(text: bytes) -> str:
+    return "empty" if not text else "cut short before its list of traceEvents, or not JSON"

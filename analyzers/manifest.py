@@ -1,0 +1,67 @@
+"""run.json: how a run was recorded. `tracer record` writes it; a foreign trace has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analyzers.controls import Controls
+
+MANIFEST = "run.json"
+SCHEMA = "tracer.run/1"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter of the model, in the model's order."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    module: str
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """One DDP bucket: bytes without a communication hook, parameters by their index in the manifest's list."""
+
+    nbytes: int
+    parameters: list[int]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """run.json: how the run was recorded. Every field has a default, since a foreign trace has no manifest."""
+
+    schema: str = SCHEMA
+    name: str | None = None
+    command: list[str] = []
+    versions: dict[str, str | None] = {}
+    hosts: list[str] = []
+    devices: list[str] = []
+    environment: dict[str, str] = {}
+    transport: str | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    strategy: str | None = None
+    model: str | None = None
+    batch_per_gpu: int | None = None
+    bucket_cap_mb: float | None = None
+    settings: dict[str, Any] = {}
+    profiler: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    buckets: list[Bucket] | None = None
+    controls: Controls = Controls()
+
+
+def read_manifest(folder: Path) -> tuple[Manifest | None, list[str]]:
+    """A folder's manifest, or None with a line that says what is unknown without it."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        return None, ["no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"]
+    try:
+        manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
+    except (OSError, ValueError, RecursionError) as error:
+        return None, [f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"]
+    if manifest.schema != SCHEMA:
+        return None, [f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"]
+    return manifest, []
