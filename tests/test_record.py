@@ -133,6 +133,12 @@ def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
         session.step()
 
 
+def test_the_most_typical_round_is_kept():
+    samples = {0: [100, 130, 109, 500, 90], 1: [102, 131, 111, 510, 91]}
+    parts = [manifest.Part(rank, "h", [], {}, {}, [], None, {"light": values}) for rank, values in samples.items()]
+    assert manifest.typical_round(parts, "light") == 3
+
+
 def test_nccl_says_its_transport_in_its_log(tmp_path):
     log = tmp_path / "nccl.1.log"
     log.write_text(

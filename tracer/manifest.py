@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 import torchvision
 from torch import nn
@@ -18,8 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.controls import Control, Controls, control
 from analyzers.manifest import MANIFEST, Bucket, Manifest, Parameter
+from analyzers.run import LIGHT
 from tracer import compat
 from tracer.config import RecordConfig
+from tracer.session import FULL, ROUND
 from tracer.version import VERSION
 
 # Settings that decide how ranks communicate or what profiling costs; nothing else of the environment is written down.
@@ -63,15 +67,40 @@ def write_part(folder: Path, found: Part) -> None:
 
 
 def assemble(folder: Path, name: str, config: RecordConfig, command: Sequence[str]) -> Manifest:
-    """Turn the ranks' parts and NCCL's log into run.json, and remove them."""
+    """Turn the ranks' parts and NCCL's log into run.json, keep the most typical round's traces, remove the rest."""
     files = [folder / PART.format(rank=rank) for rank in range(config.processes)]
     parts = [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
     logs = sorted(folder.glob(NCCL_LOG.replace("%p", "*")))
+    rounds = {window: typical_round(parts, window) for window in (LIGHT, FULL) if window in parts[0].samples_ns}
+    _keep_rounds(folder, rounds)
     manifest = _manifest(parts, name, config, command, nccl_transport(logs))
+    manifest = msgspec.structs.replace(manifest, profiler=manifest.profiler | {"kept_rounds": rounds})
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
     for file in [*files, *logs]:
         file.unlink()
     return manifest
+
+
+def typical_round(parts: Sequence[Part], control: str) -> int:
+    """The round, from 1, whose profiled step is nearest to the median of all rounds: that window is what is kept.
+
+    A window by itself may be an odd one (a host that was busy for a moment), and all times come from it.
+    """
+    by_round = np.median([part.samples_ns[control] for part in parts], axis=0)
+    return int(np.argmin(np.abs(by_round - np.median(by_round)))) + 1
+
+
+def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
+    """Move the chosen rounds' traces to where a run has them, and remove all others."""
+    for window, number in rounds.items():
+        source = folder / ROUND.format(number=number) / window
+        if window == FULL:
+            for file in source.iterdir():
+                file.rename(folder / file.name)
+        else:
+            source.rename(folder / window)
+    for left in folder.glob(ROUND.format(number="*")):
+        shutil.rmtree(left)
 
 
 def _manifest(

@@ -6,8 +6,8 @@ decides what the next ones are for:
     wait     | round: unprofiled | light profile | no-sync | full profile | round: ... | light profile, no-sync
     settling | a block: `warmup` untimed steps, then `active` timed ones; ranks meet and devices are idle at its edges
 
-Interleaving lets drift fall on all blocks alike. The profiles of the last round are kept, and one of steps without
-gradient synchronization.
+Interleaving lets drift fall on all blocks alike. Every round leaves its traces in a folder of its own, for whoever
+assembles the run to choose a typical one; the last block profiles steps without gradient synchronization.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ from tracer import compat
 from tracer.config import Plan
 
 Progress = Callable[[str, int, int], None]
+
+# Where a round's traces lie until one is chosen.
+ROUND = "round{number}"
+FULL = "full"
 
 # A rank that does not come within this time has failed or hangs; the launcher stops the others.
 MEETING = timedelta(minutes=10)
@@ -135,7 +139,7 @@ class Session:
                     self._sample(block, start_ns)
                 profiler.step()
         if block.folder is not None:
-            block.folder.mkdir(exist_ok=True)
+            block.folder.mkdir(parents=True, exist_ok=True)
             rank, _ = compat.rank_and_size()
             profiler.export_chrome_trace(str(block.folder / f"rank{rank}.json.gz"))
 
@@ -172,16 +176,16 @@ def _blocks(plan: Plan, folder: Path, on_cpu: bool, is_ddp: bool) -> list[Block]
     blocks = []
     for number in range(1, plan.rounds + 1):
         prefix = f"round {number} of {plan.rounds}"
-        last = number == plan.rounds
+        traces = folder / ROUND.format(number=number)
         blocks.append(Block(f"{prefix}: unprofiled", "unprofiled"))
         if not on_cpu:
-            blocks.append(Block(f"{prefix}: light profile", "light", "light", folder=folder / LIGHT if last else None))
+            blocks.append(Block(f"{prefix}: light profile", "light", "light", folder=traces / LIGHT))
         if is_ddp:
             blocks.append(Block(f"{prefix}: without gradient synchronization", "nosync", nosync=True))
         else:
             blocks.append(Block(f"{prefix}: settling"))
         full = "cpu" if on_cpu else "full"
-        blocks.append(Block(f"{prefix}: full profile", "full", full, folder=folder if last else None))
+        blocks.append(Block(f"{prefix}: full profile", "full", full, folder=traces / FULL))
     if is_ddp:
         window = "cpu" if on_cpu else "light"
         blocks.append(Block("settling"))
