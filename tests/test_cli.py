@@ -205,6 +205,11 @@ def test_readme_shows_every_subcommand_and_option():
             assert any(shown) or not shown, action.option_strings
 
 
+def test_the_picture_in_the_readme_is_what_the_program_prints(capsys):
+    assert main(["report", str(ROOT / "traces" / "resnet18-ddp4")]) == 0
+    assert capsys.readouterr().out.rstrip() in README
+
+
 def test_every_command_in_the_readme_parses():
     commands = readme_commands()
     assert len(commands) >= 2 * len(COMMANDS)
