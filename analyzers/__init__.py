@@ -9,5 +9,6 @@ from analyzers.breakdown import Breakdown, breakdown
 from analyzers.errors import AnalysisError
 from analyzers.manifest import Manifest
 from analyzers.run import RankTrace, Run, load
+from analyzers.summary import RunSummary, summarize
 
-__all__ = ["AnalysisError", "Breakdown", "Manifest", "RankTrace", "Run", "breakdown", "load"]
+__all__ = ["AnalysisError", "Breakdown", "Manifest", "RankTrace", "Run", "RunSummary", "breakdown", "load", "summarize"]

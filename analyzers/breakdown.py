@@ -79,8 +79,8 @@ def breakdown(source: Run | RankTrace) -> Breakdown:
     """The breakdown of every window of a run, or of one rank."""
     if isinstance(source, RankTrace):
         steps = profiler_steps(source.timed)
-        return _joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
-    return _joined([breakdown(trace) for trace in source.ranks])
+        return joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
+    return joined([breakdown(trace) for trace in source.ranks])
 
 
 def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
@@ -111,7 +111,8 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
     )
 
 
-def _joined(parts: Sequence[Breakdown]) -> Breakdown:
+def joined(parts: Sequence[Breakdown]) -> Breakdown:
+    """Several breakdowns as one, in their order."""
     return Breakdown(
         **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)}
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,8 +23,8 @@ class Blocks:
     """The bytes of one file, once. `lost` says, when they are spent, what could not be had of them."""
 
     path: Path
+    on_bytes: Callable[[int], None] | None = None
     lost: list[str] = field(default_factory=list)
-    read_bytes: int = 0
 
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of at most BLOCK bytes.
@@ -43,7 +43,8 @@ class Blocks:
 
     def _read(self, file: BinaryIO, size: int) -> bytes:
         block = file.read(size)
-        self.read_bytes += len(block)
+        if self.on_bytes is not None:
+            self.on_bytes(len(block))
         return block
 
     def _plain(self, block: bytes, file: BinaryIO) -> Iterator[bytes]:

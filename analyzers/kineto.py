@@ -130,13 +130,17 @@ class Trace:
     lost: tuple[str, ...]
 
 
-def read_trace(path: Path, categories: Iterable[Category] = ANALYZED) -> Trace:
+def read_trace(
+    path: Path, categories: Iterable[Category] = ANALYZED, on_bytes: Callable[[int], None] | None = None
+) -> Trace:
     """Read one trace file, gzip or plain, an object with `traceEvents` or a bare array of events.
 
     Only rows of the categories asked for are kept. What a damaged file still holds is read, and the rest said in
-    `lost`. Raises UnreadableTrace where the file cannot be opened, is no trace, or cannot be trusted.
+    `lost`. `on_bytes` hears of each block of bytes that was read.
+
+    Raises UnreadableTrace where the file cannot be opened, is no trace, or cannot be trusted.
     """
-    blocks = Blocks(path)
+    blocks = Blocks(path, on_bytes)
     columns = _Columns(categories)
     stream = EventStream(iter(blocks), columns.take, columns.salvage)
     try:

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
-from analyzers.breakdown import Breakdown, breakdown
+from analyzers.breakdown import Breakdown, joined
 from analyzers.controls import HIGH_DISTORTION, Controls
 from analyzers.errors import AnalysisError
 from analyzers.manifest import Manifest
-from analyzers.run import RankTrace, Run
+from analyzers.run import Run, world_size
+from analyzers.summary import RankSummary, RunSummary, summary_of
 from analyzers.units import ms, percent
 
 if TYPE_CHECKING:
@@ -154,10 +155,11 @@ class Report(msgspec.Struct, frozen=True):
     summary: Summary
 
 
-def report(run: Run) -> Report:
+def report(source: Run | RunSummary) -> Report:
     """Everything that can be said of a run."""
-    rows = breakdown(run)
-    origin_ns = _origin_ns(run.ranks)
+    run = summary_of(source) if isinstance(source, Run) else source
+    rows = joined([measured.windows for measured in run.measured])
+    origin_ns = min(measured.earliest_ns for measured in run.measured)
     facts = _facts(run, origin_ns, [*_unmarked_warnings(rows), *_outside_warnings(rows), NOT_COMPUTED])
     return Report(
         schema=SCHEMA,
@@ -197,11 +199,6 @@ def windows_frame(document: Report) -> pd.DataFrame:
     return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
 
 
-def _origin_ns(traces: Sequence[RankTrace]) -> int:
-    """The run's earliest event: time 0 of the report."""
-    return min(int(trace.timed.start_ns.min()) for trace in traces)
-
-
 def _windows(rows: Breakdown, origin_ns: int) -> list[Window]:
     known = ("rank", "step", "span_ns", *_MEASURED)
     columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
@@ -213,11 +210,10 @@ def _windows(rows: Breakdown, origin_ns: int) -> list[Window]:
     return [Window(*record) for record in zip(*ordered, strict=True)]
 
 
-def _facts(run: Run, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
+def _facts(run: RunSummary, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
     manifest = run.manifest or Manifest()
     header = run.ranks[0].header
-    retimed = all(trace.timed is not trace.events for trace in run.ranks)
-    window = "light" if retimed else "full"
+    window = "light" if run.is_light else "full"
     controls = _control_figures(manifest.controls, window)
     warnings = [
         *_distortion_warning(manifest.controls, window),
@@ -228,7 +224,7 @@ def _facts(run: Run, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
     names = manifest.devices or sorted({name for trace in run.ranks for name in trace.header.device_names})
     return RunFacts(
         name=run.name,
-        world_size=run.world_size,
+        world_size=world_size(manifest, run.ranks),
         ranks=[trace.rank for trace in run.ranks],
         devices=names,
         backend=manifest.backend or header.distributed.get("backend"),
@@ -246,7 +242,7 @@ def _facts(run: Run, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
     )
 
 
-def _versions(trace: RankTrace) -> dict[str, str | None]:
+def _versions(trace: RankSummary) -> dict[str, str | None]:
     """What a trace without a manifest says of versions."""
     header = trace.header
     said = {

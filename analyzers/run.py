@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,59 @@ class RankTrace:
         accelerated = bool(self.header.device_names) or bool((self.events.category == Category.LAUNCH).any())
         return bool(self.gloo.any()) or (bool(operators.any()) and not accelerated)
 
+    @cached_property
+    def unknown_communication(self) -> dict[str, int]:
+        """How often each kernel ran that looks like communication and that no rule knows."""
+        events = self.events
+        codes, counts = np.unique(events.name[events.category == Category.KERNEL], return_counts=True)
+        named = zip(map(events.names.__getitem__, codes.tolist()), counts.tolist(), strict=True)
+        return {name: count for name, count in named if looks_like_communication(name)}
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """One rank still to be read: all that a process needs to know that reads it."""
+
+    path: Path
+    alone: bool  # the only file of its run
+    light: Path | None
+    expects_light: bool
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run as it lies on disk: its files, its manifest, and what is already known to be missing."""
+
+    path: Path
+    files: tuple[RankFile, ...]
+    manifest: Manifest | None
+    warnings: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the folder, or of the file."""
+        return self.path.resolve().name
+
+
+class Rank(Protocol):
+    """What a rank says of itself, read whole or summarized."""
+
+    @property
+    def rank(self) -> int: ...  # noqa: D102
+    @property
+    def path(self) -> Path: ...  # noqa: D102
+    @property
+    def header(self) -> Header: ...  # noqa: D102
+    @property
+    def lost(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def mismatch(self) -> str | None: ...  # noqa: D102
+    @property
+    def unknown_communication(self) -> dict[str, int]: ...  # noqa: D102
+
+
+R = TypeVar("R", bound=Rank)
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -63,15 +117,6 @@ class Run:
     ranks: tuple[RankTrace, ...]
     warnings: tuple[str, ...] = ()
 
-    @property
-    def world_size(self) -> int:
-        """Processes of the run, as its manifest or its traces say it, and at least up to the highest rank read."""
-        said = [trace.header.distributed.get("world_size") for trace in self.ranks]
-        if self.manifest is not None:
-            said.append(self.manifest.world_size)
-        sizes = [size for size in said if isinstance(size, int)]
-        return max(sizes + [trace.rank + 1 for trace in self.ranks])
-
 
 def load(path: str | Path) -> Run:
     """Read a run: a folder of traces (ours or anyone's), or one trace file.
@@ -79,51 +124,76 @@ def load(path: str | Path) -> Run:
     What cannot be read of it is left out and said in the run's warnings. Raises NoTraces, UnreadableTrace,
     NoDeviceActivity where nothing is left, AmbiguousRun where two files claim one rank.
     """
-    path = Path(path)
+    recording = find(Path(path))
+    ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
+    if any(rank.mismatch for rank in ranks):
+        ranks = tuple(replace(rank, timed=rank.events) for rank in ranks)
+    return Run(recording.name, recording.manifest, ranks, warnings)
+
+
+def find(path: Path) -> Recording:
+    """Look where the files of a run are, without reading them. Raises NoTraces."""
     files = trace_files(path)
     manifest, warnings = _recorded(path)
-    light, said = _light_files(files, manifest)
-    warnings += said
-    traces, failures = [], []
-    for file in files:
-        try:
-            traces.append(read_rank(file, len(files) == 1, light.get(file)))
-        except AnalysisError as error:
-            failures.append(error)
-    if not traces:
+    light = {file: _light_file(file) if manifest is not None else None for file in files}
+    expects_light = manifest is not None and (manifest.controls.light is not None or any(light.values()))
+    ranks = tuple(RankFile(file, len(files) == 1, light[file], expects_light) for file in files)
+    return Recording(path, ranks, manifest, tuple(warnings))
+
+
+def tried(read: Callable[[RankFile], R]) -> Callable[[RankFile], R | AnalysisError]:
+    """The reader, which returns the error of a file that it cannot read, so that others are read all the same."""
+    return partial(_tried, read)
+
+
+def _tried(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
+    try:
+        return read(file)
+    except AnalysisError as error:
+        return error
+
+
+def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[str, ...]]:
+    """The ranks in order, and the run's warnings. Raises as `load` does."""
+    ranks: list[R] = []
+    failures: list[AnalysisError] = []
+    for result in results:
+        if isinstance(result, AnalysisError):
+            failures.append(result)
+        else:
+            ranks.append(result)
+    if not ranks:
         more = f" (and {len(failures) - 1} more files like it)" if len(failures) > 1 else ""
         raise type(failures[0])(f"{failures[0]}{more}")
-    _check_ranks(traces)
-    traces, said = _of_one_window(sorted(traces, key=lambda trace: trace.rank))
-    warnings += [*(lost for trace in traces for lost in trace.lost), *said]
-    warnings += [f"left out: {error}" for error in failures]
-    run = Run(path.resolve().name, manifest, tuple(traces))
-    warnings += [*_missing_ranks(run), *_unknown_communication(traces)]
-    return replace(run, warnings=tuple(warnings))
+    _check_ranks(ranks)
+    ranks.sort(key=lambda rank: rank.rank)
+    warnings = [
+        *recording.warnings,
+        *(lost for rank in ranks for lost in rank.lost),
+        *_mixed_windows(ranks),
+        *(f"left out: {error}" for error in failures),
+        *_missing_ranks(world_size(recording.manifest, ranks), {rank.rank for rank in ranks}),
+        *_unknown_communication(ranks),
+    ]
+    return tuple(ranks), tuple(warnings)
+
+
+def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
+    """Processes of the run, as its manifest or its traces say it, and at least up to the highest rank read."""
+    said = [rank.header.distributed.get("world_size") for rank in ranks]
+    said.append(manifest.world_size if manifest else None)
+    sizes = [size for size in said if isinstance(size, int)]
+    return max(sizes + [rank.rank + 1 for rank in ranks])
 
 
 def _recorded(path: Path) -> tuple[Manifest | None, list[str]]:
     """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
-    if path.is_dir():
+    if path.is_dir() or not (path.parent / MANIFEST).is_file():
         return read_manifest(path)
-    beside = path.parent / MANIFEST
-    if beside.is_file():
-        return None, [
-            f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
-            "controls, model and strategy are unknown (null)"
-        ]
-    return read_manifest(path)
-
-
-def _light_files(files: Sequence[Path], manifest: Manifest | None) -> tuple[dict[Path, Path], list[str]]:
-    """The light window of every file, if every file has one; times of different windows are never mixed."""
-    if manifest is None:
-        return {}, []
-    found = {file: light for file in files if (light := _light_file(file)) is not None}
-    if len(found) == len(files) or not (found or manifest.controls.light):
-        return found, []
-    names = ", ".join(file.name for file in files if file not in found)
-    return {}, [f"times are those of the full windows, distorted: no light window for {names}"]
+    return None, [
+        f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
+        "controls, model and strategy are unknown (null)"
+    ]
 
 
 def _light_file(file: Path) -> Path | None:
@@ -132,15 +202,12 @@ def _light_file(file: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _of_one_window(traces: Sequence[RankTrace]) -> tuple[list[RankTrace], list[str]]:
-    """All ranks at the light windows' times, or, where one could not be joined, all at the full ones'."""
-    mismatches = [f"rank {trace.rank}: {trace.mismatch}" for trace in traces if trace.mismatch]
+def _mixed_windows(ranks: Sequence[Rank]) -> list[str]:
+    """Times of light and full windows are never mixed: where one light window fails, all times are the full ones'."""
+    mismatches = [f"rank {rank.rank}: {rank.mismatch}" for rank in ranks if rank.mismatch]
     if not mismatches:
-        return list(traces), []
-    full = [replace(trace, timed=trace.events) for trace in traces]
-    return full, [
-        f"times are those of the full windows, distorted: light ones do not fit ({'; '.join(mismatches[:3])})"
-    ]
+        return []
+    return [f"times are those of the full windows, distorted, for want of light ones ({'; '.join(mismatches[:3])})"]
 
 
 def trace_files(path: Path) -> list[Path]:
@@ -160,76 +227,76 @@ def trace_files(path: Path) -> list[Path]:
     raise NoTraces(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 
-def read_rank(file: Path, alone: bool, light: Path | None) -> RankTrace:
-    """One rank from its file, and the file of its light window if it has one; `alone` is the only one of its run.
+def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
+    """One rank from its files; `on_bytes` hears of each block of bytes that was read.
 
     Raises UnreadableTrace, NoDeviceActivity, AmbiguousRun.
     """
-    trace = read_trace(file)
-    rank = _rank(file, trace.header, alone)
-    timed = _light_times(trace.events, light) if light else trace.events
+    trace = read_trace(file.path, on_bytes=on_bytes)
+    rank = _rank(file, trace.header)
+    timed: Events | Mismatch = trace.events
+    if file.expects_light:
+        timed = _light_times(trace.events, file.light, on_bytes)
     mismatch = timed.reason if isinstance(timed, Mismatch) else None
     timed = trace.events if isinstance(timed, Mismatch) else timed
-    loaded = RankTrace(rank, file, trace.header, trace.events, timed, trace.lost, mismatch)
+    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, trace.lost, mismatch)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         raise NoDeviceActivity(
-            f"{file}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
+            f"{file.path}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
         )
     return loaded
 
 
-def _light_times(full: Events, light: Path) -> Events | Mismatch:
+def _light_times(full: Events, light: Path | None, on_bytes: Callable[[int], None] | None) -> Events | Mismatch:
+    if light is None:
+        return Mismatch("there is none")
     try:
-        return retime(full, read_trace(light).events)
+        return retime(full, read_trace(light, on_bytes=on_bytes).events)
     except UnreadableTrace as error:
         return Mismatch(str(error))
 
 
-def _rank(file: Path, header: Header, alone: bool) -> int:
+def _rank(file: RankFile, header: Header) -> int:
     said = header.distributed.get("rank")
     if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
         return said
-    stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", file.name)
+    name = file.path.name
+    stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
     found = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)
-    if found is None and not alone and ".pt.trace." not in file.name:
+    if found is None and not file.alone and ".pt.trace." not in name:
         found = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
     if found:
         return int(found[1])
-    if alone:
+    if file.alone:
         return 0
-    raise AmbiguousRun(f"{file}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
+    raise AmbiguousRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
 
 
-def _check_ranks(traces: Sequence[RankTrace]) -> None:
-    for rank, count in Counter(trace.rank for trace in traces).items():
+def _check_ranks(ranks: Sequence[Rank]) -> None:
+    for number, count in Counter(rank.rank for rank in ranks).items():
         if count > 1:
-            files = ", ".join(trace.path.name for trace in traces if trace.rank == rank)
-            folder = traces[0].path.parent
+            files = ", ".join(rank.path.name for rank in ranks if rank.rank == number)
+            folder = ranks[0].path.parent
             raise AmbiguousRun(
-                f"{folder}: rank {rank} has {count} files ({files}); keep one, or report one file by itself"
+                f"{folder}: rank {number} has {count} files ({files}); keep one, or report one file by itself"
             )
 
 
-def _missing_ranks(run: Run) -> list[str]:
-    here = {trace.rank for trace in run.ranks}
-    count = run.world_size - len(here)
+def _missing_ranks(size: int, here: set[int]) -> list[str]:
+    count = size - len(here)
     if not count:
         return []
     # World sizes are what a file says: no list is made of one that may be absurd.
-    missing = [str(rank) for rank in range(min(run.world_size, len(here) + LISTED_RANKS)) if rank not in here]
+    missing = [str(rank) for rank in range(min(size, len(here) + LISTED_RANKS)) if rank not in here]
     which = ", ".join(missing) if count <= LISTED_RANKS else f"{count} of them"
-    return [f"missing ranks (world size {run.world_size}): {which}; the report covers the {len(here)} that are here"]
+    return [f"missing ranks (world size {size}): {which}; the report covers the {len(here)} that are here"]
 
 
-def _unknown_communication(traces: Iterable[RankTrace]) -> list[str]:
+def _unknown_communication(ranks: Iterable[Rank]) -> list[str]:
     """Kernels counted as compute whose name says otherwise: nothing disappears silently."""
     counted: Counter[str] = Counter()
-    for trace in traces:
-        events = trace.events
-        codes, counts = np.unique(events.name[events.category == Category.KERNEL], return_counts=True)
-        for code, count in zip(codes, counts, strict=True):
-            if looks_like_communication(events.names[code]):
-                counted[events.names[code]] += int(count)
+    for rank in ranks:
+        counted.update(rank.unknown_communication)
     return [
         f"kernel {name[:80]!r} ({count} times) looks like communication but no rule knows it: counted as compute"
         for name, count in counted.most_common()

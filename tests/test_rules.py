@@ -11,10 +11,10 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "classify", "controls")),
     *(f"analyzers.{name}" for name in ("events", "inflate", "chunks", "kineto", "retime", "manifest")),
-    *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "report")),
+    *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "summary", "report")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "manifest")),
-    *(f"tracer.{name}" for name in ("workloads", "train", "launch")),
+    *(f"tracer.{name}" for name in ("workloads", "train", "launch", "workers")),
     *(f"tracer.{name}" for name in ("views.palette", "views.text", "views")),
     *(f"tracer.{name}" for name in ("commands.report", "commands.record", "commands", "cli", "__main__")),
     "tracer",

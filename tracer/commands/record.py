@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import analyzers
 from analyzers.manifest import MANIFEST
 from analyzers.report import report
 from tracer.commands.report import for_terminal
 from tracer.config import CIFAR10_SIZE, MODELS, STRATEGIES, DataSource, DeviceType, Plan, RecordConfig, Strategy
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_folder, refuse_folder
+from tracer.workers import read
 
 if TYPE_CHECKING:
     from tracer.session import Progress
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     _check_data(config)
     _say(f"recording {describe(config)} into {output}")
     record(config, output, options.force)
-    found = report(analyzers.load(output))
+    found = report(read(output))
     sys.stdout.write(for_terminal(found))
     print(f"next: tracer report {shlex.quote(str(output))} --by step")
     return 0

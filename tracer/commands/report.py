@@ -8,10 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
-import analyzers
 from analyzers.report import Report, report, to_json, windows_frame
 from tracer.files import refuse_existing, write_text
 from tracer.views.text import text
+from tracer.workers import read
 
 NAME = "report"
 HELP = "where the time of a run's steps went, measured from its traces"
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     for path in (options.output, options.csv and options.csv / WINDOWS_CSV):
         if path is not None:
             refuse_existing(path, options.force)
-    found = report(analyzers.load(options.run))
+    found = report(read(options.run))
     if options.csv is not None:
         write_text(options.csv / WINDOWS_CSV, windows_frame(found).to_csv(index=False), options.force)
     if options.output is not None:

@@ -1,0 +1,167 @@
+"""All that one rank alone can say, small enough to cross a network; and the ranks of a run, mapped over an executor.
+
+    file -> rows of one rank -> RankSummary --(processes, network)--> RunSummary -> what needs all ranks
+
+The phase behind the arrow reads no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.activity import Activity, activities
+from analyzers.breakdown import Breakdown, breakdown
+from analyzers.classify import Kind
+from analyzers.events import Events
+from analyzers.intervals import Intervals
+from analyzers.kineto import Header
+from analyzers.manifest import Manifest
+from analyzers.run import RankFile, RankTrace, Run, find, gather, read_rank, tried
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Communication:
+    """The communication of one rank's devices in columns, a row each kernel or copy; names dictionary-encoded."""
+
+    device: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    stream: Int64
+    correlation: Int64
+    start_ns: Int64
+    dur_ns: Int64
+    name: NDArray[np.int32]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What one rank's times say: its windows, its communication, and M - C of each device, on the epoch."""
+
+    earliest_ns: int
+    windows: Breakdown
+    communication: Communication
+    exposed: dict[int, Intervals]
+
+
+@dataclass(frozen=True, eq=False)
+class RankSummary:
+    """One rank without its rows. `full` has the full window's times where `timed` has a light window's."""
+
+    rank: int
+    path: Path
+    header: Header
+    lost: tuple[str, ...]
+    mismatch: str | None
+    unknown_communication: dict[str, int]
+    timed: Measured
+    full: Measured | None
+
+
+@dataclass(frozen=True, eq=False)
+class RunSummary:
+    """The ranks of one run that could be read, in order, and in `warnings` what could not."""
+
+    name: str
+    manifest: Manifest | None
+    ranks: tuple[RankSummary, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def is_light(self) -> bool:
+        """Whether times are those of light windows: of every rank, or of none."""
+        return all(rank.full is not None for rank in self.ranks) and not any(rank.mismatch for rank in self.ranks)
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """What each rank's times say, all of one sort of window."""
+        if self.is_light:
+            return tuple(rank.timed for rank in self.ranks)
+        return tuple(rank.full or rank.timed for rank in self.ranks)
+
+
+def summarize(path: str | Path, executor: Executor | None = None) -> RunSummary:
+    """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
+
+    Raises as `analyzers.load` does.
+    """
+    recording = find(Path(path))
+    mapped = executor.map if executor is not None else map
+    ranks, warnings = gather(recording, mapped(tried(summarize_file), recording.files))
+    return RunSummary(recording.name, recording.manifest, ranks, warnings)
+
+
+def summary_of(run: Run) -> RunSummary:
+    """The summary of a run that is in memory."""
+    return RunSummary(run.name, run.manifest, tuple(map(summarize_rank, run.ranks)), run.warnings)
+
+
+def summarize_file(file: RankFile) -> RankSummary:
+    """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
+    return summarize_rank(read_rank(file, _watcher.on_bytes))
+
+
+def summarize_rank(trace: RankTrace) -> RankSummary:
+    """What one rank alone can say."""
+    light = trace.timed is not trace.events
+    full = RankTrace(trace.rank, trace.path, trace.header, trace.events, trace.events)
+    return RankSummary(
+        rank=trace.rank,
+        path=trace.path,
+        header=trace.header,
+        lost=trace.lost,
+        mismatch=trace.mismatch,
+        unknown_communication=trace.unknown_communication,
+        timed=_measured(trace),
+        full=_measured(full) if light else None,
+    )
+
+
+def _measured(trace: RankTrace) -> Measured:
+    return Measured(
+        earliest_ns=int(trace.timed.start_ns.min()),
+        windows=breakdown(trace),
+        communication=_communication(trace.timed),
+        exposed={activity.device: _exposed(activity) for activity in activities(trace)},
+    )
+
+
+def _exposed(activity: Activity) -> Intervals:
+    return activity.comm - activity.compute
+
+
+def _communication(events: Events) -> Communication:
+    rows = np.flatnonzero(events.kind == Kind.COMM)
+    codes, name = np.unique(events.name[rows], return_inverse=True)
+    return Communication(
+        device=events.device[rows],
+        peer=events.peer[rows],
+        stream=events.stream[rows],
+        correlation=events.correlation[rows],
+        start_ns=events.start_ns[rows],
+        dur_ns=events.dur_ns[rows],
+        name=name.astype(np.int32),
+        names=tuple(events.names[code] for code in codes.tolist()),
+    )
+
+
+@dataclass
+class _Watcher:
+    """Who hears, in this process, of the bytes that are read."""
+
+    on_bytes: Callable[[int], None] | None = None
+
+
+_watcher = _Watcher()
+
+
+def watch(on_bytes: Callable[[int], None] | None) -> None:
+    """Have `summarize_file` report each block of bytes it reads in this process."""
+    _watcher.on_bytes = on_bytes
