@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 26
+# Text of this length without a whole event in it is damaged.
+_LONGEST_EVENT = 1 << 22
 _SPACE = b" \t\r\n"
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
@@ -76,7 +78,7 @@ class EventStream:
             if len(text) > LONGEST:
                 self.lost.append(f"everything behind {len(text) >> 20} MB without the boundary of an event")
                 return
-        while not self._ended and (taken := self._take_front(text)):
+        while not self._ended and (taken := self._take_front(text, is_all=True)):
             del text[1 : 1 + taken]
         if not self._ended:
             self._take_last(text)
@@ -86,28 +88,43 @@ class EventStream:
         """Read up to the list of events; what follows its bracket."""
         text, patience = b"", 0
         for block in self.blocks:
-            text = (text + block) if text else block.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
-            if text[:1] == b"[":
-                return text[1:]
-            if text and text[:1] != b"{":
-                raise NoEvents(f"not JSON, which begins with {{ or [, not with {text[:20]!r}")
-            if len(text) < patience:
+            # White space in front is let go as it comes, however much there is of it.
+            text = (text + block).lstrip(_SPACE)
+            if len(text) < max(patience, len(_BYTE_ORDER_MARK)):
                 continue
-            found = _find_events(text)
-            if found is not None:
-                self.header = text[: found[0]]
-                return text[found[1] :]
+            text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+            body = self._body(text)
+            if body is not None:
+                return body
             patience = 2 * len(text)
             if len(text) > LONGEST:
                 raise NoEvents(f"no traceEvents in its first {LONGEST >> 20} MB")
+        text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+        body = self._body(text)
+        if body is None:
+            raise NoEvents("JSON without a list of traceEvents" if _is_json(text) else _why_no_json(text))
+        return body
+
+    def _body(self, text: bytes) -> bytes | None:
+        """What follows the bracket of the list of events, and keep what precedes it; None where it is not there yet."""
+        if text[:1] == b"[":
+            return text[1:]
+        if text and text[:1] != b"{":
+            raise NoEvents(f"not JSON, which begins with {{ or [, not with {text[:20]!r}")
         found = _find_events(text)
         if found is None:
-            raise NoEvents("JSON without a list of traceEvents" if _is_json(text) else _why_no_json(text))
+            return None
         self.header = text[: found[0]]
         return text[found[1] :]
 
-    def _take_front(self, text: bytearray) -> int:
-        """Take the whole events at the front; how many bytes, behind the opening bracket, are done with."""
+    def _take_front(self, text: bytearray, is_all: bool = False) -> int:
+        """Take the whole events at the front; how many bytes, behind the opening bracket, are done with.
+
+        Where none is whole, more may come, unless the text is all there is, or longer than any event.
+        """
+        # The comma behind the last event taken, where a cut or a block ended before it.
+        if text[1:2] != b"{" and (comma := _COMMA.match(text, 1)):
+            del text[1 : comma.end()]
         if self._separator is not None:
             place = text.rfind(self._separator)
             if place > 0 and self._take(text, place + 1):
@@ -118,17 +135,14 @@ class EventStream:
         end = structure.list_end if structure.list_end is not None else structure.last_event_end
         if end is not None and (self._take(text, end) or self._take(text, end, lenient=True)):
             self._ended = structure.list_end is not None
-            return end - 1 + self._comma(text, end)
+            return end - 1
+        if end is None and not is_all and len(text) < _LONGEST_EVENT:
+            return 0
         boundaries = [match.start() + 1 for match in _BETWEEN.finditer(text)]
         if not boundaries:
             return 0
         self._one_by_one(bytes(text[1 : boundaries[-1]]))
-        return boundaries[-1] - 1 + self._comma(text, boundaries[-1])
-
-    def _comma(self, text: bytearray, place: int) -> int:
-        """Length of the comma, with its white space, that stands at a place; 0 where none does."""
-        found = _COMMA.match(text, place)
-        return len(found[0]) if found else 0
+        return boundaries[-1] - 1
 
     def _take(self, text: bytearray, end: int, lenient: bool = False) -> bool:
         """Take the array that a closing bracket at `end` makes of the text; False, and no change, if it is none."""
