@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
-LONGEST = 1 << 26
+LONGEST = 1 << 25
 # Text of this length without a whole event in it is damaged.
 _LONGEST_EVENT = 1 << 22
 _SPACE = b" \t\r\n"

@@ -1,0 +1,162 @@
+"""What reading a large trace costs, against json.load with a DataFrame and against HTA's parser.
+
+    python benchmarks/loading.py [--mb 50,400,2000] [--rounds 3] [--work DIR] [--hta PYTHON]
+
+Builds traces of each size from a sample run (its rows over and over, times and ids shifted, Kineto's own layout), then
+runs each reader as a whole process, in turn, and prints medians of wall time and peak memory, and ratios to ours.
+
+`--hta` is the python of an environment with HTA 0.5.0 in it (`pip install holistictraceanalysis==0.5.0 'pandas<3'`); it
+is left out without one. HTA reads a folder; json.load and HTA are left out above 1000 MB, where they want over 8 GB.
+The floors: `inflate` reads the file (gzip: inflates it) and does nothing else; `simdjson` parses it and builds nothing,
+where pysimdjson is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "traces" / "resnet18-ddp4" / "rank0.json.gz"
+EVENT_SPAN_US = 60_000
+IDS = 100_000
+SHIFTED = re.compile(rb'("ts": )(\d+)(\.\d+)?|("(?:correlation|External id|id)": )(\d+)|(ProfilerStep#)(\d+)', re.ASCII)
+
+READERS = {
+    "tracer": """
+import sys
+from pathlib import Path
+from analyzers.kineto import read_trace
+print(len(read_trace(Path(sys.argv[1])).events))
+""",
+    "report": """
+import sys
+from tracer.cli import main
+sys.exit(main(["report", sys.argv[1]]))
+""",
+    "json+DataFrame": """
+import json, sys, pandas
+print(len(pandas.DataFrame(json.load(open(sys.argv[1]))["traceEvents"])))
+""",
+    "HTA 0.5.0": """
+import logging, sys
+logging.disable(50)
+from hta.common.trace_parser import parse_trace_dataframe
+from hta.configs.parser_config import ParserConfig
+parse_trace_dataframe(sys.argv[1], ParserConfig.get_default_cfg())
+""",
+    "inflate": """
+import sys
+from pathlib import Path
+from analyzers.inflate import Blocks
+print(sum(map(len, Blocks(Path(sys.argv[1])))))
+""",
+    "simdjson": """
+import sys, simdjson
+print(len(simdjson.Parser().parse(open(sys.argv[1], "rb").read())["traceEvents"]))
+""",
+}
+LARGE_MB = 1000
+
+
+def build(path: Path, megabytes: int) -> None:
+    """A trace of about this size, in the sample's own layout."""
+    text = gzip.decompress(SAMPLE.read_bytes())
+    start = re.search(rb'"traceEvents"\s*:\s*\[', text).end()  # type: ignore[union-attr]
+    stop = text.rindex(b"]")
+    body = text[start:stop].strip()
+    with path.open("wb") as file:
+        written = file.write(text[:start] + b"\n  ")
+        copy = 0
+        while written < megabytes * 1_000_000:
+            written += file.write((b",\n  " if copy else b"") + shifted(body, copy))
+            copy += 1
+        file.write(b"\n  " + text[stop:])
+
+
+def shifted(body: bytes, copy: int) -> bytes:
+    def replace(match: re.Match[bytes]) -> bytes:
+        if match[1]:
+            return match[1] + str(int(match[2]) + copy * EVENT_SPAN_US).encode() + (match[3] or b"")
+        if match[4]:
+            return match[4] + str(int(match[5]) + copy * IDS).encode()
+        return match[6] + str(int(match[7]) + copy * 10).encode()
+
+    return SHIFTED.sub(replace, body)
+
+
+def run(python: str, code: str, path: Path) -> tuple[float, float] | None:
+    """Wall seconds and peak MB of a whole process; None where it failed."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        [python, "-c", code, str(path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return (time.perf_counter() - began, usage.ru_maxrss / 1024) if process.returncode == 0 else None
+
+
+def measure(path: Path, megabytes: int, rounds: int, hta: str | None) -> None:
+    size = path.stat().st_size / 1e6
+    readers = [name for name in READERS if megabytes < LARGE_MB or name in ("tracer", "report", "inflate")]
+    figures: dict[str, list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        for name in readers:
+            python = hta if name.startswith("HTA") else sys.executable
+            result = run(python, READERS[name], path) if python else None
+            if result:
+                figures.setdefault(name, []).append(result)
+    ours = statistics.median(wall for wall, _ in figures["tracer"])
+    print(f"\n{path.name}: {size:.0f} MB, medians of {rounds} interleaved runs, whole processes")
+    print(f"{'':16} {'wall s':>8} {'MB/s':>7} {'peak MB':>8} {'MB/MB':>6} {'x ours':>7}")
+    for name, results in figures.items():
+        wall, peak = (statistics.median(values) for values in zip(*results, strict=True))
+        print(f"{name:16} {wall:8.2f} {size / wall:7.0f} {peak:8.0f} {peak / size:6.2f} {wall / ours:7.2f}", flush=True)
+
+
+def measure_ranks(folder: Path, megabytes: int, rounds: int) -> None:
+    """Eight ranks through the command, on all cores and on one process."""
+    folder.mkdir(exist_ok=True)
+    build(folder / "rank0.json", megabytes)
+    text = (folder / "rank0.json").read_bytes()
+    for rank in range(8):
+        said = re.sub(rb'"rank": \d+, "world_size": \d+', b'"rank": %d, "world_size": 8' % rank, text, count=1)
+        (folder / f"rank{rank}.json").write_bytes(said)
+    serial = "import sys; import os; os.cpu_count = lambda: 1; " + READERS["report"]
+    results = [
+        (run(sys.executable, READERS["report"], folder), run(sys.executable, serial, folder)) for _ in range(rounds)
+    ]
+    parallel, alone = (statistics.median(pair[which][0] for pair in results) for which in (0, 1))  # type: ignore[index]
+    print(f"\nreport of eight ranks of {megabytes} MB: {alone:.2f} s in one process, ", end="")
+    print(f"{parallel:.2f} s on {os.cpu_count()} cores: {alone / parallel:.2f} times faster")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", default="50,400,2000")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tracer-loading")
+    parser.add_argument("--hta", help="python of an environment with HTA 0.5.0")
+    options = parser.parse_args()
+    options.work.mkdir(exist_ok=True)
+    for megabytes in map(int, options.mb.split(",")):
+        path = options.work / f"rank0-{megabytes}.json"
+        if not path.exists():
+            build(path, megabytes)
+        measure(path, megabytes, options.rounds, options.hta)
+    measure_ranks(options.work / "eight", 50, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
