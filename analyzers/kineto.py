@@ -401,7 +401,7 @@ def _whole_header(before: bytes, behind: bytes) -> tuple[_Header, list[str]]:
         lost.append("the header before the events")
     more: dict[str, Any] | None = {}
     behind = behind.lstrip(b" \t\r\n,")
-    if before and behind:
+    if before:
         more, rest = _object(b"{" + behind)
         if more is None:
             lost.append("what follows the events")
