@@ -10,10 +10,10 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
 from analyzers.events import UNKNOWN, Events
+from analyzers.header import LAST_NS, Header, convert, whole_header
 from analyzers.inflate import Blocks
 from analyzers.units import NS_PER_US
 
@@ -58,10 +59,7 @@ _FLOW_PHASES = ("s", "t", "f")
 
 # Below 2**43 us a float64 keeps apart all decimal nanoseconds; above it, the digits themselves are read.
 _EXACT_FLOAT_US = 2.0**43
-# Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
-_LAST_NS = 2**62
-_LAST_US = _LAST_NS // NS_PER_US
-_BASE = "baseTimeNanoseconds"
+_LAST_US = LAST_NS // NS_PER_US
 
 # What is no time, among nanoseconds: no time that fits an int64 once the epoch is added.
 _NEVER = np.iinfo(np.int64).min
@@ -100,27 +98,6 @@ class _DecimalEvent(_Event, gc=False):
     dur: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]
 
 
-class _Header(msgspec.Struct):
-    base_time_ns: int = msgspec.field(default=0, name=_BASE)
-    distributed: dict[str, Any] = msgspec.field(default_factory=dict, name="distributedInfo")
-    devices: list[dict[str, Any]] = msgspec.field(default_factory=list, name="deviceProperties")
-    host_name: str | None = None
-    cuda_runtime_version: int | None = None
-    cuda_driver_version: int | None = None
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a trace says of itself outside its events. Empty where it says nothing."""
-
-    base_time_ns: int = 0
-    distributed: dict[str, Any] = field(default_factory=dict)
-    device_names: tuple[str, ...] = ()
-    host_name: str | None = None
-    cuda_runtime_version: int | None = None
-    cuda_driver_version: int | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Trace:
     """One file: its header, its rows, and what of it could not be read, in words."""
@@ -147,7 +124,7 @@ def read_trace(
         stream.run()
     except NoEvents as error:
         raise UnreadableTrace(f"{path}: no trace ({error}); give a file that torch.profiler exported") from error
-    header, lost = _whole_header(stream.header, stream.tail)
+    header, lost = whole_header(stream.header, stream.tail)
     lost = [*blocks.lost, *stream.lost, *lost]
     events = columns.build(header.base_time_ns)
     counts = {
@@ -157,7 +134,7 @@ def read_trace(
     lost += [f"{count} {what}" for what, count in counts.items() if count]
     said = [f"{path.name}: not read: {'; '.join(lost)}; all else is kept"] if lost else []
     said += [f"{path.name}: {columns.endless} events have no duration, and count as empty"] if columns.endless else []
-    return Trace(_public(header), events, tuple(said))
+    return Trace(header, events, tuple(said))
 
 
 class _Codes(dict[str, int]):
@@ -350,8 +327,6 @@ def _exact_ns(microseconds: float | Decimal) -> int:
     return int((value * NS_PER_US).to_integral_value(ROUND_HALF_EVEN))
 
 
-T = TypeVar("T", bound=msgspec.Struct)
-
 # An unescaped quote or backslash in a name: Kineto wrote some kernels' so. The name ends where the next key begins.
 _NAME = re.compile(r'("name":\s*")(.*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}))', re.DOTALL)
 _TIMES = ("ts", "dur")
@@ -370,7 +345,7 @@ def _with_escaped_name(text: bytes) -> str:
 
 def _event(row: Any) -> _Event | None:
     """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
-    return _convert(row, _DecimalEvent) or _convert(_without_odd_values(row), _DecimalEvent)
+    return convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
 
 
 def _without_odd_values(row: Any) -> Any:
@@ -378,70 +353,5 @@ def _without_odd_values(row: Any) -> Any:
     if not isinstance(row, dict):
         return row
     args = row.get("args")
-    args = (
-        {key: value for key, value in args.items() if _convert({key: value}, _Args)} if isinstance(args, dict) else {}
-    )
-    return {key: value for key, value in row.items() if key in _TIMES or _convert({key: value}, _Event)} | {
-        "args": args
-    }
-
-
-def _convert(value: Any, wanted: type[T]) -> T | None:
-    try:
-        return msgspec.convert(value, wanted, strict=False)
-    except msgspec.ValidationError:
-        return None
-
-
-def _whole_header(before: bytes, behind: bytes) -> tuple[_Header, list[str]]:
-    """The header from the text on both sides of the list of events, and what of it was lost."""
-    lost = []
-    found, rest = _object(before.rstrip(b" \t\r\n,") + b"}") if before else ({}, "")
-    if found is None or rest:
-        lost.append("the header before the events")
-    more: dict[str, Any] | None = {}
-    behind = behind.lstrip(b" \t\r\n,")
-    if before:
-        more, rest = _object(b"{" + behind)
-        if more is None:
-            lost.append("what follows the events")
-    elif behind:
-        rest = behind.decode(errors="replace")
-    if rest.strip("\0 \t\r\n"):
-        lost.append("text behind the document")
-    values = (found or {}) | (more or {})
-    header = _convert(values, _Header)
-    if header is None or not 0 <= header.base_time_ns <= _LAST_NS:
-        kept = _fields(values)
-        header = _convert(kept, _Header) or _Header()
-        lost.append(f"the header's {', '.join(sorted(set(values) - set(kept)))}")
-    return header, lost
-
-
-def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
-    """A JSON object at the front of a text, and what stands behind it; None where there is none."""
-    words = text.decode("utf-8", errors="replace")
-    try:
-        found, end = json.JSONDecoder(strict=False).raw_decode(words)
-    except (ValueError, RecursionError):
-        return None, ""
-    return found, words[end:]
-
-
-def _fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Those values of a header that are of their type, and an epoch that is one."""
-    kept = {key: value for key, value in values.items() if _convert({key: value}, _Header) is not None}
-    if not 0 <= kept.get(_BASE, 0) <= _LAST_NS:
-        del kept[_BASE]
-    return kept
-
-
-def _public(header: _Header) -> Header:
-    return Header(
-        header.base_time_ns,
-        header.distributed,
-        tuple(str(device.get("name", "")) for device in header.devices),
-        header.host_name,
-        header.cuda_runtime_version,
-        header.cuda_driver_version,
-    )
+    args = {key: value for key, value in args.items() if convert({key: value}, _Args)} if isinstance(args, dict) else {}
+    return {key: value for key, value in row.items() if key in _TIMES or convert({key: value}, _Event)} | {"args": args}

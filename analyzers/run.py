@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from analyzers.classify import Category, looks_like_communication
 from analyzers.errors import AmbiguousRun, AnalysisError, NoDeviceActivity, NoTraces, UnreadableTrace
 from analyzers.events import Events
-from analyzers.kineto import Header, read_trace
+from analyzers.header import Header
+from analyzers.kineto import read_trace
 from analyzers.manifest import MANIFEST, Manifest, read_manifest
 from analyzers.retime import Mismatch, retime
 

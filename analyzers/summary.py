@@ -19,8 +19,8 @@ from analyzers.activity import Activity, activities
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.classify import Kind
 from analyzers.events import Events
+from analyzers.header import Header
 from analyzers.intervals import Intervals
-from analyzers.kineto import Header
 from analyzers.manifest import Manifest
 from analyzers.run import RankFile, RankTrace, Run, find, gather, read_rank, tried
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
-from analyzers.kineto import Header
+from analyzers.header import Header
 from analyzers.run import RankTrace
 
 LANES = {

@@ -1,0 +1,98 @@
+"""What a trace says of itself outside its events, read from the text before and behind them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_BASE = "baseTimeNanoseconds"
+# Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
+LAST_NS = 2**62
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a trace says of itself outside its events. Empty where it says nothing."""
+
+    base_time_ns: int = 0
+    distributed: dict[str, Any] = field(default_factory=dict)
+    device_names: tuple[str, ...] = ()
+    host_name: str | None = None
+    cuda_runtime_version: int | None = None
+    cuda_driver_version: int | None = None
+
+
+class _Header(msgspec.Struct):
+    base_time_ns: int = msgspec.field(default=0, name=_BASE)
+    distributed: dict[str, Any] = msgspec.field(default_factory=dict, name="distributedInfo")
+    devices: list[dict[str, Any]] = msgspec.field(default_factory=list, name="deviceProperties")
+    host_name: str | None = None
+    cuda_runtime_version: int | None = None
+    cuda_driver_version: int | None = None
+
+
+def whole_header(before: bytes, behind: bytes) -> tuple[Header, list[str]]:
+    """The header from the text on both sides of the list of events, and what of it was lost."""
+    lost = []
+    found, rest = _object(before.rstrip(b" \t\r\n,") + b"}") if before else ({}, "")
+    if found is None or rest:
+        lost.append("the header before the events")
+    more: dict[str, Any] | None = {}
+    behind = behind.lstrip(b" \t\r\n,")
+    if before:
+        more, rest = _object(b"{" + behind)
+        if more is None:
+            lost.append("what follows the events")
+    elif behind:
+        rest = behind.decode(errors="replace")
+    if rest.strip("\0 \t\r\n"):
+        lost.append("text behind the document")
+    values = (found or {}) | (more or {})
+    header = convert(values, _Header)
+    if header is None or not 0 <= header.base_time_ns <= LAST_NS:
+        kept = _fields(values)
+        header = convert(kept, _Header) or _Header()
+        lost.append(f"the header's {', '.join(sorted(set(values) - set(kept)))}")
+    return _public(header), lost
+
+
+def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    """A JSON object at the front of a text, and what stands behind it; None where there is none."""
+    words = text.decode("utf-8", errors="replace")
+    try:
+        found, end = json.JSONDecoder(strict=False).raw_decode(words)
+    except (ValueError, RecursionError):
+        return None, ""
+    return found, words[end:]
+
+
+def _fields(values: dict[str, Any]) -> dict[str, Any]:
+    """Those values of a header that are of their type, and an epoch that is one."""
+    kept = {key: value for key, value in values.items() if convert({key: value}, _Header) is not None}
+    if not 0 <= kept.get(_BASE, 0) <= LAST_NS:
+        del kept[_BASE]
+    return kept
+
+
+def _public(header: _Header) -> Header:
+    return Header(
+        header.base_time_ns,
+        header.distributed,
+        tuple(str(device.get("name", "")) for device in header.devices),
+        header.host_name,
+        header.cuda_runtime_version,
+        header.cuda_driver_version,
+    )
+
+
+def convert(value: Any, wanted: type[T]) -> T | None:
+    """A value as a struct, with numbers in strings taken for numbers; None where it is not of that form."""
+    try:
+        return msgspec.convert(value, wanted, strict=False)
+    except msgspec.ValidationError:
+        return None
