@@ -14,22 +14,24 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 25
-# Text of this length without a whole event in it is damaged.
-_LONGEST_EVENT = 1 << 22
 _SPACE = b" \t\r\n"
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_GAP = " \t\r\n,"
 _COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
-_CLOSE = re.compile(rb"\}\s*\](?=[^\[\]{}]*\}?\s*$)")
+_BEHIND = re.compile(rb"[ \t\r\n,]*")
 _BETWEEN = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
-# An event whose text is cut at what looks like a boundary inside of it is put together from at most this many pieces.
-_PIECES = 8
+# The list's end behind a damaged event: nothing but the rest of a flat document follows it.
+_CLOSE = re.compile(r"\}\s*\](?=[^\[\]{}]*\}?\s*$)")
+_KEYS = "ph|cat|name|pid|tid|ts|dur|args|id|s|bp"
+_SEEMS_EVENT = re.compile(rf'\{{\s*"(?:{_KEYS})"\s*:')
+_LIKELY_EVENTS = re.compile(rf'"traceEvents"\s*:\s*\[\s*\{{\s*"(?:{_KEYS})"'.encode())
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -46,13 +48,15 @@ class EventStream:
     """Runs through a document once. `header`, `tail` and what was `lost` are complete afterwards.
 
     `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
-    CannotDecode, having taken none, where it is no such array. `salvage` gets what should be one event, and says if it
-    made sense.
+    CannotDecode, having taken none, where it is no such array. `take_one` reads the JSON value that begins at a place
+    in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says if it
+    could make sense of it.
     """
 
     blocks: Iterator[bytes]
     take: Callable[[memoryview, bool], None]
-    salvage: Callable[[bytes], bool]
+    take_one: Callable[[str, int], int | None]
+    repair: Callable[[str], bool]
     header: bytes = b""
     tail: bytes = b""
     lost: list[str] = field(default_factory=list)
@@ -81,7 +85,8 @@ class EventStream:
         while not self._ended and (taken := self._take_front(text, is_all=True)):
             del text[1 : 1 + taken]
         if not self._ended:
-            self._take_last(text)
+            self.lost.append("the end of the file, which ends early (cut short, or still being written)")
+            del text[1:]
         self._read_tail(bytes(text[1:]))
 
     def _head(self) -> bytes:
@@ -98,9 +103,14 @@ class EventStream:
                 return body
             patience = 2 * len(text)
             if len(text) > LONGEST:
-                raise NoEvents(f"no traceEvents in its first {LONGEST >> 20} MB")
+                break
         text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
         body = self._body(text)
+        if body is None and (likely := _LIKELY_EVENTS.search(text)) and not _is_json(text):
+            # A damaged header hides the key from its brackets.
+            self.header, body = text[: likely.start()], text[text.index(b"[", likely.start()) + 1 :]
+        if body is None and len(text) > LONGEST:
+            raise NoEvents(f"no traceEvents in its first {LONGEST >> 20} MB")
         if body is None:
             raise NoEvents("JSON without a list of traceEvents" if _is_json(text) else _why_no_json(text))
         return body
@@ -132,17 +142,20 @@ class EventStream:
         structure = scan(text)
         if self._separator is None:
             self._separator = structure.separator(text)
-        end = structure.list_end if structure.list_end is not None else structure.last_event_end
+        is_last = structure.list_end is not None and self._is_list_end(text, structure.list_end, is_all)
+        end = structure.list_end if is_last else structure.last_event_end
         if end is not None and (self._take(text, end) or self._take(text, end, lenient=True)):
-            self._ended = structure.list_end is not None
+            self._ended = is_last
             return end - 1
-        if end is None and not is_all and len(text) < _LONGEST_EVENT:
+        if end is None and not structure.is_broken and not is_all:
             return 0
-        boundaries = [match.start() + 1 for match in _BETWEEN.finditer(text)]
-        if not boundaries:
-            return 0
-        self._one_by_one(bytes(text[1 : boundaries[-1]]))
-        return boundaries[-1] - 1
+        return self._walk(text, is_all)
+
+    def _is_list_end(self, text: bytearray, place: int, is_all: bool) -> bool:
+        """Whether a bracket ends the list: not if events follow it, nor before it is known what does."""
+        behind = _BEHIND.match(text, place + 1)
+        following = text[behind.end() : behind.end() + 1] if behind else b""
+        return following != b"{" and (bool(following) or is_all)
 
     def _take(self, text: bytearray, end: int, lenient: bool = False) -> bool:
         """Take the array that a closing bracket at `end` makes of the text; False, and no change, if it is none."""
@@ -157,31 +170,51 @@ class EventStream:
             text[end : end + 1] = behind
         return True
 
-    def _one_by_one(self, text: bytes) -> None:
-        """Take the events of a damaged text each alone; what makes no sense is counted."""
-        pieces = [piece.strip(_SPACE + b",") for piece in _split(text)]
-        place = 0
-        while place < len(pieces):
-            for count in range(1, min(_PIECES, len(pieces) - place) + 1):
-                if self.salvage(b",".join(pieces[place : place + count])):
-                    break
-            else:
-                count = 1
-                self.lost_events += 1
-            place += count
+    def _walk(self, text: bytearray, is_all: bool) -> int:
+        """Take the events of a damaged text one by one, from brace to brace; how many bytes are done with.
 
-    def _take_last(self, text: bytearray) -> None:
-        """Take what may be left of a last event, in a file whose list of events does not end as it should."""
-        rest = bytes(text[1:])
-        # A damaged event hides the end of the list from its brackets, but not from the end of the file.
-        close = _CLOSE.search(rest)
-        event = rest[: close.end() - 1] if close else rest
-        made_sense = not event.strip(_SPACE + b",") or self.salvage(event.strip(_SPACE + b","))
-        if close is None:
-            self.lost.append("the end of the file, which ends early (cut short, or still being written)")
-        elif not made_sense:
+        What stands between events and is no comma, and what is no event, is counted as lost.
+        """
+        words = text[1:].decode("utf-8", errors="surrogateescape")
+        place = 0
+        while (begin := words.find("{", place)) >= 0:
+            gap = words[place:begin]
+            if "]" in gap and not _SEEMS_EVENT.match(words, begin):
+                break
+            self.lost_events += bool(gap.strip(_GAP))
+            end = self.take_one(words, begin)
+            if end is None:
+                end = self._past_damage(words, begin, is_all)
+            if end is None:
+                place = begin
+                break
+            place = end
+        listed = words.find("]", place)
+        if listed >= 0 and not words[place:listed].strip(_GAP):
+            self._ended = True
+            place = listed
+        return len(words[:place].encode("utf-8", errors="surrogateescape"))
+
+    def _past_damage(self, words: str, begin: int, is_all: bool) -> int | None:
+        """Repair the damaged event that begins here, or count it; where it ends, None where more of it may come."""
+        end = self._next_event(words, begin)
+        if end is None and not is_all:
+            return None
+        close = _CLOSE.search(words, begin) if end is None else None
+        stop = close.end() - 1 if close else len(words) if end is None else end
+        whole = end is not None or close is not None
+        if not self.repair(words[begin:stop].strip(_GAP)) and whole:
             self.lost_events += 1
-        del text[1 : 1 + len(event)]
+        return stop
+
+    def _next_event(self, words: str, begin: int) -> int | None:
+        """Where the event behind a damaged one seems to begin."""
+        if self._separator is not None:
+            place = words.find(self._separator.decode(), begin)
+            if place >= 0:
+                return place + 1
+        found = _SEEMS_EVENT.search(words, begin + 1)
+        return found.start() if found else None
 
     def _read_tail(self, text: bytes) -> None:
         """What follows the list of events: the rest of the document, with nothing behind it."""
@@ -195,18 +228,23 @@ class EventStream:
 
 @dataclass(frozen=True)
 class Structure:
-    """Where a text's events are: offsets of the first ones' bounds, of the last one's end, and of the list's end."""
+    """Where a text's events are: offsets of the first ones' bounds, of the last one's end, and of the list's end.
+
+    `is_broken` where a brace closes what only a bracket may close.
+    """
 
     first_end: int | None
     second_start: int | None
     last_event_end: int | None
     list_end: int | None
+    is_broken: bool
 
     def separator(self, text: bytearray) -> bytes | None:
-        """The text from one event's last byte to the next one's first, where there are two."""
+        """The text from one event's last byte to the next one's first, where there are two with a comma between."""
         if self.first_end is None or self.second_start is None:
             return None
-        return bytes(text[self.first_end - 1 : self.second_start + 1])
+        between = bytes(text[self.first_end - 1 : self.second_start + 1])
+        return between if _BETWEEN.fullmatch(between) else None
 
 
 def scan(text: bytes | bytearray) -> Structure:
@@ -219,11 +257,14 @@ def scan(text: bytes | bytearray) -> Structure:
     stop = int(listed[0]) if len(listed) else len(places)
     ends = places[:stop][(depth[:stop] == 1) & (change[:stop] < 0)] + 1
     starts = places[:stop][(depth[:stop] == 2) & (change[:stop] > 0)]
+    closed = int(places[stop]) if len(listed) else None
+    is_broken = closed is not None and text[closed] != ord("]")
     return Structure(
         first_end=int(ends[0]) if len(ends) else None,
         second_start=int(starts[1]) if len(starts) > 1 else None,
         last_event_end=int(ends[-1]) if len(ends) else None,
-        list_end=int(places[stop]) if len(listed) else None,
+        list_end=None if is_broken else closed,
+        is_broken=is_broken,
     )
 
 
@@ -257,12 +298,6 @@ def _find_events(text: bytes) -> tuple[int, int] | None:
         if before and depth[before - 1] == 1:
             return match.start(), match.end()
     return None
-
-
-def _split(text: bytes) -> list[bytes]:
-    """The text cut at everything that looks like the boundary between two events."""
-    cuts = [0, *(match.start() + 1 for match in _BETWEEN.finditer(text)), len(text)]
-    return [text[start:end] for start, end in pairwise(cuts)]
 
 
 def _is_json(text: bytes) -> bool:

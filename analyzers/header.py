@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -38,27 +39,42 @@ class _Header(msgspec.Struct):
 
 def whole_header(before: bytes, behind: bytes) -> tuple[Header, list[str]]:
     """The header from the text on both sides of the list of events, and what of it was lost."""
-    lost = []
-    found, rest = _object(before.rstrip(b" \t\r\n,") + b"}") if before else ({}, "")
-    if found is None or rest:
-        lost.append("the header before the events")
-    more: dict[str, Any] | None = {}
     behind = behind.lstrip(b" \t\r\n,")
-    if before:
-        more, rest = _object(b"{" + behind)
-        if more is None:
-            lost.append("what follows the events")
-    elif behind:
-        rest = behind.decode(errors="replace")
+    if not before:
+        return Header(), (["text behind the document"] if behind.strip(b"\0") else [])
+    lost = []
+    found, rest = _object(before.rstrip(b" \t\r\n,") + b"}")
+    if found is None or rest:
+        lost.append(f"the header before the events{_but_for(found := _recovered(before))}")
+    more, rest = _object(b"{" + behind)
+    if more is None:
+        lost.append(f"what follows the events{_but_for(more := _recovered(behind))}")
+    elif "traceEvents" in more:
+        lost.append("a second list of traceEvents")
     if rest.strip("\0 \t\r\n"):
         lost.append("text behind the document")
-    values = (found or {}) | (more or {})
+    values = (found or {}) | more
     header = convert(values, _Header)
     if header is None or not 0 <= header.base_time_ns <= LAST_NS:
         kept = _fields(values)
         header = convert(kept, _Header) or _Header()
         lost.append(f"the header's {', '.join(sorted(set(values) - set(kept)))}")
     return _public(header), lost
+
+
+def _recovered(text: bytes) -> dict[str, Any]:
+    """What times and ranks need of a header that does not parse."""
+    values: dict[str, Any] = {}
+    if base := re.search(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b', text):
+        values[_BASE] = int(base[1])
+    said = {name: re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), text) for name in ("rank", "world_size")}
+    if any(said.values()):
+        values["distributedInfo"] = {name: int(match[1]) for name, match in said.items() if match}
+    return values
+
+
+def _but_for(values: dict[str, Any]) -> str:
+    return f" (but for {', '.join(sorted(values))})" if values else ""
 
 
 def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:

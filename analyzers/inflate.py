@@ -35,7 +35,8 @@ class Blocks:
         try:
             with self.path.open("rb") as file:
                 first = self._read(file, _COMPRESSED_BLOCK)
-                yield from self._inflated(first, file) if first.startswith(_GZIP) else self._plain(first, file)
+                blocks = self._inflated(first, file) if first.startswith(_GZIP) else self._plain(first, file)
+                yield from _gathered(blocks)
         except IsADirectoryError as error:
             raise UnreadableTrace(f"{self.path}: a folder, not a trace file") from error
         except OSError as error:
@@ -81,6 +82,20 @@ class Blocks:
         while len(block) < len(_GZIP) and (more := self._read(file, _COMPRESSED_BLOCK)):
             block = (block + more).lstrip(b"\0")
         return block
+
+
+def _gathered(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Blocks of a useful size from blocks of any, such as those of a million gzip members."""
+    small: list[bytes] = []
+    size = 0
+    for block in blocks:
+        small.append(block)
+        size += len(block)
+        if size >= BLOCK // 2:
+            yield b"".join(small) if len(small) > 1 else block
+            small, size = [], 0
+    if small:
+        yield b"".join(small)
 
 
 def _decompressor() -> tuple[Any, type[Exception]]:

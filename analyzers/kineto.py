@@ -119,7 +119,7 @@ def read_trace(
     """
     blocks = Blocks(path, on_bytes)
     columns = _Columns(categories)
-    stream = EventStream(iter(blocks), columns.take, columns.salvage)
+    stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair)
     try:
         stream.run()
     except NoEvents as error:
@@ -168,19 +168,32 @@ class _Columns:
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise CannotDecode from error
 
-    def salvage(self, text: bytes) -> bool:
-        """Take one event by itself, as far as it makes sense; False where it does not."""
-        try:
-            row = _loads(text)
-        except (ValueError, RecursionError):
+    def take_one(self, words: str, begin: int) -> int | None:
+        """Take the event that begins at a place; where it ends, None where it is not JSON."""
+        for size in _WINDOWS:
+            window = words[begin : begin + size]
             try:
-                row = json.loads(_with_escaped_name(text), strict=False, parse_float=Decimal)
+                row, end = _LENIENT.raw_decode(window)
+            except json.JSONDecodeError as error:
+                if len(window) < size or error.pos < size // 2:
+                    return None
             except (ValueError, RecursionError):
-                return False
-        event = _event(row)
-        if event is not None:
-            self._append([event])
-        return event is not None
+                return None
+            else:
+                self._take_rows([row])
+                return begin + end
+        return None
+
+    def repair(self, words: str) -> bool:
+        """Take an event whose name has quotes or backslashes that are not escaped; False if that is not its fault."""
+        if len(words) > _LONGEST_REPAIRED:
+            return False
+        try:
+            row = _LENIENT.decode(_NAME.sub(_with_escaped_name, words, count=1))
+        except (ValueError, RecursionError):
+            return False
+        self._take_rows([row])
+        return True
 
     def _take_rows(self, rows: Sequence[Any]) -> None:
         events = [_event(row) for row in rows]
@@ -329,23 +342,41 @@ def _exact_ns(microseconds: float | Decimal) -> int:
 
 # An unescaped quote or backslash in a name: Kineto wrote some kernels' so. The name ends where the next key begins.
 _NAME = re.compile(r'("name":\s*")(.*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}))', re.DOTALL)
-_TIMES = ("ts", "dur")
+_UNESCAPED = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})|(?<!\\)"')
+_LONGEST_REPAIRED = 1 << 16
+# How much of a damaged text is looked at for one event: json's errors count the lines before them, so that each would
+# cost the whole text. More is looked at where parsing came far.
+_WINDOWS = (1 << 18, 1 << 22, 1 << 25)
+# Bytes that were no UTF-8, as a damaged text is read.
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
 
 
-def _loads(text: bytes | memoryview) -> Any:
-    """JSON with what others write into it: NaN, control characters, bytes that are no UTF-8."""
-    return json.loads(bytes(text).decode("utf-8", errors="replace"), strict=False, parse_float=Decimal)
+def _decimal(digits: str) -> Decimal:
+    try:
+        return Decimal(digits)
+    except ArithmeticError:
+        return Decimal(_NO_TIME)  # an exponent beyond all bounds
 
 
-def _with_escaped_name(text: bytes) -> str:
-    return _NAME.sub(
-        lambda found: found[1] + json.dumps(found[2])[1:-1] + found[3], text.decode(errors="replace"), count=1
-    )
+# JSON with what others write into it: NaN, control characters; and every digit of its numbers.
+_LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
+
+
+def _loads(text: memoryview) -> Any:
+    return _LENIENT.decode(bytes(text).decode("utf-8", errors="replace"))
+
+
+def _with_escaped_name(found: re.Match[str]) -> str:
+    """The name with those quotes and backslashes escaped that are not, and valid escapes left alone."""
+    return found[1] + _UNESCAPED.sub(lambda bad: "\\" + bad[0], found[2]) + found[3]
 
 
 def _event(row: Any) -> _Event | None:
     """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
-    return convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
+    event = convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
+    if event is not None and not event.name.isascii():
+        event.name = _NO_UTF8.sub("\N{REPLACEMENT CHARACTER}", event.name)
+    return event
 
 
 def _without_odd_values(row: Any) -> Any:
@@ -354,4 +385,4 @@ def _without_odd_values(row: Any) -> Any:
         return row
     args = row.get("args")
     args = {key: value for key, value in args.items() if convert({key: value}, _Args)} if isinstance(args, dict) else {}
-    return {key: value for key, value in row.items() if key in _TIMES or convert({key: value}, _Event)} | {"args": args}
+    return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, _Event)} | {"args": args}

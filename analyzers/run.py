@@ -236,11 +236,13 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     trace = read_trace(file.path, on_bytes=on_bytes)
     rank = _rank(file, trace.header)
     timed: Events | Mismatch = trace.events
+    lost = trace.lost
     if file.expects_light:
-        timed = _light_times(trace.events, file.light, on_bytes)
+        timed, more = _light_times(trace.events, file.light, on_bytes)
+        lost += more
     mismatch = timed.reason if isinstance(timed, Mismatch) else None
     timed = trace.events if isinstance(timed, Mismatch) else timed
-    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, trace.lost, mismatch)
+    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, lost, mismatch)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         raise NoDeviceActivity(
             f"{file.path}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
@@ -248,13 +250,17 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     return loaded
 
 
-def _light_times(full: Events, light: Path | None, on_bytes: Callable[[int], None] | None) -> Events | Mismatch:
+def _light_times(
+    full: Events, light: Path | None, on_bytes: Callable[[int], None] | None
+) -> tuple[Events | Mismatch, tuple[str, ...]]:
+    """The full window's rows at the light window's times, or why not; and what of the light window was lost."""
     if light is None:
-        return Mismatch("there is none")
+        return Mismatch("there is none"), ()
     try:
-        return retime(full, read_trace(light, on_bytes=on_bytes).events)
+        trace = read_trace(light, on_bytes=on_bytes)
     except UnreadableTrace as error:
-        return Mismatch(str(error))
+        return Mismatch(str(error)), ()
+    return retime(full, trace.events), tuple(f"{LIGHT}/{said}" for said in trace.lost)
 
 
 def _rank(file: RankFile, header: Header) -> int:

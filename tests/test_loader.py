@@ -4,10 +4,12 @@ import contextlib
 import gzip
 import itertools
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
+import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import analyzers
+from analyzers import inflate
 from analyzers.breakdown import breakdown
 from analyzers.classify import Category
 from analyzers.errors import UnreadableTrace
@@ -131,6 +134,80 @@ def test_what_costs_something_is_said_and_the_rest_is_kept(tmp_path, damage):
     assert said in trace.lost[0]
     assert "\n" not in trace.lost[0]
     assert rows - 8 <= len(trace.events) <= rows
+
+
+def event(name: str, ts: int = 1, more: str = "") -> str:
+    return f'{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts},"dur":1{more}}}'
+
+
+INNER = ",".join(f'{{"a":{n}}}' for n in range(20))
+# Documents with one fault each: the names that are still read, and a word of what is said.
+FAULTS = {
+    "an absurd exponent": ("[" + event("a", more=',"args":{"x":1e99999999999999999999,"y":NaN}') + "]", "a", ""),
+    "a missing comma": ("[" + event("a") + event("b") + "," + event("c") + "]", "abc", ""),
+    "a comma too many": ("[" + event("a") + "," + event("b") + ",]", "ab", ""),
+    "a bracket for a comma": ("[" + event("a") + "]" + event("b") + "," + event("c") + "]", "abc", "1 events"),
+    "a brace too many": ("[" + event("a") + "}," + event("b") + "]", "ab", "1 events"),
+    "a damaged event before one with many objects": (
+        "[" + event('a"b') + "," + event("big", more=f',"args":{{"l":[{INNER}]}}') + "," + event("c") + "]",
+        ['a"b', "big", "c"],
+        "",
+    ),
+    "a name that never ends": (
+        "[" + event("a") + ',\n{"ph":"X","cat":"cpu_op","name":"aten::ad\n},\n' + event("b") + "]",
+        "ab",
+        "1 events",
+    ),
+    "a repaired name keeps its escapes": ("[" + event('a\\n"b\\"c') + "]", ['a\n"b"c'], ""),
+    "no duration": ("[" + event("a").replace('"dur":1', '"dur":null') + "]", "a", "no duration"),
+    "a ruined header": (
+        '{"x":1,"y":[{"z":"x"},"baseTimeNanoseconds":5,"traceEvents":[' + event("a") + "," + event("b") + '],"z":1}',
+        "ab",
+        "the header before the events (but for baseTimeNanoseconds)",
+    ),
+    "two lists": ('{"traceEvents":[' + event("a") + '],"traceEvents":[' + event("b") + "]}", "a", "a second list"),
+    "no end of the list": ('{"traceEvents":[' + event("a") + "," + event("b") + ', "z": 1}', "ab", "ends early"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("block", [7, 100, 1 << 19])
+def test_one_fault_costs_nothing_else(tmp_path, monkeypatch, fault, block):
+    text, names, said = FAULTS[fault]
+    monkeypatch.setattr(inflate, "BLOCK", block)
+    monkeypatch.setattr(inflate, "_COMPRESSED_BLOCK", block)
+    path = tmp_path / "rank0.json"
+    path.write_text(text)
+    trace = read_trace(path)
+    assert [trace.events.names[code] for code in trace.events.name] == list(names)
+    assert said in "".join(trace.lost)
+    assert bool(said) == bool(trace.lost)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damage_in_a_large_file_costs_only_what_it_touches(tmp_path, seed):
+    chance = random.Random(seed)
+    run = Run(steps=400, compute="aabb..c.", comm=".xx.yy..")
+    data = kineto(document(run, 0)).encode()
+    at, size = chance.randrange(400, len(data) - 400), chance.choice([1, 1, 3, 40, 300])
+    damaged = data[:at] + chance.choice([b"", b'"', b"]", b"}", b"\\", b"{", b"\xff"]) + data[at + size :]
+    path = tmp_path / "rank0.json"
+    path.write_bytes(data)
+    whole = len(read_trace(path).events)
+    path.write_bytes(damaged)
+    trace = read_trace(path)
+    assert whole - 4 <= len(trace.events) <= whole
+    # What is cut out between two events can leave one that is valid, and json would not notice either.
+    assert trace.lost or len(trace.events) >= whole - 2
+
+
+def test_damage_everywhere_takes_linear_time(tmp_path):
+    path = tmp_path / "rank0.json"
+    for text in ('{"name":"x' * 100_000, (event("a") + ",").replace('"cat":', '"cat"') * 10_000, '},{"' * 200_000):
+        path.write_text("[" + text)
+        began = time.monotonic()
+        read_trace(path)
+        assert time.monotonic() - began < 20
 
 
 def test_every_cut_of_a_gzip_gives_a_prefix(tmp_path):

@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 from analyzers.run import find
 from analyzers.summary import RunSummary, summarize, watch
+from tracer.errors import TracerError
 
 # A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
 SMALL_RUN = 8_000_000
@@ -35,8 +37,13 @@ def read(path: Path) -> RunSummary:
     count = min(os.cpu_count() or 1, len(files))
     context = multiprocessing.get_context("spawn")
     done: Synchronized[int] = context.Value("q", 0)
-    with _progress(lambda: done.value, total), _executor(count if total > SMALL_RUN else 1, context, done) as executor:
-        return summarize(path, executor)
+    try:
+        with _progress(lambda: done.value, total), _executor(count if total > SMALL_RUN else 1, context, done) as pool:
+            return summarize(path, pool)
+    except BrokenProcessPool as error:
+        raise TracerError(
+            f"{path}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
+        ) from error
 
 
 @contextmanager
