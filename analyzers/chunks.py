@@ -5,7 +5,7 @@
 
 A chunk is cut where the text between two events (learned from the first two) occurs last, and the cut is right exactly
 if the chunk then decodes strictly. Where it does not, the structure of the bytes is looked at; where that fails too,
-the chunk is damaged, and its events are read one by one. Nothing is scanned more than a bounded number of times.
+the chunk is damaged, and is walked from brace to brace. Nothing is scanned more than a bounded number of times.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class EventStream:
     def _take_front(self, text: bytearray, is_all: bool = False) -> int:
         """Take the whole events at the front; how many bytes, behind the opening bracket, are done with.
 
-        Where none is whole, more may come, unless the text is all there is, or longer than any event.
+        Where none is whole, more may come, unless the text is all there is.
         """
         # The comma behind the last event taken, where a cut or a block ended before it.
         if text[1:2] != b"{" and (comma := _COMMA.match(text, 1)):

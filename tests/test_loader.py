@@ -293,3 +293,24 @@ def test_an_interrupt_ends_all_processes_at_once(tmp_path):
 def children(pid: int) -> list[str]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return list(itertools.chain.from_iterable(task.read_text().split() for task in tasks))
+
+
+def test_a_killed_process_is_one_line(tmp_path):
+    folder = write_run(tmp_path / "run", Run(ranks=2, steps=20000, compute="aabb..c.", comm=".xx.yy.."))
+    command = [sys.executable, "-m", "tracer", "report", str(folder)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    while not (workers := readers(process.pid)):
+        assert process.poll() is None
+    os.kill(int(workers[0]), signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert (
+        errors
+        == f"tracer: {folder}: a process that read its ranks was killed (out of memory?); report fewer ranks at once\n"
+    )
+
+
+def readers(pid: int) -> list[str]:
+    """The processes that read ranks, once all do."""
+    found = children(pid)
+    return found if len(found) == 2 else []

@@ -35,10 +35,12 @@ def read(path: Path) -> RunSummary:
     paths = [place for file in files for place in (file.path, file.light) if place is not None]
     total = sum(place.stat().st_size for place in paths if place.is_file())
     count = min(os.cpu_count() or 1, len(files))
-    context = multiprocessing.get_context("spawn")
+    # Forked processes need no imports of their own; on macOS forking is not safe.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     done: Synchronized[int] = context.Value("q", 0)
     try:
-        with _progress(lambda: done.value, total), _executor(count if total > SMALL_RUN else 1, context, done) as pool:
+        # Processes first: a thread of ours, such as the progress's, must not be forked.
+        with _executor(count if total > SMALL_RUN else 1, context, done) as pool, _progress(lambda: done.value, total):
             return summarize(path, pool)
     except BrokenProcessPool as error:
         raise TracerError(
@@ -48,7 +50,7 @@ def read(path: Path) -> RunSummary:
 
 @contextmanager
 def _executor(
-    count: int, context: multiprocessing.context.SpawnContext, done: Synchronized[int]
+    count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]
 ) -> Iterator[Executor | None]:
     """A pool of processes, or None where one process is as good. An interrupt stops them at once."""
     if count == 1:
@@ -60,6 +62,8 @@ def _executor(
         return
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(done,))
     try:
+        with _interrupts_held():
+            pool.submit(os.getpid).result()
         yield pool
     except BaseException:
         for process in multiprocessing.active_children():
@@ -69,9 +73,20 @@ def _executor(
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """An interrupt waits until the block ends; the processes that start in it leave the answer to this one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _start_worker(done: Synchronized[int]) -> None:
     # The interrupt goes to this process's parent too, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _listen(done)
 
 
