@@ -5,8 +5,8 @@
 Builds traces of each size from a sample run (its rows over and over, times and ids shifted, Kineto's own layout), then
 runs each reader as a whole process, in turn, and prints medians of wall time and peak memory, and ratios to ours.
 
-`--hta` is the python of an environment with HTA 0.5.0 in it (`pip install holistictraceanalysis==0.5.0 'pandas<3'`); it
-is left out without one. HTA reads a folder; json.load and HTA are left out above 1000 MB, where they want over 8 GB.
+`pip install '.[benchmarks]'` brings what they compare with; `--hta` names the python of another environment with HTA 0.5.0
+in it. A reader that fails is left out. HTA reads a folder; json.load and HTA are left out above 1000 MB, where they want over 8 GB.
 The floors: `inflate` reads the file (gzip: inflates it) and does nothing else; `simdjson` parses it and builds nothing,
 where pysimdjson is installed.
 """
@@ -107,14 +107,14 @@ def run(python: str, code: str, path: Path) -> tuple[float, float] | None:
     return (time.perf_counter() - began, usage.ru_maxrss / 1024) if process.returncode == 0 else None
 
 
-def measure(path: Path, megabytes: int, rounds: int, hta: str | None) -> None:
+def measure(path: Path, megabytes: int, rounds: int, hta: str) -> None:
     size = path.stat().st_size / 1e6
     readers = [name for name in READERS if megabytes < LARGE_MB or name in ("tracer", "report", "inflate")]
     figures: dict[str, list[tuple[float, float]]] = {}
     for _ in range(rounds):
         for name in readers:
             python = hta if name.startswith("HTA") else sys.executable
-            result = run(python, READERS[name], path) if python else None
+            result = run(python, READERS[name], path)
             if result:
                 figures.setdefault(name, []).append(result)
     ours = statistics.median(wall for wall, _ in figures["tracer"])
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--mb", default="50,400,2000")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tracer-loading")
-    parser.add_argument("--hta", help="python of an environment with HTA 0.5.0")
+    parser.add_argument("--hta", default=sys.executable, help="python of an environment with HTA 0.5.0")
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
     for megabytes in map(int, options.mb.split(",")):
