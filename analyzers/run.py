@@ -93,17 +93,28 @@ class Rank(Protocol):
     """What a rank says of itself, read whole or summarized."""
 
     @property
-    def rank(self) -> int: ...  # noqa: D102
+    def rank(self) -> int:
+        """Its number."""
+
     @property
-    def path(self) -> Path: ...  # noqa: D102
+    def path(self) -> Path:
+        """Its file."""
+
     @property
-    def header(self) -> Header: ...  # noqa: D102
+    def header(self) -> Header:
+        """What its trace says outside of events."""
+
     @property
-    def lost(self) -> tuple[str, ...]: ...  # noqa: D102
+    def lost(self) -> tuple[str, ...]:
+        """What of its files could not be read, in words."""
+
     @property
-    def mismatch(self) -> str | None: ...  # noqa: D102
+    def mismatch(self) -> str | None:
+        """Why times are not those of a light window, where they should be."""
+
     @property
-    def unknown_communication(self) -> dict[str, int]: ...  # noqa: D102
+    def unknown_communication(self) -> dict[str, int]:
+        """How often each kernel ran that looks like communication."""
 
 
 R = TypeVar("R", bound=Rank)
