@@ -5,10 +5,10 @@
 Builds traces of each size from a sample run (its rows over and over, times and ids shifted, Kineto's own layout), then
 runs each reader as a whole process, in turn, and prints medians of wall time and peak memory, and ratios to ours.
 
-`pip install '.[benchmarks]'` brings what they compare with; `--hta` names the python of another environment that has HTA
-0.5.0. A reader that fails is left out. HTA reads a folder; json.load and HTA are left out above 1000 MB, where they want
-over 8 GB. The floors: `inflate` reads the file (gzip: inflates it) and does nothing else; `simdjson` parses it and builds
-nothing.
+`pip install '.[benchmarks]'` brings what they compare with; `--hta` names the python of another environment that has
+HTA 0.5.0. A reader that fails is left out. HTA reads a folder; json.load and HTA are left out above 1000 MB, where they
+want over 8 GB. The floors: `inflate` reads the file (gzip: inflates it) and does nothing else; `simdjson` parses it and
+builds nothing.
 """
 
 from __future__ import annotations
