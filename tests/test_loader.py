@@ -26,6 +26,8 @@ from analyzers.report import report, to_json
 from analyzers.summary import summarize
 from tests.drawing import draw
 from tests.generator import LAYOUTS, Run, document, kineto, write_run
+from tracer import workers
+from tracer.workers import start_method
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = Run(ranks=3, steps=4, compute="aabb..c.", comm=".xx.yy..", copy="......zz", skew_us=5)
@@ -295,13 +297,30 @@ def children(pid: int) -> list[str]:
     return list(itertools.chain.from_iterable(task.read_text().split() for task in tasks))
 
 
+@pytest.mark.parametrize(("platform", "loaded", "method"), [
+    ("linux", False, "fork"), ("linux", True, "spawn"), ("darwin", False, "spawn"),
+])  # fmt: skip
+def test_nothing_is_forked_beside_threads(monkeypatch, platform, loaded, method):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    if loaded:
+        monkeypatch.setitem(sys.modules, "torch", object())
+    assert start_method() == method
+
+
+def test_processes_may_be_spawned_too(tmp_path, monkeypatch):
+    folder = large_run(tmp_path / "run")
+    monkeypatch.setattr(workers, "start_method", lambda: "spawn")
+    assert to_json(report(workers.read(folder))) == to_json(report(analyzers.load(folder)))
+
+
 def test_a_killed_process_is_one_line(tmp_path):
     folder = write_run(tmp_path / "run", Run(ranks=2, steps=20000, compute="aabb..c.", comm=".xx.yy.."))
     command = [sys.executable, "-m", "tracer", "report", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    while not (workers := readers(process.pid)):
+    while not (found := readers(process.pid)):
         assert process.poll() is None
-    os.kill(int(workers[0]), signal.SIGKILL)
+    os.kill(int(found[0]), signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert (

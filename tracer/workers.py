@@ -35,8 +35,7 @@ def read(path: Path) -> RunSummary:
     paths = [place for file in files for place in (file.path, file.light) if place is not None]
     total = sum(place.stat().st_size for place in paths if place.is_file())
     count = min(os.cpu_count() or 1, len(files))
-    # Forked processes need no imports of their own; on macOS forking is not safe.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    context = multiprocessing.get_context(start_method())
     done: Synchronized[int] = context.Value("q", 0)
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
@@ -46,6 +45,14 @@ def read(path: Path) -> RunSummary:
         raise TracerError(
             f"{path}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
         ) from error
+
+
+def start_method() -> str:
+    """`fork` where that is safe, since forked processes need no imports of their own; else `spawn`.
+
+    Forking is not safe on macOS, nor beside the threads that torch has once it is loaded, as after a recording.
+    """
+    return "fork" if sys.platform == "linux" and "torch" not in sys.modules else "spawn"
 
 
 @contextmanager
