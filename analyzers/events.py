@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.calls import Call, Inputs
 from analyzers.classify import DEVICE_CATEGORIES
 
 Int64 = NDArray[np.int64]
@@ -21,7 +22,9 @@ class Events:
     """The rows of one trace file as columns of one length; -1 where a row does not have the value.
 
     `name` indexes `names`. `thread` is the host thread (rows of the host), `device` the device (rows of a device),
-    `peer` the other device of a copy between two. Times are nanoseconds since the epoch.
+    `peer` the other device of a copy between two. `external` joins a host operator, its launches and their kernels.
+    `call` indexes `calls` (kernels and operators that tell of a collective), `sequence` is its number in its group,
+    `inputs` indexes `shapes` (operators whose inputs analyses need). Times are nanoseconds since the epoch.
     """
 
     category: NDArray[np.int8]
@@ -36,6 +39,12 @@ class Events:
     stream: Int64
     correlation: Int64
     nbytes: Int64
+    external: Int64
+    sequence: Int64
+    call: NDArray[np.int32]
+    calls: tuple[Call, ...]
+    inputs: NDArray[np.int32]
+    shapes: tuple[Inputs, ...]
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -62,5 +71,5 @@ class Events:
 
 _COLUMNS = (
     *("category", "kind", "name", "start_ns", "dur_ns", "thread"),
-    *("device", "peer", "stream", "correlation", "nbytes"),
+    *("device", "peer", "stream", "correlation", "nbytes", "external", "sequence", "call", "inputs"),
 )
