@@ -110,15 +110,18 @@ def _peer(said: Any, group: Group | None) -> tuple[int, ...]:
     return (group.ranks[place],) if place < len(group.ranks) else ()
 
 
-def has_inputs(name: str, args: Args) -> bool:
-    """Whether the operator's shapes are kept."""
-    return bool(args.dims) and _SHAPED.match(name) is not None
+class HasInputs(dict[str, bool]):
+    """Whether the shapes of an operator's inputs are kept, by its name; each name is looked at once."""
+
+    def __missing__(self, name: str) -> bool:
+        self[name] = answer = _SHAPED.match(name) is not None
+        return answer
 
 
 def inputs_of(dims: bytes, types: bytes) -> Inputs:
     """Shapes and dtypes from their JSON; empty where they are not of the form that PyTorch writes."""
     try:
-        shapes = msgspec.json.decode(dims, type=list[list[int | list[int]]])
+        shapes = msgspec.json.decode(dims, type=list[list[int | list[int]]]) if dims else []
         dtypes = msgspec.json.decode(types, type=list[str]) if types else []
     except (ValueError, msgspec.DecodeError):
         return Inputs((), ())

@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arguments import NO_ARGS, Args, call_key, call_of, has_inputs, inputs_of, whole, with_raw, without_raw
+from analyzers.arguments import NO_ARGS, Args, HasInputs, call_key, call_of, inputs_of, whole, with_raw, without_raw
 from analyzers.calls import Call, Inputs
 from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
-from analyzers.events import UNKNOWN, Events
+from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import LAST_NS, Header, convert, whole_header
 from analyzers.inflate import Blocks
 from analyzers.units import NS_PER_US
@@ -146,11 +146,12 @@ class _Calls:
         self._calls = _Codes[Hashable]()
         self._said: list[Args] = []
         self._shapes = _Codes[tuple[bytes, bytes]]()
+        self._has_inputs = HasInputs()
 
     def columns(self, events: Sequence[_Event], first: int) -> dict[str, NDArray[Any]]:
         """Sparse columns: which rows have a value, counted on from `first`, and the values."""
         calling = [(row, event.args) for row, event in enumerate(events, first) if event.args.collective]
-        shaped = [(row, event.args) for row, event in enumerate(events, first) if has_inputs(event.name, event.args)]
+        shaped = [(row, event.args) for row, event in enumerate(events, first) if self._has_inputs[event.name]]
         return {
             "call_row": _int64([row for row, _ in calling]),
             "call": _int64([self._code(args) for _, args in calling]),
@@ -272,8 +273,10 @@ class _Columns:
         names = tuple(self._codes)
         category, name, start_ns = self._whole("category"), self._whole("name"), self._whole("start_ns")
         dur_ns = self._whole("dur_ns")
+        correlation = self._whole("correlation")
         waiting = np.array([is_waiting(name) for name in names], dtype=bool)
         kept = start_ns != _NEVER
+        start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)
         self.untimed = int((~kept).sum())
         self.endless = int((kept & (dur_ns == _NEVER) & (category != Category.FLOW)).sum())
         if waiting.any():
@@ -286,13 +289,13 @@ class _Columns:
             kind=kinds(category, name, names, crosses),
             name=name,
             names=names,
-            start_ns=start_ns + base_time_ns,
+            start_ns=start_ns,
             dur_ns=np.maximum(dur_ns, 0),
             thread=self._whole("thread"),
             device=device,
             peer=peer,
             stream=_spread(self._whole("stream"), on_device),
-            correlation=self._whole("correlation"),
+            correlation=correlation,
             nbytes=_spread(self._whole("bytes"), on_device),
             external=self._whole("external"),
             sequence=self._sparse("sequence", "call_row"),
@@ -300,6 +303,7 @@ class _Columns:
             calls=calls,
             inputs=self._sparse("inputs", "inputs_row").astype(np.int32),
             shapes=self._calls.shapes,
+            launched_ns=launch_times(category, correlation, start_ns),
         )
         return events if kept.all() else events.take(kept)
 

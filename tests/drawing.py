@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from analyzers.classify import Category, Kind
-from analyzers.events import UNKNOWN, Events
+from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import Header
 from analyzers.run import RankTrace
 
@@ -80,5 +80,6 @@ def events_of(rows: list[dict[str, Any]]) -> Events:
         calls=(),
         inputs=unknown.astype(np.int32),
         shapes=(),
+        launched_ns=launch_times(columns["category"], columns["correlation"], columns["start_ns"]),
         **columns,
     )

@@ -14,7 +14,7 @@ ORDER = [
         f"analyzers.{name}"
         for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime", "manifest")
     ),
-    *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "summary", "report")),
+    *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "communication", "summary", "report")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "manifest")),
     *(f"tracer.{name}" for name in ("workloads", "train", "launch", "workers")),
