@@ -52,6 +52,7 @@ class Collective:
 
     `{}` in the name is replaced by the team's number; without it all teams' groups are called alike. A coalesced
     operation's kernel carries no metadata, its host operator does. `waited`: the compute stream waits for its end.
+    A group's operations queue up whatever `lane` of streams they are launched on; two peers have a queue of their own.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Collective:
     coalesced: bool = False
     uneven: bool = False
     waited: bool = False
+    lane: int = 0
     thread: int = 1
 
     @property
@@ -77,6 +79,10 @@ class Collective:
     def group(self, team: int) -> str:
         """The process group's name."""
         return self.name.format(team)
+
+    def queue(self, team: int, ranks: Ranks) -> str:
+        """What serializes it: its group, or for messages their two ends."""
+        return f"{self.group(team)}:{ranks}" if self.kind == "send_recv" else self.group(team)
 
     def messages(self, place: int, size: int) -> tuple[int, int]:
         """Elements in and out, as PyTorch says them on the member at this place."""
@@ -132,13 +138,16 @@ def ddp(buckets: Sequence[int] = (2_365_450, 2_360_320, 2_492_416, 683_072), buf
 
 
 def fsdp(layers: int = 6, elements: int = 12_596_224, dtype: str = "BFloat16") -> tuple[Op, ...]:
-    """A step of sharded training: all layers alike, so that nothing but order tells its collectives apart."""
+    """A step of sharded training: all layers alike, so that nothing but order tells its collectives apart.
+
+    As PyTorch has it, one group's gathers and scatters are on two streams.
+    """
     gather = Collective("all_gather", elements, dtype, waited=True)
     forward = [part for _ in range(layers) for part in (gather, Compute(200))]
     backward = [
         part
         for _ in range(layers)
-        for part in (gather, Compute(400, thread=1), Collective("reduce_scatter", elements, dtype))
+        for part in (gather, Compute(400, thread=1), Collective("reduce_scatter", elements, dtype, lane=1))
     ]
     return (*forward, *backward, Compute(150))
 

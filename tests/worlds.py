@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.generator import BASE_NS, START_US
 from tests.perturb import Document, Event, Member, us
-from tests.physics import SPOKEN, Collective, Compute, Op, Ranks
+from tests.physics import SPOKEN, Collective, Compute, Op, Ranks, ddp, every_kind, fsdp, mesh
 
 START_NS = START_US * 1000
 REACH_NS = 4_000  # from a launch to the earliest start
@@ -44,6 +44,7 @@ class World:
     noise_us: float = 6.0  # the most by which a ring's members end apart
     link_gbps: float = 150.0
     lead_us: int = 3000  # how far a host runs ahead of its device at most
+    leads_us: tuple[int, ...] = ()  # by rank, where hosts differ in that
     offsets_ns: tuple[int, ...] = ()  # by rank, what its clock is ahead
     drift_ppm: tuple[float, ...] = ()  # by rank, what its clock gains
     heads_us: tuple[int, ...] = ()  # by rank, by how much its device's record opens before the first step
@@ -97,7 +98,7 @@ class Made:
 
 @dataclass
 class Machine:
-    """One rank while the world runs: its host, its compute stream, and a stream for each group it is in."""
+    """One rank while the world runs: its host, its compute stream, and a queue for each group it is in."""
 
     world: World
     rank: int
@@ -122,7 +123,8 @@ class Machine:
 
     def keep_lead(self) -> None:
         """A host that is too far ahead waits for its device."""
-        self.host_ns = max(self.host_ns, self.drained_ns() - self.world.lead_us * 1000)
+        lead_us = (*self.world.leads_us, *[self.world.lead_us] * self.world.ranks)[self.rank]
+        self.host_ns = max(self.host_ns, self.drained_ns() - lead_us * 1000)
 
     def launch(self) -> tuple[int, int]:
         """The call that launches a kernel: its start and its end on the host."""
@@ -133,8 +135,8 @@ class Machine:
         self.external += self.random.randint(1, 5)
         return start, self.host_ns
 
-    def stream(self, group: str) -> int:
-        return 19 + 4 * list(self.streams).index(group)
+    def stream(self, queue: str, lane: int) -> int:
+        return 19 + 4 * list(self.streams).index(queue) + lane
 
     def compute(self, op: Compute, step: int) -> None:
         called, returned = self.launch()
@@ -142,11 +144,11 @@ class Machine:
         self.compute_ns = start + self.about((op.us + of_rank(self.world.skew_us, self.rank)) * 1000)
         self.ran(op, step, (0, (), -1), (called, returned), (start, self.compute_ns), 7)
 
-    def arrive(self, group: str) -> tuple[tuple[int, int], int]:
+    def arrive(self, queue: str) -> tuple[tuple[int, int], int]:
         """Launch a collective: the call, and when its kernel starts, after what compute there is and its stream."""
         self.compute_ns += round(self.world.jitter * self.random.expovariate(1.0) * self.world.late_us * 1000)
         called, returned = self.launch()
-        free = self.streams.setdefault(group, START_NS)
+        free = self.streams.setdefault(queue, START_NS)
         return (called, returned), max(called + REACH_NS, self.compute_ns + 500, free + GAP_NS)
 
     def ran(
@@ -214,16 +216,16 @@ def simulate(world: World) -> list[Machine]:
 
 def meet(op: Collective, step: int, which: tuple[int, Ranks, int], members: list[Machine]) -> None:
     """One instance: all members launch, the data move, each leaves when its part is done, some a little later."""
-    world, group = members[0].world, op.group(which[0])
-    calls, arrived = zip(*(machine.arrive(group) for machine in members), strict=True)
+    world, queue = members[0].world, op.queue(*which[:2])
+    calls, arrived = zip(*(machine.arrive(queue) for machine in members), strict=True)
     transfer = members[0].about(op.transfer_ns(len(members), world.link_gbps))
     noise = world.jitter * min(1000 * world.noise_us, max(80_000, transfer * 0.15))
     for machine, call, start, done in zip(members, calls, arrived, op.departures(arrived, transfer), strict=True):
         end = done + round(machine.random.random() * noise)
-        machine.streams[group] = end
+        machine.streams[queue] = end
         if op.waited:
             machine.compute_ns = max(machine.compute_ns, end)
-        machine.ran(op, step, which, call, (start, end), machine.stream(group))
+        machine.ran(op, step, which, call, (start, end), machine.stream(queue, op.lane))
 
 
 def build(world: World) -> Made:
@@ -291,7 +293,7 @@ def annotations(machine: Machine) -> Iterator[Event]:
     first, last = machine.window()
     for step, (start, end) in machine.steps.items():
         if first <= step <= last:
-            yield row(machine, "user_annotation", f"ProfilerStep#{step}", (start, end), 0, {})
+            yield row(machine, "user_annotation", f"ProfilerStep#{step}", (start, end), 0, {"Ev Idx": step})
 
 
 def row(machine: Machine, category: str, name: str, span: tuple[int, int], thread: int, args: dict[str, Any]) -> Event:
@@ -350,3 +352,28 @@ def metadata(kernel: Kernel, world: World) -> dict[str, Any]:
         "Process Group Ranks": f"[{listed}]",
         **peer,
     }
+
+
+def any_world(random: Random) -> World:
+    """A world of any kind, of up to eight ranks, for tests that try many."""
+    ranks = random.choice([2, 4, 8])
+    programs = [ddp(), ddp((700_000,) * 5, 3), fsdp(random.randint(2, 6)), every_kind(ranks), mesh(ranks, ranks // 2)]
+    slow = random.random() < 0.2
+    return World(
+        ranks=ranks,
+        steps=random.randint(2, 4),
+        program=random.choice(programs),
+        seed=random.randrange(10**9),
+        warmup=random.randint(1, 3),
+        jitter=random.choice([0.0, 0.1, 1.0, 1.0]),
+        late_us=random.choice([5.0, 150.0, 900.0]),
+        skew_us=tuple(random.choice([0, 0, 40, 200]) for _ in range(ranks)),
+        noise_us=500.0 if slow else random.choice([3.0, 20.0, 80.0]),
+        link_gbps=4.0 if slow else random.choice([25.0, 150.0, 300.0]),
+        lead_us=random.choice([0, 1500, 6000]),
+        offsets_ns=tuple(random.choice([0, 0, random.randint(-(10**9), 10**9)]) for _ in range(ranks)),
+        leads_us=tuple(random.choice([0, 1500, 6000]) for _ in range(random.choice([0, ranks]))),
+        drift_ppm=tuple(random.uniform(-5, 5) for _ in range(ranks)),
+        heads_us=tuple(random.choice([0, 0, 2000]) for _ in range(ranks)),
+        devices_per_host=random.choice([2, 8]),
+    )
