@@ -10,11 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "calls", "classify", "controls")),
-    *(
-        f"analyzers.{name}"
-        for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime", "manifest")
-    ),
-    *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "communication", "summary", "report")),
+    *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
+    *(f"analyzers.{name}" for name in ("manifest", "run", "activity", "steps", "breakdown", "communication")),
+    *(f"analyzers.{name}" for name in ("summary", "kernels", "alignment", "collectives", "report")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "manifest")),
     *(f"tracer.{name}" for name in ("workloads", "train", "launch", "workers")),
