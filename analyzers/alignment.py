@@ -23,6 +23,7 @@ Mask = NDArray[np.bool_]
 # memory, 500 us over sockets, where a transfer takes many times that.
 NOISE_NS = 60_000
 NOISE_SHARE = 0.25
+WIDEST_NS = 1_000_000
 TIGHTEST_NS = 8_000
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5
@@ -40,7 +41,8 @@ class Kernels:
     """The kernels of one member in a group's order: columns of one length. `step` is -1 where it is not known.
 
     `signature` is what is known of the collective, as a code, `sequence` its number in the group where the trace has
-    it, else -1; `complete` says that no kernel of this signature seems to be missing from this step.
+    it, else -1. `complete`: the signature occurs in this step as often as in any step of any member; `sure`: it does so
+    often enough elsewhere that none can be missing here.
     """
 
     end_ns: Int64
@@ -50,6 +52,7 @@ class Kernels:
     signature: Int64
     synchronizes: Mask
     complete: Mask
+    sure: Mask
 
     def __len__(self) -> int:
         return len(self.end_ns)
@@ -228,10 +231,43 @@ def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> In
     """For each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
     partner = np.full(len(a), -1, dtype=np.int64)
     if offset is not None:
-        pairs = _beyond_doubt(a, b, compatible, offset)
-        partner[pairs.a] = pairs.b
+        for pairs in (_none_missing(a, b, offset), _beyond_doubt(a, b, compatible, offset)):
+            new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
+            partner[pairs.a[new]] = pairs.b[new]
+        _uncross(partner)
     _match_in_order(a, b, compatible, partner)
     return partner
+
+
+def _none_missing(a: Kernels, b: Kernels, offset: Offset) -> _Pairs:
+    """Synchronizing kernels of a signature and step of which both members surely hold all: these pair in order."""
+    keys = [np.flatnonzero(each.synchronizes & each.complete & each.sure) for each in (a, b)]
+    order_a, order_b = _in_turn(a, keys[0], b, keys[1])
+    apart = b.end_ns[order_b] - offset.ns - a.end_ns[order_a]
+    shortest = np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
+    return _Pairs(order_a, order_b, apart).take(np.abs(apart) <= WIDEST_NS + NOISE_SHARE * shortest)
+
+
+def _in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
+    """The k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
+    sides = [(a.step[rows_a], b.step[rows_b]), (a.signature[rows_a], b.signature[rows_b]), *more]
+    _, group = np.unique(np.stack([np.concatenate(side) for side in sides]), axis=1, return_inverse=True)
+    group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
+    size = int(group.max(initial=-1)) + 1
+    equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
+    order_a, order_b = np.argsort(group_a, kind="stable"), np.argsort(group_b, kind="stable")
+    return rows_a[order_a[equal[group_a[order_a]]]], rows_b[order_b[equal[group_b[order_b]]]]
+
+
+def _uncross(partner: Int64) -> None:
+    """Let go of pairs that cross: all members run a group's collectives in one order."""
+    rows = np.flatnonzero(partner >= 0)
+    if not len(rows):
+        return
+    theirs = partner[rows]
+    before = np.r_[-1, np.maximum.accumulate(theirs)[:-1]]
+    after = np.r_[np.minimum.accumulate(theirs[::-1])[::-1][1:], NEVER]
+    partner[rows[(theirs <= before) | (theirs >= after)]] = -1
 
 
 def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _Pairs:
@@ -244,9 +280,9 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _
     kept = clear >= CLEARANCE * apart + 2 * offset.deviation_ns
     shortest = np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
     tight = max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns)) + 0.1 * shortest
-    kept &= (apart <= tight) | (a.complete[pairs.a] & b.complete[pairs.b])
+    kept &= apart <= tight
     kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
-    return _in_order(pairs.take(kept))
+    return pairs.take(kept)
 
 
 def _classes(compatible: Mask) -> Int64:
@@ -271,15 +307,6 @@ def _clearance(kernels: Kernels, classes: Int64) -> Int64:
     return clearance
 
 
-def _in_order(pairs: _Pairs) -> _Pairs:
-    """Without pairs that cross: all members run a group's collectives in one order."""
-    if not len(pairs):
-        return pairs
-    before = np.r_[-1, np.maximum.accumulate(pairs.b)[:-1]]
-    after = np.r_[np.minimum.accumulate(pairs.b[::-1])[::-1][1:], NEVER]
-    return pairs.take((pairs.b > before) & (pairs.b < after))
-
-
 def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) -> None:
     """Partners for kernels whose ends say nothing, by their order between those that are matched.
 
@@ -288,22 +315,27 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
     _match_by_sequence(a, b, compatible, partner, taken)
-    left_a = np.flatnonzero(~a.synchronizes & a.complete & (a.step >= 0) & (partner < 0))
-    left_b = np.flatnonzero(~b.synchronizes & b.complete & (b.step >= 0) & (taken < 0))
-    keys = []
-    for kernels, matched, left in ((a, partner >= 0, left_a), (b, taken >= 0, left_b)):
-        segment = np.cumsum(matched)[left] if len(left) else left
-        keys.append(np.stack([kernels.step[left], segment, kernels.signature[left]]))
-    _, group = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)
-    group_a, group_b = group[: len(left_a)], group[len(left_a) :]
-    # What is alone of its kind on one side only stays alone; equal counts are paired in order.
-    size = int(group.max(initial=-1)) + 1
-    equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
-    order_a = np.argsort(group_a, kind="stable")
-    order_b = np.argsort(group_b, kind="stable")
-    order_a, order_b = order_a[equal[group_a[order_a]]], order_b[equal[group_b[order_b]]]
-    certain = compatible[a.signature[left_a[order_a]], b.signature[left_b[order_b]]]
-    partner[left_a[order_a][certain]] = left_b[order_b][certain]
+    clean = _clean_steps(a, b, partner, taken)
+    segments: list[Int64] = []
+    lefts: list[Int64] = []
+    for kernels, matched in ((a, partner >= 0), (b, taken >= 0)):
+        left = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
+        lefts.append(np.flatnonzero(left))
+        anchors: Int64 = np.cumsum(matched & kernels.synchronizes, dtype=np.int64)
+        segments.append(anchors[left])
+    rows_a, rows_b = _in_turn(a, lefts[0], b, lefts[1], (segments[0], segments[1]))
+    partner[rows_a] = rows_b
+
+
+def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Int64:
+    """Steps in which both members hold the same and all synchronizing kernels are matched: nothing seems missing."""
+    suspect = [kernels.step[kernels.synchronizes & (to < 0)] for kernels, to in ((a, partner), (b, taken))]
+    keys = np.concatenate([np.stack([kernels.step, kernels.signature]) for kernels in (a, b)], axis=1)
+    held, which = np.unique(keys, axis=1, return_inverse=True)
+    size = held.shape[1]
+    differ = np.bincount(which[: len(a)], minlength=size) != np.bincount(which[len(a) :], minlength=size)
+    steps = np.intersect1d(a.step[a.step >= 0], b.step)
+    return np.setdiff1d(steps, np.concatenate([*suspect, held[0][differ]]))
 
 
 def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:

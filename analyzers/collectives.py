@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +26,13 @@ Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 # A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.
-OVERLAP_NOISE_NS = 60_000
+OVERLAP_NOISE_NS = 500_000
+# So many steps and members must agree on how often a signature occurs before that number is trusted.
+WITNESSES = 3
 
 NO_GROUP = "nothing in the trace says between which ranks"
 AMBIGUOUS = "two alignments with the other members are about as good"
 INCONSISTENT = "its members contradict one another in what they say of it"
-SELF = "its group has one member alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +95,7 @@ def match_run(run: RunSummary) -> Matching:
     clocks = _Clocks()
     found: list[_Found] = [_copies(table)]
     for code in _by_evidence(table):
-        key = table.groups[code]
-        rows = table.rows_of(code)
-        if len(key.members) < 2:
-            why |= dict.fromkeys(rows.tolist(), SELF)
-            continue
-        found.append(_of_group(table, code, rows, clocks, why))
+        found.append(_of_group(table, code, table.rows_of(code), clocks, why))
     instances = _joined(table, found)
     instance = np.full(len(table), -1, dtype=np.int64)
     instance[instances.members] = instances.of_member
@@ -157,8 +154,8 @@ def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[i
     """Align every member with one of them; instances are where all are aligned."""
     key = table.groups[code]
     signature, compatible = _signatures(table, rows)
-    complete = _complete(table.place[rows], table.step[rows], signature)
-    members = [_kernels(table, rows, signature, complete, place) for place in range(len(key.members))]
+    known = _Known(signature, *_complete(table.place[rows], table.step[rows], signature))
+    members = [_kernels(table, rows, known, place) for place in range(len(key.members))]
     reference = int(np.argmax([len(kernels) for _, kernels in members]))
     own, a = members[reference]
     partners, offsets = [], []
@@ -181,7 +178,15 @@ def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[i
     return _Found(code, matched[sound])
 
 
-def _kernels(table: Table, rows: Int64, signature: Int64, complete: Mask, place: int) -> tuple[Int64, Kernels]:
+class _Known(NamedTuple):
+    """What is known of a group's rows: see `Kernels`."""
+
+    signature: Int64
+    complete: Mask
+    sure: Mask
+
+
+def _kernels(table: Table, rows: Int64, known: _Known, place: int) -> tuple[Int64, Kernels]:
     """One member's rows in order, and what alignment needs of them."""
     own = np.flatnonzero(table.place[rows] == place)
     own = own[np.lexsort((table.correlation[rows[own]], table.start_ns[rows[own]]))]
@@ -191,9 +196,10 @@ def _kernels(table: Table, rows: Int64, signature: Int64, complete: Mask, place:
         dur_ns=table.end_ns[mine] - table.start_ns[mine],
         step=table.step[mine],
         sequence=table.sequence[mine],
-        signature=signature[own],
+        signature=known.signature[own],
         synchronizes=table.synchronizes[mine],
-        complete=complete[own],
+        complete=known.complete[own],
+        sure=known.sure[own],
     )
 
 
@@ -221,14 +227,18 @@ def _signatures(table: Table, rows: Int64) -> tuple[Int64, Mask]:
     return code, compatible
 
 
-def _complete(place: Int64, step: Int64, signature: Int64) -> Mask:
-    """Whether a row's signature occurs as often in its step, on its member, as it does anywhere in the group."""
-    _, group, count = np.unique(np.stack([place, step, signature]), axis=1, return_inverse=True, return_counts=True)
-    count = np.where(step >= 0, count[group], 0)
+def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
+    """Whether a row's signature occurs as often in its step, on its member, as anywhere in the group.
+
+    And whether that is so in enough steps and members for the number to be the true one.
+    """
+    cells, cell, count = np.unique(np.stack([place, step, signature]), axis=1, return_inverse=True, return_counts=True)
+    count = np.where(cells[1] >= 0, count, 0)
     most = np.zeros(int(signature.max(initial=0)) + 1, dtype=np.int64)
-    np.maximum.at(most, signature, count)
-    complete: Mask = (step >= 0) & (count == most[signature])
-    return complete
+    np.maximum.at(most, cells[2], count)
+    whole = (cells[1] >= 0) & (count == most[cells[2]])
+    witnesses = np.bincount(cells[2][whole], minlength=len(most))
+    return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
 
 
 def _explain(

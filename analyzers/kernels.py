@@ -168,12 +168,19 @@ def _families(part: Communication) -> Int64:
 def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
     """Kind, elements and dtype of each call, -1 where unknown; what may differ between members counts as unknown."""
     dtypes = {name: code for code, name in enumerate(dict.fromkeys(call.dtype for call in calls if call.dtype))}
-    even = [call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from) for call in calls]
+    even = [_is_even(call) for call in calls]
     return [
         [int(call.kind) for call in calls],
         [call.elements if same else UNSAID for call, same in zip(calls, even, strict=True)],
         [dtypes.get(call.dtype, UNSAID) for call in calls],
     ]
+
+
+def _is_even(call: Call) -> bool:
+    """Whether all members of the collective say the same of its elements."""
+    if call.kind == Collective.ALL_TO_ALL:
+        return not call.split_in and not call.split_out
+    return call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from)
 
 
 def _looked_up(call: Int64, facts: list[int]) -> Int64:
