@@ -15,7 +15,7 @@ from torch import nn
 
 import analyzers
 from analyzers.report import report
-from tracer import manifest, workloads
+from tracer import links, manifest, workloads
 from tracer.config import Plan
 from tracer.session import Session, SessionIncomplete
 
@@ -145,8 +145,8 @@ def test_nccl_says_its_transport_in_its_log(tmp_path):
         "h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
         "h:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 2[2] [send] via NET/Socket/0\n"
     )
-    assert manifest.nccl_transport([log]) == "NET/Socket + P2P/CUMEM"
-    assert manifest.nccl_transport([]) is None
+    assert links.nccl_transport([log]) == "NET/Socket + P2P/CUMEM"
+    assert links.nccl_transport([]) is None
 
 
 def test_what_was_written_is_what_is_read(recorded):

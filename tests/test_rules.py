@@ -13,16 +13,17 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "kineto", "retime", "manifest")),
     *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "summary", "report")),
     "analyzers",
-    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "manifest")),
-    *(f"tracer.{name}" for name in ("workloads", "train", "launch", "workers")),
+    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "links")),
+    *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "train", "launch", "workers")),
     *(f"tracer.{name}" for name in ("views.palette", "views.text", "views")),
-    *(f"tracer.{name}" for name in ("commands.report", "commands.record", "commands", "cli", "__main__")),
+    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record")),
+    *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]
 
 # The only modules that may import torch, besides the commands that call them.
-WITH_TORCH = {f"tracer.{name}" for name in ("compat", "session", "manifest", "workloads", "train", "launch")}
-MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.train")
+WITH_TORCH = {f"tracer.{name}" for name in ("compat", "session", "manifest", "ranks", "workloads", "train", "launch")}
+MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 
 
 def module_name(file: Path) -> str:

@@ -19,15 +19,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tracer import manifest, workloads
 from tracer.config import RecordConfig
-from tracer.session import Progress, Session
-
-PROGRESS = "progress"
+from tracer.ranks import pick_device, progress_of
+from tracer.session import Session
 
 
 def train(config: RecordConfig, folder: Path) -> None:
     """Train the workload until the session has all it wants; leave traces and this rank's part in the folder."""
     rank = int(os.environ["RANK"])
-    device = pick_device(config)
+    device = pick_device(config.device)
     if config.backend is not None:
         dist.init_process_group(config.backend)
 
@@ -54,15 +53,6 @@ def train(config: RecordConfig, folder: Path) -> None:
         dist.destroy_process_group()
 
 
-def pick_device(config: RecordConfig) -> torch.device:
-    """This rank's device, made current."""
-    if config.device == "cpu":
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    return device
-
-
 def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
     """The model under the strategy that was asked for."""
     if config.strategy == "ddp":
@@ -84,14 +74,6 @@ def batches(config: RecordConfig, rank: int) -> Iterator[workloads.Batch]:
     if config.data is None:
         return workloads.synthetic(config.model, batch, config.image_size, pinned)
     return workloads.cifar10(config.data, batch, workloads.Shard(rank, config.processes), pinned)
-
-
-def progress_of(rank: int, folder: Path) -> Progress:
-    """Rank 0 says how far it is in a file that the launcher reads; the others say nothing."""
-    if rank != 0:
-        return lambda label, done, total: None
-    file = (folder / PROGRESS).open("w", buffering=1, encoding="utf-8")
-    return lambda label, done, total: print(label, done, total, sep="\t", file=file)
 
 
 if __name__ == "__main__":
