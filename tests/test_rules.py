@@ -10,19 +10,24 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "classify", "controls")),
-    *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "kineto", "retime", "manifest")),
+    *(
+        f"analyzers.{name}"
+        for name in ("events", "header", "inflate", "chunks", "kineto", "retime", "manifest", "calibration")
+    ),
     *(f"analyzers.{name}" for name in ("run", "activity", "steps", "breakdown", "summary", "report")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "links")),
-    *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "train", "launch", "workers")),
-    *(f"tracer.{name}" for name in ("views.palette", "views.text", "views")),
-    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record")),
+    *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),
+    *(f"tracer.{name}" for name in ("views.palette", "views.text", "views.calibration", "views")),
+    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record", "calibrate")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]
 
 # The only modules that may import torch, besides the commands that call them.
-WITH_TORCH = {f"tracer.{name}" for name in ("compat", "session", "manifest", "ranks", "workloads", "train", "launch")}
+WITH_TORCH = {
+    f"tracer.{name}" for name in ("compat", "session", "manifest", "ranks", "workloads", "calibrate", "train", "launch")
+}
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 
 

@@ -18,9 +18,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tracer import manifest, workloads
-from tracer.config import RecordConfig
-from tracer.ranks import pick_device, progress_of
-from tracer.session import Session
+from tracer.calibrate import measure, write_links
+from tracer.config import CalibrationPlan, RecordConfig
+from tracer.errors import TracerError
+from tracer.ranks import leave_notes, pick_device, progress_of
+from tracer.session import Progress, Session
 
 
 def train(config: RecordConfig, folder: Path) -> None:
@@ -36,7 +38,8 @@ def train(config: RecordConfig, folder: Path) -> None:
     loss_of = nn.CrossEntropyLoss()
     torch.manual_seed(config.seed + rank)
 
-    with Session(folder, model, optimizer, config.plan, progress_of(rank, folder)) as session:
+    progress = progress_of(rank, folder)
+    with Session(folder, model, optimizer, config.plan, progress) as session:
         for inputs, targets in batches(config, rank):
             inputs = inputs.to(device, non_blocking=True)
             targets = targets.to(device, non_blocking=True)
@@ -49,8 +52,23 @@ def train(config: RecordConfig, folder: Path) -> None:
                 break
 
     manifest.write_part(folder, manifest.part(rank, model, config, session.samples_ns))
+    if config.calibration is not None:
+        # Now that nothing is timed or profiled any more, and as long as there is a process group.
+        calibrate_links(config.calibration, folder, device, progress)
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def calibrate_links(plan: CalibrationPlan, folder: Path, device: torch.device, progress: Progress) -> None:
+    """Leave in the folder what the run's links can do, or a note why not: the recording is good without it."""
+    try:
+        found = measure(plan, device, lambda label, done, total: progress("measuring the links", done, total))
+        write_links(folder, found, device)
+        notes = found.notes
+    except TracerError as error:
+        notes = [f"links are not calibrated: {error}"]
+    if dist.get_rank() == 0:
+        leave_notes(folder, notes)
 
 
 def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:

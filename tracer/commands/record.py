@@ -17,7 +17,18 @@ from analyzers.report import report
 from tracer.commands.devices import add_device_arguments, pick_devices, positive
 from tracer.commands.progress import progress, say
 from tracer.commands.report import for_terminal
-from tracer.config import CIFAR10_SIZE, MODELS, STRATEGIES, DataSource, DeviceType, Plan, RecordConfig, Strategy
+from tracer.config import (
+    CIFAR10_SIZE,
+    MODELS,
+    STRATEGIES,
+    CalibrationPlan,
+    Collective,
+    DataSource,
+    DeviceType,
+    Plan,
+    RecordConfig,
+    Strategy,
+)
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_folder, refuse_folder
 from tracer.workers import read
@@ -29,6 +40,13 @@ MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolki
 DEFAULT_BATCH = {"cuda": 128, "cpu": 32}
 DEFAULT_ROUNDS = {"cuda": 8, "cpu": 3}
 DEFAULT_WAIT = {"cuda": 10, "cpu": 3}
+# What each strategy synchronizes with; nn.DataParallel calls NCCL within one process, which torch.distributed cannot.
+COLLECTIVES_OF: dict[Strategy, tuple[Collective, ...]] = {
+    "ddp": ("all_reduce", "broadcast"),
+    "fsdp": ("all_gather", "reduce_scatter"),
+}
+CALIBRATED_FROM_BYTES = 4 * 2**10
+CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 16 * 2**20}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
     )
     how.add_argument("--active", type=positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
+    how.add_argument("--no-calibrate", action="store_true", help="do not measure the links when training has ended")
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
@@ -68,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
     refuse_folder(output.absolute(), options.force, MANIFEST)
     _check_data(config)
     say(f"recording {describe(config)} into {output}")
+    if config.calibration is None and not options.no_calibrate:
+        say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     record(config, output, options.force)
     found = report(read(output))
     sys.stdout.write(for_terminal(found))
@@ -108,7 +129,15 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         image_size=options.image_size or CIFAR10_SIZE,
         seed=options.seed,
         data=data,
+        calibration=None if options.no_calibrate else _calibration(strategy, device, devices),
     )
+
+
+def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> CalibrationPlan | None:
+    """A short measurement of what the strategy uses; none where no two processes communicate."""
+    if devices < 2 or strategy not in COLLECTIVES_OF:
+        return None
+    return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=4)
 
 
 def _check_usage(options: argparse.Namespace, device: DeviceType, devices: int, strategy: Strategy) -> None:
