@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.classify import Category, Kind
-from analyzers.events import UNKNOWN, Events
+from analyzers.events import UNKNOWN
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.run import RankTrace
 
@@ -48,12 +48,11 @@ def activities(trace: RankTrace) -> list[Activity]:
     if trace.is_cpu_run:
         return [_cpu_activity(trace)]
     events = trace.timed
-    launched_ns = _launch_times(events)
     devices = np.unique(np.r_[events.device[events.on_device], events.peer[events.on_device]])
-    return [_device_activity(trace, int(device), launched_ns) for device in devices if device != UNKNOWN]
+    return [_device_activity(trace, int(device)) for device in devices if device != UNKNOWN]
 
 
-def _device_activity(trace: RankTrace, device: int, launched_ns: Int64) -> Activity:
+def _device_activity(trace: RankTrace, device: int) -> Activity:
     events = trace.timed
     rows = events.on_device & ((events.device == device) | (events.peer == device))
 
@@ -66,23 +65,11 @@ def _device_activity(trace: RankTrace, device: int, launched_ns: Int64) -> Activ
         device,
         events.start_ns[rows],
         events.end_ns[rows],
-        launched_ns[rows],
+        trace.events.launched_ns[rows],  # on the clock of the full window, which has the steps
         covered(Kind.COMPUTE),
         covered(Kind.COMM),
         covered(Kind.COPY),
     )
-
-
-def _launch_times(events: Events) -> Int64:
-    """For every row, the start of the first host call with its correlation, UNKNOWN where there is none."""
-    calls = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
-    calls = calls[np.lexsort((events.start_ns[calls], events.correlation[calls]))]
-    correlation = events.correlation[calls]
-    if not len(calls):
-        return np.full(len(events), UNKNOWN, dtype=np.int64)
-    place = np.searchsorted(correlation, events.correlation).clip(max=len(calls) - 1)
-    found = correlation[place] == events.correlation
-    return np.where(found, events.start_ns[calls[place]], UNKNOWN)
 
 
 def _cpu_activity(trace: RankTrace) -> Activity:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.classify import DEVICE_CATEGORIES
+from analyzers.calls import Call, Inputs
+from analyzers.classify import DEVICE_CATEGORIES, Category
 
 Int64 = NDArray[np.int64]
 
@@ -21,7 +22,10 @@ class Events:
     """The rows of one trace file as columns of one length; -1 where a row does not have the value.
 
     `name` indexes `names`. `thread` is the host thread (rows of the host), `device` the device (rows of a device),
-    `peer` the other device of a copy between two. Times are nanoseconds since the epoch.
+    `peer` the other device of a copy between two. `external` joins a host operator, its launches and their kernels.
+    `call` indexes `calls` (kernels and operators that tell of a collective), `sequence` is its number in its group,
+    `inputs` indexes `shapes` (operators whose inputs analyses need), `launched_ns` is the start of the host call that
+    launched the row. Times are nanoseconds since the epoch.
     """
 
     category: NDArray[np.int8]
@@ -36,6 +40,13 @@ class Events:
     stream: Int64
     correlation: Int64
     nbytes: Int64
+    external: Int64
+    sequence: Int64
+    call: NDArray[np.int32]
+    calls: tuple[Call, ...]
+    inputs: NDArray[np.int32]
+    shapes: tuple[Inputs, ...]
+    launched_ns: Int64
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -60,7 +71,19 @@ class Events:
         return replace(self, **columns)
 
 
+def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
+    """For every row, the start of the first host call with its correlation, UNKNOWN where there is none."""
+    calls = np.flatnonzero((category == Category.LAUNCH) & (correlation != UNKNOWN))
+    calls = calls[np.lexsort((start_ns[calls], correlation[calls]))]
+    if not len(calls):
+        return np.full(len(category), UNKNOWN, dtype=np.int64)
+    known = correlation[calls]
+    place = np.searchsorted(known, correlation).clip(max=len(calls) - 1)
+    return np.where(known[place] == correlation, start_ns[calls[place]], UNKNOWN)
+
+
 _COLUMNS = (
     *("category", "kind", "name", "start_ns", "dur_ns", "thread"),
-    *("device", "peer", "stream", "correlation", "nbytes"),
+    *("device", "peer", "stream", "correlation", "nbytes", "external", "sequence", "call", "inputs"),
+    "launched_ns",
 )

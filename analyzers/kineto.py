@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.arguments import NO_ARGS, Args, HasInputs, call_key, call_of, inputs_of, whole, with_raw, without_raw
+from analyzers.calls import Call, Inputs
 from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
-from analyzers.events import UNKNOWN, Events
+from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import LAST_NS, Header, convert, whole_header
 from analyzers.inflate import Blocks
 from analyzers.units import NS_PER_US
@@ -67,17 +69,6 @@ _LAST_DEVICE = np.iinfo(np.int32).max
 _LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
 
 
-class _Args(msgspec.Struct, gc=False, frozen=True):
-    correlation: int = UNKNOWN
-    device: int = UNKNOWN
-    stream: int | str = UNKNOWN  # ROCm writes a pointer, as text, on its host rows
-    bytes: int = UNKNOWN
-    from_device: int = msgspec.field(default=UNKNOWN, name="fromDevice")
-    in_device: int = msgspec.field(default=UNKNOWN, name="inDevice")
-    to_device: int = msgspec.field(default=UNKNOWN, name="toDevice")
-
-
-_NO_ARGS = _Args()
 _NO_TIME = float("nan")
 
 
@@ -90,7 +81,7 @@ class _Event(msgspec.Struct, gc=False):
     pid: int | str = UNKNOWN
     tid: int | str = UNKNOWN
     id: int | str = UNKNOWN
-    args: _Args = _NO_ARGS
+    args: Args = NO_ARGS
 
 
 class _DecimalEvent(_Event, gc=False):
@@ -137,12 +128,56 @@ def read_trace(
     return Trace(header, events, tuple(said))
 
 
-class _Codes(dict[str, int]):
-    """Dictionary encoding: a new name gets the next code."""
+K = TypeVar("K", bound=Hashable)
 
-    def __missing__(self, name: str) -> int:
-        self[name] = code = len(self)
+
+class _Codes(dict[K, int]):
+    """Dictionary encoding: what is new gets the next code."""
+
+    def __missing__(self, key: K) -> int:
+        self[key] = code = len(self)
         return code
+
+
+class _Calls:
+    """What rows say of collectives, and operators' shapes: few rows have any, and few of those differ."""
+
+    def __init__(self) -> None:
+        self._calls = _Codes[Hashable]()
+        self._said: list[Args] = []
+        self._shapes = _Codes[tuple[bytes, bytes]]()
+        self._has_inputs = HasInputs()
+
+    def columns(self, events: Sequence[_Event], first: int) -> dict[str, NDArray[Any]]:
+        """Sparse columns: which rows have a value, counted on from `first`, and the values."""
+        calling = [(row, event.args) for row, event in enumerate(events, first) if event.args.collective]
+        shaped = [(row, event.args) for row, event in enumerate(events, first) if self._has_inputs[event.name]]
+        return {
+            "call_row": _int64([row for row, _ in calling]),
+            "call": _int64([self._code(args) for _, args in calling]),
+            "sequence": _int64([whole(args.sequence) for _, args in calling]),
+            "inputs_row": _int64([row for row, _ in shaped]),
+            "inputs": _int64([self._shapes[bytes(args.dims), bytes(args.types)] for _, args in shaped]),
+        }
+
+    def _code(self, args: Args) -> int:
+        code = self._calls[call_key(args)]
+        if code == len(self._said):
+            self._said.append(without_raw(args))
+        return code
+
+    def resolved(self, code: Int64) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+        """The column of calls and what they are; what is no operation (`wait`) is UNKNOWN, as if it said nothing."""
+        calls = [call_of(args) for args in self._said]
+        kept = [call for call in calls if call is not None]
+        renumbered = np.cumsum([call is not None for call in calls], dtype=np.int64) - 1
+        renumbered[[call is None for call in calls]] = UNKNOWN
+        return np.r_[renumbered, UNKNOWN][code].astype(np.int32), tuple(kept)
+
+    @property
+    def shapes(self) -> tuple[Inputs, ...]:
+        """The distinct inputs of operators, by code."""
+        return tuple(inputs_of(dims, types) for dims, types in self._shapes)
 
 
 class _Columns:
@@ -152,19 +187,24 @@ class _Columns:
         wanted = frozenset(categories)
         self._categories = {cat: category for cat, category in _CATEGORIES.items() if category in wanted}
         self._phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
-        self._codes = _Codes()
+        self._codes = _Codes[str]()
+        self._calls = _Calls()
         self._parts: list[dict[str, NDArray[Any]]] = []
+        self._count = 0
         self.lost_events = self.untimed = self.endless = 0
-        self._fast: Callable[[memoryview], list[_Event]] = msgspec.json.Decoder(list[_Event]).decode
-        self._exact: Callable[[memoryview], list[_DecimalEvent]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
+        self._fast: Callable[[bytes], list[_Event]] = msgspec.json.Decoder(list[_Event]).decode
+        self._exact: Callable[[bytes], list[_DecimalEvent]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
 
     def take(self, text: memoryview, lenient: bool) -> None:
         """Take the events of a JSON array. Raises CannotDecode."""
         try:
             if lenient:
                 self._take_rows(_loads(text))
-            elif not self._append(self._fast(text)):
-                self._append(self._exact(text))
+                return
+            # Of its own, since what is kept as text points into it, for as long as an error may keep it.
+            own = bytes(text)
+            if not self._append(self._fast(own)):
+                self._append(self._exact(own))
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise CannotDecode from error
 
@@ -220,9 +260,12 @@ class _Columns:
             "dur_ns": dur_ns,
             "thread": _int64([event.tid for event in kept]),
             "correlation": _int64([event.args.correlation for event in kept]),
+            "external": _int64([event.args.external for event in kept]),
+            **self._calls.columns(kept, self._count),
             # What only device rows have is kept for them alone.
             **_device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
         })  # fmt: skip
+        self._count += count
         return True
 
     def build(self, base_time_ns: int) -> Events:
@@ -230,27 +273,37 @@ class _Columns:
         names = tuple(self._codes)
         category, name, start_ns = self._whole("category"), self._whole("name"), self._whole("start_ns")
         dur_ns = self._whole("dur_ns")
+        correlation = self._whole("correlation")
         waiting = np.array([is_waiting(name) for name in names], dtype=bool)
         kept = start_ns != _NEVER
+        start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)
         self.untimed = int((~kept).sum())
         self.endless = int((kept & (dur_ns == _NEVER) & (category != Category.FLOW)).sum())
         if waiting.any():
             kept &= ~waiting[name]
         on_device = category <= _LAST_DEVICE_CATEGORY
         device, peer, crosses = self._places(category, name, names)
+        call, calls = self._calls.resolved(self._sparse("call", "call_row"))
         events = Events(
             category=category,
             kind=kinds(category, name, names, crosses),
             name=name,
             names=names,
-            start_ns=start_ns + base_time_ns,
+            start_ns=start_ns,
             dur_ns=np.maximum(dur_ns, 0),
             thread=self._whole("thread"),
             device=device,
             peer=peer,
             stream=_spread(self._whole("stream"), on_device),
-            correlation=self._whole("correlation"),
+            correlation=correlation,
             nbytes=_spread(self._whole("bytes"), on_device),
+            external=self._whole("external"),
+            sequence=self._sparse("sequence", "call_row"),
+            call=call,
+            calls=calls,
+            inputs=self._sparse("inputs", "inputs_row").astype(np.int32),
+            shapes=self._calls.shapes,
+            launched_ns=launch_times(category, correlation, start_ns),
         )
         return events if kept.all() else events.take(kept)
 
@@ -274,9 +327,15 @@ class _Columns:
         peer = np.where(between, target, UNKNOWN).clip(max=_LAST_DEVICE)
         return _spread(device, on_device).astype(np.int32), _spread(peer, on_device).astype(np.int32), crosses
 
+    def _sparse(self, name: str, rows: str) -> Int64:
+        """A column of all rows from the values that few have."""
+        column = np.full(self._count, UNKNOWN, dtype=np.int64)
+        column[self._whole(rows)] = self._whole(name)
+        return column
+
     def _whole(self, name: str) -> NDArray[Any]:
-        """One column, its parts let go."""
-        parts = [part.pop(name) for part in self._parts]
+        """One column."""
+        parts = [part[name] for part in self._parts]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int8 if name == "category" else np.int64)
 
 
@@ -373,6 +432,8 @@ def _with_escaped_name(found: re.Match[str]) -> str:
 
 def _event(row: Any) -> _Event | None:
     """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
+    if isinstance(row, dict) and isinstance(row.get("args"), dict):
+        row = row | {"args": with_raw(row["args"])}
     event = convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
     if event is not None and not event.name.isascii():
         event.name = _NO_UTF8.sub("\N{REPLACEMENT CHARACTER}", event.name)
@@ -384,5 +445,5 @@ def _without_odd_values(row: Any) -> Any:
     if not isinstance(row, dict):
         return row
     args = row.get("args")
-    args = {key: value for key, value in args.items() if convert({key: value}, _Args)} if isinstance(args, dict) else {}
+    args = {key: value for key, value in args.items() if convert({key: value}, Args)} if isinstance(args, dict) else {}
     return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, _Event)} | {"args": args}

@@ -26,7 +26,7 @@ class Mismatch:
 
 
 def retime(full: Events, light: Events) -> Events | Mismatch:
-    """The full window's rows, device rows with the light window's start and duration; or why they do not correspond.
+    """The full window's rows, device rows with the light window's times; or why they do not correspond.
 
     Rows correspond by device and stream, in the order of their launches (correlation ids grow with each launch).
     """
@@ -42,9 +42,13 @@ def retime(full: Events, light: Events) -> Events | Mismatch:
         ours, theirs = _described(full, full_rows[different[0]]), _described(light, light_rows[different[0]])
         first = f"first {theirs} for {ours}"
         return Mismatch(f"{len(different)} of {len(full_rows)} device events differ, {first}")
-    start, dur = full.start_ns.copy(), full.dur_ns.copy()
-    start[full_rows], dur[full_rows] = light.start_ns[light_rows], light.dur_ns[light_rows]
-    return replace(full, start_ns=start, dur_ns=dur)
+
+    def put(name: str) -> NDArray[np.int64]:
+        column: NDArray[np.int64] = getattr(full, name).copy()
+        column[full_rows] = getattr(light, name)[light_rows]
+        return column
+
+    return replace(full, start_ns=put("start_ns"), dur_ns=put("dur_ns"), launched_ns=put("launched_ns"))
 
 
 def _launch_order(events: Events) -> NDArray[np.int64]:

@@ -17,28 +17,13 @@ from numpy.typing import NDArray
 
 from analyzers.activity import Activity, activities
 from analyzers.breakdown import Breakdown, breakdown
-from analyzers.classify import Kind
-from analyzers.events import Events
+from analyzers.communication import Communication, communication
 from analyzers.header import Header
 from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
 from analyzers.run import RankFile, RankTrace, Run, find, gather, read_rank, tried
 
 Int64 = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Communication:
-    """The communication of one rank's devices in columns, a row each kernel or copy; names dictionary-encoded."""
-
-    device: NDArray[np.int32]
-    peer: NDArray[np.int32]
-    stream: Int64
-    correlation: Int64
-    start_ns: Int64
-    dur_ns: Int64
-    name: NDArray[np.int32]
-    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,31 +110,17 @@ def summarize_rank(trace: RankTrace) -> RankSummary:
 
 
 def _measured(trace: RankTrace) -> Measured:
+    devices = activities(trace)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=breakdown(trace),
-        communication=_communication(trace.timed),
-        exposed={activity.device: _exposed(activity) for activity in activities(trace)},
+        communication=communication(trace, devices),
+        exposed={activity.device: _exposed(activity) for activity in devices},
     )
 
 
 def _exposed(activity: Activity) -> Intervals:
     return activity.comm - activity.compute
-
-
-def _communication(events: Events) -> Communication:
-    rows = np.flatnonzero(events.kind == Kind.COMM)
-    codes, name = np.unique(events.name[rows], return_inverse=True)
-    return Communication(
-        device=events.device[rows],
-        peer=events.peer[rows],
-        stream=events.stream[rows],
-        correlation=events.correlation[rows],
-        start_ns=events.start_ns[rows],
-        dur_ns=events.dur_ns[rows],
-        name=name.astype(np.int32),
-        names=tuple(events.names[code] for code in codes.tolist()),
-    )
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from analyzers.classify import Category, Kind
-from analyzers.events import UNKNOWN, Events
+from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import Header
 from analyzers.run import RankTrace
 
@@ -69,4 +69,17 @@ def events_of(rows: list[dict[str, Any]]) -> Events:
         for key in ("category", "kind", "start_ns", "dur_ns", "thread", "device", "peer", "stream", "correlation")
     }
     code = np.array([names.index(row["name"]) for row in rows], dtype=np.int32)
-    return Events(name=code, names=tuple(names), nbytes=np.full(len(rows), UNKNOWN), **columns)
+    unknown = np.full(len(rows), UNKNOWN)
+    return Events(
+        name=code,
+        names=tuple(names),
+        nbytes=unknown,
+        external=unknown,
+        sequence=unknown,
+        call=unknown.astype(np.int32),
+        calls=(),
+        inputs=unknown.astype(np.int32),
+        shapes=(),
+        launched_ns=launch_times(columns["category"], columns["correlation"], columns["start_ns"]),
+        **columns,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,19 +80,22 @@ def document(run: Run, rank: int) -> dict[str, Any]:
     }
 
 
+def dumps(value: Any, **how: Any) -> str:
+    """JSON in which a Decimal keeps its own digits, as floats above 2**43 would not."""
+    return re.sub(r'"@([-+.\dE]+)@"', r"\1", json.dumps(value, default=lambda number: f"@{number}@", **how))
+
+
 def kineto(trace: dict[str, Any]) -> str:
     """As Kineto writes it: an event over several lines, its arguments on one."""
     rows = []
     for event in trace["traceEvents"]:
         args = event.get("args")
-        head = json.dumps({key: value for key, value in event.items() if key != "args"})[1:-1]
+        head = dumps({key: value for key, value in event.items() if key != "args"})[1:-1]
         rows.append(
-            f"  {{\n    {head}"
-            + (f',\n    "args": {{\n      {json.dumps(args)[1:-1]}\n    }}' if args else "")
-            + "\n  }"
+            f"  {{\n    {head}" + (f',\n    "args": {{\n      {dumps(args)[1:-1]}\n    }}' if args else "") + "\n  }"
         )
     head = ",\n  ".join(
-        f'"{key}": {json.dumps(trace[key])}' for key in ("schemaVersion", "distributedInfo", "baseTimeNanoseconds")
+        f'"{key}": {dumps(trace[key])}' for key in ("schemaVersion", "distributedInfo", "baseTimeNanoseconds")
     )
     return (
         f'{{\n  {head},\n  "traceEvents": [\n'
@@ -103,15 +107,15 @@ def kineto(trace: dict[str, Any]) -> str:
 def lines(trace: dict[str, Any]) -> str:
     """An event a line."""
     rest = {key: value for key, value in trace.items() if key != "traceEvents"}
-    return json.dumps(rest)[:-1] + ', "traceEvents": [\n' + ",\n".join(map(json.dumps, trace["traceEvents"])) + "\n]}"
+    return dumps(rest)[:-1] + ', "traceEvents": [\n' + ",\n".join(map(dumps, trace["traceEvents"])) + "\n]}"
 
 
 LAYOUTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "kineto": kineto,
-    "compact": lambda trace: json.dumps(trace, separators=(",", ":")),
-    "pretty": lambda trace: json.dumps(trace, indent=4),
+    "compact": lambda trace: dumps(trace, separators=(",", ":")),
+    "pretty": lambda trace: dumps(trace, indent=4),
     "lines": lines,
-    "array": lambda trace: json.dumps(trace["traceEvents"]),
+    "array": lambda trace: dumps(trace["traceEvents"]),
 }
 
 

@@ -1,0 +1,146 @@
+"""An event's arguments by Kineto's keys, and what those of a collective say, once for each different set of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from analyzers.calls import UNSAID, Call, Group, Inputs, kind_of_call
+from analyzers.calls import Collective as Kind
+
+_NOTHING = msgspec.Raw(b"")
+# Operators whose inputs' shapes are kept: those that say what a message holds.
+_SHAPED = re.compile(r"c10d::|gloo:|aten::flatten_dense_tensors$|aten::view$")
+_MOST_RANKS = 1 << 20
+
+
+class Args(msgspec.Struct, gc=False, frozen=True):
+    """The arguments that are read. What differs between writers (text or number or list) is taken as it comes."""
+
+    correlation: int = UNSAID
+    device: int = UNSAID
+    stream: int | str = UNSAID  # ROCm writes a pointer, as text, on its host rows
+    bytes: int = UNSAID
+    from_device: int = msgspec.field(default=UNSAID, name="fromDevice")
+    in_device: int = msgspec.field(default=UNSAID, name="inDevice")
+    to_device: int = msgspec.field(default=UNSAID, name="toDevice")
+    external: int | str = msgspec.field(default=UNSAID, name="External id")
+    collective: str = msgspec.field(default="", name="Collective name")
+    elements_in: Any = msgspec.field(default=UNSAID, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=UNSAID, name="Out msg nelems")
+    dtype: Any = ""
+    group_size: Any = msgspec.field(default=UNSAID, name="Group size")
+    group_name: Any = msgspec.field(default="", name="Process Group Name")
+    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=UNSAID, name="Seq")
+    source: Any = msgspec.field(default=UNSAID, name="Src Rank")
+    target: Any = msgspec.field(default=UNSAID, name="Dst Rank")
+    split_in: Any = msgspec.field(default="", name="In split size")
+    split_out: Any = msgspec.field(default="", name="Out split size")
+    # Most operators' shapes are never looked at, and stay text.
+    dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+
+
+NO_ARGS = Args()
+
+
+def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments from parsed JSON, those that `Args` keeps as text put into text again."""
+    texts = {key: msgspec.Raw(json.dumps(args[key]).encode()) for key in ("Input Dims", "Input type") if key in args}
+    return dict(args) | texts
+
+
+def without_raw(args: Args) -> Args:
+    """The arguments without their texts, which hold on to what they were read from."""
+    return msgspec.structs.replace(args, dims=_NOTHING, types=_NOTHING)
+
+
+def call_key(args: Args) -> Hashable:
+    """What tells different calls apart, `Seq` left out."""
+    return (
+        *(args.collective, args.elements_in, args.elements_out, args.dtype, args.group_size, args.group_name),
+        *(args.source, args.target, str(args.group_ranks), str(args.split_in), str(args.split_out)),
+    )
+
+
+def call_of(args: Args) -> Call | None:
+    """The collective that arguments tell of, None where their call is none (`wait`)."""
+    kind = kind_of_call(args.collective)
+    if kind is None:
+        return None
+    elements_in, elements_out = whole(args.elements_in), whole(args.elements_out)
+    if kind == Kind.ALL_REDUCE and elements_in == elements_out == 0:
+        kind = Kind.BARRIER  # PyTorch's barrier is an all-reduce of nothing
+    group = _group(args)
+    return Call(
+        kind=kind,
+        elements_in=elements_in,
+        elements_out=elements_out,
+        dtype=str(args.dtype),
+        group=group,
+        sent_to=_peer(args.target, group) if kind == Kind.SEND_RECV else (),
+        received_from=_peer(args.source, group) if kind == Kind.SEND_RECV else (),
+        split_in=numbers(args.split_in),
+        split_out=numbers(args.split_out),
+    )
+
+
+def _group(args: Args) -> Group | None:
+    name, size = str(args.group_name), whole(args.group_size)
+    ranks: tuple[int, ...] | None = numbers(args.group_ranks)
+    if not name and not ranks:
+        return None
+    # Long lists are written shortened, with dots.
+    ranks = ranks if ranks and (len(ranks) == size or size == UNSAID) else None
+    return Group(name, size if size > 0 else len(ranks or ()), ranks)
+
+
+def _peer(said: Any, group: Group | None) -> tuple[int, ...]:
+    """The other rank of a message, said by its place in the group, as a rank of the run."""
+    place = whole(said)
+    if place < 0:
+        return ()
+    if group is None or group.ranks is None:
+        return (place,)
+    return (group.ranks[place],) if place < len(group.ranks) else ()
+
+
+class HasInputs(dict[str, bool]):
+    """Whether the shapes of an operator's inputs are kept, by its name; each name is looked at once."""
+
+    def __missing__(self, name: str) -> bool:
+        self[name] = answer = _SHAPED.match(name) is not None
+        return answer
+
+
+def inputs_of(dims: bytes, types: bytes) -> Inputs:
+    """Shapes and dtypes from their JSON; empty where they are not of the form that PyTorch writes."""
+    try:
+        shapes = msgspec.json.decode(dims, type=list[list[int | list[int]]]) if dims else []
+        dtypes = msgspec.json.decode(types, type=list[str]) if types else []
+    except (ValueError, msgspec.DecodeError):
+        return Inputs((), ())
+    return Inputs(tuple(shapes), tuple(dtypes))
+
+
+def whole(value: Any) -> int:
+    """A whole number that is not negative, written as a number or as text; -1 for anything else."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 19:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else UNSAID
+
+
+def numbers(value: Any) -> tuple[int, ...]:
+    """A list of whole numbers, written as a list or as text (`"[0, 1]"`); empty for anything else."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"\[?\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*\]?", value)
+        value = [int(digits) for digits in found[1].split(",")] if found else []
+    if not isinstance(value, Sequence) or len(value) > _MOST_RANKS:
+        return ()
+    found_all = tuple(map(whole, value))
+    return () if UNSAID in found_all else found_all

@@ -1,0 +1,169 @@
+"""What a trace says of a collective: kind, elements, dtype, group, peers. The only owner of collectives' names.
+
+PyTorch's metadata names the call (`_allgather_base`), NCCL's kernel the algorithm (`ncclDevKernel_AllGather_RING_LL`);
+both are spelled here as METRICS spells them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+UNSAID = -1
+
+
+class Collective(IntEnum):
+    """A kind of collective or point-to-point operation."""
+
+    OTHER = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    ALL_TO_ALL = 4
+    BARRIER = 5
+    BROADCAST = 6
+    REDUCE = 7
+    GATHER = 8
+    SCATTER = 9
+    SEND_RECV = 10
+
+    @property
+    def label(self) -> str:
+        """As every output spells it."""
+        return self.name.lower()
+
+
+# Nobody leaves before all have come, so that the ends agree.
+SYNCHRONIZING = (
+    *(Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER),
+    *(Collective.ALL_TO_ALL, Collective.BARRIER),
+)
+# What these say of elements differs between the root and the others, or between any two ranks.
+UNEVEN_MEMBERS = (Collective.GATHER, Collective.SCATTER, Collective.ALL_TO_ALL, Collective.SEND_RECV)
+
+# Tried in this order on a name in lower case without anything but letters.
+_WORDS = (
+    ("barrier", Collective.BARRIER),
+    ("reducescatter", Collective.REDUCE_SCATTER),
+    ("allreduce", Collective.ALL_REDUCE),
+    ("crossdevicereduce", Collective.ALL_REDUCE),
+    ("hybridcubemesh", Collective.ALL_REDUCE),
+    ("allgather", Collective.ALL_GATHER),
+    ("alltoall", Collective.ALL_TO_ALL),
+    ("sendrecv", Collective.SEND_RECV),
+    ("broadcast", Collective.BROADCAST),
+    ("gather", Collective.GATHER),
+    ("scatter", Collective.SCATTER),
+    ("reduce", Collective.REDUCE),
+)
+_CALLS = {"send": Collective.SEND_RECV, "recv": Collective.SEND_RECV, "recvanysource": Collective.SEND_RECV}
+# NCCL sends gathers, scatters and all-to-alls as messages, so that the kernel's name leaves these open.
+MESSAGES = (Collective.SEND_RECV, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER)
+# Calls that record no communication of their own.
+_NO_OPERATION = ("wait", "init", "coalesced", "startcoalescing", "endcoalescing")
+
+# Bytes of an element, by ATen's and by C++'s names of dtypes.
+_ITEMSIZE = {
+    **dict.fromkeys(("Byte", "Char", "Bool", "unsigned char", "signed char", "char", "bool"), 1),
+    **dict.fromkeys(("Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("Short", "Half", "BFloat16", "short", "c10::Half", "c10::BFloat16"), 2),
+    **dict.fromkeys(("Int", "Float", "ComplexHalf", "int", "float"), 4),
+    **dict.fromkeys(("Long", "Double", "ComplexFloat", "long int", "long", "double", "c10::complex<float>"), 8),
+    **dict.fromkeys(("ComplexDouble", "c10::complex<double>"), 16),
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group: its name, which all its members share, its size, and its ranks in order where they are known."""
+
+    name: str
+    size: int
+    ranks: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective as a rank called it. Elements are -1, peers None, splits empty where nothing is said.
+
+    `sent_to` and `received_from` are ranks of the run, for messages alone.
+    """
+
+    kind: Collective
+    elements_in: int
+    elements_out: int
+    dtype: str
+    group: Group | None
+    sent_to: tuple[int, ...] = ()
+    received_from: tuple[int, ...] = ()
+    split_in: tuple[int, ...] = ()
+    split_out: tuple[int, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """What METRICS counts: the larger of both sides, -1 where neither is known."""
+        return max(self.elements_in, self.elements_out)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of `elements`, -1 where they or the dtype are unknown; a barrier has none."""
+        if self.kind == Collective.BARRIER:
+            return UNSAID
+        size = itemsize(self.dtype)
+        return self.elements * size if size and self.elements >= 0 else UNSAID
+
+    def moved(self, rank: int) -> int:
+        """Elements of an uneven all-to-all that leave or reach a rank, whichever is more; -1 if unsaid."""
+        if self.group is None or self.group.ranks is None or rank not in self.group.ranks:
+            return UNSAID
+        own = self.group.ranks.index(rank)
+        sides = [split for split in (self.split_in, self.split_out) if len(split) > own]
+        return max((sum(split) - split[own] for split in sides), default=UNSAID)
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element, 0 where the dtype is not known."""
+    return _ITEMSIZE.get(dtype, 0)
+
+
+def kind_of_kernel(name: str) -> Collective:
+    """The kind that a kernel's name tells; SEND_RECV may be any of MESSAGES, and OTHER anything."""
+    # What stands behind the name proper is template arguments and parameters.
+    return _kind(re.split(r"[(<]", name.removeprefix("void "), maxsplit=1)[0])
+
+
+def kind_of_call(name: str) -> Collective | None:
+    """The kind of a call that PyTorch recorded, None for what is no operation (`wait`)."""
+    letters = _letters(name)
+    if letters in _NO_OPERATION or not letters:
+        return None
+    return _CALLS.get(letters, _kind(name))
+
+
+def _kind(name: str) -> Collective:
+    letters = _letters(name)
+    return next((kind for word, kind in _WORDS if word in letters), Collective.OTHER)
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z]", "", name.lower())
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Shapes and dtypes of a host operator's inputs; a list of tensors is one input with a list of shapes."""
+
+    shapes: tuple[Any, ...]
+    dtypes: tuple[str, ...]
+
+    def elements(self, index: int = 0) -> int:
+        """Elements of one input, tensor or list of tensors; -1 where it has no shape."""
+        shape = self.shapes[index] if index < len(self.shapes) else ()
+        if not shape:
+            return UNSAID
+        if isinstance(shape[0], int):
+            return math.prod(shape)
+        return sum(math.prod(each) for each in shape)

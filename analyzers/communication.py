@@ -1,0 +1,373 @@
+"""One rank's communication in columns: what ran, when, for which call of PyTorch, and for what purpose.
+
+A kernel tells of its call itself, or its host operator does, which is found by its id or around the launch:
+
+    host     |all_gather......|        |coalesced: ^|      operators that tell of their collective
+    launch        ^                          ^
+    kernel           ####                       ####
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.activity import CPU_DEVICE, Activity
+from analyzers.calls import UNSAID, Call, Collective, Group, kind_of_kernel
+from analyzers.classify import Category, Kind
+from analyzers.events import UNKNOWN, Events
+from analyzers.run import RankTrace
+from analyzers.steps import profiler_steps
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Purpose(IntEnum):
+    """What is communicated."""
+
+    OTHER = 0
+    GRADIENTS = 1
+    BUFFERS = 2
+    PARAMETERS = 3
+    INPUTS = 4
+
+    @property
+    def label(self) -> str:
+        """As every output spells it."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Communication:
+    """The communication of one rank's devices, a row each kernel or copy, by start; names dictionary-encoded.
+
+    `kind` is a Collective; `call` indexes `calls`, -1 where nothing tells of the call. `step` is the profiler's step
+    that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers. `computed_ns` is the end
+    of the device's last compute before the start, `launched_ns` the start of the host call, `input_ns` how long the
+    host fetched input since the launch before; -1 where unknown. `nbytes` are those of a copy.
+    """
+
+    device: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    stream: Int64
+    correlation: Int64
+    start_ns: Int64
+    dur_ns: Int64
+    name: NDArray[np.int32]
+    names: tuple[str, ...]
+    kind: NDArray[np.int8]
+    call: NDArray[np.int32]
+    calls: tuple[Call, ...]
+    sequence: Int64
+    step: Int64
+    purpose: NDArray[np.int8]
+    nbytes: Int64
+    exposed_ns: Int64
+    computed_ns: Int64
+    launched_ns: Int64
+    input_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Int64:
+        """End of every row, half-open."""
+        return self.start_ns + self.dur_ns
+
+
+def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communication:
+    """The communication of a rank whose devices did what `devices` says."""
+    events = trace.timed
+    rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    codes, name = np.unique(events.name[rows], return_inverse=True)
+    names = tuple(events.names[code] for code in codes.tolist())
+    host = _Host(trace.events)
+    launches = host.launches(rows)
+    call, calls = _calls(host, rows, launches, trace.is_cpu_run)
+    kind = np.array([kind_of_kernel(each) for each in names], dtype=np.int8)[name]
+    kind = np.where(call >= 0, np.array([*(each.kind for each in calls), 0], dtype=np.int8)[call], kind)
+    kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
+    device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
+    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+    return Communication(
+        device=device,
+        peer=events.peer[rows],
+        stream=events.stream[rows],
+        correlation=events.correlation[rows],
+        start_ns=start_ns,
+        dur_ns=end_ns - start_ns,
+        name=name.astype(np.int32),
+        names=names,
+        kind=kind,
+        call=call,
+        calls=calls,
+        sequence=events.sequence[rows],
+        step=_steps(trace, rows),
+        purpose=_purposes(host, launches, kind),
+        nbytes=events.nbytes[rows],
+        exposed_ns=_exposed(devices, device, start_ns, end_ns),
+        computed_ns=_computed(devices, device, start_ns),
+        launched_ns=trace.events.start_ns[launches] if trace.is_cpu_run else events.launched_ns[rows],
+        input_ns=_input(host, rows),
+    )
+
+
+def _steps(trace: RankTrace, rows: Int64) -> Int64:
+    """Step of each row by its launch, on a CPU run by its start."""
+    steps = profiler_steps(trace.events)
+    instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
+    step: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(instant)]
+    return step
+
+
+def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:
+    exposed = end_ns - start_ns
+    for activity in devices:
+        own = device == activity.device
+        exposed[own] -= activity.compute.length_within(start_ns[own], end_ns[own])
+    return exposed
+
+
+def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
+    """End of the last stretch of compute that ended before each start; the start itself where one runs across it."""
+    computed = np.full(len(start_ns), UNKNOWN, dtype=np.int64)
+    for activity in devices:
+        own = np.flatnonzero(device == activity.device)
+        begun = np.searchsorted(activity.compute.start, start_ns[own], side="left") - 1
+        own, begun = own[begun >= 0], begun[begun >= 0]
+        computed[own] = np.minimum(activity.compute.end[begun], start_ns[own])
+    return computed
+
+
+class _Host:
+    """The host's side of a rank: its rows by thread, and where the launches of other rows lie among them."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        launches = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
+        launches = launches[np.argsort(events.correlation[launches], kind="stable")]
+        self._launches = launches[np.r_[True, np.diff(events.correlation[launches]) > 0]] if len(launches) else launches
+
+    def launches(self, rows: Int64) -> Int64:
+        """The row of the host call that launched each row, -1 where there is none."""
+        events, known = self.events, self.events.correlation[self._launches]
+        if not len(known):
+            return self._queued(rows)
+        place = np.searchsorted(known, events.correlation[rows]).clip(max=len(known) - 1)
+        return np.where(known[place] == events.correlation[rows], self._launches[place], UNKNOWN)
+
+    def _queued(self, rows: Int64) -> Int64:
+        """Of gloo's spans in order: the calls that queued them for its threads, if there are as many."""
+        events = self.events
+        calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named("c10d::"))
+        calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
+        return calls if len(calls) == len(rows) else np.full(len(rows), UNKNOWN)
+
+    def around(self, calls: Int64, spans: Int64) -> Int64:
+        """Of each call, the last of the rows `spans` that began before it on its thread and still runs; -1 for none."""
+        events = self.events
+        place = self.before(calls, spans)
+        running = (place >= 0) & (events.end_ns[place] > events.start_ns[calls])
+        return np.where(running & (calls >= 0), place, UNKNOWN)
+
+    def before(self, calls: Int64, spans: Int64) -> Int64:
+        """Of each call, the last of the rows `spans` that began before it on its thread; -1 for none."""
+        events = self.events
+        found = np.full(len(calls), UNKNOWN, dtype=np.int64)
+        for thread in np.unique(events.thread[calls[calls >= 0]]):
+            mine = np.flatnonzero((calls >= 0) & (events.thread[calls] == thread))
+            here = spans[events.thread[spans] == thread]
+            here = here[np.argsort(events.start_ns[here], kind="stable")]
+            place = np.searchsorted(events.start_ns[here], events.start_ns[calls[mine]], side="right") - 1
+            found[mine] = np.r_[here, UNKNOWN][place]
+        return found
+
+    def inside(self, calls: Int64, *prefixes: str) -> Mask:
+        """Which calls lie inside a row of the host whose name starts with one of the prefixes, on the same thread."""
+        events = self.events
+        named = np.zeros(len(events), dtype=bool)
+        for prefix in prefixes:
+            named |= events.named(prefix)
+        spans = np.flatnonzero(named & np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION)))
+        held = np.zeros(len(calls), dtype=bool)
+        for thread in np.unique(events.thread[spans]):
+            here = spans[events.thread[spans] == thread]
+            here = here[np.argsort(events.start_ns[here], kind="stable")]
+            reach = np.maximum.accumulate(events.end_ns[here])
+            mine = np.flatnonzero((calls >= 0) & (events.thread[calls] == thread))
+            place = np.searchsorted(events.start_ns[here], events.start_ns[calls[mine]], side="right") - 1
+            held[mine] = (place >= 0) & (reach[place] > events.start_ns[calls[mine]])
+        return held
+
+
+def _calls(host: _Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+    """Each row's call: its own, its operator's, or one made from what operators say of messages."""
+    events = host.events
+    call = events.call[rows].astype(np.int64)
+    operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.call >= 0))
+    call = np.where(call >= 0, call, _by_external_id(events, rows, operators))
+    around = host.around(launches, operators)
+    call = np.where((call < 0) & (around >= 0), events.call[around], call)
+    calls = list(events.calls)
+    made = _gloo(events, rows) if is_cpu_run else _coalesced(host, rows, launches, call, operators)
+    for place, found in [*made, *_data_parallel(host, rows, launches, call)]:
+        call[place] = len(calls)
+        calls.append(found)
+    return _encoded(call, calls)
+
+
+def _encoded(call: Int64, calls: Sequence[Call]) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+    """The same with each distinct call once, and only those that are used."""
+    distinct = dict.fromkeys(calls[code] for code in np.unique(call[call >= 0]).tolist())
+    number = {each: index for index, each in enumerate(distinct)}
+    table = np.array([*(number.get(each, UNKNOWN) for each in calls), UNKNOWN], dtype=np.int32)
+    return table[call], tuple(distinct)
+
+
+def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
+    known = events.external[operators]
+    operators = operators[np.argsort(known, kind="stable")]
+    if not len(operators):
+        return np.full(len(rows), UNKNOWN, dtype=np.int64)
+    known = events.external[operators]
+    place = np.searchsorted(known, events.external[rows]).clip(max=len(known) - 1)
+    found = (events.external[rows] != UNKNOWN) & (known[place] == events.external[rows])
+    return np.where(found, events.call[operators[place]], UNKNOWN)
+
+
+def _coalesced(host: _Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
+    """Calls of kernels that carry out several at once: those made on the thread since the last kernel or batch."""
+    events = host.events
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named("nccl:coalesced"))
+    inside = host.around(launches, batches)
+    if not (inside >= 0).any():
+        return
+    # What has a kernel of its own is in no batch.
+    own = np.isin(operators, host.around(launches[call >= 0], operators))
+    waiting = operators[~own & ~np.isin(events.external[operators], events.external[rows])]
+    for place in np.flatnonzero((inside >= 0) & (call < 0)).tolist():
+        batch = inside[place]
+        thread = events.thread[batch]
+        earlier = batches[(events.thread[batches] == thread) & (events.end_ns[batches] <= events.start_ns[batch])]
+        since = events.end_ns[earlier].max(initial=np.iinfo(np.int64).min)
+        started = events.start_ns[waiting]
+        members = waiting[(events.thread[waiting] == thread) & (started >= since) & (started < events.start_ns[batch])]
+        merged = _merged([events.calls[code] for code in events.call[members].tolist()])
+        if merged is not None:
+            yield place, merged
+
+
+def _merged(calls: Sequence[Call]) -> Call | None:
+    """One call for several of one kind and group: elements add up, of messages the largest counts."""
+    if not calls or len({(call.kind, call.group, call.dtype) for call in calls}) > 1:
+        return None
+    first = calls[0]
+    if first.kind != Collective.SEND_RECV:
+        sides = [(call.elements_in, call.elements_out) for call in calls]
+        known = all(min(side) >= 0 for side in sides)
+        elements_in, elements_out = (sum(side) if known else UNSAID for side in zip(*sides, strict=True))
+        return replace(first, elements_in=elements_in, elements_out=elements_out)
+    return replace(
+        first,
+        elements_in=max(call.elements_in for call in calls),
+        elements_out=max(call.elements_out for call in calls),
+        sent_to=tuple(rank for call in calls for rank in call.sent_to),
+        received_from=tuple(rank for call in calls for rank in call.received_from),
+    )
+
+
+def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
+    """gloo's spans carry the shapes of their tensors."""
+    for place, row in enumerate(rows.tolist()):
+        kind = kind_of_kernel(events.names[events.name[row]].removeprefix("gloo:"))
+        code = events.inputs[row]
+        if code < 0:
+            continue
+        inputs = events.shapes[code]
+        elements = inputs.elements()
+        dtype = inputs.dtypes[0] if inputs.dtypes else ""
+        if kind == Collective.SEND_RECV:
+            continue
+        yield place, Call(kind, elements, elements, dtype, None)
+
+
+def _data_parallel(host: _Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
+    """nn.DataParallel flattens tensors, then broadcasts or reduces them over its devices: their shapes are the size."""
+    events = host.events
+    kernels = (call < 0) & (events.category[rows] == Category.KERNEL)
+    devices = np.unique(events.device[rows[kernels]])
+    flattened = np.flatnonzero(events.named("aten::flatten_dense_tensors") & (events.category == Category.OPERATOR))
+    if len(devices) < 2 or not len(flattened):
+        return
+    group = Group("", len(devices), None)
+    last = host.before(np.where(kernels, launches, UNKNOWN), flattened)
+    elements = {row: _flattened(events, row) for row in np.unique(last[last >= 0]).tolist()}
+    used: set[tuple[int, int]] = set()
+    for place in np.flatnonzero(last >= 0)[np.argsort(events.start_ns[launches[last >= 0]], kind="stable")].tolist():
+        key = (int(last[place]), int(events.device[rows[place]]))
+        if key in used:
+            continue  # a second collective since: its tensors were not flattened, and its size is not known
+        used.add(key)
+        count, dtype = elements[key[0]]
+        kind = kind_of_kernel(events.names[events.name[rows[place]]])
+        yield place, Call(kind, count, count, dtype, group)
+
+
+def _flattened(events: Events, row: int) -> tuple[int, str]:
+    """Elements and dtype of the tensors that an operator flattens: it views each as one dimension."""
+    inside = (events.thread == events.thread[row]) & (events.start_ns >= events.start_ns[row])
+    inside &= (events.end_ns <= events.end_ns[row]) & (events.inputs >= 0) & events.named("aten::view")
+    views = [events.shapes[code] for code in events.inputs[inside].tolist()]
+    if not views:
+        own = events.shapes[events.inputs[row]] if events.inputs[row] >= 0 else None
+        return (own.elements(), "") if own else (UNSAID, "")
+    dtype = views[0].dtypes[0] if views[0].dtypes else ""
+    # A scalar's shape is empty, as is one that is not said; here it is a tensor's.
+    return sum(max(view.elements(), 1) for view in views), dtype
+
+
+def _purposes(host: _Host, launches: Int64, kind: NDArray[np.int8]) -> NDArray[np.int8]:
+    """What each row is for, by the host's ranges around its launch."""
+
+    def inside(*prefixes: str) -> Mask:
+        return host.inside(launches, *prefixes)
+
+    def of(*kinds: Collective) -> Mask:
+        return np.isin(kind, kinds)
+
+    sharded = inside("FSDP::", "FullyShardedDataParallel")
+    backward = inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", "ReduceAddCoalesced")
+    data_parallel = inside("DataParallel.forward")
+    purpose = np.full(len(kind), Purpose.OTHER, dtype=np.int8)
+    rules = {
+        Purpose.BUFFERS: of(Collective.BROADCAST) & (inside("DistributedDataParallel.forward") | data_parallel),
+        Purpose.PARAMETERS: (of(Collective.BROADCAST) & inside("Broadcast")) | (of(Collective.ALL_GATHER) & sharded),
+        Purpose.GRADIENTS: (of(Collective.ALL_REDUCE, Collective.REDUCE) & backward)
+        | (of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded),
+        Purpose.INPUTS: of(Collective.SEND_RECV) & inside("Scatter") & data_parallel,
+    }
+    for name, chosen in rules.items():
+        purpose[chosen] = name
+    return purpose
+
+
+def _input(host: _Host, rows: Int64) -> Int64:
+    """How long the host fetched input (a DataLoader's `__next__`) between one launch of communication and the next."""
+    events = host.events
+    fetching = np.flatnonzero(events.named("enumerate(DataLoader)#") & ~events.on_device)
+    launched = events.launched_ns[rows]
+    spent = np.where(launched >= 0, 0, UNKNOWN)
+    order = np.flatnonzero(launched >= 0)[np.argsort(launched[launched >= 0], kind="stable")]
+    if not len(fetching) or not len(order):
+        return spent
+    begun = np.searchsorted(launched[order], events.end_ns[fetching], side="left")
+    inside = begun < len(order)
+    np.add.at(spent, order[begun[inside]], events.dur_ns[fetching[inside]])
+    return spent
