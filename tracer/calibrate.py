@@ -151,10 +151,9 @@ def _buffers(plan: CalibrationPlan, group: Group) -> Buffers:
         failed = group.rank
     failed = _greatest(failed, group)
     if failed >= 0:
-        largest = plan.sizes[-1]
+        largest = binary_size(plan.sizes[-1])
         raise TracerError(
-            f"rank {failed} has too little free memory for messages of {binary_size(largest)}; "
-            f"`tracer calibrate --max {max(largest // 4, plan.min_bytes)}` would take smaller ones"
+            f"rank {failed} has too little free memory for messages of {largest}; `tracer calibrate --max` takes less"
         )
     return Buffers(send, receive)
 

@@ -17,7 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tracer.config import DeviceType
-from tracer.errors import RankFailed
+from tracer.errors import RankFailed, TracerError
 from tracer.links import NCCL_LOG
 from tracer.ranks import PROGRESS, REFUSAL
 from tracer.session import Progress
@@ -125,9 +125,9 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
     """The first rank that failed: what it said last, and its own exit code (torchrun's would be 1)."""
     rank, failure = error.get_first_failure()
     code = failure.exitcode
-    refusal = folder / REFUSAL.format(rank=rank)
-    if refusal.exists():
-        return RankFailed(refusal.read_text(encoding="utf-8"), code)
+    for refusal in sorted(folder.glob(REFUSAL.format(rank="*"))):
+        # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
+        return RankFailed(refusal.read_text(encoding="utf-8"), TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     lines = "".join(f"\n  rank {rank}: {line}" for line in said)

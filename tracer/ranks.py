@@ -62,4 +62,4 @@ def refusing(rank: int, folder: Path) -> Iterator[None]:
         yield
     except TracerError as error:
         (folder / REFUSAL.format(rank=rank)).write_text(str(error), encoding="utf-8")
-        sys.exit(error.exit_code)
+        sys.exit(str(error))
