@@ -114,7 +114,9 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
         computed_ns=_computed(devices, device, start_ns),
-        launched_ns=trace.events.start_ns[launches] if trace.is_cpu_run else events.launched_ns[rows],
+        launched_ns=np.where(launches >= 0, events.start_ns[launches], UNKNOWN)
+        if trace.is_cpu_run
+        else events.launched_ns[rows],
         input_ns=_input(host, rows),
     )
 

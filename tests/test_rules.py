@@ -10,12 +10,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "calls", "classify", "controls")),
+    *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
+    *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps")),
     *(
         f"analyzers.{name}"
-        for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime", "manifest")
+        for name in ("breakdown", "communication", "summary", "kernels", "alignment", "collectives", "report")
     ),
-    *(f"analyzers.{name}" for name in ("calibration", "run", "activity", "steps")),
-    *(f"analyzers.{name}" for name in ("breakdown", "communication", "summary", "report")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "links")),
     *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),

@@ -1,0 +1,316 @@
+"""Which kernels of two members of a group belong together, when either may lack some and their clocks may differ.
+
+    a       ##   #  ###     ##   #  ###          two steps of three collectives
+    b         ##  #       ##  #                  one kernel lost, a clock of its own
+            |_| |_|       |_| |_|                the offset at which ends agree, and the step numbers, say which
+
+Synchronizing collectives end together on all members, so that one offset between the clocks must explain the ends of
+all pairs. Where two offsets explain them about as well there is no alignment. A pair is taken only where no neighbour
+could be meant as well: a kernel may be left alone, but never gets the wrong partner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# Ends of one collective on two members: clocks and ring progress. Seen on H200s: 30 us over NVLink, 80 us over host
+# memory, 500 us over sockets, where a transfer takes many times that.
+NOISE_NS = 60_000
+NOISE_SHARE = 0.25
+TIGHTEST_NS = 8_000
+# From here on the noise that the pairs themselves show counts: so many times their median deviation.
+DEVIATIONS = 5
+# A neighbour must be so many times further off than the partner.
+CLEARANCE = 2.5
+# Widths of the windows in which offsets are counted.
+WINDOWS_NS = (30_000, 200_000, 1_500_000)
+MOST_OFFSETS = 6
+MOST_CANDIDATES = 1 << 22
+NEVER = np.iinfo(np.int64).max // 4
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """The kernels of one member in a group's order: columns of one length. `step` is -1 where it is not known.
+
+    `signature` is what is known of the collective, as a code, `sequence` its number in the group where the trace has
+    it, else -1; `complete` says that no kernel of this signature seems to be missing from this step.
+    """
+
+    end_ns: Int64
+    dur_ns: Int64
+    step: Int64
+    sequence: Int64
+    signature: Int64
+    synchronizes: Mask
+    complete: Mask
+
+    def __len__(self) -> int:
+        return len(self.end_ns)
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How much later one clock is than another, and the median deviation of the ends that say so."""
+
+    ns: int
+    deviation_ns: int
+    pairs: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs of rows, and how far apart they end at some offset."""
+
+    a: Int64
+    b: Int64
+    apart_ns: Int64
+
+    def take(self, rows: Mask | Int64) -> _Pairs:
+        return _Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+
+def find_offset(a: Kernels, b: Kernels, compatible: Mask) -> Offset | None:
+    """The offset of b's clock against a's at which synchronizing collectives end together; None where none is clear.
+
+    `compatible[s, t]` says whether signatures s and t may be one collective.
+    """
+    candidates, anchored = _candidates(a, b, compatible)
+    if not len(candidates):
+        return None
+    offsets = {offset.ns: offset for ns in _densest(candidates) if (offset := _around(a, b, compatible, ns))}
+    if not offsets:
+        return None
+    best = max(offsets.values(), key=_merit)
+    if not anchored and best.pairs < 3:
+        return None
+    rivals = [offset for offset in offsets.values() if _is_apart(offset, best)]
+    if any(_is_about_as_good(a, b, compatible, rival, best, anchored) for rival in rivals):
+        return None
+    return best
+
+
+def refine_offset(a: Kernels, b: Kernels, compatible: Mask, known: Offset) -> Offset | None:
+    """An offset known from elsewhere, as these kernels have it; None where none of them end together at it."""
+    return _around(a, b, compatible, known.ns)
+
+
+def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[_Pairs, bool]:
+    """Rows that may be one collective, and whether step numbers say so."""
+    rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
+    if len(rows_a) * len(rows_b) > MOST_CANDIDATES:
+        rows_a = rows_a[:: len(rows_a) * len(rows_b) // MOST_CANDIDATES + 1]
+    fits = compatible[a.signature[rows_a][:, None], b.signature[rows_b]]
+    step_a, step_b = a.step[rows_a][:, None], b.step[rows_b]
+    fits &= _agree(a.sequence[rows_a][:, None], b.sequence[rows_b])
+    same_step = fits & (step_a == step_b) & (step_a >= 0)
+    anchored = bool(same_step.any())
+    i, j = np.nonzero(same_step if anchored else fits & _agree(step_a, step_b))
+    i, j = rows_a[i], rows_b[j]
+    return _Pairs(i, j, b.end_ns[j] - a.end_ns[i]), anchored
+
+
+def _densest(candidates: _Pairs) -> list[int]:
+    """Offsets that many candidates agree on, each row's vote shared among its candidates."""
+    votes = 1 / np.bincount(candidates.a)[candidates.a]
+    order = np.argsort(candidates.apart_ns, kind="stable")
+    apart, total = candidates.apart_ns[order], np.r_[0, np.cumsum(votes[order])]
+    found = []
+    for width in WINDOWS_NS:
+        past = np.searchsorted(apart, apart + width, side="right")
+        score = total[past] - total[:-1]
+        for _ in range(MOST_OFFSETS):
+            first = int(np.argmax(score))
+            if score[first] <= 0:
+                break
+            found.append(int(np.median(apart[first : past[first]])))
+            score[(apart > apart[first] - width) & (apart < apart[first] + width)] = 0
+    return found
+
+
+def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset | None:
+    """The offset as the pairs around it have it."""
+    for _ in range(3):
+        pairs = _mutual(_near(a, b, compatible, offset_ns))
+        if not len(pairs):
+            return None
+        shift = int(np.median(pairs.apart_ns))
+        offset_ns += shift
+        if abs(shift) < 100:
+            break
+    deviation = int(np.median(np.abs(pairs.apart_ns - np.median(pairs.apart_ns))))
+    return Offset(offset_ns, deviation, len(pairs))
+
+
+def _near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> _Pairs:
+    """All compatible pairs of synchronizing kernels that end within the noise of one another."""
+    rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
+    rows_b = rows_b[np.argsort(b.end_ns[rows_b], kind="stable")]
+    ends, centre = b.end_ns[rows_b] - offset_ns, a.end_ns[rows_a]
+    reach = NOISE_NS + (NOISE_SHARE * a.dur_ns[rows_a]).astype(np.int64)
+    first, past = np.searchsorted(ends, centre - reach), np.searchsorted(ends, centre + reach, side="right")
+    count = past - first
+    i = np.repeat(rows_a, count)
+    j = rows_b[np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)]
+    apart = b.end_ns[j] - offset_ns - a.end_ns[i]
+    fits = compatible[a.signature[i], b.signature[j]] & _agree(a.step[i], b.step[j])
+    fits &= _agree(a.sequence[i], b.sequence[j])
+    fits &= np.abs(apart) <= NOISE_NS + NOISE_SHARE * np.minimum(a.dur_ns[i], b.dur_ns[j])
+    return _Pairs(i, j, apart).take(fits)
+
+
+def _agree(number_a: Int64, number_b: Int64) -> Mask:
+    """Whether two numbers are the same, as far as both are known."""
+    agree: Mask = (number_a == number_b) | (number_a < 0) | (number_b < 0)
+    return agree
+
+
+def _mutual(pairs: _Pairs) -> _Pairs:
+    """Each row with the row that ends nearest to it, where that is so from both sides."""
+    order = np.argsort(np.abs(pairs.apart_ns), kind="stable")
+    pairs = pairs.take(order)
+    first_a, first_b = np.zeros(len(pairs), dtype=bool), np.zeros(len(pairs), dtype=bool)
+    first_a[np.unique(pairs.a, return_index=True)[1]] = True
+    first_b[np.unique(pairs.b, return_index=True)[1]] = True
+    kept = pairs.take(first_a & first_b)
+    return kept.take(np.argsort(kept.a, kind="stable"))
+
+
+def _merit(offset: Offset) -> float:
+    """Many pairs that agree closely: as their likelihood, against ends anywhere within a millisecond."""
+    return offset.pairs * float(np.log(1e6 / (offset.deviation_ns + 1000) + 1))
+
+
+def _is_apart(rival: Offset, best: Offset) -> bool:
+    return abs(rival.ns - best.ns) > TIGHTEST_NS + DEVIATIONS * best.deviation_ns
+
+
+def _is_about_as_good(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, best: Offset, anchored: bool) -> bool:
+    """Whether a rival explains the ends as closely, and as much of what both members hold."""
+    if rival.deviation_ns > 3 * best.deviation_ns + 3_000:
+        return False
+    if not anchored:
+        share, best_share = (_share_explained(a, b, offset) for offset in (rival, best))
+        return rival.pairs >= max(2, 0.2 * best.pairs) and share >= 0.7 * best_share
+    edges, best_edges = (_edges_explained(a, b, compatible, offset) for offset in (rival, best))
+    return rival.pairs >= 0.9 * best.pairs and edges >= 0.75 * best_edges
+
+
+def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
+    """Pairs over the kernels within the time that both members cover."""
+    ends_a, ends_b = a.end_ns[a.synchronizes], b.end_ns[b.synchronizes] - offset.ns
+    low, high = max(ends_a.min(), ends_b.min()) - NOISE_NS, min(ends_a.max(), ends_b.max()) + NOISE_NS
+    inside = [int(((ends >= low) & (ends <= high)).sum()) for ends in (ends_a, ends_b)]
+    return offset.pairs / max(*inside, 1)
+
+
+def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> int:
+    """How many steps' first and last kernels have a partner: an alignment that is off by one leaves them alone."""
+    pairs = _mutual(_near(a, b, compatible, offset.ns))
+    found = 0
+    for kernels, matched in ((a, pairs.a), (b, pairs.b)):
+        rows = np.flatnonzero(kernels.synchronizes & (kernels.step >= 0))
+        edge = np.diff(kernels.step[rows], prepend=-1, append=-1) != 0
+        found += int(np.isin(rows[edge[:-1]], matched).sum() + np.isin(rows[edge[1:]], matched).sum())
+    return found
+
+
+def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
+    """For each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
+    partner = np.full(len(a), -1, dtype=np.int64)
+    if offset is not None:
+        pairs = _beyond_doubt(a, b, compatible, offset)
+        partner[pairs.a] = pairs.b
+    _match_in_order(a, b, compatible, partner)
+    return partner
+
+
+def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _Pairs:
+    """Pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
+    pairs = _mutual(_near(a, b, compatible, offset.ns))
+    # Kernels whose signature is open may stand for any; then all of them are neighbours.
+    classes = _classes(compatible)
+    clear = np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
+    apart = np.abs(pairs.apart_ns)
+    kept = clear >= CLEARANCE * apart + 2 * offset.deviation_ns
+    shortest = np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
+    tight = max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns)) + 0.1 * shortest
+    kept &= (apart <= tight) | (a.complete[pairs.a] & b.complete[pairs.b])
+    kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
+    return _in_order(pairs.take(kept))
+
+
+def _classes(compatible: Mask) -> Int64:
+    """Signatures that may be confused with one another, directly or by way of others, get one number."""
+    number = np.arange(len(compatible))
+    while True:
+        merged = np.where(compatible, number[None, :], len(number)).min(axis=1)
+        if (merged == number).all():
+            return number
+        number = merged
+
+
+def _clearance(kernels: Kernels, classes: Int64) -> Int64:
+    """How far each kernel's end is from the next of its class on the same member."""
+    group = classes[kernels.signature]
+    order = np.lexsort((kernels.end_ns, group))
+    gap = np.diff(kernels.end_ns[order])
+    gap[np.diff(group[order]) != 0] = NEVER
+    nearest = np.minimum(np.r_[NEVER, gap], np.r_[gap, NEVER])
+    clearance = np.empty(len(kernels), dtype=np.int64)
+    clearance[order] = nearest
+    return clearance
+
+
+def _in_order(pairs: _Pairs) -> _Pairs:
+    """Without pairs that cross: all members run a group's collectives in one order."""
+    if not len(pairs):
+        return pairs
+    before = np.r_[-1, np.maximum.accumulate(pairs.b)[:-1]]
+    after = np.r_[np.minimum.accumulate(pairs.b[::-1])[::-1][1:], NEVER]
+    return pairs.take((pairs.b > before) & (pairs.b < after))
+
+
+def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) -> None:
+    """Partners for kernels whose ends say nothing, by their order between those that are matched.
+
+    Where a signature occurs in a step as often on both members as anywhere, none is missing, and order decides.
+    """
+    taken = np.full(len(b), -1, dtype=np.int64)
+    taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
+    _match_by_sequence(a, b, compatible, partner, taken)
+    left_a = np.flatnonzero(~a.synchronizes & a.complete & (a.step >= 0) & (partner < 0))
+    left_b = np.flatnonzero(~b.synchronizes & b.complete & (b.step >= 0) & (taken < 0))
+    keys = []
+    for kernels, matched, left in ((a, partner >= 0, left_a), (b, taken >= 0, left_b)):
+        segment = np.cumsum(matched)[left] if len(left) else left
+        keys.append(np.stack([kernels.step[left], segment, kernels.signature[left]]))
+    _, group = np.unique(np.concatenate(keys, axis=1), axis=1, return_inverse=True)
+    group_a, group_b = group[: len(left_a)], group[len(left_a) :]
+    # What is alone of its kind on one side only stays alone; equal counts are paired in order.
+    size = int(group.max(initial=-1)) + 1
+    equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
+    order_a = np.argsort(group_a, kind="stable")
+    order_b = np.argsort(group_b, kind="stable")
+    order_a, order_b = order_a[equal[group_a[order_a]]], order_b[equal[group_b[order_b]]]
+    certain = compatible[a.signature[left_a[order_a]], b.signature[left_b[order_b]]]
+    partner[left_a[order_a][certain]] = left_b[order_b][certain]
+
+
+def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:
+    """Partners for kernels whose ends say nothing and whose number in the group is known on both members."""
+    rows_a = np.flatnonzero(~a.synchronizes & (a.sequence >= 0) & (partner < 0))
+    rows_b = np.flatnonzero(~b.synchronizes & (b.sequence >= 0) & (taken < 0))
+    _, i, j = np.intersect1d(a.sequence[rows_a], b.sequence[rows_b], return_indices=True)
+    i, j = rows_a[i], rows_b[j]
+    certain = compatible[a.signature[i], b.signature[j]] & _agree(a.step[i], b.step[j])
+    partner[i[certain]], taken[j[certain]] = j[certain], i[certain]

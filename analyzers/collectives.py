@@ -1,0 +1,332 @@
+"""Kernels of all ranks -> instances: one collective operation, one kernel on each member of its group.
+
+    rank 0   ....####....      one instance: everybody waits for rank 2, whose kernel is the shortest,
+    rank 1   ..######....      and leaves together
+    rank 2   ......##....
+
+Each group's sequence is aligned member by member with that of one of them (`analyzers.alignment`). An instance stands
+where every member that is in the run has its kernel; what is left over is listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.alignment import Kernels, Offset, find_offset, match, refine_offset
+from analyzers.calls import SYNCHRONIZING, UNEVEN_MEMBERS, UNSAID, Call, Collective
+from analyzers.kernels import Key, Member, Table, table_of
+from analyzers.summary import RunSummary
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.
+OVERLAP_NOISE_NS = 60_000
+
+NO_GROUP = "nothing in the trace says between which ranks"
+AMBIGUOUS = "two alignments with the other members are about as good"
+INCONSISTENT = "its members contradict one another in what they say of it"
+SELF = "its group has one member alone"
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """Instances by start, a row each; `members` are rows of the table, instance k's at `first[k]:first[k + 1]`.
+
+    `call` is the members' common call (of a root or an uneven member the largest), None where nothing says. `step` is
+    -1 for what was launched outside of the profiler's steps. `partial`: members that are not in the run.
+    """
+
+    kind: NDArray[np.int8]
+    group: Int64
+    step: Int64
+    partial: Mask
+    call: tuple[Call | None, ...]
+    first: Int64
+    members: Int64
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def of_member(self) -> Int64:
+        """The instance of each entry of `members`."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first))
+
+    @property
+    def synchronizes(self) -> Mask:
+        """Whether nobody leaves before all have come."""
+        return np.isin(self.kind, SYNCHRONIZING)
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """All communication of a run: its kernels, which of them are one collective, and why others are in none.
+
+    `instance` is the instance of each row of the table, -1 for none; `why` gives the reason, by row.
+    """
+
+    table: Table
+    groups: tuple[Key, ...]
+    instances: Instances
+    instance: Int64
+    why: dict[int, str]
+
+    def together(self) -> Iterator[list[tuple[int, int, int]]]:
+        """The members of each instance as (rank, device, correlation)."""
+        table, rows = self.table, self.instances.members
+        places = list(
+            zip(table.rank[rows].tolist(), table.device[rows].tolist(), table.correlation[rows].tolist(), strict=True)
+        )
+        for begin, end in zip(self.instances.first.tolist(), self.instances.first[1:].tolist(), strict=False):
+            yield places[begin:end]
+
+
+def match_run(run: RunSummary) -> Matching:
+    """Match the communication of all ranks of a run."""
+    table = table_of(run)
+    why: dict[int, str] = dict.fromkeys(np.flatnonzero((table.group < 0) & ~table.is_copy).tolist(), NO_GROUP)
+    clocks = _Clocks()
+    found: list[_Found] = [_copies(table)]
+    for code in _by_evidence(table):
+        key = table.groups[code]
+        rows = table.rows_of(code)
+        if len(key.members) < 2:
+            why |= dict.fromkeys(rows.tolist(), SELF)
+            continue
+        found.append(_of_group(table, code, rows, clocks, why))
+    instances = _joined(table, found)
+    instance = np.full(len(table), -1, dtype=np.int64)
+    instance[instances.members] = instances.of_member
+    return Matching(table, table.groups, instances, instance, why)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Instances of one group: a line of table rows each, a column for each member."""
+
+    group: int
+    rows: NDArray[np.int64]
+
+
+def _by_evidence(table: Table) -> list[int]:
+    """Groups in the order in which clocks are best learnt: those with most synchronizing kernels first."""
+    known = table.group >= 0
+    evidence = np.bincount(table.group[known], weights=table.synchronizes[known], minlength=len(table.groups))
+    order: list[int] = np.argsort(-evidence, kind="stable").tolist()
+    return order
+
+
+def _copies(table: Table) -> _Found:
+    """A copy between two devices is a message whose two members share one row."""
+    return _Found(-1, np.flatnonzero(table.is_copy)[:, None])
+
+
+class _Clocks:
+    """Offsets between ranks' clocks as groups reveal them, so that a group with few kernels learns from larger ones."""
+
+    def __init__(self) -> None:
+        self._place: dict[int, tuple[int, int, int]] = {}  # rank -> component, offset within it, deviation
+
+    def between(self, a: int, b: int) -> Offset | None:
+        """How much later b's clock is than a's, if both are known to one another."""
+        if a == b:
+            return Offset(0, 0, 0)
+        here, there = self._place.get(a), self._place.get(b)
+        if here is None or there is None or here[0] != there[0]:
+            return None
+        return Offset(there[1] - here[1], max(here[2], there[2]), 0)
+
+    def learn(self, a: int, b: int, offset: Offset) -> None:
+        """Put two ranks, and all that are known to either, on one clock."""
+        if a == b or self.between(a, b) is not None:
+            return
+        component, place, _ = self._place.setdefault(a, (a, 0, 0))
+        other, place_b, _ = self._place.setdefault(b, (b, 0, 0))
+        shift = place + offset.ns - place_b
+        for rank, (own, ns, deviation) in list(self._place.items()):
+            if own == other:
+                self._place[rank] = (component, ns + shift, max(deviation, offset.deviation_ns))
+
+
+def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[int, str]) -> _Found:
+    """Align every member with one of them; instances are where all are aligned."""
+    key = table.groups[code]
+    signature, compatible = _signatures(table, rows)
+    complete = _complete(table.place[rows], table.step[rows], signature)
+    members = [_kernels(table, rows, signature, complete, place) for place in range(len(key.members))]
+    reference = int(np.argmax([len(kernels) for _, kernels in members]))
+    own, a = members[reference]
+    partners, offsets = [], []
+    for place, (theirs, b) in enumerate(members):
+        if place == reference:
+            partners.append(np.arange(len(a)))
+            offsets.append(0)
+            continue
+        offset = _offset(clocks, key.members[reference], key.members[place], (a, b, compatible))
+        partner = match(a, b, compatible, offset)
+        ambiguous = offset is None and bool(a.synchronizes.any() and b.synchronizes.any())
+        _explain(why, table, (own, a), (theirs, b), partner, (key.members[reference], key.members[place], ambiguous))
+        partners.append(partner)
+        offsets.append(offset.ns if offset else 0)
+    lines = np.stack(partners, axis=1)
+    lines = lines[(lines >= 0).all(axis=1)]
+    matched = np.stack([members[place][0][lines[:, place]] for place in range(len(members))], axis=1)
+    sound = _is_sound(table, key, matched, np.array(offsets))
+    why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
+    return _Found(code, matched[sound])
+
+
+def _kernels(table: Table, rows: Int64, signature: Int64, complete: Mask, place: int) -> tuple[Int64, Kernels]:
+    """One member's rows in order, and what alignment needs of them."""
+    own = np.flatnonzero(table.place[rows] == place)
+    own = own[np.lexsort((table.correlation[rows[own]], table.start_ns[rows[own]]))]
+    mine = rows[own]
+    return mine, Kernels(
+        end_ns=table.end_ns[mine],
+        dur_ns=table.end_ns[mine] - table.start_ns[mine],
+        step=table.step[mine],
+        sequence=table.sequence[mine],
+        signature=signature[own],
+        synchronizes=table.synchronizes[mine],
+        complete=complete[own],
+    )
+
+
+def _offset(clocks: _Clocks, here: Member, there: Member, aligned: tuple[Kernels, Kernels, Mask]) -> Offset | None:
+    """Between the clocks of two members: as larger groups have it, refined by this one, else as this one has it."""
+    a, b, compatible = aligned
+    known = clocks.between(here.rank, there.rank)
+    if here.rank == there.rank:
+        return known
+    if known is not None:
+        return refine_offset(a, b, compatible, known) or known
+    offset = find_offset(a, b, compatible)
+    if offset is not None:
+        clocks.learn(here.rank, there.rank, offset)
+    return offset
+
+
+def _signatures(table: Table, rows: Int64) -> tuple[Int64, Mask]:
+    """What is known of each row as a code, and which codes may be one collective."""
+    facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
+    distinct, code = np.unique(facts, axis=1, return_inverse=True)
+    compatible = np.ones((distinct.shape[1],) * 2, dtype=bool)
+    for fact, unknown in zip(distinct, (int(Collective.OTHER), UNSAID, UNSAID, UNSAID), strict=True):
+        compatible &= (fact[:, None] == fact) | (fact[:, None] == unknown) | (fact == unknown)
+    return code, compatible
+
+
+def _complete(place: Int64, step: Int64, signature: Int64) -> Mask:
+    """Whether a row's signature occurs as often in its step, on its member, as it does anywhere in the group."""
+    _, group, count = np.unique(np.stack([place, step, signature]), axis=1, return_inverse=True, return_counts=True)
+    count = np.where(step >= 0, count[group], 0)
+    most = np.zeros(int(signature.max(initial=0)) + 1, dtype=np.int64)
+    np.maximum.at(most, signature, count)
+    complete: Mask = (step >= 0) & (count == most[signature])
+    return complete
+
+
+def _explain(
+    why: dict[int, str],
+    table: Table,
+    ours: tuple[Int64, Kernels],
+    theirs: tuple[Int64, Kernels],
+    partner: Int64,
+    members: tuple[Member, Member, bool],
+) -> None:
+    """Say of every row that one of two members has alone why that is so."""
+    (own, a), (other, b) = ours, theirs
+    here, there, ambiguous = members
+    taken = np.zeros(len(b), dtype=bool)
+    taken[partner[partner >= 0]] = True
+    for rows, kernels, left, by, matched in (
+        (own, a, partner < 0, there, partner >= 0),
+        (other, b, ~taken, here, taken),
+    ):
+        reasons = _reasons(kernels, left, matched, by, table.is_alone_in_file(by))
+        alone = zip(rows[left].tolist(), [AMBIGUOUS] * len(reasons) if ambiguous else reasons, strict=True)
+        for row, reason in alone:
+            why.setdefault(row, reason)
+
+
+def _reasons(kernels: Kernels, left: Mask, matched: Mask, by: Member, alone: bool) -> list[str]:
+    """Before the first and after the last row that has a partner, the other member's window was not open."""
+    order = np.arange(len(kernels))
+    first, last = (order[matched].min(), order[matched].max()) if matched.any() else (len(kernels), -1)
+    who = f"rank {by.rank}" if alone else f"device {by.device}"
+    words = {
+        -1: f"{who} has no kernel for it: its trace begins later",
+        0: f"{who} has no kernel for it: missing, or not to be told from its neighbours",
+        1: f"{who} has no kernel for it: its trace ends earlier",
+    }
+    if not matched.any():
+        return [f"{who} has no kernel for it"] * int(left.sum())
+    where = np.where(order < first, -1, np.where(order > last, 1, 0))
+    return [words[place] for place in where[left].tolist()]
+
+
+def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Int64) -> Mask:
+    """Whether all members agree, not only each with the reference."""
+    sound = np.ones(len(matched), dtype=bool)
+    for column in (table.said_kind, table.elements, table.dtype, table.sequence, table.step):
+        values = column[matched]
+        known = values >= 0
+        low = np.where(known, values, np.iinfo(np.int64).max).min(axis=1)
+        sound &= (values.max(axis=1) <= low) | ~known.any(axis=1)
+    started, ended = table.start_ns[matched] - offsets, table.end_ns[matched] - offsets
+    synchronized = table.synchronizes[matched].all(axis=1)
+    sound &= ~synchronized | (started.max(axis=1) <= ended.min(axis=1) + OVERLAP_NOISE_NS)
+    if key.is_batch:
+        sound &= np.array([_peers_correspond(table, line) for line in matched], dtype=bool)
+    return sound
+
+
+def _peers_correspond(table: Table, line: Int64) -> bool:
+    """Whether each message of a batch that one member sends is one that another receives."""
+    sent, received = set(), set()
+    for row in line.tolist():
+        rank, call = int(table.rank[row]), table.call_of(row)
+        if call is not None:
+            sent |= {(rank, peer) for peer in call.sent_to}
+            received |= {(peer, rank) for peer in call.received_from}
+    return sent == received
+
+
+def _joined(table: Table, found: Sequence[_Found]) -> Instances:
+    """The instances of all groups, by the start of their earliest member."""
+    lines = [line for part in found for line in part.rows]
+    group = np.array([part.group for part in found for _ in part.rows], dtype=np.int64)
+    begun = np.array([table.start_ns[line].min() for line in lines], dtype=np.int64)
+    order = np.argsort(begun, kind="stable")
+    lines, group = [lines[place] for place in order.tolist()], group[order]
+    facts = [_facts(table, line) for line in lines]
+    size = np.array([len(line) for line in lines], dtype=np.int64)
+    return Instances(
+        kind=np.array([kind for kind, _ in facts], dtype=np.int8),
+        group=group,
+        step=np.array([table.step[line].max() for line in lines], dtype=np.int64),
+        partial=np.array([code >= 0 and table.groups[code].is_partial for code in group.tolist()], dtype=bool),
+        call=tuple(call for _, call in facts),
+        first=np.r_[0, np.cumsum(size)],
+        members=np.concatenate(lines) if lines else np.zeros(0, dtype=np.int64),
+    )
+
+
+def _facts(table: Table, line: Int64) -> tuple[int, Call | None]:
+    """Kind and call of an instance: what any member says, of several the one that says most."""
+    calls = [call for call in _distinct_calls(table, line) if call is not None]
+    best = max(calls, key=lambda call: call.elements, default=None)
+    kind = int(best.kind) if best else int(table.kind[line[0]])
+    return kind, best
+
+
+def _distinct_calls(table: Table, line: Int64) -> Iterable[Call | None]:
+    return (table.calls[code] for code in np.unique(table.call[line]).tolist() if code >= 0)
+
+
+__all__ = ["UNEVEN_MEMBERS", "Instances", "Matching", "match_run"]
