@@ -21,3 +21,7 @@ class NoDeviceActivity(AnalysisError):
 
 class AmbiguousRun(AnalysisError):
     """Files that cannot belong to one run, such as two of the same rank."""
+
+
+class UnreadableCalibration(AnalysisError):
+    """A file that should hold a calibration and does not."""

@@ -10,6 +10,8 @@ import msgspec
 from analyzers.controls import Controls
 
 MANIFEST = "run.json"
+# Beside it: what the run's links can do, a calibration.
+LINKS = "links.json"
 SCHEMA = "tracer.run/1"
 
 

@@ -18,12 +18,13 @@ from analyzers.errors import AmbiguousRun, AnalysisError, NoDeviceActivity, NoTr
 from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.kineto import read_trace
-from analyzers.manifest import MANIFEST, Manifest, read_manifest
+from analyzers.manifest import LINKS, MANIFEST, Manifest, read_manifest
 from analyzers.retime import Mismatch, retime
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
 LIGHT, NOSYNC = "light", "nosync"
 SUFFIXES = (".json", ".json.gz")
+NO_TRACES = (MANIFEST, LINKS)
 LISTED_RANKS = 8
 
 
@@ -229,7 +230,7 @@ def trace_files(path: Path) -> list[Path]:
             raise NoTraces(f"{path}: no such file or folder; give a trace file or a folder of them")
         if not path.is_dir():
             return [path]
-        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name != MANIFEST)
+        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
         below = sorted({file.parent.name for suffix in SUFFIXES for file in path.glob(f"*/*{suffix}")})
     except OSError as error:
         raise NoTraces(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})") from error

@@ -22,3 +22,11 @@ def ms(ns: float) -> str:
 def percent(share: float | None) -> str:
     """A share as a percentage with one decimal, `-` where there is none."""
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def binary_size(nbytes: int) -> str:
+    """Bytes, exactly: `4 KiB`, `1 GiB` where they are whole, `4,098 B` where not."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if nbytes and nbytes % unit == 0:
+            return f"{nbytes // unit:,} {name}"
+    return f"{nbytes:,} B"

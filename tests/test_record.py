@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 import analyzers
+from analyzers.calibration import read_calibration
 from analyzers.report import report
-from tracer import manifest, workloads
+from tracer import links, manifest, workloads
 from tracer.config import Plan
 from tracer.session import Session, SessionIncomplete
 
@@ -47,7 +48,7 @@ def test_recording_ends_in_a_report_and_the_next_command(recorded):
 def test_the_folder_holds_the_windows_and_nothing_left_over(recorded):
     folder, _ = recorded
     ranks = {"rank0.json.gz", "rank1.json.gz"}
-    assert {file.name for file in folder.iterdir()} == {*ranks, "run.json", "nosync"}
+    assert {file.name for file in folder.iterdir()} == {*ranks, "run.json", "links.json", "nosync"}
     assert {file.name for file in (folder / "nosync").iterdir()} == ranks
     assert [file.name for file in folder.parent.iterdir()] == [folder.name]
 
@@ -65,6 +66,19 @@ def test_run_json_says_how_it_was_recorded(recorded):
     assert sorted(index for bucket in written["buckets"] for index in bucket["parameters"]) == list(range(62))
     for name in ("unprofiled", "nosync", "full"):
         assert [len(samples) for samples in written["controls"][name]["samples_ns"].values()] == [3, 3]
+
+
+def test_links_are_calibrated_after_training(recorded):
+    folder, done = recorded
+    found = read_calibration(folder / "links.json")
+    assert found.links.backend == "gloo"
+    assert [row.collective for row in found.rows] == ["all_reduce"] * 7 + ["broadcast"] * 7
+    assert [row.bytes for row in found.rows[:7]] == [4096 * 4**power for power in range(7)]
+    assert {row.group_size for row in found.rows} == {2}
+    assert "measuring the links" in done.stderr
+    # Two profiled steps of two buckets each, and nothing of the calibration's.
+    for rank in analyzers.load(folder).ranks:
+        assert (rank.events.named("gloo:all_reduce") & rank.gloo).sum() == 4
 
 
 def test_gloo_is_seen_overlapping_backward(recorded):
@@ -145,8 +159,8 @@ def test_nccl_says_its_transport_in_its_log(tmp_path):
         "h:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
         "h:1:1 [0] NCCL INFO Channel 01/0 : 0[0] -> 2[2] [send] via NET/Socket/0\n"
     )
-    assert manifest.nccl_transport([log]) == "NET/Socket + P2P/CUMEM"
-    assert manifest.nccl_transport([]) is None
+    assert links.nccl_transport([log]) == "NET/Socket + P2P/CUMEM"
+    assert links.nccl_transport([]) is None
 
 
 def test_what_was_written_is_what_is_read(recorded):

@@ -11,19 +11,25 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "calls", "classify", "controls")),
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
-    *(f"analyzers.{name}" for name in ("manifest", "run", "activity", "steps", "breakdown", "communication")),
-    *(f"analyzers.{name}" for name in ("summary", "kernels", "alignment", "collectives", "report")),
+    *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps")),
+    *(
+        f"analyzers.{name}"
+        for name in ("breakdown", "communication", "summary", "kernels", "alignment", "collectives", "report")
+    ),
     "analyzers",
-    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "manifest")),
-    *(f"tracer.{name}" for name in ("workloads", "train", "launch", "workers")),
-    *(f"tracer.{name}" for name in ("views.palette", "views.text", "views")),
-    *(f"tracer.{name}" for name in ("commands.report", "commands.record", "commands", "cli", "__main__")),
+    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "links")),
+    *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),
+    *(f"tracer.{name}" for name in ("views.palette", "views.text", "views.calibration", "views")),
+    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record", "calibrate")),
+    *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]
 
 # The only modules that may import torch, besides the commands that call them.
-WITH_TORCH = {f"tracer.{name}" for name in ("compat", "session", "manifest", "workloads", "train", "launch")}
-MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.train")
+WITH_TORCH = {
+    f"tracer.{name}" for name in ("compat", "session", "manifest", "ranks", "workloads", "calibrate", "train", "launch")
+}
+MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 
 
 def module_name(file: Path) -> str:

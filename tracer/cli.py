@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 
 from analyzers.errors import AnalysisError
-from tracer.commands import record, report
+from tracer.commands import calibrate, record, report
 from tracer.errors import TracerError
 from tracer.version import VERSION
 from tracer.views.text import plain
 
-COMMANDS = (record, report)
+COMMANDS = (record, report, calibrate)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -9,9 +9,13 @@ import msgspec
 ModelName = Literal["resnet18", "resnet18-cifar", "resnet50", "vgg16", "transformer"]
 Strategy = Literal["ddp", "dp", "fsdp", "single"]
 DeviceType = Literal["cuda", "cpu"]
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"]
+DataType = Literal["float32", "float16", "bfloat16"]
 
 MODELS: tuple[str, ...] = get_args(ModelName)
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+DATA_TYPES: tuple[str, ...] = get_args(DataType)
 
 CLASSES = 10
 CIFAR10_SIZE = 32
@@ -33,6 +37,37 @@ class Plan(msgspec.Struct, frozen=True):
     rounds: int
 
 
+class CalibrationPlan(msgspec.Struct, frozen=True):
+    """Which collectives to measure, and at which sizes: from the smallest, by a factor, up to the largest."""
+
+    collectives: tuple[Collective, ...]
+    min_bytes: int
+    max_bytes: int
+    factor: int
+    dtype: DataType = "float32"
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes, as nccl-tests counts them."""
+        sizes = [self.min_bytes]
+        while sizes[-1] * self.factor <= self.max_bytes:
+            sizes.append(sizes[-1] * self.factor)
+        return sizes
+
+
+class CalibrateConfig(msgspec.Struct, frozen=True):
+    """One measurement of this machine's links."""
+
+    device: DeviceType
+    processes: int
+    plan: CalibrationPlan
+
+    @property
+    def backend(self) -> str:
+        """The process group's backend."""
+        return "nccl" if self.device == "cuda" else "gloo"
+
+
 class RecordConfig(msgspec.Struct, frozen=True):
     """One recording of the built-in workload."""
 
@@ -47,6 +82,7 @@ class RecordConfig(msgspec.Struct, frozen=True):
     image_size: int
     seed: int
     data: DataSource | None
+    calibration: CalibrationPlan | None = None  # of the links, when training has ended
 
     @property
     def processes(self) -> int:

@@ -1,4 +1,4 @@
-"""Runs the ranks of a recording through torch.distributed.run's launcher: the first that fails stops all."""
+"""Runs ranks through torch.distributed.run's launcher: the first that fails stops all."""
 
 from __future__ import annotations
 
@@ -9,33 +9,43 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from tracer.config import RecordConfig
-from tracer.errors import RankFailed
-from tracer.manifest import NCCL_LOG
+from tracer.config import DeviceType
+from tracer.errors import RankFailed, TracerError
+from tracer.links import NCCL_LOG
+from tracer.ranks import PROGRESS, REFUSAL
 from tracer.session import Progress
-from tracer.train import PROGRESS
 
 LOGS = "logs"
 LAST_LINES = 15
 POLL_S = 0.1
 
 
-def launch(config: RecordConfig, folder: Path, progress: Progress) -> None:
-    """Run every rank of a recording to its end; each leaves its files in `folder`.
+@dataclass(frozen=True)
+class Job:
+    """What every rank runs, `python -m MODULE CONFIG FOLDER`, and how many ranks there are on which devices."""
+
+    module: str
+    config: str
+    device: DeviceType
+    processes: int
+
+
+def launch(job: Job, folder: Path, progress: Progress) -> None:
+    """Run every rank of a job to its end; each leaves its files in `folder`.
 
     Raises RankFailed, with the first failed rank's last lines and exit code, after all ranks have been stopped.
     """
     launcher = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=config.processes,
+        nproc_per_node=job.processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
@@ -43,26 +53,26 @@ def launch(config: RecordConfig, folder: Path, progress: Progress) -> None:
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL),
     )
-    arguments = ("-m", "tracer.train", msgspec.json.encode(config).decode(), str(folder))
-    with _environment(rank_environment(config, folder)), _watching(folder / PROGRESS, progress):
+    arguments = ("-m", job.module, job.config, str(folder))
+    with _environment(rank_environment(job, folder)), _watching(folder / PROGRESS, progress):
         try:
             elastic_launch(launcher, sys.executable)(*arguments)
         except ChildFailedError as error:
-            raise _failure(error, folder / LOGS) from error
+            raise _failure(error, folder) from error
         except SignalException as error:
             raise RankFailed(f"stopped by {error.sigval.name}; nothing was kept", 128 + error.sigval) from error
 
 
-def rank_environment(config: RecordConfig, folder: Path) -> dict[str, str]:
+def rank_environment(job: Job, folder: Path) -> dict[str, str]:
     """What the ranks' environment needs beyond this process's own; what the user has set stays as it is."""
     wanted = {
         # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: DECISIONS.md.
         "TEARDOWN_CUPTI": "1",
         # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
         # from launching kernels, most of all under the profiler.
-        "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // config.processes, 1)) if config.device == "cpu" else "1",
+        "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // job.processes, 1)) if job.device == "cpu" else "1",
     }
-    if config.device == "cpu":
+    if job.device == "cpu":
         wanted["CUDA_VISIBLE_DEVICES"] = ""
     elif "NCCL_DEBUG" not in os.environ:
         # NCCL says only in its own log which transport it chose.
@@ -111,12 +121,15 @@ def _follow(file: Path, progress: Progress, wait: Callable[[float], bool]) -> No
             progress(label, int(done), int(total))
 
 
-def _failure(error: ChildFailedError, logs: Path) -> RankFailed:
+def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
     """The first rank that failed: what it said last, and its own exit code (torchrun's would be 1)."""
     rank, failure = error.get_first_failure()
     code = failure.exitcode
+    for refusal in sorted(folder.glob(REFUSAL.format(rank="*"))):
+        # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
+        return RankFailed(refusal.read_text(encoding="utf-8"), TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    said = [line for log in sorted(logs.glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
+    said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     lines = "".join(f"\n  rank {rank}: {line}" for line in said)
     message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}"
     return RankFailed(message, 128 - code if code < 0 else code)

@@ -23,6 +23,7 @@ from analyzers.manifest import MANIFEST, Bucket, Manifest, Parameter
 from analyzers.run import LIGHT
 from tracer import compat
 from tracer.config import RecordConfig
+from tracer.links import nccl_logs, nccl_transport
 from tracer.session import FULL, ROUND
 from tracer.version import VERSION
 
@@ -30,7 +31,6 @@ from tracer.version import VERSION
 RECORDED_ENVIRONMENT = re.compile(
     r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
 )
-NCCL_LOG = "nccl.%p.log"
 PART = "rank{rank}.part"
 
 
@@ -70,7 +70,7 @@ def assemble(folder: Path, name: str, config: RecordConfig, command: Sequence[st
     """Turn the ranks' parts and NCCL's log into run.json, keep the most typical round's traces, remove the rest."""
     files = [folder / PART.format(rank=rank) for rank in range(config.processes)]
     parts = [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
-    logs = sorted(folder.glob(NCCL_LOG.replace("%p", "*")))
+    logs = nccl_logs(folder)
     rounds = {window: typical_round(parts, window) for window in (LIGHT, FULL) if window in parts[0].samples_ns}
     _keep_rounds(folder, rounds)
     manifest = _manifest(parts, name, config, command, nccl_transport(logs))
@@ -205,10 +205,3 @@ def _buckets(model: nn.Module) -> list[Bucket] | None:
     groups = [group for group in data.get("rebuilt_per_bucket_param_indices", "").split(",") if group.strip()]
     indices = [[int(index) for index in group.split()] for group in groups]
     return [Bucket(size, group) for size, group in zip(sizes, indices, strict=True)] or None
-
-
-def nccl_transport(logs: Sequence[Path]) -> str | None:
-    """The transports that NCCL's own log names for its channels: `P2P/CUMEM`, `NET/Socket`; null if it is silent."""
-    text = "".join(log.read_text(errors="replace") for log in logs)
-    found = re.findall(r"Channel .* via (P2P|SHM|NET)/?([A-Za-z]*)", text)
-    return " + ".join(sorted({"/".join(filter(None, names)) for names in found})) or None

@@ -18,16 +18,17 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tracer import manifest, workloads
-from tracer.config import RecordConfig
+from tracer.calibrate import measure, write_links
+from tracer.config import CalibrationPlan, RecordConfig
+from tracer.errors import TracerError
+from tracer.ranks import leave_notes, pick_device, progress_of
 from tracer.session import Progress, Session
-
-PROGRESS = "progress"
 
 
 def train(config: RecordConfig, folder: Path) -> None:
     """Train the workload until the session has all it wants; leave traces and this rank's part in the folder."""
     rank = int(os.environ["RANK"])
-    device = pick_device(config)
+    device = pick_device(config.device)
     if config.backend is not None:
         dist.init_process_group(config.backend)
 
@@ -37,7 +38,8 @@ def train(config: RecordConfig, folder: Path) -> None:
     loss_of = nn.CrossEntropyLoss()
     torch.manual_seed(config.seed + rank)
 
-    with Session(folder, model, optimizer, config.plan, progress_of(rank, folder)) as session:
+    progress = progress_of(rank, folder)
+    with Session(folder, model, optimizer, config.plan, progress) as session:
         for inputs, targets in batches(config, rank):
             inputs = inputs.to(device, non_blocking=True)
             targets = targets.to(device, non_blocking=True)
@@ -50,17 +52,23 @@ def train(config: RecordConfig, folder: Path) -> None:
                 break
 
     manifest.write_part(folder, manifest.part(rank, model, config, session.samples_ns))
+    if config.calibration is not None:
+        # Now that nothing is timed or profiled any more, and as long as there is a process group.
+        calibrate_links(config.calibration, folder, device, progress)
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def pick_device(config: RecordConfig) -> torch.device:
-    """This rank's device, made current."""
-    if config.device == "cpu":
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    return device
+def calibrate_links(plan: CalibrationPlan, folder: Path, device: torch.device, progress: Progress) -> None:
+    """Leave in the folder what the run's links can do, or a note why not: the recording is good without it."""
+    try:
+        found = measure(plan, device, lambda label, done, total: progress("measuring the links", done, total))
+        write_links(folder, found, device)
+        notes = found.notes
+    except TracerError as error:
+        notes = [f"links are not calibrated: {error}"]
+    if dist.get_rank() == 0:
+        leave_notes(folder, notes)
 
 
 def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
@@ -84,14 +92,6 @@ def batches(config: RecordConfig, rank: int) -> Iterator[workloads.Batch]:
     if config.data is None:
         return workloads.synthetic(config.model, batch, config.image_size, pinned)
     return workloads.cifar10(config.data, batch, workloads.Shard(rank, config.processes), pinned)
-
-
-def progress_of(rank: int, folder: Path) -> Progress:
-    """Rank 0 says how far it is in a file that the launcher reads; the others say nothing."""
-    if rank != 0:
-        return lambda label, done, total: None
-    file = (folder / PROGRESS).open("w", buffering=1, encoding="utf-8")
-    return lambda label, done, total: print(label, done, total, sep="\t", file=file)
 
 
 if __name__ == "__main__":

@@ -5,25 +5,33 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
-import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from analyzers.manifest import MANIFEST
 from analyzers.report import report
+from tracer.commands.devices import add_device_arguments, pick_devices, positive
+from tracer.commands.progress import progress, say
 from tracer.commands.report import for_terminal
-from tracer.config import CIFAR10_SIZE, MODELS, STRATEGIES, DataSource, DeviceType, Plan, RecordConfig, Strategy
+from tracer.config import (
+    CIFAR10_SIZE,
+    MODELS,
+    STRATEGIES,
+    CalibrationPlan,
+    Collective,
+    DataSource,
+    DeviceType,
+    Plan,
+    RecordConfig,
+    Strategy,
+)
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_folder, refuse_folder
 from tracer.workers import read
-
-if TYPE_CHECKING:
-    from tracer.session import Progress
 
 NAME = "record"
 HELP = "train a built-in workload under the profiler, and report where its time goes"
@@ -32,24 +40,27 @@ MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolki
 DEFAULT_BATCH = {"cuda": 128, "cpu": 32}
 DEFAULT_ROUNDS = {"cuda": 8, "cpu": 3}
 DEFAULT_WAIT = {"cuda": 10, "cpu": 3}
-CPU_RANKS = 2
+# What each strategy synchronizes with; nn.DataParallel calls NCCL within one process, which torch.distributed cannot.
+COLLECTIVES_OF: dict[Strategy, tuple[Collective, ...]] = {
+    "ddp": ("all_reduce", "broadcast"),
+    "fsdp": ("all_gather", "reduce_scatter"),
+}
+CALIBRATED_FROM_BYTES = 4 * 2**10
+CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 16 * 2**20}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer record`."""
-    where = parser.add_argument_group("devices (default: all GPUs of this machine, or else two CPU ranks)")
-    where.add_argument("--gpus", type=_positive, metavar="N", help="this many GPUs")
-    where.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
-    where.add_argument("--ranks", type=_positive, metavar="N", help="this many ranks on the CPU")
+    add_device_arguments(parser)
     what = parser.add_argument_group("workload")
     what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
     what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
-    what.add_argument("--batch", type=_positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
+    what.add_argument("--batch", type=positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
     what.add_argument(
         "--bucket-mb", type=_positive_number, metavar="MB", help="DDP's bucket_cap_mb (default: DDP's own)"
     )
     what.add_argument("--amp", choices=["bf16"], help="train under autocast")
-    what.add_argument("--image-size", type=_positive, metavar="PX", help="height and width of images (default: 32)")
+    what.add_argument("--image-size", type=positive, metavar="PX", help="height and width of images (default: 32)")
     what.add_argument("--data", metavar="cifar10:DIR", help="train on CIFAR-10 from this folder (default: synthetic)")
     what.add_argument("--workers", type=_count, metavar="N", help="processes a rank that load the data (default: 2)")
     what.add_argument("--seed", type=_count, default=0, metavar="N", help="default: 0")
@@ -58,9 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
     )
     how.add_argument(
-        "--warmup", type=_positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
+        "--warmup", type=positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
     )
-    how.add_argument("--active", type=_positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
+    how.add_argument("--active", type=positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
+    how.add_argument("--no-calibrate", action="store_true", help="do not measure the links when training has ended")
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
@@ -74,7 +86,9 @@ def run(options: argparse.Namespace) -> int:
     output = options.output or Path("traces") / default_name(config)
     refuse_folder(output.absolute(), options.force, MANIFEST)
     _check_data(config)
-    _say(f"recording {describe(config)} into {output}")
+    say(f"recording {describe(config)} into {output}")
+    if config.calibration is None and not options.no_calibrate:
+        say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     record(config, output, options.force)
     found = report(read(output))
     sys.stdout.write(for_terminal(found))
@@ -89,7 +103,7 @@ def default_name(config: RecordConfig) -> str:
 
 def configuration(options: argparse.Namespace) -> RecordConfig:
     """What the options ask for, checked against one another and this machine. Raises UsageError, TracerError."""
-    device, devices = _where(options)
+    device, devices = pick_devices(options)
     strategy: Strategy = options.strategy or ("ddp" if devices > 1 else "single")
     _check_usage(options, device, devices, strategy)
     data = None
@@ -115,28 +129,15 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         image_size=options.image_size or CIFAR10_SIZE,
         seed=options.seed,
         data=data,
+        calibration=None if options.no_calibrate else _calibration(strategy, device, devices),
     )
 
 
-def _where(options: argparse.Namespace) -> tuple[DeviceType, int]:
-    """Device type and count. What was asked for explicitly is taken or refused, never changed."""
-    import torch
-
-    if options.gpus is not None and (options.device == "cpu" or options.ranks is not None):
-        raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
-    if options.device == "cuda" and options.ranks is not None:
-        raise UsageError("--ranks counts ranks on the CPU; on GPUs give --gpus N")
-    here = torch.cuda.device_count()
-    if options.gpus is not None or options.device == "cuda":
-        wanted = options.gpus or here or 1
-        if wanted > here:
-            raise TracerError(
-                f"{wanted} GPUs asked for, {here} here that torch can use; --device cpu --ranks N needs none"
-            )
-        return "cuda", wanted
-    if options.device == "cpu" or options.ranks is not None or not here:
-        return "cpu", options.ranks or CPU_RANKS
-    return "cuda", here
+def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> CalibrationPlan | None:
+    """A short measurement of what the strategy uses; none where no two processes communicate."""
+    if devices < 2 or strategy not in COLLECTIVES_OF:
+        return None
+    return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=4)
 
 
 def _check_usage(options: argparse.Namespace, device: DeviceType, devices: int, strategy: Strategy) -> None:
@@ -181,60 +182,29 @@ def describe(config: RecordConfig) -> str:
 
 def record(config: RecordConfig, output: Path, force: bool) -> None:
     """Run the ranks and put their traces and run.json into `output`, which appears only when all is written."""
-    from tracer.launch import LOGS, launch
+    from tracer.launch import LOGS, Job, launch
     from tracer.manifest import assemble
-    from tracer.train import PROGRESS
+    from tracer.ranks import PROGRESS, take_notes
 
     # torch's launcher reports failures through logging, at length; ours says them once.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with new_folder(output, force, MANIFEST) as folder:
-        with _progress() as progress:
-            launch(config, folder, progress)
+        with progress("step") as heard:
+            launch(
+                Job("tracer.train", msgspec.json.encode(config).decode(), config.device, config.processes),
+                folder,
+                heard,
+            )
+        for note in take_notes(folder):
+            say(note)
         assemble(folder, output.name, config, ["tracer", *sys.argv[1:]])
         (folder / PROGRESS).unlink(missing_ok=True)
         shutil.rmtree(folder / LOGS)
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """Steps as a bar on a terminal, a line for each phase elsewhere; on stderr."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield _phase_lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting ranks", total=None)
-        yield lambda label, done, total: bar.update(task, description=label, completed=done, total=total)
-
-
-def _phase_lines() -> Progress:
-    said: list[str] = []
-
-    def line(label: str, done: int, total: int) -> None:
-        if label not in said[-1:]:
-            said.append(label)
-            _say(f"step {done} of {total}: {label}")
-
-    return line
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
-
-
 def _count(text: str) -> int:
     value = int(text)
     if not 0 <= value < 2**62:
-        raise ValueError
-    return value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if not 1 <= value < 2**62:
         raise ValueError
     return value
 
@@ -246,7 +216,6 @@ def _positive_number(text: str) -> float:
     return value
 
 
-# argparse names the type in its message: `argument --gpus: invalid positive whole number value: '0'`.
+# argparse names the type in its message: `argument --seed: invalid whole number value: '-1'`.
 _count.__name__ = "whole number"
-_positive.__name__ = "positive whole number"
 _positive_number.__name__ = "positive number"

@@ -1,0 +1,122 @@
+"""`tracer calibrate`: measure what this machine's links can do, as nccl-tests does, through torch.distributed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from analyzers.calibration import Calibration, read_calibration, to_json
+from analyzers.manifest import LINKS
+from analyzers.units import binary_size
+from tracer.commands.devices import add_device_arguments, pick_devices, positive
+from tracer.commands.progress import progress, say
+from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
+from tracer.errors import TracerError, UsageError
+from tracer.files import refuse_existing, write_text
+from tracer.views.calibration import text
+
+NAME = "calibrate"
+HELP = "measure what the links between devices can do: bandwidth of each collective over message sizes"
+MISSING = "tracer calibrate needs torch: pip install 'tracer-toolkit[record]'"
+MIN_BYTES = 4 * 2**10
+# gloo moves some GB/s, and no more from 16 MiB on than below.
+DEFAULT_MAX_BYTES = {"cuda": 2**30, "cpu": 16 * 2**20}
+# nccl-tests' usual -f: by factors of 4, interpolating between rows was three times as far off (DECISIONS.md).
+FACTOR = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer calibrate`."""
+    add_device_arguments(parser)
+    what = parser.add_argument_group("what is measured")
+    what.add_argument("--collectives", metavar="NAME,...", help=f"default: {','.join(COLLECTIVES)}")
+    what.add_argument("--min", type=size, default=MIN_BYTES, metavar="BYTES", help="smallest message (default: 4K)")
+    what.add_argument("--max", type=size, metavar="BYTES", help="largest message (default: 1G, on a CPU 16M)")
+    what.add_argument("--factor", type=positive, default=FACTOR, metavar="N", help="from size to size (default: 2)")
+    what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
+    out = parser.add_argument_group("output")
+    out.add_argument("--json", action="store_true", help="print the file's JSON instead of the table")
+    out.add_argument("-o", "--output", type=Path, default=Path(LINKS), metavar="FILE", help=f"default: {LINKS}")
+    out.add_argument("--force", action="store_true", help="replace the file if it exists")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, write, print."""
+    if not importlib.util.find_spec("torch"):
+        raise TracerError(MISSING)
+    config = configuration(options)
+    refuse_existing(options.output, options.force)
+    where = {"cuda": "GPUs", "cpu": "CPU ranks"}[config.device]
+    sizes = f"{binary_size(config.plan.sizes[0])} to {binary_size(config.plan.sizes[-1])}"
+    say(f"measuring {', '.join(config.plan.collectives)} of {sizes} between {config.processes} {where}")
+    found = calibrate(config)
+    write_text(options.output, to_json(found) + "\n", options.force)
+    sys.stdout.write(to_json(found) + "\n" if options.json else text(found))
+    say(f"written to {options.output}")
+    return 0
+
+
+def configuration(options: argparse.Namespace) -> CalibrateConfig:
+    """What is measured, defaults filled in. Raises UsageError, and TracerError where there are no links to measure."""
+    device, count = pick_devices(options)
+    largest = options.max or DEFAULT_MAX_BYTES[device]
+    if options.min > largest:
+        raise UsageError(f"--min {binary_size(options.min)} is larger than --max {binary_size(largest)}")
+    if options.factor < 2:
+        raise UsageError("--factor 1 would never reach --max: give 2 or more")
+    if count < 2:
+        raise TracerError("one device has no links to measure; --device cpu --ranks 2 measures gloo on this machine")
+    collectives = _collectives(options.collectives)
+    return CalibrateConfig(
+        device, count, CalibrationPlan(collectives, options.min, largest, options.factor, options.dtype)
+    )
+
+
+def calibrate(config: CalibrateConfig) -> Calibration:
+    """Run the ranks in a folder of their own, and read what they leave. Raises TracerError."""
+    from tracer.launch import Job, launch
+    from tracer.ranks import take_notes
+
+    # torch's launcher reports failures through logging, at length; ours says them once.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="tracer-calibrate-") as name, progress("row") as heard:
+        folder = Path(name)
+        job = Job("tracer.calibrate", msgspec.json.encode(config).decode(), config.device, config.processes)
+        launch(job, folder, heard)
+        notes = take_notes(folder)
+        for note in notes:
+            say(note)
+        if len(notes) == len(config.plan.collectives):
+            raise TracerError("nothing was measured: this backend has none of these collectives")
+        return read_calibration(folder / LINKS)
+
+
+def _collectives(names: str | None) -> tuple[Collective, ...]:
+    if names is None:
+        return COLLECTIVES
+    wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
+    unknown = [name for name in wanted if name not in COLLECTIVES]
+    if unknown:
+        raise UsageError(f"--collectives: {unknown[0]!r} is none of {', '.join(COLLECTIVES)}")
+    return cast(tuple[Collective, ...], wanted)
+
+
+def size(text: str) -> int:
+    """An option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
+    found = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
+    value = int(found[1]) * 1024 ** " KMG".index(found[2] or " ") if found else 0
+    if not 1 <= value < 2**62:
+        raise ValueError
+    return value
+
+
+# argparse names the type in its message: `argument --min: invalid size (such as 4096, 4K, 16M, 1G) value: 'x'`.
+size.__name__ = "size (such as 4096, 4K, 16M, 1G)"

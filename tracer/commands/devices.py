@@ -1,0 +1,54 @@
+"""Which devices a command runs on: the options, and what they come to on this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from tracer.config import DeviceType
+from tracer.errors import TracerError, UsageError
+
+CPU_RANKS = 2
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    """--gpus, --device, --ranks."""
+    where = parser.add_argument_group("devices (default: all GPUs of this machine, or else two CPU ranks)")
+    where.add_argument("--gpus", type=positive, metavar="N", help="this many GPUs")
+    where.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
+    where.add_argument("--ranks", type=positive, metavar="N", help="this many ranks on the CPU")
+
+
+def pick_devices(options: argparse.Namespace) -> tuple[DeviceType, int]:
+    """Device type and count. What was asked for explicitly is taken or refused, never changed.
+
+    Raises UsageError, and TracerError for more GPUs than there are.
+    """
+    import torch
+
+    if options.gpus is not None and (options.device == "cpu" or options.ranks is not None):
+        raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
+    if options.device == "cuda" and options.ranks is not None:
+        raise UsageError("--ranks counts ranks on the CPU; on GPUs give --gpus N")
+    here = torch.cuda.device_count()
+    if options.gpus is not None or options.device == "cuda":
+        wanted = options.gpus or here or 1
+        if wanted > here:
+            raise TracerError(
+                f"{wanted} GPUs asked for, {here} here that torch can use; --device cpu --ranks N needs none"
+            )
+        return "cuda", wanted
+    if options.device == "cpu" or options.ranks is not None or not here:
+        return "cpu", options.ranks or CPU_RANKS
+    return "cuda", here
+
+
+def positive(text: str) -> int:
+    """An option's whole number from 1 up, in 63 bits."""
+    value = int(text)
+    if not 1 <= value < 2**62:
+        raise ValueError
+    return value
+
+
+# argparse names the type in its message: `argument --gpus: invalid positive whole number value: '0'`.
+positive.__name__ = "positive whole number"
