@@ -190,7 +190,12 @@ def _mutual(pairs: _Pairs) -> _Pairs:
 
 def _merit(offset: Offset) -> float:
     """Many pairs that agree closely: as their likelihood, against ends anywhere within a millisecond."""
-    return offset.pairs * float(np.log(1e6 / (offset.deviation_ns + 1000) + 1))
+    return offset.pairs * float(np.log(1e6 / (offset.deviation_ns + _doubt_ns(offset)) + 1))
+
+
+def _doubt_ns(offset: Offset) -> float:
+    """How little a deviation says that few pairs show: by chance a wrong alignment's few may agree more closely."""
+    return 1_000 + 0.5 * NOISE_NS * min(1, 10 / offset.pairs)
 
 
 def _is_apart(rival: Offset, best: Offset) -> bool:
@@ -199,13 +204,23 @@ def _is_apart(rival: Offset, best: Offset) -> bool:
 
 def _is_about_as_good(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, best: Offset, anchored: bool) -> bool:
     """Whether a rival explains the ends as closely, and as much of what both members hold."""
-    if rival.deviation_ns > 3 * best.deviation_ns + 3_000:
+    if rival.deviation_ns > 3 * best.deviation_ns + _doubt_ns(rival):
         return False
     if not anchored:
         share, best_share = (_share_explained(a, b, offset) for offset in (rival, best))
         return rival.pairs >= max(2, 0.2 * best.pairs) and share >= 0.7 * best_share
+    if not _none_is_missing(a, b):
+        # With kernels lost at opposite ends, an alignment that is off by one can pair as many.
+        return rival.pairs >= 0.6 * best.pairs
     edges, best_edges = (_edges_explained(a, b, compatible, offset) for offset in (rival, best))
     return rival.pairs >= 0.9 * best.pairs and edges >= 0.75 * best_edges
+
+
+def _none_is_missing(a: Kernels, b: Kernels) -> bool:
+    """Whether both members surely hold all synchronizing kernels of the steps that they share."""
+    steps = np.intersect1d(a.step[a.step >= 0], b.step)
+    shared = [each.synchronizes & np.isin(each.step, steps) for each in (a, b)]
+    return all(bool((each.complete & each.sure)[rows].all()) for each, rows in zip((a, b), shared, strict=True))
 
 
 def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:

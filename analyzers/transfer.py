@@ -86,7 +86,9 @@ def _is_blurred(matching: Matching, clock: Clocks, transfer_ns: Int64) -> Mask:
         return np.zeros(0, dtype=bool)
     several = np.minimum.reduceat(ranks, first) < np.maximum.reduceat(ranks, first)
     spread = clock.spread_ns(ranks)
-    widest = np.where(np.minimum.reduceat(spread, first) < 0, np.iinfo(np.int64).max // 10, np.maximum.reduceat(spread, first))
+    widest = np.where(
+        np.minimum.reduceat(spread, first) < 0, np.iinfo(np.int64).max // 10, np.maximum.reduceat(spread, first)
+    )
     blurred: Mask = several & (10 * widest > transfer_ns)
     return blurred
 
