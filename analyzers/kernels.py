@@ -80,10 +80,22 @@ class Table:
     calls: tuple[Call, ...]
     groups: tuple[Key, ...]
     names: NDArray[np.object_]
-    is_copy: Mask
+    peer: Int64
+    nbytes: Int64
+    purpose: Int64
+    exposed_ns: Int64
+    computed_ns: Int64
+    launched_ns: Int64
+    input_ns: Int64
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    @property
+    def is_copy(self) -> Mask:
+        """Rows that are copies from one device of a process to another, `peer`."""
+        copies: Mask = self.peer != UNKNOWN
+        return copies
 
     @cached_property
     def synchronizes(self) -> Mask:
@@ -111,6 +123,13 @@ class Table:
         )
 
 
+# Columns that are as the ranks have them.
+_TAKEN_OVER = (
+    *("stream", "correlation", "step", "sequence", "kind", "peer", "nbytes", "purpose"),
+    *("exposed_ns", "computed_ns", "launched_ns", "input_ns"),
+)
+
+
 def table_of(run: RunSummary) -> Table:
     """The table of a run."""
     parts = [measured.communication for measured in run.measured]
@@ -136,12 +155,7 @@ def table_of(run: RunSummary) -> Table:
         row=np.concatenate([np.arange(len(part)) for part in parts]),
         start_ns=column("start_ns"),
         end_ns=column("start_ns") + column("dur_ns"),
-        stream=column("stream"),
-        correlation=column("correlation"),
-        step=column("step"),
-        sequence=column("sequence"),
         family=family,
-        kind=column("kind"),
         said_kind=said_kind,
         elements=elements,
         dtype=dtype,
@@ -151,7 +165,7 @@ def table_of(run: RunSummary) -> Table:
         calls=calls,
         groups=tuple(grouping.keys),
         names=names,
-        is_copy=is_copy,
+        **{name: column(name) for name in _TAKEN_OVER},
     )
 
 

@@ -1,216 +1,88 @@
-"""All analyses of a run -> one Report, to and from JSON. METRICS fixes the JSON's keys; keys may be added."""
+"""All analyses of a run -> one Report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
+from analyzers.bandwidth import traffic
 from analyzers.breakdown import Breakdown, joined
+from analyzers.calibration import Calibration
 from analyzers.controls import HIGH_DISTORTION, Controls
-from analyzers.errors import AnalysisError
+from analyzers.document import (
+    SCHEMA,
+    ControlFigures,
+    DeviceSummary,
+    Links,
+    Report,
+    Representative,
+    RunFacts,
+    Spread,
+    Summary,
+    Window,
+)
+from analyzers.exchange import Exchange, exchange
 from analyzers.manifest import Manifest
+from analyzers.rows import (
+    bandwidth_rows,
+    clock_row,
+    collective_rows,
+    copy_rows,
+    exchange_warnings,
+    unmatched_rows,
+    waiting_rows,
+)
 from analyzers.run import Run, world_size
 from analyzers.summary import RankSummary, RunSummary, summary_of
 from analyzers.units import ms, percent
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-SCHEMA = "tracer.report/1"
-NOT_COMPUTED = (
-    "null or empty, since no analysis fills them yet: packing, exposed wait and transfer, clock, collectives, "
-    "unmatched, buckets, layers, traffic, advice"
-)
+NOT_COMPUTED = "null or empty, since no analysis fills them yet: packing, buckets, layers, advice"
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
 MEASURES = ("span_ns", *_MEASURED, "overlap")
 
 
-class Spread(msgspec.Struct, frozen=True):
-    """A median with its quartiles and extremes, over `count` values; all null where there is none."""
-
-    count: int
-    median: float | None = None
-    low: float | None = None
-    high: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-
-
-class ControlFigures(msgspec.Struct, frozen=True):
-    """Medians of the run's controls, ns a step; null with the reason among the warnings."""
-
-    unprofiled_step_ns: int | None = None
-    nosync_step_ns: int | None = None
-    profiled_step_ns: int | None = None
-    distortion: float | None = None
-    sync_cost_ns: int | None = None
-
-
-class Clock(msgspec.Struct, frozen=True):
-    """Offsets between ranks' clocks; null until collectives are matched across ranks."""
-
-    offsets_ns: dict[str, int] | None = None
-    spread_ns: dict[str, int] | None = None
-    applied: bool = False
-
-
-class Links(msgspec.Struct, frozen=True):
-    """What the ranks communicate over; null where the run does not say."""
-
-    devices: list[str] = []
-    transport: str | None = None
-    limit_gbps: float | None = None
-    source: str | None = None
-
-
-class RunFacts(msgspec.Struct, frozen=True):
-    """What is known of the run itself."""
-
-    name: str
-    world_size: int
-    ranks: list[int]
-    devices: list[str]
-    backend: str | None
-    strategy: str | None
-    model: str | None
-    batch_per_gpu: int | None
-    bucket_cap_mb: float | None
-    versions: dict[str, str | None]
-    origin_ns: str
-    times_from: str
-    controls: ControlFigures
-    clock: Clock
-    links: Links
-    warnings: list[str]
-
-
-class Window(msgspec.Struct, frozen=True):
-    """One profiled step on one device of one rank; `start_ns` from the run's earliest event. See METRICS."""
-
-    rank: int
-    device: int | str
-    step: int
-    start_ns: int
-    span_ns: int
-    compute_ns: int
-    packing_ns: int | None
-    comm_ns: int
-    copy_ns: int
-    overlapped_comm_ns: int
-    exposed_comm_ns: int
-    exposed_wait_ns: int | None
-    exposed_transfer_ns: int | None
-    exposed_copy_ns: int
-    idle_ns: int
-    overlap: float | None
-
-
-class Representative(msgspec.Struct, frozen=True):
-    """The window of median span: the one step in which printed lines add up."""
-
-    rank: int
-    device: int | str
-    step: int
-
-
-class DeviceSummary(msgspec.Struct, frozen=True):
-    """The measures of all windows of one device of one rank."""
-
-    rank: int
-    device: int | str
-    windows: dict[str, Spread]
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """Medians with their spread, over all windows and over each device's; shares of all windows' time together."""
-
-    windows: dict[str, Spread]
-    by_device: list[DeviceSummary]
-    shares: dict[str, float | None]
-    representative: Representative
-    verdict: str
-    advice: list[dict[str, Any]] = []
-    buckets: dict[str, Spread] | None = None
-    layers: dict[str, Spread] | None = None
-
-
-class Report(msgspec.Struct, frozen=True):
-    """What METRICS calls the report. Lists that no analysis fills yet are empty; what is unknown is null."""
-
-    schema: str
-    run: RunFacts
-    windows: list[Window]
-    collectives: list[dict[str, Any]]
-    unmatched: list[dict[str, Any]]
-    buckets: list[dict[str, Any]]
-    layers: list[dict[str, Any]]
-    traffic: dict[str, Any] | None
-    summary: Summary
-
-
-def report(source: Run | RunSummary) -> Report:
-    """Everything that can be said of a run."""
+def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
+    """Everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
     run = summary_of(source) if isinstance(source, Run) else source
+    exchanged = exchange(run, links or run.calibration)
     rows = joined([measured.windows for measured in run.measured])
-    origin_ns = min(measured.earliest_ns for measured in run.measured)
-    facts = _facts(run, origin_ns, [*_unmarked_warnings(rows), *_outside_warnings(rows), NOT_COMPUTED])
+    warnings = [*_unmarked_warnings(rows), *_outside_warnings(rows), *exchange_warnings(exchanged), NOT_COMPUTED]
     return Report(
         schema=SCHEMA,
-        run=facts,
-        windows=_windows(rows, origin_ns),
-        collectives=[],
-        unmatched=[],
+        run=_facts(run, exchanged, warnings),
+        windows=_windows(rows, exchanged),
+        collectives=collective_rows(exchanged),
+        unmatched=unmatched_rows(exchanged),
+        waiting=waiting_rows(exchanged),
         buckets=[],
         layers=[],
-        traffic=None,
-        summary=_summary(rows),
+        traffic=traffic(exchanged.matching, exchanged.transfers),
+        summary=_summary(rows, exchanged),
     )
 
 
-def to_json(document: Report) -> str:
-    """The report as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
-
-
-def from_json(text: str | bytes) -> Report:
-    """A report that `to_json` wrote. Raises AnalysisError where the text is something else."""
-    try:
-        document = msgspec.json.decode(text, type=Report)
-    except msgspec.DecodeError as error:
-        raise AnalysisError(f"no report ({error}); make one with `tracer report RUN --json`") from error
-    if document.schema != SCHEMA:
-        raise AnalysisError(
-            f"a report of schema {document.schema!r}, not {SCHEMA!r}; make it anew with `tracer report`"
-        )
-    return document
-
-
-def windows_frame(document: Report) -> pd.DataFrame:
-    """The report's windows, a row each, in the JSON's units and order."""
-    import pandas as pd
-
-    return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
-
-
-def _windows(rows: Breakdown, origin_ns: int) -> list[Window]:
+def _windows(rows: Breakdown, exchanged: Exchange) -> list[Window]:
     known = ("rank", "step", "span_ns", *_MEASURED)
     columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
     columns["device"] = [device_label(device) for device in rows.device.tolist()]
-    columns["start_ns"] = (rows.start_ns - origin_ns).tolist()
+    columns["start_ns"] = (rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns).tolist()
     columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
-    columns |= {name: [None] * len(rows) for name in ("packing_ns", "exposed_wait_ns", "exposed_transfer_ns")}
+    columns["packing_ns"] = [None] * len(rows)
+    transfer_ns, unmatched_ns = exchanged.in_windows(rows)
+    columns["exposed_transfer_ns"] = transfer_ns.tolist()
+    columns["exposed_wait_ns"] = (rows.exposed_comm_ns - transfer_ns).tolist()
+    columns["unmatched_comm_ns"] = unmatched_ns.tolist()
     ordered = [columns[name] for name in Window.__struct_fields__]
     return [Window(*record) for record in zip(*ordered, strict=True)]
 
 
-def _facts(run: RunSummary, origin_ns: int, more_warnings: Sequence[str]) -> RunFacts:
+def _facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -> RunFacts:
     manifest = run.manifest or Manifest()
     header = run.ranks[0].header
     window = "light" if run.is_light else "full"
@@ -233,13 +105,21 @@ def _facts(run: RunSummary, origin_ns: int, more_warnings: Sequence[str]) -> Run
         batch_per_gpu=manifest.batch_per_gpu,
         bucket_cap_mb=manifest.bucket_cap_mb,
         versions=manifest.versions or _versions(run.ranks[0]),
-        origin_ns=str(origin_ns),
+        origin_ns=str(exchanged.origin_ns),
         times_from=window,
         controls=controls,
-        clock=Clock(),
-        links=Links(devices=names, transport=manifest.transport, source="run.json" if manifest.transport else None),
+        clock=clock_row(exchanged),
+        links=_links(names, manifest, exchanged.calibration),
         warnings=warnings,
     )
+
+
+def _links(devices: list[str], manifest: Manifest, calibration: Calibration | None) -> Links:
+    """What is known of the links: as calibration found them, else as the run's manifest says."""
+    measured = calibration.links if calibration is not None else None
+    if measured is not None:
+        return Links(devices, measured.transport or manifest.transport, measured.limit_gbps, measured.source)
+    return Links(devices, manifest.transport, None, "run.json" if manifest.transport else None)
 
 
 def _versions(trace: RankSummary) -> dict[str, str | None]:
@@ -302,7 +182,7 @@ def _outside_warnings(rows: Breakdown) -> list[str]:
     return [f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"]
 
 
-def _summary(rows: Breakdown) -> Summary:
+def _summary(rows: Breakdown, exchanged: Exchange) -> Summary:
     total_ns = int(rows.span_ns.sum())
     shares = {part: _share(getattr(rows, part).sum(), total_ns) for part in PARTS}
     shares["overlap"] = _share(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
@@ -315,6 +195,9 @@ def _summary(rows: Breakdown) -> Summary:
             int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
         ),
         verdict=_verdict(rows, shares),
+        communication=bandwidth_rows(exchanged),
+        copies=copy_rows(exchanged),
+        unmatched_share=exchanged.unmatched_share,
     )
 
 

@@ -13,8 +13,16 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.calibration import Calibration, read_calibration
 from analyzers.classify import Category, looks_like_communication
-from analyzers.errors import AmbiguousRun, AnalysisError, NoDeviceActivity, NoTraces, UnreadableTrace
+from analyzers.errors import (
+    AmbiguousRun,
+    AnalysisError,
+    NoDeviceActivity,
+    NoTraces,
+    UnreadableCalibration,
+    UnreadableTrace,
+)
 from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.kineto import read_trace
@@ -83,6 +91,7 @@ class Recording:
     files: tuple[RankFile, ...]
     manifest: Manifest | None
     warnings: tuple[str, ...]
+    calibration: Calibration | None = None
 
     @property
     def name(self) -> str:
@@ -129,6 +138,7 @@ class Run:
     manifest: Manifest | None
     ranks: tuple[RankTrace, ...]
     warnings: tuple[str, ...] = ()
+    calibration: Calibration | None = None
 
 
 def load(path: str | Path) -> Run:
@@ -141,7 +151,7 @@ def load(path: str | Path) -> Run:
     ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(replace(rank, timed=rank.events) for rank in ranks)
-    return Run(recording.name, recording.manifest, ranks, warnings)
+    return Run(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
 def find(path: Path) -> Recording:
@@ -151,7 +161,8 @@ def find(path: Path) -> Recording:
     light = {file: _light_file(file) if manifest is not None else None for file in files}
     expects_light = manifest is not None and (manifest.controls.light is not None or any(light.values()))
     ranks = tuple(RankFile(file, len(files) == 1, light[file], expects_light) for file in files)
-    return Recording(path, ranks, manifest, tuple(warnings))
+    calibration, more = _calibrated(path)
+    return Recording(path, ranks, manifest, (*warnings, *more), calibration)
 
 
 def tried(read: Callable[[RankFile], R]) -> Callable[[RankFile], R | AnalysisError]:
@@ -207,6 +218,17 @@ def _recorded(path: Path) -> tuple[Manifest | None, list[str]]:
         f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
         "controls, model and strategy are unknown (null)"
     ]
+
+
+def _calibrated(path: Path) -> tuple[Calibration | None, list[str]]:
+    """What the run's links were measured to do, where it lies beside its traces."""
+    file = (path if path.is_dir() else path.parent) / LINKS
+    if not file.is_file():
+        return None, []
+    try:
+        return read_calibration(file), []
+    except UnreadableCalibration as error:
+        return None, [f"{error}; utilization is null"]
 
 
 def _light_file(file: Path) -> Path | None:

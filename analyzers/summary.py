@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from analyzers.activity import Activity, activities
 from analyzers.breakdown import Breakdown, breakdown
+from analyzers.calibration import Calibration
+from analyzers.classify import Category, Kind
 from analyzers.communication import Communication, communication
+from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
@@ -27,12 +30,23 @@ Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
+class Copies:
+    """Copies between host and devices, and within a device, a row each; names dictionary-encoded."""
+
+    name: Int64
+    names: tuple[str, ...]
+    nbytes: Int64
+    dur_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
 class Measured:
-    """What one rank's times say: its windows, its communication, and M - C of each device, on the epoch."""
+    """What one rank's times say: its windows, its communication, its copies, and M - C of each device, on the epoch."""
 
     earliest_ns: int
     windows: Breakdown
     communication: Communication
+    copies: Copies
     exposed: dict[int, Intervals]
 
 
@@ -58,6 +72,7 @@ class RunSummary:
     manifest: Manifest | None
     ranks: tuple[RankSummary, ...]
     warnings: tuple[str, ...]
+    calibration: Calibration | None = None
 
     @property
     def is_light(self) -> bool:
@@ -80,12 +95,12 @@ def summarize(path: str | Path, executor: Executor | None = None) -> RunSummary:
     recording = find(Path(path))
     mapped = executor.map if executor is not None else map
     ranks, warnings = gather(recording, mapped(tried(summarize_file), recording.files))
-    return RunSummary(recording.name, recording.manifest, ranks, warnings)
+    return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
 def summary_of(run: Run) -> RunSummary:
     """The summary of a run that is in memory."""
-    return RunSummary(run.name, run.manifest, tuple(map(summarize_rank, run.ranks)), run.warnings)
+    return RunSummary(run.name, run.manifest, tuple(map(summarize_rank, run.ranks)), run.warnings, run.calibration)
 
 
 def summarize_file(file: RankFile) -> RankSummary:
@@ -115,8 +130,16 @@ def _measured(trace: RankTrace) -> Measured:
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=breakdown(trace),
         communication=communication(trace, devices),
+        copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
     )
+
+
+def _copies(events: Events) -> Copies:
+    rows = np.flatnonzero((events.kind == Kind.COPY) & (events.category == Category.MEMCPY))
+    codes, name = np.unique(events.name[rows], return_inverse=True)
+    names = tuple(events.names[code] for code in codes.tolist())
+    return Copies(name, names, events.nbytes[rows], events.dur_ns[rows])
 
 
 def _exposed(activity: Activity) -> Intervals:

@@ -1,7 +1,7 @@
 """Waiting against transfer: how long each instance's bytes were on their way, and how long each member only waited.
 
-    rank 0   wwwwwtttt     a synchronizing collective: all leave together, so that the last to arrive, which waits least,
-    rank 1   ..wwwtttt     shows the transfer; no clock is needed
+    rank 0   wwwwwtttt     a synchronizing collective: all leave together, so that the last to arrive,
+    rank 1   ..wwwtttt     which waits least, shows the transfer; no clock is needed
     rank 2   .....tttt
 
 Of the other kinds a member can leave before all have come: from the last start to the last end, on the common clock.
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.calibration import KINDS, bus_factor
 from analyzers.calls import UNSAID, Collective, itemsize
 from analyzers.clocks import Clocks
 from analyzers.collectives import Matching
-from analyzers.intervals import Intervals, union_of
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -42,7 +42,7 @@ class Transfers:
 
 
 def transfers(matching: Matching, clock: Clocks) -> Transfers:
-    """Waiting, transfer and bandwidth of every instance. `start_ns` and `end_ns` are the members' on the common clock."""
+    """Waiting, transfer and bandwidth of every instance; `start_ns`, `end_ns` are the members' on the common clock."""
     instances, table = matching.instances, matching.table
     rows, first = instances.members, instances.first[:-1]
     shift = clock.shift_ns(table.rank[rows])
@@ -94,25 +94,26 @@ def _is_blurred(matching: Matching, clock: Clocks, transfer_ns: Int64) -> Mask:
 
 
 def _sizes(matching: Matching) -> tuple[Int64, NDArray[np.float64], Int64]:
-    """Bytes, bus factor and group size of every instance."""
-    instances, table = matching.instances, matching.table
-    found = []
-    for number, (kind, group, call) in enumerate(
-        zip(instances.kind.tolist(), instances.group.tolist(), instances.call, strict=True)
-    ):
-        if group < 0:
-            row = instances.members[instances.first[number]]
-            found.append((int(table.nbytes[row]), 1.0, 2))
-            continue
-        size = matching.groups[group].size
-        nbytes = call.nbytes if call is not None else UNSAID
-        factor = bus_factor(Collective(kind).label, size)
-        if call is not None and kind == Collective.ALL_TO_ALL and (call.split_in or call.split_out):
-            rows = instances.members[instances.first[number] : instances.first[number + 1]]
-            nbytes, factor = _uneven(matching, rows), 1.0
-        found.append((nbytes, factor, size))
-    nbytes, factor, size = zip(*found, strict=True) if found else ((), (), ())
-    return np.array(nbytes, dtype=np.int64), np.array(factor, dtype=np.float64), np.array(size, dtype=np.int64)
+    """Bytes, bus factor (NaN for a kind that has none) and group size of every instance."""
+    count = len(matching.instances)
+    nbytes, size = np.full(count, UNSAID, dtype=np.int64), np.full(count, 2, dtype=np.int64)
+    factor = np.ones(count)
+    for number in range(count):
+        nbytes[number], factor[number], size[number] = _size(matching, number)
+    return nbytes, factor, size
+
+
+def _size(matching: Matching, number: int) -> tuple[int, float, int]:
+    instances = matching.instances
+    group, call, kind = int(instances.group[number]), instances.call[number], Collective(int(instances.kind[number]))
+    rows = instances.members[instances.first[number] : instances.first[number + 1]]
+    if group < 0:
+        return int(matching.table.nbytes[rows[0]]), 1.0, 2
+    size = matching.groups[group].size
+    if kind == Collective.ALL_TO_ALL and call is not None and (call.split_in or call.split_out):
+        return _uneven(matching, rows), 1.0, size
+    factor = bus_factor(kind.label, size) if kind.label in KINDS else np.nan
+    return (call.nbytes if call is not None else UNSAID), factor, size
 
 
 def _uneven(matching: Matching, rows: Int64) -> int:
@@ -127,17 +128,14 @@ def _uneven(matching: Matching, rows: Int64) -> int:
     return max(moved)
 
 
-def in_transfer(matching: Matching, found: Transfers, rank: int, device: int) -> tuple[Intervals, Intervals]:
-    """When one device's communication was transfer, waiting left out, on the rank's own clock; and what is unmatched.
+def in_transfer(matching: Matching, found: Transfers) -> Int64:
+    """Of each row of the table, from when on it was transfer, waiting left out, on its rank's own clock.
 
     Members of synchronizing instances count from their end back to the transfer's length; everything else whole.
     """
     table, instances = matching.table, matching.instances
-    transfer = np.full(len(table), np.iinfo(np.int64).max, dtype=np.int64)
-    synchronized = instances.synchronizes[instances.of_member]
-    transfer[instances.members[synchronized]] = found.transfer_ns[instances.of_member[synchronized]]
-    rows = np.flatnonzero((table.rank == rank) & ((table.device == device) | (table.peer == device)))
-    start, end = table.start_ns[rows], table.end_ns[rows]
-    begun = np.maximum(start, end - np.minimum(transfer[rows], end - start))
-    alone = matching.instance[rows] < 0
-    return union_of(begun, end), union_of(start[alone], end[alone])
+    chosen = instances.synchronizes[instances.of_member]
+    rows = instances.members[chosen]
+    begun = table.start_ns.copy()
+    begun[rows] = np.maximum(table.start_ns[rows], table.end_ns[rows] - found.transfer_ns[instances.of_member[chosen]])
+    return begun

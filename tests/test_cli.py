@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analyzers.report import from_json
+from analyzers.document import from_json
 from tests.kineto_files import write_run
 from tracer.cli import COMMANDS, build_parser, main
 from tracer.commands import record

@@ -20,9 +20,10 @@ import analyzers
 from analyzers import inflate
 from analyzers.breakdown import breakdown
 from analyzers.classify import Category
+from analyzers.document import to_json
 from analyzers.errors import UnreadableTrace
 from analyzers.kineto import ANALYZED, read_trace
-from analyzers.report import report, to_json
+from analyzers.report import report
 from analyzers.summary import summarize
 from tests.drawing import draw
 from tests.generator import LAYOUTS, Run, document, kineto, write_run

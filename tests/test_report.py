@@ -6,9 +6,10 @@ import pytest
 
 import analyzers
 from analyzers.controls import Control, Controls, control
+from analyzers.document import from_json, to_json
 from analyzers.errors import AnalysisError
 from analyzers.manifest import Manifest
-from analyzers.report import PARTS, from_json, report, to_json
+from analyzers.report import PARTS, report
 from analyzers.run import Run
 from tests.drawing import draw
 from tracer.views.text import text

@@ -14,8 +14,9 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps")),
     *(
         f"analyzers.{name}"
-        for name in ("breakdown", "communication", "summary", "kernels", "alignment", "collectives", "report")
+        for name in ("breakdown", "communication", "summary", "kernels", "alignment", "collectives", "clocks")
     ),
+    *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows", "report")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "links")),
     *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),

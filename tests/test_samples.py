@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import analyzers
-from analyzers.report import from_json, report, to_json
+from analyzers.document import from_json, to_json
+from analyzers.report import report
 from analyzers.run import Run, trace_files
 from tests import reference
 

@@ -8,7 +8,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from analyzers.report import Report, report, to_json, windows_frame
+from analyzers.document import Report, to_json, windows_frame
+from analyzers.report import report
 from tracer.files import refuse_existing, write_text
 from tracer.views.text import text
 from tracer.workers import read

@@ -6,7 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from analyzers.report import NOT_COMPUTED, DeviceSummary, Report, RunFacts, Spread, Window
+from analyzers.document import DeviceSummary, Report, RunFacts, Spread, Window
+from analyzers.report import NOT_COMPUTED
 from analyzers.units import NS_PER_MS, ms, percent
 from tracer.views.palette import PARTS
 

@@ -1,0 +1,80 @@
+"""All that is known of a run's communication, in one place: instances, clocks, transfers, bandwidths, waiting.
+
+matching -> clocks -> transfers -> what calibration says of such sizes
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.bandwidth import peaks
+from analyzers.breakdown import Breakdown
+from analyzers.calibration import Calibration
+from analyzers.clocks import Clocks, clocks
+from analyzers.collectives import Matching, match_run
+from analyzers.intervals import Intervals, union_of
+from analyzers.summary import Measured, RunSummary
+from analyzers.transfer import Transfers, in_transfer, transfers
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """The communication of a run, matched, on one clock, and measured."""
+
+    run: RunSummary
+    calibration: Calibration | None
+    matching: Matching
+    clocks: Clocks
+    transfers: Transfers
+    peak_gbps: NDArray[np.float64]
+
+    @cached_property
+    def origin_ns(self) -> int:
+        """The run's earliest event on the common clock."""
+        ranks = np.array([summary.rank for summary in self.run.ranks])
+        earliest = np.array([measured.earliest_ns for measured in self.run.measured])
+        return int((earliest - self.clocks.shift_ns(ranks)).min())
+
+    @property
+    def unmatched_share(self) -> float | None:
+        """Time of kernels that are in no instance over the time of all, added; None without communication."""
+        table = self.matching.table
+        dur_ns = table.end_ns - table.start_ns
+        return float(dur_ns[self.matching.instance < 0].sum() / dur_ns.sum()) if dur_ns.sum() else None
+
+    def in_windows(self, rows: Breakdown) -> tuple[Int64, Int64]:
+        """Of each window the exposed transfer and the communication that is in no instance, lengths of unions in ns."""
+        table = self.matching.table
+        begun = in_transfer(self.matching, self.transfers)
+        alone = self.matching.instance < 0
+        exposed_ns, unmatched_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+        first = np.searchsorted(table.rank, [summary.rank for summary in self.run.ranks])
+        past = np.searchsorted(table.rank, [summary.rank for summary in self.run.ranks], side="right")
+        for summary, measured, low, high in zip(self.run.ranks, self.run.measured, first, past, strict=True):
+            for device in np.unique(measured.windows.device).tolist():
+                own = low + np.flatnonzero((table.device[low:high] == device) | (table.peer[low:high] == device))
+                chosen = (rows.rank == summary.rank) & (rows.device == device)
+                start, end = rows.start_ns[chosen], rows.start_ns[chosen] + rows.span_ns[chosen]
+                moving = union_of(begun[own], table.end_ns[own]) & _exposed(measured, device)
+                exposed_ns[chosen] = moving.length_within(start, end)
+                lost = own[alone[own]]
+                unmatched_ns[chosen] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
+        return exposed_ns, unmatched_ns
+
+
+def _exposed(measured: Measured, device: int) -> Intervals:
+    return measured.exposed.get(device, union_of([], []))
+
+
+def exchange(run: RunSummary, calibration: Calibration | None = None) -> Exchange:
+    """Match and measure the communication of a run; `calibration` says what its links can do."""
+    matching = match_run(run)
+    clock = clocks(run, matching)
+    found = transfers(matching, clock)
+    return Exchange(run, calibration, matching, clock, found, peaks(matching, found, calibration))

@@ -1,0 +1,251 @@
+"""What the report says of communication: rows and warnings, from `analyzers.exchange`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from analyzers.activity import device_label
+from analyzers.bandwidth import bandwidth, copies, purposes
+from analyzers.calls import Collective
+from analyzers.communication import Purpose
+from analyzers.document import BandwidthRow, Clock, CollectiveRow, CopyRow, MemberRow, UnmatchedRow, WaitingRow
+from analyzers.events import UNKNOWN
+from analyzers.exchange import Exchange
+from analyzers.run import world_size
+from analyzers.units import ms, percent
+from analyzers.waiting import Reason, waiting
+
+# From this share of communication on, what is in no instance is worth a warning.
+MUCH_UNMATCHED = 0.005
+OTHERS_LACK_IT = "another member of its group has no kernel for it"
+
+
+def clock_row(found: Exchange) -> Clock:
+    """The clocks as the report has them."""
+    ranks = [summary.rank for summary in found.run.ranks]
+    known = found.clocks.by_rank
+    applied = [rank for rank in ranks if rank in known and known[rank].applied]
+    return Clock(
+        offsets_ns={str(rank): known[rank].offset_ns if rank in known else None for rank in ranks},
+        spread_ns={str(rank): known[rank].spread_ns if rank in known else None for rank in ranks},
+        applied=bool(applied),
+        applied_to=applied,
+    )
+
+
+def collective_rows(found: Exchange) -> list[CollectiveRow]:
+    """Every instance, by start."""
+    instances, measured = found.matching.instances, found.transfers
+    if not len(instances):
+        return []
+    order = np.argsort(np.minimum.reduceat(measured.start_ns, instances.first[:-1]), kind="stable")
+    purpose = purposes(found.matching)
+    return [_collective(found, index, number, int(purpose[number])) for index, number in enumerate(order.tolist())]
+
+
+def _collective(found: Exchange, index: int, number: int, purpose: int) -> CollectiveRow:
+    instances, measured, limit = found.matching.instances, found.transfers, _limit_gbps(found)
+    call, busbw, members = instances.call[number], _known(measured.busbw_gbps[number]), _members(found, number)
+    group, name = _group(found, int(instances.group[number]), members)
+    return CollectiveRow(
+        index=index,
+        kind=Collective(int(instances.kind[number])).label,
+        group=group,
+        group_name=name,
+        group_size=int(measured.group_size[number]),
+        dtype=call.dtype or None if call is not None else None,
+        bytes=_natural(measured.nbytes[number]),
+        purpose=Purpose(purpose).label,
+        step=_natural(instances.step[number]),
+        bucket=None,
+        transfer_ns=_natural(measured.transfer_ns[number]),
+        bound=bool(measured.bound[number]),
+        partial=bool(instances.partial[number]),
+        algbw_gbps=_known(measured.algbw_gbps[number]),
+        busbw_gbps=busbw,
+        utilization_at_size=_known(busbw / found.peak_gbps[number]) if busbw is not None else None,
+        utilization_of_link=busbw / limit if busbw is not None and limit and _is_whole(found, number) else None,
+        members=members,
+    )
+
+
+def _members(found: Exchange, number: int) -> list[MemberRow]:
+    """An instance's members; a copy's two devices share its one row."""
+    instances, table, measured = found.matching.instances, found.matching.table, found.transfers
+    entries = range(int(instances.first[number]), int(instances.first[number + 1]))
+    members = []
+    for entry in entries:
+        row = instances.members[entry]
+        devices = [int(table.device[row])] + ([int(table.peer[row])] if table.peer[row] != UNKNOWN else [])
+        members += [
+            MemberRow(
+                rank=int(table.rank[row]),
+                device=device_label(device),
+                start_ns=int(measured.start_ns[entry] - found.origin_ns),
+                dur_ns=int(measured.end_ns[entry] - measured.start_ns[entry]),
+                wait_ns=_natural(measured.wait_ns[entry]),
+                exposed_ns=int(table.exposed_ns[row]),
+            )
+            for device in devices
+        ]
+    return members
+
+
+def _group(found: Exchange, group: int, members: list[MemberRow]) -> tuple[list[int], str]:
+    """Ranks and name of a group; of a copy the rank whose devices it joins."""
+    if group < 0:
+        return sorted({member.rank for member in members}), ""
+    key = found.matching.groups[group]
+    return list(key.ranks), key.name
+
+
+def _limit_gbps(found: Exchange) -> float | None:
+    """The link's own rate, where calibration says it and the transport is known."""
+    links = found.calibration.links if found.calibration is not None else None
+    return links.limit_gbps if links is not None and links.transport else None
+
+
+def _is_whole(found: Exchange, number: int) -> bool:
+    """Whether an instance is of the whole run: a part of it may have other links than calibration looked at."""
+    return int(found.transfers.group_size[number]) == world_size(found.run.manifest, found.run.ranks)
+
+
+def unmatched_rows(found: Exchange) -> list[UnmatchedRow]:
+    """Every kernel that is in no instance, by start, and why."""
+    table, matching = found.matching.table, found.matching
+    start = table.start_ns - found.clocks.shift_ns(table.rank) - found.origin_ns
+    rows = np.flatnonzero(matching.instance < 0)
+    return [
+        UnmatchedRow(
+            rank=int(table.rank[row]),
+            device=device_label(int(table.device[row])),
+            kind=Collective(int(table.kind[row])).label,
+            name=str(table.names[row]),
+            start_ns=int(start[row]),
+            dur_ns=int(table.end_ns[row] - table.start_ns[row]),
+            step=_natural(table.step[row]),
+            why=matching.why.get(row, OTHERS_LACK_IT),
+        )
+        for row in rows[np.argsort(start[rows], kind="stable")].tolist()
+    ]
+
+
+def waiting_rows(found: Exchange) -> list[WaitingRow]:
+    """What each device waited and caused, by step."""
+    waits = waiting(found.matching, found.transfers)
+    return [
+        WaitingRow(
+            rank=rank,
+            device=device_label(device),
+            step=_natural(step),
+            waited_ns=waited,
+            caused_ns=caused,
+            caused_by={reason.label: by for reason, by in zip(Reason, reasons, strict=True) if by},
+        )
+        for rank, device, step, waited, caused, reasons in zip(
+            waits.rank.tolist(),
+            waits.device.tolist(),
+            waits.step.tolist(),
+            waits.waited_ns.tolist(),
+            waits.caused_ns.tolist(),
+            waits.caused_by_ns.T.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def bandwidth_rows(found: Exchange) -> list[BandwidthRow]:
+    """Instances by kind, group, size and purpose."""
+    table = bandwidth(found.matching, found.transfers, found.peak_gbps)
+    rows = []
+    for k in range(len(table)):
+        group, name = _group(found, int(table.group[k]), [])
+        busbw, peak = _known(table.busbw_gbps[k]), _known(table.peak_gbps[k])
+        rows.append(
+            BandwidthRow(
+                kind=Collective(int(table.kind[k])).label,
+                group=group,
+                group_name=name,
+                group_size=int(table.group_size[k]),
+                bytes=_natural(table.nbytes[k]),
+                purpose=Purpose(int(table.purpose[k])).label,
+                count=int(table.count[k]),
+                bound=bool(table.bound[k]),
+                transfer_ns=_known(table.transfer_ns[k]),
+                wait_ns=_known(table.wait_ns[k]),
+                busbw_gbps=busbw,
+                busbw_low_gbps=_known(table.low_gbps[k]),
+                busbw_high_gbps=_known(table.high_gbps[k]),
+                calibrated_gbps=peak,
+                utilization_at_size=busbw / peak if busbw is not None and peak else None,
+            )
+        )
+    return rows
+
+
+def copy_rows(found: Exchange) -> list[CopyRow]:
+    """Copies that cross no two devices, by direction and size."""
+    table = copies(found.run.measured)
+    columns = (table.nbytes, table.count, table.gbps, table.low_gbps, table.high_gbps)
+    values: list[tuple[Any, ...]] = list(zip(*(column.tolist() for column in columns), strict=True))
+    return [CopyRow(direction, *row) for direction, row in zip(table.direction, values, strict=True)]
+
+
+def exchange_warnings(found: Exchange) -> list[str]:
+    """What of the communication is null or doubtful, and why."""
+    return [*_clock_warnings(found), *_unmatched_warnings(found), *_size_warnings(found), *_link_warnings(found)]
+
+
+def _clock_warnings(found: Exchange) -> list[str]:
+    applied = {rank: clock for rank, clock in found.clocks.by_rank.items() if clock.applied}
+    if not applied:
+        return []
+    farthest = max(applied, key=lambda rank: abs(applied[rank].offset_ns))
+    clock = applied[farthest]
+    which = f"rank {farthest}'s clock is {ms(clock.offset_ns)} off rank {found.clocks.reference}'s"
+    return [
+        f"clocks differ: {which} (spread {ms(clock.spread_ns)}); times of {len(applied)} ranks are put on one clock"
+    ]
+
+
+def _unmatched_warnings(found: Exchange) -> list[str]:
+    share = found.unmatched_share or 0.0
+    rows = np.flatnonzero(found.matching.instance < 0)
+    if share < MUCH_UNMATCHED or not len(rows):
+        return []
+    reasons = Counter(found.matching.why.get(row, OTHERS_LACK_IT) for row in rows.tolist())
+    most, count = reasons.most_common(1)[0]
+    return [
+        f"{len(rows)} of {len(found.matching.table)} kernels of communication ({percent(share)} of its time) are "
+        f"matched with none on other ranks, and count as transfer: {count} since {most}"
+    ]
+
+
+def _size_warnings(found: Exchange) -> list[str]:
+    unsized = (found.transfers.nbytes < 0) & (found.matching.instances.kind != Collective.BARRIER)
+    if not unsized.any():
+        return []
+    return [f"{int(unsized.sum())} of {len(unsized)} collectives have no bandwidth: no trace says how many bytes"]
+
+
+def _link_warnings(found: Exchange) -> list[str]:
+    if not len(found.matching.instances):
+        return []
+    if found.calibration is None:
+        return ["no calibration of the links: utilization is null; give one with --links (`tracer calibrate` makes it)"]
+    if _limit_gbps(found) is None:
+        links = found.calibration.links
+        reason = links.source if links is not None and links.source else "its own rate is not known"
+        return [f"utilization of the link is null: {reason}"]
+    return []
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _natural(value: int | np.int64) -> int | None:
+    return None if value < 0 else int(value)
