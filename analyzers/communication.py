@@ -48,8 +48,9 @@ class Communication:
 
     `kind` is a Collective; `call` indexes `calls`, -1 where nothing tells of the call. `step` is the profiler's step
     that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers. `computed_ns` is the end
-    of the device's last compute before the start, `launched_ns` the start of the host call, `input_ns` how long the
-    host fetched input since the launch before; -1 where unknown. `nbytes` are those of a copy.
+    of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns` the
+    start of the host call, `input_ns` how long the host fetched input since the launch before; -1 where unknown.
+    `nbytes` are those of a copy.
     """
 
     device: NDArray[np.int32]
@@ -69,6 +70,7 @@ class Communication:
     nbytes: Int64
     exposed_ns: Int64
     computed_ns: Int64
+    busy_ns: Int64
     launched_ns: Int64
     input_ns: Int64
 
@@ -114,6 +116,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
         computed_ns=_computed(devices, device, start_ns),
+        busy_ns=_busy(devices, device, start_ns),
         launched_ns=np.where(launches >= 0, events.start_ns[launches], UNKNOWN)
         if trace.is_cpu_run
         else events.launched_ns[rows],
@@ -146,6 +149,16 @@ def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: 
         own, begun = own[begun >= 0], begun[begun >= 0]
         computed[own] = np.minimum(activity.compute.end[begun], start_ns[own])
     return computed
+
+
+def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
+    """How long each row's device computed before the row's start."""
+    busy = np.zeros(len(start_ns), dtype=np.int64)
+    for activity in devices:
+        own = device == activity.device
+        begin = np.full(int(own.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
+        busy[own] = activity.compute.length_within(np.minimum(begin, start_ns[own]), start_ns[own])
+    return busy
 
 
 class _Host:

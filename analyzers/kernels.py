@@ -85,6 +85,7 @@ class Table:
     purpose: Int64
     exposed_ns: Int64
     computed_ns: Int64
+    busy_ns: Int64
     launched_ns: Int64
     input_ns: Int64
 
@@ -126,7 +127,7 @@ class Table:
 # Columns that are as the ranks have them.
 _TAKEN_OVER = (
     *("stream", "correlation", "step", "sequence", "kind", "peer", "nbytes", "purpose"),
-    *("exposed_ns", "computed_ns", "launched_ns", "input_ns"),
+    *("exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
 )
 
 

@@ -19,6 +19,14 @@ def ms(ns: float) -> str:
     return f"{value:.2f} ms" if abs(value) >= 1 else f"{value:.3f} ms"
 
 
+def us(ns: float) -> str:
+    """Microseconds: `3.3 us`, `812 us`; milliseconds from 10,000 us on."""
+    value = ns / NS_PER_US
+    if abs(value) >= 10_000:
+        return ms(ns)
+    return f"{value:,.0f} us" if abs(value) >= 100 else f"{value:.1f} us"
+
+
 def percent(share: float | None) -> str:
     """A share as a percentage with one decimal, `-` where there is none."""
     return "-" if share is None else f"{100 * share:.1f} %"

@@ -87,6 +87,7 @@ def waiting(matching: Matching, found: Transfers) -> Waiting:
     charge = total - wait[last]
     culprit = rows[last]
     reason = _reasons(matching, culprit, charge)
+    reason = np.where((reason == Reason.COMPUTE) & ~_computed_longer(matching, last, charge), Reason.LAUNCH, reason)
     keys = np.stack([table.rank, table.device, table.step])
     cells, cell = np.unique(keys, axis=1, return_inverse=True)
     caused = np.zeros((len(Reason), cells.shape[1]), dtype=np.int64)
@@ -132,6 +133,23 @@ def _reasons(matching: Matching, rows: Int64, charge: Int64) -> Int64:
     fetching = (reason == Reason.LAUNCH) & (table.input_ns[rows] > 0) & (2 * table.input_ns[rows] >= charge)
     reason = np.where(fetching, Reason.INPUT, reason)
     return np.where((latest == UNKNOWN) & (launched == UNKNOWN), Reason.UNKNOWN, reason).astype(np.int64)
+
+
+def _computed_longer(matching: Matching, last: Int64, charge: Int64) -> NDArray[np.bool_]:
+    """Whether each last arriver computed longer than the others since their collective before: by half its lateness."""
+    instances, table = matching.instances, matching.table
+    rows, number = instances.members, instances.of_member
+    group = instances.group[number]
+    order = np.lexsort((number, table.device[rows], table.rank[rows], group))
+    ahead, behind = order[1:], order[:-1]
+    follows = (group[ahead] == group[behind]) & (table.rank[rows[ahead]] == table.rank[rows[behind]])
+    follows &= table.device[rows[ahead]] == table.device[rows[behind]]
+    since = np.full(len(rows), np.nan)
+    since[ahead[follows]] = (table.busy_ns[rows[ahead]] - table.busy_ns[rows[behind]])[follows]
+    others = np.maximum(np.diff(instances.first) - 1, 1)
+    rest = (np.bincount(number, weights=since, minlength=len(instances)) - since[last]) / others
+    longer: NDArray[np.bool_] = since[last] - rest >= 0.5 * charge / others
+    return longer
 
 
 def _ended_before(matching: Matching) -> Int64:

@@ -12,7 +12,7 @@ from analyzers.errors import AnalysisError
 from tracer.commands import calibrate, record, report
 from tracer.errors import TracerError
 from tracer.version import VERSION
-from tracer.views.text import plain
+from tracer.views.terminal import plain
 
 COMMANDS = (record, report, calibrate)
 

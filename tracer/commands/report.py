@@ -6,24 +6,40 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analyzers.document import Report, to_json, windows_frame
+from analyzers.calibration import read_calibration
+from analyzers.document import Report, collectives_frame, to_json, windows_frame
 from analyzers.report import report
 from tracer.files import refuse_existing, write_text
 from tracer.views.text import text
 from tracer.workers import read
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 NAME = "report"
 HELP = "where the time of a run's steps went, measured from its traces"
-WINDOWS_CSV = "windows.csv"
+# The tables that --csv writes, by file.
+TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
+    "windows.csv": windows_frame,
+    "collectives.csv": collectives_frame,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer report`."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder of traces, or one trace file")
     parser.add_argument(
-        "--by", choices=["rank", "step"], default="rank", help="medians per rank (default), or every step"
+        "--by",
+        choices=["rank", "step", "collective"],
+        default="rank",
+        help="medians per rank (default), every step, or every collective",
+    )
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
     )
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
     parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
@@ -35,12 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, print."""
-    for path in (options.output, options.csv and options.csv / WINDOWS_CSV):
+    tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
+    for path in (options.output, *tables):
         if path is not None:
             refuse_existing(path, options.force)
-    found = report(read(options.run))
-    if options.csv is not None:
-        write_text(options.csv / WINDOWS_CSV, windows_frame(found).to_csv(index=False), options.force)
+    links = read_calibration(options.links) if options.links is not None else None
+    found = report(read(options.run), links)
+    for path, frame in tables.items():
+        write_text(path, frame(found).to_csv(index=False), options.force)
     if options.output is not None:
         write_text(
             options.output,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from analyzers.calibration import CalibratedLinks, Calibration, CalibrationRow
 from analyzers.units import NS_PER_US, binary_size
-from tracer.views.text import plain
+from tracer.views.terminal import Section, gbps, plain, rendered, styled, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,56 +17,39 @@ BAR_CELLS = 32
 # Left-aligned blocks of one to eight eighths of a cell.
 EIGHTHS = "▏▎▍▌▋▊▉█"
 _HEADS = ("collective", "ranks", "dtype", "size", "time us", "algbw GB/s", "busbw GB/s")
-# Numbers are never cut off, as in the report.
-_UNLIMITED = 1000
 
 
 def text(calibration: Calibration) -> str:
     """The whole table, in the order in which collectives were measured."""
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(file=out, width=_UNLIMITED, highlight=False, markup=False, emoji=False, color_system=None)
     peak_gbps = max(row.busbw_gbps for row in calibration.rows)
-    lines = [*_title(calibration.links), _table(calibration.rows, peak_gbps), *_peaks(calibration)]
-    for line in lines:
-        console.print(line)
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    return rendered([_title(calibration.links), [_table(calibration.rows, peak_gbps)], _peaks(calibration)])
 
 
-def _title(links: CalibratedLinks | None) -> list[str]:
+def _title(links: CalibratedLinks | None) -> Section:
     if links is None:
         return []
     devices = [f"{links.devices.count(device)} x {device}" for device in dict.fromkeys(links.devices)]
     facts = [*devices, links.backend, links.transport]
     limit = "not known" if links.limit_gbps is None else f"{links.limit_gbps:.4g} GB/s one way"
     why = f" ({links.source})" if links.source else ""
-    return [plain(line) for line in (" · ".join(fact for fact in facts if fact), f"link's own rate: {limit}{why}", "")]
+    return [styled(" · ".join(fact for fact in facts if fact)), styled(f"link's own rate: {limit}{why}")]
 
 
 def _table(rows: Sequence[CalibrationRow], peak_gbps: float) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for head in _HEADS:
-        table.add_column(head, justify="left" if head == "collective" else "right", no_wrap=True)
-    table.add_column(f"busbw, a full bar {_gbps(peak_gbps)} GB/s", no_wrap=True)
+    curve = f"busbw, a full bar {gbps(peak_gbps)} GB/s"
+    lines = table(*_HEADS, curve, left=("collective", curve))
     for index, (_, group) in enumerate(groupby(rows, key=lambda row: (row.collective, row.group_size))):
         if index:
-            table.add_row()
+            lines.add_row()
         for row in group:
-            table.add_row(*_cells(row), _bar(row.busbw_gbps / peak_gbps))
-    return table
+            lines.add_row(*_cells(row), _bar(row.busbw_gbps / peak_gbps))
+    return lines
 
 
 def _cells(row: CalibrationRow) -> list[str]:
     time = f"{row.time_ns / NS_PER_US:,.1f}"
     kind = [row.collective, str(row.group_size), plain(row.dtype or "-")]
-    return [*kind, binary_size(row.bytes), time, _gbps(row.algbw_gbps), _gbps(row.busbw_gbps)]
-
-
-def _gbps(value: float) -> str:
-    return f"{value:,.1f}" if value >= 100 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
+    return [*kind, binary_size(row.bytes), time, gbps(row.algbw_gbps), gbps(row.busbw_gbps)]
 
 
 def _bar(share: float) -> str:
@@ -76,15 +58,15 @@ def _bar(share: float) -> str:
     return EIGHTHS[-1] * whole + (EIGHTHS[rest - 1] if rest else "")
 
 
-def _peaks(calibration: Calibration) -> list[str]:
+def _peaks(calibration: Calibration) -> Section:
     best: dict[str, CalibrationRow] = {}
     for row in calibration.rows:
         if row.collective not in best or row.busbw_gbps > best[row.collective].busbw_gbps:
             best[row.collective] = row
     limit = calibration.links.limit_gbps if calibration.links else None
-    return ["", *(_peak(row, limit) for row in best.values())]
+    return [styled(_peak(row, limit)) for row in best.values()]
 
 
 def _peak(row: CalibrationRow, limit_gbps: float | None) -> str:
     of_link = f", {100 * row.busbw_gbps / limit_gbps:.0f} % of the link" if limit_gbps else ""
-    return f"{row.collective} peaks at {_gbps(row.busbw_gbps)} GB/s of bus bandwidth, {binary_size(row.bytes)}{of_link}"
+    return f"{row.collective} peaks at {gbps(row.busbw_gbps)} GB/s of bus bandwidth, {binary_size(row.bytes)}{of_link}"

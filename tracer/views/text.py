@@ -2,90 +2,50 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from analyzers.document import DeviceSummary, Report, RunFacts, Spread, Window
 from analyzers.report import NOT_COMPUTED
-from analyzers.units import NS_PER_MS, ms, percent
+from analyzers.units import ms, percent
+from tracer.views.communication import by_collective, communication, waiting
 from tracer.views.palette import PARTS
+from tracer.views.terminal import Section, count, milliseconds, rendered, styled, table
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
-By = Literal["rank", "step"]
+By = Literal["rank", "step", "collective"]
 BAR_CELLS = 66
 # From this width on, tables show the extremes of the step too.
 WIDE = 105
-# Numbers are never cut off: a table that needs more than the terminal has is as wide as it needs to be.
-_UNLIMITED = 1000
 
 
 def text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
     """The whole report; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=_UNLIMITED,
-        force_terminal=color,
-        color_system="truecolor" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for section in _sections(report, by, width):
-        for line in section:
-            _print(console, line, width)
-        console.print()
-    return out.getvalue()
+    return rendered(_sections(report, by, width), width, color)
 
 
-def plain(words: str) -> str:
-    """Text from a trace or a path without what would steer a terminal: each such character becomes U+FFFD."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
-
-
-def _print(console: Console, line: RenderableType, width: int | None) -> None:
-    from rich.text import Text
-
-    if isinstance(line, Text) and width is not None:
-        for wrapped in line.wrap(console, width):
-            wrapped.rstrip()
-            console.print(wrapped)
-    else:
-        console.print(line)
-
-
-def _sections(report: Report, by: By, width: int | None) -> list[Sequence[RenderableType]]:
+def _sections(report: Report, by: By, width: int | None) -> list[Section]:
     wide = width is None or width >= WIDE
     warnings = [warning for warning in report.run.warnings if warning != NOT_COMPUTED]
-    sections: list[Sequence[RenderableType]] = [
-        [_style(_title(report.run), "")],
-        [_style(report.summary.verdict, "bold")],
-        [_style(f"warning: {warning}", "yellow") for warning in warnings],
-        _by_step(report, wide) if by == "step" else _by_rank(report, wide),
+    tables = {"rank": _by_rank, "step": _by_step, "collective": by_collective}
+    sections: list[Section] = [
+        [styled(_title(report.run), "")],
+        [styled(report.summary.verdict, "bold")],
+        [styled(f"warning: {warning}", "yellow") for warning in warnings],
+        tables[by](report, wide),
+        *([] if by == "collective" else [communication(report, wide), waiting(report, wide)]),
         _representative(report),
         _controls(report.run),
     ]
     return [section for section in sections if section]
 
 
-def _style(words: str, style: str) -> Text:
-    from rich.text import Text
-
-    return Text(plain(words), style=style)
-
-
 def _title(run: RunFacts) -> str:
     batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
     partial = len(run.ranks) < run.world_size
-    ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else _count(run.world_size, "rank")
+    ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else count(run.world_size, "rank")
     versions = [f"{name} {run.versions[name]}" for name in ("torch", "nccl") if run.versions.get(name)]
     workload = " ".join(word for word in (run.model, run.strategy) if word)
     devices = ", ".join(dict.fromkeys(run.devices))
@@ -93,25 +53,21 @@ def _title(run: RunFacts) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def _by_rank(report: Report, wide: bool) -> Sequence[RenderableType]:
+def _by_rank(report: Report, wide: bool) -> Section:
     devices = report.summary.by_device
-    table = _table(
+    rows = table(
         "rank", "device", *(("windows",) if wide else ()), "step", *(("(min - max)",) if wide else ()), *_HEADS
     )
     for device in devices:
-        table.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide))
+        rows.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide))
     if len(devices) > 1:
-        table.add_section()
-        table.add_row("all", "", *_medians(report.summary.windows, wide))
+        rows.add_section()
+        rows.add_row("all", "", *_medians(report.summary.windows, wide))
     bars = [_bar(f"{_name(device, devices):>10}", _shares(device.windows)) for device in devices]
     window = "light window's times" if report.run.times_from == "light" else "full window's times"
     return [
-        _style(f"Medians over windows (one step on one device each), ms; {window}", "bold"),
-        table,
+        styled(f"Medians over windows (one step on one device each), ms; {window}", "bold"),
+        rows,
         "",
         _legend(),
         *bars,
@@ -128,35 +84,33 @@ def _name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
 
 def _medians(measures: Mapping[str, Spread], wide: bool) -> list[str]:
     span = measures["span_ns"]
-    count, extent = [str(span.count)], [f"{_milliseconds(span.minimum)} - {_milliseconds(span.maximum)}"]
-    parts = [_milliseconds(measures[part.field].median) for part in PARTS]
-    step = [_milliseconds(span.median)]
+    count, extent = [str(span.count)], [f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"]
+    parts = [milliseconds(measures[part.field].median) for part in PARTS]
+    step = [milliseconds(span.median)]
     return [*(count if wide else []), *step, *(extent if wide else []), *parts, percent(measures["overlap"].median)]
 
 
-def _by_step(report: Report, wide: bool) -> Sequence[RenderableType]:
-    table = _table("rank", "device", "step", *(("starts",) if wide else ()), "span", *_HEADS)
+def _by_step(report: Report, wide: bool) -> Section:
+    rows = table("rank", "device", "step", *(("starts",) if wide else ()), "span", *_HEADS)
     for window in report.windows:
-        start = [_milliseconds(window.start_ns)] if wide else []
+        start = [milliseconds(window.start_ns)] if wide else []
         values = [window.span_ns, *(getattr(window, part.field) for part in PARTS)]
-        measured = [_milliseconds(value) for value in values]
-        table.add_row(
-            str(window.rank), str(window.device), str(window.step), *start, *measured, percent(window.overlap)
-        )
-    return [_style("Every window (one step on one device), ms", "bold"), table]
+        measured = [milliseconds(value) for value in values]
+        rows.add_row(str(window.rank), str(window.device), str(window.step), *start, *measured, percent(window.overlap))
+    return [styled("Every window (one step on one device), ms", "bold"), rows]
 
 
-def _representative(report: Report) -> Sequence[RenderableType]:
+def _representative(report: Report) -> Section:
     window = representative_window(report)
-    table = _table("", "ms", "share")
+    rows = table("", "ms", "share")
     for part in PARTS:
         value = getattr(window, part.field)
-        table.add_row(part.label, _milliseconds(value), percent(value / window.span_ns if window.span_ns else None))
-    table.add_section()
-    table.add_row("span", _milliseconds(window.span_ns), percent(1.0))
+        rows.add_row(part.label, milliseconds(value), percent(value / window.span_ns if window.span_ns else None))
+    rows.add_section()
+    rows.add_row("span", milliseconds(window.span_ns), percent(1.0))
     place = f"rank {window.rank}, device {window.device}, step {window.step}"
     comm = f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}"
-    return [_style(f"The step of median length ({place}), where lines add up", "bold"), table, _style(comm, "")]
+    return [styled(f"The step of median length ({place}), where lines add up", "bold"), rows, styled(comm, "")]
 
 
 def representative_window(report: Report) -> Window:
@@ -166,7 +120,7 @@ def representative_window(report: Report) -> Window:
     return next(window for window in report.windows if (window.rank, window.device, window.step) == key)
 
 
-def _controls(run: RunFacts) -> Sequence[RenderableType]:
+def _controls(run: RunFacts) -> Section:
     controls = run.controls
     if controls.unprofiled_step_ns is None:
         return []
@@ -176,24 +130,11 @@ def _controls(run: RunFacts) -> Sequence[RenderableType]:
     if controls.nosync_step_ns is not None and controls.sync_cost_ns is not None:
         line += f"; {ms(controls.nosync_step_ns)} without gradient synchronization"
         line += f", which so costs {ms(controls.sync_cost_ns)}"
-    return [_style(line + ".", "")]
+    return [styled(line + ".", "")]
 
 
 def _factor(distortion: float | None) -> str:
     return "-" if distortion is None else f"x{distortion:.3f}"
-
-
-def _table(*heads: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True, vertical="bottom")
-    return table
-
-
-def _milliseconds(ns: float | None) -> str:
-    return "-" if ns is None else f"{ns / NS_PER_MS:,.3f}"
 
 
 def _shares(measures: Mapping[str, Spread]) -> list[float]:

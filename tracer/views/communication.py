@@ -1,0 +1,193 @@
+"""The report's communication as text: what the links gave, who waited for whom, every instance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analyzers.calls import SYNCHRONIZING
+from analyzers.document import BandwidthRow, CollectiveRow, Report, WaitingRow
+from analyzers.units import ms, percent, us
+from tracer.views.terminal import Section, gbps, milliseconds, styled, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_KINDS = 12
+MOST_RANKS = 16
+REASONS = ("launch", "compute", "collective", "input", "unknown")
+
+
+def communication(report: Report, wide: bool) -> Section:
+    """Bandwidth of each kind, group and size against what calibration measured; the clocks."""
+    rows = report.summary.communication
+    if not rows:
+        return []
+    shown = sorted(rows, key=_total_ns, reverse=True)[:MOST_KINDS]
+    heads = ("kind", "ranks", *(("for",) if wide else ()), "size", "times", "transfer\nms", "waited\nms", "busbw\nGB/s")
+    more = ("(quartiles)",) if wide else ()
+    lines = table(*heads, *more, "calibrated\nGB/s", "of it", left=("kind", "for"))
+    for row in shown:
+        purpose = [row.purpose] if wide else []
+        quartiles = [_quartiles(row)] if wide else []
+        lines.add_row(
+            *(row.kind, _ranks(row.group, row.group_size), *purpose, size(row.bytes), str(row.count)),
+            *(milliseconds(row.transfer_ns), milliseconds(row.wait_ns), _busbw(row), *quartiles),
+            *(gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
+        )
+    left = len(rows) - len(shown)
+    rest = (
+        [styled(f"and {left} more kinds and sizes, which take less time: --by collective, --json", "dim")]
+        if left
+        else []
+    )
+    title = (
+        "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
+    )
+    notes = [styled(note) for note in (*_bounds(shown), _clocks(report), *_copies(report))]
+    return [styled(title, "bold"), lines, *rest, *notes]
+
+
+def _total_ns(row: BandwidthRow) -> float:
+    return row.count * ((row.transfer_ns or 0) + (row.wait_ns or 0))
+
+
+def _busbw(row: BandwidthRow | CollectiveRow) -> str:
+    """Bandwidth, with a mark where the transfer it comes from is but a bound."""
+    return gbps(row.busbw_gbps) if row.busbw_gbps is None else _mark(row) + gbps(row.busbw_gbps)
+
+
+def _mark(row: BandwidthRow | CollectiveRow) -> str:
+    """`>=` where members are missing: their transfer can only be shorter; `~` where members come late and leave early."""
+    if not row.bound:
+        return ""
+    return "\N{GREATER-THAN OR EQUAL TO}" if row.kind in _SYNCHRONIZING else "~"
+
+
+_SYNCHRONIZING = tuple(kind.label for kind in SYNCHRONIZING)
+_MARKS = {
+    "~": "from the last start to the last end; members may come late and leave early, so that it is not exact",
+    "\N{GREATER-THAN OR EQUAL TO}": "members are missing from the run; the true transfer is no longer than this",
+}
+
+
+def _quartiles(row: BandwidthRow) -> str:
+    return "-" if row.busbw_gbps is None else f"{gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}"
+
+
+def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
+    marks = {_mark(row) for row in rows if row.busbw_gbps is not None}
+    return [f"{mark} {words}" for mark, words in _MARKS.items() if mark in marks]
+
+
+def _ranks(group: Sequence[int], group_size: int) -> str:
+    """`0-3`, `0,2`; the size alone where the group is long."""
+    if len(group) == 1 and group_size > 1:
+        return f"{group_size} devices"
+    runs = [list(run) for _, run in groupby(enumerate(group), key=lambda item: item[1] - item[0])]
+    words = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ",".join(str(rank) for _, rank in run) for run in runs]
+    return ",".join(words) if len(words) <= 4 else f"{group_size} ranks"
+
+
+def size(nbytes: int | None) -> str:
+    """Bytes as `512 B`, `38.4 kB`, `28.87 MB`; 1 MB is 1e6 bytes."""
+    if nbytes is None:
+        return "-"
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.4g} {name}"
+    return f"{nbytes} B"
+
+
+def _clocks(report: Report) -> str:
+    """One line on the ranks' clocks."""
+    clock = report.run.clock
+    offsets = {rank: offset for rank, offset in clock.offsets_ns.items() if offset is not None}
+    if len(offsets) < 2:
+        return "Clocks: no two ranks share a synchronizing collective; their offsets are not known."
+    farthest = max(offsets, key=lambda rank: abs(offsets[rank]))
+    spread = clock.spread_ns[farthest] or 0
+    words = f"Clocks: at most {us(abs(offsets[farthest]))} apart (rank {farthest}, spread {us(spread)})"
+    done = f"taken off the times of {len(clock.applied_to)} ranks" if clock.applied else "times are as recorded"
+    return f"{words}; {done}."
+
+
+def _copies(report: Report) -> list[str]:
+    """The largest copies between host and device, in one line."""
+    rows = [row for row in report.summary.copies if "HtoD" in row.direction or "DtoH" in row.direction]
+    if not rows:
+        return []
+    most = max(rows, key=lambda row: row.bytes)
+    return [f"Copies {most.direction} of {size(most.bytes)}: {gbps(most.gbps)} GB/s (median of {most.count})."]
+
+
+def waiting(report: Report, wide: bool) -> Section:
+    """What each rank waited and what it made the others wait, a mean over steps, and what kept it."""
+    rows = [row for row in report.waiting if row.step is not None]
+    if not any(row.waited_ns for row in rows):
+        return []
+    means = [_mean(list(own)) for _, own in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
+    shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:MOST_RANKS]
+    reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
+    lines = table("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
+    for row in sorted(shown, key=lambda row: (row.rank, str(row.device))):
+        causes = [milliseconds(row.caused_by.get(reason, 0)) for reason in reasons]
+        lines.add_row(str(row.rank), str(row.device), milliseconds(row.waited_ns), milliseconds(row.caused_ns), *causes)
+    left = len(means) - len(shown)
+    rest: list[RenderableType] = [styled(f"and {left} more ranks, which caused less: --json", "dim")] if left else []
+    title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
+    return [styled(title, "bold"), lines, *rest, *map(styled, _worst(means))]
+
+
+def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
+    first = rows[0]
+    by = {reason: round(np.mean([row.caused_by.get(reason, 0) for row in rows])) for reason in REASONS}
+    waited, caused = (round(np.mean([getattr(row, name) for row in rows])) for name in ("waited_ns", "caused_ns"))
+    return WaitingRow(first.rank, first.device, None, waited, caused, by)
+
+
+_WORDS = {
+    "launch": "its host launched late",
+    "compute": "its compute ran longer",
+    "collective": "its collective before ended late",
+    "input": "it waited for input",
+    "unknown": "the trace does not show why",
+}
+
+
+def _worst(means: Sequence[WaitingRow]) -> list[str]:
+    """The rank that the others waited for most, in words."""
+    total = sum(row.caused_ns for row in means)
+    worst = max(means, key=lambda row: row.caused_ns)
+    if not worst.caused_ns:
+        return []
+    reason = max(worst.caused_by, key=lambda name: worst.caused_by[name])
+    share, why = worst.caused_ns / total, worst.caused_by[reason] / worst.caused_ns
+    return [
+        f"Rank {worst.rank} causes {percent(share)} of all waiting ({ms(worst.caused_ns)} a step, added over the "
+        f"others): {percent(why)} of that because {_WORDS[reason]}."
+    ]
+
+
+def by_collective(report: Report, wide: bool) -> Section:
+    """Every instance, a row each."""
+    heads = ("index", "step", "kind", "ranks", *(("for",) if wide else ()), "size", "transfer\nms", "waited\nms")
+    lines = table(*heads, "busbw\nGB/s", "of calibrated", "of link", left=("kind", "for"))
+    for row in report.collectives:
+        waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
+        lines.add_row(
+            *(str(row.index), "-" if row.step is None else str(row.step), row.kind, _ranks(row.group, row.group_size)),
+            *((row.purpose,) if wide else ()),
+            *(size(row.bytes), milliseconds(row.transfer_ns), _extent(waits), _busbw(row)),
+            *(percent(row.utilization_at_size), percent(row.utilization_of_link)),
+        )
+    if not report.collectives:
+        return [styled("No collectives: nothing communicates here, or no kernel could be matched.", "bold")]
+    return [styled("Every collective; waited: the least and the most of its members", "bold"), lines]
+
+
+def _extent(waits: Sequence[int]) -> str:
+    return f"{milliseconds(min(waits))} - {milliseconds(max(waits))}" if waits else "-"

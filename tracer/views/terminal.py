@@ -1,0 +1,90 @@
+"""What all text views share: styled lines and tables, rendered to a string; names that cannot steer a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from analyzers.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Section = Sequence["RenderableType"]
+# Numbers are never cut off: a table that needs more than the terminal has is as wide as it needs to be.
+_UNLIMITED = 1000
+
+
+def rendered(sections: Iterable[Section], width: int | None = None, color: bool = False) -> str:
+    """Sections with an empty line after each; prose wrapped at `width` columns where one is given."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=_UNLIMITED,
+        force_terminal=color,
+        color_system="truecolor" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for section in sections:
+        for line in section:
+            _print(console, line, width)
+        console.print()
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+
+
+def _print(console: Console, line: RenderableType, width: int | None) -> None:
+    from rich.text import Text
+
+    if isinstance(line, Text) and width is not None:
+        for wrapped in line.wrap(console, width):
+            wrapped.rstrip()
+            console.print(wrapped)
+    else:
+        console.print(line)
+
+
+def plain(words: str) -> str:
+    """Text from a trace or a path without what would steer a terminal: each such character becomes U+FFFD."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
+
+
+def styled(words: str, style: str = "") -> Text:
+    """A line of prose, made plain."""
+    from rich.text import Text
+
+    return Text(plain(words), style=style)
+
+
+def table(*heads: str, left: Sequence[str] = ()) -> Table:
+    """A table without borders: numbers to the right, the columns named in `left` to the left."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for head in heads:
+        made.add_column(head, justify="left" if head in left else "right", no_wrap=True, vertical="bottom")
+    return made
+
+
+def milliseconds(ns: float | None) -> str:
+    """Milliseconds to the microsecond, `-` for what is unknown."""
+    return "-" if ns is None else f"{ns / NS_PER_MS:,.3f}"
+
+
+def gbps(value: float | None) -> str:
+    """GB/s with the digits that matter, `-` for what is unknown."""
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if value >= 100 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 rank`, `4 ranks`."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
