@@ -194,7 +194,7 @@ def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
 def _is_even(call: Call) -> bool:
     """Whether all members of the collective say the same of its elements."""
     if call.kind == Collective.ALL_TO_ALL:
-        return not call.split_in and not call.split_out
+        return call.is_even
     return call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from)
 
 

@@ -48,10 +48,11 @@ def test_whole_worlds_are_matched_whole(tmp_path, program):
 
 
 def test_kernels_from_before_the_profiler_opened_are_matched_where_there_is_one_group(tmp_path):
-    made = build(World(ranks=4, program=physics.fsdp(), lead_us=6000))
-    found = set(matched(tmp_path, made.documents))
-    assert found == {each.members for each in made.truth if each.complete}
-    assert any(each.step is None for each in made.truth if each.complete)
+    made = build(World(ranks=4, program=physics.fsdp(), lead_us=6000, heads_us=(2000,) * 4))
+    perturb.write_run(tmp_path, made.documents)
+    matching = match_run(summarize(tmp_path))
+    assert set(sets(matching)) == {each.members for each in made.truth if each.complete}
+    assert (matching.instances.step < 0).any()
 
 
 @pytest.mark.parametrize("path", COMMUNICATING, ids=lambda path: path.name)
