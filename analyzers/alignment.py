@@ -130,7 +130,9 @@ def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[_Pairs, bool]
     step_a, step_b = a.step[rows_a][:, None], b.step[rows_b]
     fits &= _agree(a.sequence[rows_a][:, None], b.sequence[rows_b])
     same_step = fits & (step_a == step_b) & (step_a >= 0)
-    anchored = bool(same_step.any())
+    # One kernel whose step is known may be the one whose partner is lost.
+    witnesses, fewer = min(same_step.any(axis=1).sum(), same_step.any(axis=0).sum()), min(len(rows_a), len(rows_b))
+    anchored = bool(witnesses >= 3 or 2 * witnesses >= fewer > 0)
     i, j = np.nonzero(same_step if anchored else fits & _agree(step_a, step_b))
     i, j = rows_a[i], rows_b[j]
     return _Pairs(i, j, b.end_ns[j] - a.end_ns[i]), anchored
