@@ -3,12 +3,35 @@
 import analyzers
 run = analyzers.load("traces/resnet18-ddp4")
 analyzers.breakdown(run).to_frame()
+analyzers.collectives_frame(analyzers.report(run))
 """
 
 from analyzers.breakdown import Breakdown, breakdown
+from analyzers.calibration import Calibration, read_calibration
+from analyzers.document import Report, collectives_frame, windows_frame
 from analyzers.errors import AnalysisError
+from analyzers.exchange import Exchange, exchange
 from analyzers.manifest import Manifest
+from analyzers.report import report
 from analyzers.run import RankTrace, Run, load
 from analyzers.summary import RunSummary, summarize
 
-__all__ = ["AnalysisError", "Breakdown", "Manifest", "RankTrace", "Run", "RunSummary", "breakdown", "load", "summarize"]
+__all__ = [
+    "AnalysisError",
+    "Breakdown",
+    "Calibration",
+    "Exchange",
+    "Manifest",
+    "RankTrace",
+    "Report",
+    "Run",
+    "RunSummary",
+    "breakdown",
+    "collectives_frame",
+    "exchange",
+    "load",
+    "read_calibration",
+    "report",
+    "summarize",
+    "windows_frame",
+]

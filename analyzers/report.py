@@ -40,11 +40,14 @@ from analyzers.run import Run, world_size
 from analyzers.summary import RankSummary, RunSummary, summary_of
 from analyzers.units import ms, percent
 
+Int64 = NDArray[np.int64]
+
 NOT_COMPUTED = "null or empty, since no analysis fills them yet: packing, buckets, layers, advice"
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
-MEASURES = ("span_ns", *_MEASURED, "overlap")
+# What exposed communication is made of.
+EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
 
 
 def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
@@ -52,29 +55,29 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     run = summary_of(source) if isinstance(source, Run) else source
     exchanged = exchange(run, links or run.calibration)
     rows = joined([measured.windows for measured in run.measured])
+    transfer_ns, unmatched_ns = exchanged.in_windows(rows)
     warnings = [*_unmarked_warnings(rows), *_outside_warnings(rows), *exchange_warnings(exchanged), NOT_COMPUTED]
     return Report(
         schema=SCHEMA,
         run=_facts(run, exchanged, warnings),
-        windows=_windows(rows, exchanged),
+        windows=_windows(rows, exchanged, transfer_ns, unmatched_ns),
         collectives=collective_rows(exchanged),
         unmatched=unmatched_rows(exchanged),
         waiting=waiting_rows(exchanged),
         buckets=[],
         layers=[],
         traffic=traffic(exchanged.matching, exchanged.transfers),
-        summary=_summary(rows, exchanged),
+        summary=_summary(rows, transfer_ns, exchanged),
     )
 
 
-def _windows(rows: Breakdown, exchanged: Exchange) -> list[Window]:
+def _windows(rows: Breakdown, exchanged: Exchange, transfer_ns: Int64, unmatched_ns: Int64) -> list[Window]:
     known = ("rank", "step", "span_ns", *_MEASURED)
     columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
     columns["device"] = [device_label(device) for device in rows.device.tolist()]
     columns["start_ns"] = (rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns).tolist()
     columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
     columns["packing_ns"] = [None] * len(rows)
-    transfer_ns, unmatched_ns = exchanged.in_windows(rows)
     columns["exposed_transfer_ns"] = transfer_ns.tolist()
     columns["exposed_wait_ns"] = (rows.exposed_comm_ns - transfer_ns).tolist()
     columns["unmatched_comm_ns"] = unmatched_ns.tolist()
@@ -182,14 +185,16 @@ def _outside_warnings(rows: Breakdown) -> list[str]:
     return [f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"]
 
 
-def _summary(rows: Breakdown, exchanged: Exchange) -> Summary:
+def _summary(rows: Breakdown, transfer_ns: Int64, exchanged: Exchange) -> Summary:
+    measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
+    measures |= {"exposed_wait_ns": rows.exposed_comm_ns - transfer_ns, "exposed_transfer_ns": transfer_ns}
     total_ns = int(rows.span_ns.sum())
-    shares = {part: _share(getattr(rows, part).sum(), total_ns) for part in PARTS}
+    shares = {part: _share(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
     shares["overlap"] = _share(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median = _median_window(rows)
     return Summary(
-        windows=_measures(rows),
-        by_device=_by_device(rows),
+        windows=_spreads(measures),
+        by_device=_by_device(rows, measures),
         shares=shares,
         representative=Representative(
             int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
@@ -210,15 +215,18 @@ def _median_window(rows: Breakdown) -> int:
     return int(np.argsort(rows.span_ns, kind="stable")[(len(rows) - 1) // 2])
 
 
-def _by_device(rows: Breakdown) -> list[DeviceSummary]:
+def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
     """For each rank and device the same measures as over all windows."""
-    devices = np.unique(np.stack([rows.rank, rows.device]), axis=1).T
-    each = [(rank, device, rows.take((rows.rank == rank) & (rows.device == device))) for rank, device in devices]
-    return [DeviceSummary(int(rank), device_label(int(device)), _measures(own)) for rank, device, own in each]
+    found = []
+    for rank, device in np.unique(np.stack([rows.rank, rows.device]), axis=1).T:
+        own = (rows.rank == rank) & (rows.device == device)
+        spreads = _spreads({name: values[own] for name, values in measures.items()})
+        found.append(DeviceSummary(int(rank), device_label(int(device)), spreads))
+    return found
 
 
-def _measures(rows: Breakdown) -> dict[str, Spread]:
-    return {name: _spread(getattr(rows, name)) for name in MEASURES}
+def _spreads(measures: dict[str, NDArray[Any]]) -> dict[str, Spread]:
+    return {name: _spread(values) for name, values in measures.items()}
 
 
 def _spread(values: NDArray[Any]) -> Spread:
@@ -229,14 +237,21 @@ def _spread(values: NDArray[Any]) -> Spread:
     return Spread(len(known), median, low, high, float(known.min()), float(known.max()))
 
 
+def _of_exposed(shares: dict[str, float | None]) -> str:
+    """How much of the exposed communication was waiting, where there is any."""
+    if not shares["exposed_comm_ns"]:
+        return ""
+    return f" ({percent(shares['exposed_wait_ns'])} waiting, {percent(shares['exposed_transfer_ns'])} transfer)"
+
+
 def _verdict(rows: Breakdown, shares: dict[str, float | None]) -> str:
     """One sentence: the step, what it is made of, how much communication is hidden."""
     step = f"A step takes {ms(float(np.median(rows.span_ns)))} (median)"
     if rows.unmarked.all():
         step = f"The whole trace, in which no step is marked, takes {ms(float(np.median(rows.span_ns)))} (median)"
     parts = (
-        f"{percent(shares['compute_ns'])} compute, {percent(shares['exposed_comm_ns'])} exposed communication, "
-        f"{percent(shares['exposed_copy_ns'])} exposed copies, {percent(shares['idle_ns'])} idle"
+        f"{percent(shares['compute_ns'])} compute, {percent(shares['exposed_comm_ns'])} exposed communication"
+        f"{_of_exposed(shares)}, {percent(shares['exposed_copy_ns'])} exposed copies, {percent(shares['idle_ns'])} idle"
     )
     if shares["overlap"] is None:
         return f"{step}: {parts}; there is no communication."

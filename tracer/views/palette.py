@@ -18,9 +18,10 @@ class Part:
     glyph: str
 
 
+COMM = Part("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
 PARTS = (
     Part("compute_ns", "compute", "#0072B2", "█"),
-    Part("exposed_comm_ns", "exposed comm", "#D55E00", "▓"),
+    COMM,
     Part("exposed_copy_ns", "exposed copy", "#E69F00", "▒"),
     Part("idle_ns", "idle", "#999999", "░"),
 )

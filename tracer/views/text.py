@@ -9,7 +9,7 @@ from analyzers.document import DeviceSummary, Report, RunFacts, Spread, Window
 from analyzers.report import NOT_COMPUTED
 from analyzers.units import ms, percent
 from tracer.views.communication import by_collective, communication, waiting
-from tracer.views.palette import PARTS
+from tracer.views.palette import COMM, PARTS
 from tracer.views.terminal import Section, count, milliseconds, rendered, styled, table
 
 if TYPE_CHECKING:
@@ -74,7 +74,10 @@ def _by_rank(report: Report, wide: bool) -> Section:
     ]
 
 
-_HEADS = (*(part.label.replace(" ", "\n") for part in PARTS), "overlap")
+# The parts of a step, with what waiting is of the exposed communication behind it.
+COLUMNS = tuple(name for part in PARTS for name in ((part.field, "exposed_wait_ns") if part is COMM else (part.field,)))
+_LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS} | {"exposed_wait_ns": "of it\nwaiting"}
+_HEADS = (*(_LABELS[name] for name in COLUMNS), "overlap")
 
 
 def _name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
@@ -85,7 +88,7 @@ def _name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
 def _medians(measures: Mapping[str, Spread], wide: bool) -> list[str]:
     span = measures["span_ns"]
     count, extent = [str(span.count)], [f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"]
-    parts = [milliseconds(measures[part.field].median) for part in PARTS]
+    parts = [milliseconds(measures[name].median) for name in COLUMNS]
     step = [milliseconds(span.median)]
     return [*(count if wide else []), *step, *(extent if wide else []), *parts, percent(measures["overlap"].median)]
 
@@ -94,7 +97,7 @@ def _by_step(report: Report, wide: bool) -> Section:
     rows = table("rank", "device", "step", *(("starts",) if wide else ()), "span", *_HEADS)
     for window in report.windows:
         start = [milliseconds(window.start_ns)] if wide else []
-        values = [window.span_ns, *(getattr(window, part.field) for part in PARTS)]
+        values = [window.span_ns, *(getattr(window, name) for name in COLUMNS)]
         measured = [milliseconds(value) for value in values]
         rows.add_row(str(window.rank), str(window.device), str(window.step), *start, *measured, percent(window.overlap))
     return [styled("Every window (one step on one device), ms", "bold"), rows]
@@ -109,7 +112,10 @@ def _representative(report: Report) -> Section:
     rows.add_section()
     rows.add_row("span", milliseconds(window.span_ns), percent(1.0))
     place = f"rank {window.rank}, device {window.device}, step {window.step}"
-    comm = f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}"
+    comm = (
+        f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
+        f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer {ms(window.exposed_transfer_ns)}"
+    )
     return [styled(f"The step of median length ({place}), where lines add up", "bold"), rows, styled(comm, "")]
 
 
