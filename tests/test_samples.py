@@ -153,11 +153,13 @@ def test_no_link_of_an_h200_is_faster_than_it_can_be(path):
             assert row.busbw_gbps >= row.algbw_gbps / 2
 
 
+# An uneven all-to-all of these worlds does not say how it is split.
+KINDS = tuple(op for op in physics.every_kind(4) if not getattr(op, "uneven", False))
 WORLDS = {
     "ddp": World(program=physics.ddp()),
     "fsdp": World(program=physics.fsdp(), late_us=900.0),
     "mesh": World(ranks=8, program=physics.mesh(8, 4)),
-    "kinds": World(program=physics.every_kind(4)),
+    "kinds": World(program=KINDS),
     "two hosts": World(program=physics.ddp(), offsets_ns=(0, 0, 812_345_678, 812_345_678), devices_per_host=2),
 }
 
