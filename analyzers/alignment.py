@@ -32,6 +32,9 @@ CLEARANCE = 2.5
 # Widths of the windows in which offsets are counted.
 WINDOWS_NS = (30_000, 200_000, 1_500_000)
 MOST_OFFSETS = 6
+# What clocks of hosts that are kept in time differ by at most; and how many pairs speak for themselves.
+KEPT_IN_TIME_NS = 1_000_000
+MUCH_EVIDENCE = 40
 MOST_CANDIDATES = 1 << 22
 NEVER = np.iinfo(np.int64).max // 4
 
@@ -94,12 +97,23 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask) -> Offset | None:
     if not offsets:
         return None
     best = max(offsets.values(), key=_merit)
-    if not anchored and best.pairs < 3:
+    if not anchored and not _is_plausible(a, b, best):
         return None
     rivals = [offset for offset in offsets.values() if _is_apart(offset, best)]
     if any(_is_about_as_good(a, b, compatible, rival, best, anchored) for rival in rivals):
         return None
     return best
+
+
+def _is_plausible(a: Kernels, b: Kernels, best: Offset) -> bool:
+    """Whether an offset that no step number confirms is that of clocks that are kept in time, or has much evidence.
+
+    Where each member shows one step, any two steps that are alike align, at an offset of some steps' length.
+    """
+    fewer = min(int(a.synchronizes.sum()), int(b.synchronizes.sum()))
+    if abs(best.ns) <= KEPT_IN_TIME_NS:
+        return best.pairs >= 3
+    return best.pairs >= MUCH_EVIDENCE and best.pairs >= 0.8 * fewer
 
 
 def refine_offset(a: Kernels, b: Kernels, compatible: Mask, known: Offset) -> Offset | None:

@@ -115,6 +115,11 @@ class Call:
         size = itemsize(self.dtype)
         return self.elements * size if size and self.elements >= 0 else UNSAID
 
+    @property
+    def is_even(self) -> bool:
+        """Of an all-to-all: whether it sends and receives as much, and says nothing of how that is split."""
+        return not self.split_in and not self.split_out and self.elements_in == self.elements_out
+
     def moved(self, rank: int) -> int:
         """Elements of an uneven all-to-all that leave or reach a rank, whichever is more; -1 if unsaid."""
         if self.group is None or self.group.ranks is None or rank not in self.group.ranks:

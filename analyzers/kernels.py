@@ -1,7 +1,8 @@
 """The communication of all ranks in one table, each row with the group that it belongs to.
 
 A group comes from the row's call; from the only group that a rank knows; from the whole run where no trace names any
-group; and for nn.DataParallel, whose kernels carry nothing, it is the devices that one process drives.
+group; and for nn.DataParallel, whose kernels carry nothing, it is the devices that one process drives. Kernels that
+were launched before the profiler opened carry nothing either: they are the end of a step such as the later ones.
 """
 
 from __future__ import annotations
@@ -150,6 +151,8 @@ def table_of(run: RunSummary) -> Table:
     grouping = _Grouping(run, calls)
     device = column("device")
     group, place = grouping.assign(rank, device, call, column("kind"), is_copy)
+    heads = _heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
+    group[heads[0]], place[heads[0]] = group[heads[1]], place[heads[1]]
     return Table(
         rank=rank,
         device=device,
@@ -168,6 +171,29 @@ def table_of(run: RunSummary) -> Table:
         names=names,
         **{name: column(name) for name in _TAKEN_OVER},
     )
+
+
+def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64, Int64]:
+    """Rows from before a rank's first step whose group is unknown, and the rows of a step that they take it from.
+
+    The step's last kernels must be of the same kinds in the same order, and the rank's steps all alike. Messages are
+    left out: between whom they go only their call says.
+    """
+    found: list[Int64] = [np.zeros((2, 0), dtype=np.int64)]
+    for one in np.unique(rank[(group < 0) & (step < 0)]).tolist():
+        own = np.flatnonzero(rank == one)
+        stepped = own[step[own] >= 0]
+        head = own[: np.searchsorted(own, stepped[0])] if len(stepped) else own[:0]
+        steps = [stepped[step[stepped] == number] for number in np.unique(step[stepped])]
+        alike = len({(tuple(family[rows].tolist()), tuple(group[rows].tolist())) for rows in steps}) == 1
+        if len(steps) < 2 or not alike or len(head) > len(steps[0]) or (group[head] >= 0).any():
+            continue
+        tail = steps[0][len(steps[0]) - len(head) :]
+        if (family[head] == family[tail]).all():
+            sure = (family[head] != Collective.SEND_RECV) & (group[tail] >= 0)
+            found.append(np.stack([head[sure], tail[sure]]))
+    heads = np.concatenate(found, axis=1)
+    return heads[0], heads[1]
 
 
 def _recoded(part: Communication, codes: dict[Call, int]) -> Int64:
@@ -194,7 +220,7 @@ def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
 def _is_even(call: Call) -> bool:
     """Whether all members of the collective say the same of its elements."""
     if call.kind == Collective.ALL_TO_ALL:
-        return not call.split_in and not call.split_out
+        return call.is_even
     return call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from)
 
 

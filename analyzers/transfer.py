@@ -110,14 +110,14 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
     if group < 0:
         return int(matching.table.nbytes[rows[0]]), 1.0, 2
     size = matching.groups[group].size
-    if kind == Collective.ALL_TO_ALL and call is not None and (call.split_in or call.split_out):
+    if kind == Collective.ALL_TO_ALL and not all(call.is_even for call in map(matching.table.call_of, rows) if call):
         return _uneven(matching, rows), 1.0, size
     factor = bus_factor(kind.label, size) if kind.label in KINDS else np.nan
     return (call.nbytes if call is not None else UNSAID), factor, size
 
 
 def _uneven(matching: Matching, rows: Int64) -> int:
-    """Bytes of an uneven all-to-all: the most that any rank sends to or receives from others."""
+    """Bytes of an uneven all-to-all: the most that any rank sends to or receives from others; -1 without splits."""
     table = matching.table
     moved = [UNSAID]
     for row in rows.tolist():

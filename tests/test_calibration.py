@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -214,7 +215,7 @@ def test_the_table_draws_bus_bandwidth_over_size():
     assert shown[4].split() == ["broadcast", "2", "-", "1", "KiB", "1.0", "1.00", "1.00", "███▎"]
     assert shown[5].split()[-1] == "█" * 32
     assert shown[7].split()[-1] == "▏"
-    assert shown[-2] == "broadcast peaks at 9.99 GB/s of bus bandwidth, 4 KiB, 50 % of the link"
+    assert shown[-3] == "broadcast peaks at 9.99 GB/s of bus bandwidth, 4 KiB, 50 % of the link"
 
 
 # The command
@@ -418,17 +419,28 @@ def test_sizes_that_a_group_cannot_share_are_measured_once(alone):
     assert [row.bytes for row in found.rows] == [4, 8, 16]
 
 
-@pytest.mark.parametrize(("iteration_ns", "count"), [(10, 1000), (1_000_000, 50), (10**9, 5)])
+@pytest.mark.parametrize(("iteration_ns", "count"), [(10, 1000), (1_000_000, 16), (10**9, 5)])
 def test_iterations_adapt_to_what_one_takes(monkeypatch, iteration_ns, count):
     asked = []
 
-    def block_ns(operation: Operation, group: Group, iterations: int) -> int:
+    def block_ns(run: Callable[[], object], group: Group, iterations: int) -> int:
         asked.append(iterations)
         return iterations * iteration_ns
 
     monkeypatch.setattr(calibrate, "_block_ns", block_ns)
-    assert calibrate._time_ns(None, None) == iteration_ns
-    assert asked == [calibrate.PROBES, count]
+    assert calibrate._time_ns(idle(), Group(0, 1, torch.device("cpu"))) == iteration_ns
+    assert asked == [calibrate.PROBES, *[count] * calibrate.BLOCKS]
+
+
+def test_a_host_that_stalls_for_a_moment_does_not_slow_the_links(monkeypatch):
+    times = iter([3_000, 5_000, 90_000, 5_200])
+    monkeypatch.setattr(calibrate, "_block_ns", lambda run, group, iterations: next(times) * iterations)
+    assert calibrate._time_ns(idle(), Group(0, 1, torch.device("cpu"))) == 5_200
+
+
+def idle() -> Operation:
+    nothing = torch.empty(0)
+    return Operation(0, 1, nothing, nothing, lambda: None, ())
 
 
 # Links

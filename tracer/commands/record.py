@@ -137,7 +137,7 @@ def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> Calibr
     """A short measurement of what the strategy uses; none where no two processes communicate."""
     if devices < 2 or strategy not in COLLECTIVES_OF:
         return None
-    return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=4)
+    return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=2)
 
 
 def _check_usage(options: argparse.Namespace, device: DeviceType, devices: int, strategy: Strategy) -> None:

@@ -61,7 +61,7 @@ def _busbw(row: BandwidthRow | CollectiveRow) -> str:
 
 
 def _mark(row: BandwidthRow | CollectiveRow) -> str:
-    """`>=` where members are missing: their transfer can only be shorter; `~` where members come late and leave early."""
+    """`>=` where members are missing, whose transfer is an upper bound; `~` where some come late or leave early."""
     if not row.bound:
         return ""
     return "\N{GREATER-THAN OR EQUAL TO}" if row.kind in _SYNCHRONIZING else "~"
