@@ -5,9 +5,11 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from analyzers.run import Run, trace_files
 from analyzers.summary import summarize
 from tests import perturb, physics, reference
 from tests.instances import collectives
-from tests.worlds import World, build
+from tests.worlds import World, any_world, build
 
 SAMPLES = Path(__file__).resolve().parents[1] / "traces"
 FOLDERS = [SAMPLES, *map(Path, filter(None, os.environ.get("TRACER_TRACES", "").split(os.pathsep)))]
@@ -168,6 +170,28 @@ WORLDS = {
 def test_collectives_of_worlds_equal_the_brute_force(world, tmp_path):
     documents = build(world).documents
     assert compared(documents, report(summarize(perturb.write_run(tmp_path / "run", documents)))) > 10
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[crashes] if seed == 9 else []) for seed in range(12)])
+def test_the_laws_of_waiting_hold_in_damaged_worlds(seed, tmp_path):
+    made = build(replace(any_world(Random(seed)), missing=0.1))
+    found = report(summarize(perturb.write_run(tmp_path / "run", made.documents)))
+    for window in found.windows:
+        assert window.exposed_wait_ns + window.exposed_transfer_ns == window.exposed_comm_ns
+        assert min(window.exposed_wait_ns, window.exposed_transfer_ns) >= 0
+    for row in found.collectives:
+        for member in row.members:
+            assert row.kind not in SYNCHRONIZING or member.dur_ns == member.wait_ns + row.transfer_ns
+    shift = {rank: found.run.clock.offsets_ns[str(rank)] for rank in found.run.clock.applied_to}
+    members = [*(member for row in found.collectives for member in row.members), *found.unmatched]
+    places = [(m.rank, m.start_ns + int(found.run.origin_ns) + shift.get(m.rank, 0), m.dur_ns) for m in members]
+    written = [
+        (perturb.rank_of(document), document["baseTimeNanoseconds"] + start, perturb.end_ns(event) - start)
+        for document in made.documents
+        for event in filter(perturb.is_nccl, document["traceEvents"])
+        if (start := perturb.start_ns(event))
+    ]
+    assert sorted(places) == sorted(written)
 
 
 @pytest.mark.parametrize("path", WITHOUT_LIGHT)
