@@ -1,6 +1,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,92 @@ def test_csv_holds_the_windows_of_the_json(run, tmp_path, capsys):
     frame = pd.read_csv(tmp_path / "tables" / "windows.csv")
     assert frame["start_ns"].tolist() == [window["start_ns"] for window in windows]
     assert frame["compute_ns"].tolist() == [window["compute_ns"] for window in windows]
+
+
+def calibration(path: Path, time_ns: int = 70_000) -> Path:
+    rows = [{"collective": "all_reduce", "group_size": 4, "bytes": 8_769_792, "time_ns": time_ns}]
+    path.write_text(json.dumps({"schema": "tracer.calibration/1", "rows": rows}))
+    return path
+
+
+DDP4 = str(ROOT / "traces" / "resnet18-ddp4")
+
+
+def test_csv_holds_the_collectives_of_the_json(tmp_path, capsys):
+    assert main(["report", DDP4, "--json", "--csv", str(tmp_path / "tables")]) == 0
+    rows = json.loads(capsys.readouterr().out)["collectives"]
+    frame = pd.read_csv(tmp_path / "tables" / "collectives.csv")
+    assert len(frame) == len(rows) == 10
+    for name in ("index", "kind", "bytes", "step", "purpose", "bound", "partial"):
+        assert frame[name].tolist() == [row[name] for row in rows], name
+    for name in ("transfer_ns", "busbw_gbps"):
+        known = [row[name] for row in rows if row[name] is not None]
+        assert frame[name].dropna().tolist() == pytest.approx(known, rel=1e-12)
+    assert [json.loads(group) for group in frame["group"]] == [row["group"] for row in rows]
+
+
+def test_csv_without_collectives_has_its_head(run, tmp_path, capsys):
+    assert main(["report", str(ROOT / "traces" / "resnet18-ddp1"), "--csv", str(tmp_path / "tables")]) == 0
+    assert (tmp_path / "tables" / "collectives.csv").read_text().startswith("index,kind,group,")
+
+
+def test_the_links_that_are_given_are_used(tmp_path, capsys):
+    assert main(["report", DDP4, "--json", "--links", str(calibration(tmp_path / "links.json"))]) == 0
+    rows = json.loads(capsys.readouterr().out)["collectives"]
+    # 8,769,792 bytes in 70 us, of which 3/2 on the bus.
+    peak = 8_769_792 / 70_000 * 3 / 2
+    known = [row for row in rows if row["utilization_at_size"] is not None]
+    assert known
+    for row in known:
+        assert row["bytes"] == 8_769_792
+        assert row["utilization_at_size"] == pytest.approx(row["busbw_gbps"] / peak)
+
+
+def test_the_links_that_are_given_come_before_the_runs_own(tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(DDP4, folder)
+    calibration(folder / "links.json", 70_000)
+    found = []
+    for more in ([], ["--links", str(calibration(tmp_path / "other.json", 140_000))]):
+        assert main(["report", str(folder), "--json", *more]) == 0
+        rows = json.loads(capsys.readouterr().out)["collectives"]
+        found.append(max(row["utilization_at_size"] or 0 for row in rows))
+    assert found[1] == pytest.approx(2 * found[0])
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[]", "{}", '{"schema": "tracer.calibration/1", "rows": []}', "\0\xff"]
+)
+def test_broken_links_are_one_line(tmp_path, capsys, text):
+    path = tmp_path / "links.json"
+    if text is not None:
+        path.write_text(text)
+    code, err = fails(capsys, "report", DDP4, "--links", str(path))
+    assert code == 1
+    assert str(path) in err
+    assert "tracer calibrate" in err
+
+
+def test_broken_links_are_found_before_anything_is_read(tmp_path, capsys):
+    code, err = fails(capsys, "report", str(tmp_path / "no run"), "--links", str(tmp_path / "no links"))
+    assert code == 1
+    assert "no links" in err
+
+
+def test_tables_are_not_overwritten_in_part(run, tmp_path, capsys):
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    (tables / "collectives.csv").write_text("precious")
+    fails(capsys, "report", str(run), "--csv", str(tables))
+    assert (tables / "collectives.csv").read_text() == "precious"
+    assert not (tables / "windows.csv").exists()
+
+
+def test_the_report_by_collective(capsys):
+    assert main(["report", DDP4, "--by", "collective"]) == 0
+    out = capsys.readouterr().out
+    assert sum(line.split()[2:3] == ["all_reduce"] for line in out.splitlines()) == 6
+    assert sum(line.split()[2:3] == ["broadcast"] for line in out.splitlines()) == 4
 
 
 def test_nothing_is_overwritten_without_force(run, tmp_path, capsys):
