@@ -61,11 +61,10 @@ def without_raw(args: Args) -> Args:
 
 
 def call_key(args: Args) -> Hashable:
-    """What tells different calls apart, `Seq` left out."""
-    return (
-        *(args.collective, args.elements_in, args.elements_out, args.dtype, args.group_size, args.group_name),
-        *(args.source, args.target, str(args.group_ranks), str(args.split_in), str(args.split_out)),
-    )
+    """What tells different calls apart, `Seq` left out; as text, since any value may be of any type."""
+    numbers_said = (args.elements_in, args.elements_out, args.group_size, args.source, args.target)
+    texts = (args.collective, args.dtype, args.group_name, args.group_ranks, args.split_in, args.split_out)
+    return tuple(map(str, (*texts, *numbers_said)))
 
 
 def call_of(args: Args) -> Call | None:
@@ -81,7 +80,7 @@ def call_of(args: Args) -> Call | None:
         kind=kind,
         elements_in=elements_in,
         elements_out=elements_out,
-        dtype=str(args.dtype),
+        dtype=args.dtype if isinstance(args.dtype, str) else "",
         group=group,
         sent_to=_peer(args.target, group) if kind == Kind.SEND_RECV else (),
         received_from=_peer(args.source, group) if kind == Kind.SEND_RECV else (),
@@ -91,7 +90,8 @@ def call_of(args: Args) -> Call | None:
 
 
 def _group(args: Args) -> Group | None:
-    name, size = str(args.group_name), whole(args.group_size)
+    name = str(args.group_name) if isinstance(args.group_name, str | int) else ""
+    size = whole(args.group_size)
     ranks: tuple[int, ...] | None = numbers(args.group_ranks)
     if not name and not ranks:
         return None

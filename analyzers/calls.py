@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 UNSAID = -1
+_MOST = 2**60
 
 
 class Collective(IntEnum):
@@ -65,14 +66,31 @@ MESSAGES = (Collective.SEND_RECV, Collective.ALL_TO_ALL, Collective.GATHER, Coll
 # Calls that record no communication of their own.
 _NO_OPERATION = ("wait", "init", "coalesced", "startcoalescing", "endcoalescing")
 
-# Bytes of an element, by ATen's and by C++'s names of dtypes.
+# Bytes of an element, by ATen's names of dtypes.
 _ITEMSIZE = {
-    **dict.fromkeys(("Byte", "Char", "Bool", "unsigned char", "signed char", "char", "bool"), 1),
-    **dict.fromkeys(("Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
-    **dict.fromkeys(("Short", "Half", "BFloat16", "short", "c10::Half", "c10::BFloat16"), 2),
-    **dict.fromkeys(("Int", "Float", "ComplexHalf", "int", "float"), 4),
-    **dict.fromkeys(("Long", "Double", "ComplexFloat", "long int", "long", "double", "c10::complex<float>"), 8),
-    **dict.fromkeys(("ComplexDouble", "c10::complex<double>"), 16),
+    **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("Short", "Half", "BFloat16"), 2),
+    **dict.fromkeys(("Int", "Float", "ComplexHalf"), 4),
+    **dict.fromkeys(("Long", "Double", "ComplexFloat"), 8),
+    **dict.fromkeys(("ComplexDouble",), 16),
+}
+# Operators' inputs have C++'s names.
+_ATEN_DTYPE = {
+    "unsigned char": "Byte",
+    "signed char": "Char",
+    "char": "Char",
+    "bool": "Bool",
+    "short": "Short",
+    "short int": "Short",
+    "c10::Half": "Half",
+    "c10::BFloat16": "BFloat16",
+    "int": "Int",
+    "float": "Float",
+    "long int": "Long",
+    "long": "Long",
+    "double": "Double",
+    "c10::complex<float>": "ComplexFloat",
+    "c10::complex<double>": "ComplexDouble",
 }
 
 
@@ -113,12 +131,13 @@ class Call:
         if self.kind == Collective.BARRIER:
             return UNSAID
         size = itemsize(self.dtype)
-        return self.elements * size if size and self.elements >= 0 else UNSAID
+        return sensible(self.elements * size) if size and self.elements >= 0 else UNSAID
 
     @property
     def is_even(self) -> bool:
-        """Of an all-to-all: whether it sends and receives as much, and says nothing of how that is split."""
-        return not self.split_in and not self.split_out and self.elements_in == self.elements_out
+        """Of an all-to-all: whether it sends to all and receives from all as much."""
+        shares = {*self.split_in, *self.split_out}
+        return len(shares) <= 1 and self.elements_in == self.elements_out
 
     def moved(self, rank: int) -> int:
         """Elements of an uneven all-to-all that leave or reach a rank, whichever is more; -1 if unsaid."""
@@ -126,7 +145,12 @@ class Call:
             return UNSAID
         own = self.group.ranks.index(rank)
         sides = [split for split in (self.split_in, self.split_out) if len(split) > own]
-        return max((sum(split) - split[own] for split in sides), default=UNSAID)
+        return sensible(max((sum(split) - split[own] for split in sides), default=UNSAID))
+
+
+def sensible(count: int) -> int:
+    """A number of bytes or elements, UNSAID where it is more than there can be."""
+    return count if count < _MOST else UNSAID
 
 
 def itemsize(dtype: str) -> int:
@@ -164,11 +188,17 @@ class Inputs:
     shapes: tuple[Any, ...]
     dtypes: tuple[str, ...]
 
+    @property
+    def dtype(self) -> str:
+        """The first input's dtype by ATen's name, empty where none is said."""
+        first = self.dtypes[0] if self.dtypes else ""
+        return _ATEN_DTYPE.get(first, first)
+
     def elements(self, index: int = 0) -> int:
         """Elements of one input, tensor or list of tensors; -1 where it has no shape."""
         shape = self.shapes[index] if index < len(self.shapes) else ()
         if not shape:
             return UNSAID
         if isinstance(shape[0], int):
-            return math.prod(shape)
-        return sum(math.prod(each) for each in shape)
+            return sensible(math.prod(shape))
+        return sensible(sum(math.prod(each) for each in shape))

@@ -2,13 +2,13 @@
 
 Synchronizing collectives end together, so that the median difference of ends is the clocks' offset. Ends differ by the
 ring's progress too, which is no clock's doing: an offset is applied only where it exceeds its own spread and every
-transfer it was computed from, and never between ranks known to share a host.
+transfer it was computed from, never between ranks known to share a host; ranks of another host are shifted alike.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,52 +24,73 @@ class Clock:
     """One rank's clock: later than the reference's by `offset_ns`, known to within `spread_ns` (interquartile range).
 
     Where two ranks share no synchronizing collective the offset is led over others, and their spreads are added.
+    `reference` is the lowest rank that is reached so, `shift_ns` what is taken off the rank's times.
     """
 
     offset_ns: int
     spread_ns: int
     shortest_transfer_ns: int
-    applied: bool = False
+    reference: int
+    shift_ns: int = 0
 
     @property
-    def shift_ns(self) -> int:
-        """What to take off the rank's times to have them on the common clock."""
-        return self.offset_ns if self.applied else 0
+    def applied(self) -> bool:
+        """Whether the rank's times are shifted."""
+        return self.shift_ns != 0
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clocks of all ranks that share collectives with the reference, directly or by way of others."""
+    """The clocks of all ranks; only those of one reference can be compared."""
 
     reference: int
-    by_rank: dict[int, Clock] = field(default_factory=dict)
+    all: dict[int, Clock] = field(default_factory=dict)
+
+    @property
+    def by_rank(self) -> dict[int, Clock]:
+        """The clocks that can be compared with the lowest rank's."""
+        return {rank: clock for rank, clock in self.all.items() if clock.reference == self.reference}
 
     def shift_ns(self, ranks: Int64) -> Int64:
         """What to take off the times of each rank, 0 where nothing is known of its clock."""
-        known = {rank: clock.shift_ns for rank, clock in self.by_rank.items()}
-        return np.array([known.get(rank, 0) for rank in ranks.tolist()], dtype=np.int64)
+        return self._looked_up(ranks, "shift_ns", 0)
 
     def spread_ns(self, ranks: Int64) -> Int64:
-        """The spread of each rank's clock, -1 where nothing is known of it."""
-        known = {rank: clock.spread_ns for rank, clock in self.by_rank.items()}
-        return np.array([known.get(rank, -1) for rank in ranks.tolist()], dtype=np.int64)
+        """The spread of each rank's clock."""
+        return self._looked_up(ranks, "spread_ns", 0)
+
+    def references(self, ranks: Int64) -> Int64:
+        """Which rank each rank's clock is compared with."""
+        return self._looked_up(ranks, "reference", -1)
+
+    def _looked_up(self, ranks: Int64, name: str, otherwise: int) -> Int64:
+        distinct, which = np.unique(ranks, return_inverse=True)
+        values = [getattr(self.all[rank], name) if rank in self.all else otherwise for rank in distinct.tolist()]
+        return np.array(values, dtype=np.int64)[which]
 
 
 def clocks(run: RunSummary, matching: Matching) -> Clocks:
     """The clocks of a run whose collectives are matched."""
-    hosts = _hosts(run)
-    reference = run.ranks[0].rank
-    found = {reference: Clock(0, 0, 0)}
+    ranks = [summary.rank for summary in run.ranks]
     shared = _Shared(matching)
+    found: dict[int, Clock] = {}
+    for reference in ranks:
+        if reference not in found:
+            found |= _reached(reference, shared, len(ranks) - len(found))
+    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), _hosts(run)))
+
+
+def _reached(reference: int, shared: _Shared, most: int) -> dict[int, Clock]:
+    """The clocks of all ranks that share collectives with one, directly or by way of others."""
+    found = {reference: Clock(0, 0, 0, reference)}
     queue = deque([reference])
-    while queue and len(found) < len(run.ranks):
+    while queue and len(found) < most:
         rank = queue.popleft()
         for other, direct in shared.clocks_against(rank).items():
             if other not in found:
                 found[other] = _led(found[rank], direct)
                 queue.append(other)
-    applied = {rank: _decided(clock, hosts.get(rank), hosts.get(reference)) for rank, clock in found.items()}
-    return Clocks(reference, dict(sorted(applied.items())))
+    return found
 
 
 def _led(before: Clock, direct: Clock) -> Clock:
@@ -77,14 +98,27 @@ def _led(before: Clock, direct: Clock) -> Clock:
         before.offset_ns + direct.offset_ns,
         before.spread_ns + direct.spread_ns,
         max(before.shortest_transfer_ns, direct.shortest_transfer_ns),
+        before.reference,
     )
 
 
-def _decided(clock: Clock, host: str | None, reference: str | None) -> Clock:
-    shared = host is not None and host == reference
-    size = abs(clock.offset_ns)
-    applied = not shared and size > clock.spread_ns and size > clock.shortest_transfer_ns
-    return Clock(clock.offset_ns, clock.spread_ns, clock.shortest_transfer_ns, applied)
+def _shifted(clocks: dict[int, Clock], hosts: dict[int, str]) -> dict[int, Clock]:
+    """The clocks with what is taken off each: a host's ranks have one clock, and one shift."""
+    of_host: dict[tuple[int, str | int], list[int]] = {}
+    for rank, clock in clocks.items():
+        of_host.setdefault((clock.reference, hosts.get(rank, rank)), []).append(rank)
+    shifted: dict[int, Clock] = {}
+    for (reference, host), ranks in of_host.items():
+        shift_ns = 0 if host == hosts.get(reference, reference) else _shift_ns([clocks[rank] for rank in ranks])
+        shifted |= {rank: replace(clocks[rank], shift_ns=shift_ns) for rank in ranks}
+    return dict(sorted(shifted.items()))
+
+
+def _shift_ns(clocks: list[Clock]) -> int:
+    """The median offset of a host's ranks, if it exceeds their spreads and the transfers it was computed from."""
+    offset_ns = round(float(np.median([clock.offset_ns for clock in clocks])))
+    doubt_ns = max(max(clock.spread_ns, clock.shortest_transfer_ns) for clock in clocks)
+    return offset_ns if abs(offset_ns) > doubt_ns else 0
 
 
 def _hosts(run: RunSummary) -> dict[int, str]:
@@ -117,6 +151,8 @@ class _Shared:
         end[self._number[own]], held[self._number[own]] = self._end_ns[own], True
         others = np.flatnonzero(held[self._number] & ~own)
         others = others[np.argsort(self._rank[others], kind="stable")]
+        if not len(others):
+            return {}
         ranks, first = np.unique(self._rank[others], return_index=True)
         return {
             int(other): self._clock(rows, end[self._number[rows]])
@@ -126,4 +162,5 @@ class _Shared:
     def _clock(self, rows: Int64, end_ns: Int64) -> Clock:
         later = self._end_ns[rows] - end_ns
         low, median, high = np.percentile(later, [25, 50, 75])
-        return Clock(round(float(median)), round(float(high - low)), int(self._shortest[self._number[rows]].min()))
+        shortest = int(self._shortest[self._number[rows]].min())
+        return Clock(round(float(median)), round(float(high - low)), shortest, -1)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE, Activity
-from analyzers.calls import UNSAID, Call, Collective, Group, kind_of_kernel
+from analyzers.calls import UNSAID, Call, Collective, Group, kind_of_kernel, sensible
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
 from analyzers.run import RankTrace
@@ -47,10 +47,10 @@ class Communication:
     """The communication of one rank's devices, a row each kernel or copy, by start; names dictionary-encoded.
 
     `kind` is a Collective; `call` indexes `calls`, -1 where nothing tells of the call. `step` is the profiler's step
-    that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers. `computed_ns` is the end
-    of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns` the
-    start of the host call, `input_ns` how long the host fetched input since the launch before; -1 where unknown.
-    `nbytes` are those of a copy.
+    that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers, `peer_exposed_ns` the same
+    for a copy's other device. `computed_ns` is the end of the device's last compute before the start, `busy_ns` how
+    long it had computed by then in all, `launched_ns` the start of the host call, `input_ns` how long the host fetched
+    input since the launch before; -1 where unknown. `nbytes` are those of a copy.
     """
 
     device: NDArray[np.int32]
@@ -69,6 +69,7 @@ class Communication:
     purpose: NDArray[np.int8]
     nbytes: Int64
     exposed_ns: Int64
+    peer_exposed_ns: Int64
     computed_ns: Int64
     busy_ns: Int64
     launched_ns: Int64
@@ -115,6 +116,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         purpose=_purposes(host, launches, kind),
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
+        peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
         computed_ns=_computed(devices, device, start_ns),
         busy_ns=_busy(devices, device, start_ns),
         launched_ns=np.where(launches >= 0, events.start_ns[launches], UNKNOWN)
@@ -307,10 +309,9 @@ def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
             continue
         inputs = events.shapes[code]
         elements = inputs.elements()
-        dtype = inputs.dtypes[0] if inputs.dtypes else ""
         if kind == Collective.SEND_RECV:
             continue
-        yield place, Call(kind, elements, elements, dtype, None)
+        yield place, Call(kind, elements, elements, inputs.dtype, None)
 
 
 def _data_parallel(host: _Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
@@ -343,9 +344,8 @@ def _flattened(events: Events, row: int) -> tuple[int, str]:
     if not views:
         own = events.shapes[events.inputs[row]] if events.inputs[row] >= 0 else None
         return (own.elements(), "") if own else (UNSAID, "")
-    dtype = views[0].dtypes[0] if views[0].dtypes else ""
     # A scalar's shape is empty, as is one that is not said; here it is a tensor's.
-    return sum(max(view.elements(), 1) for view in views), dtype
+    return sensible(sum(max(view.elements(), 1) for view in views)), views[0].dtype
 
 
 def _purposes(host: _Host, launches: Int64, kind: NDArray[np.int8]) -> NDArray[np.int8]:

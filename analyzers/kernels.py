@@ -85,6 +85,7 @@ class Table:
     nbytes: Int64
     purpose: Int64
     exposed_ns: Int64
+    peer_exposed_ns: Int64
     computed_ns: Int64
     busy_ns: Int64
     launched_ns: Int64
@@ -128,7 +129,7 @@ class Table:
 # Columns that are as the ranks have them.
 _TAKEN_OVER = (
     *("stream", "correlation", "step", "sequence", "kind", "peer", "nbytes", "purpose"),
-    *("exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
+    *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
 )
 
 
@@ -269,7 +270,7 @@ class _Grouping:
         if group.ranks is not None:
             return group
         same = self._configured[rank].get(group.name)
-        if same is not None and same.size == group.size:
+        if same is not None and group.size in (same.size, 0):
             return same
         return Group(group.name, group.size, tuple(range(group.size))) if group.size == self._world_size else group
 

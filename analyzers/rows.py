@@ -79,7 +79,9 @@ def _members(found: Exchange, number: int) -> list[MemberRow]:
     members = []
     for entry in entries:
         row = instances.members[entry]
-        devices = [int(table.device[row])] + ([int(table.peer[row])] if table.peer[row] != UNKNOWN else [])
+        devices = [(int(table.device[row]), int(table.exposed_ns[row]))]
+        if table.peer[row] != UNKNOWN:
+            devices.append((int(table.peer[row]), int(table.peer_exposed_ns[row])))
         members += [
             MemberRow(
                 rank=int(table.rank[row]),
@@ -87,9 +89,9 @@ def _members(found: Exchange, number: int) -> list[MemberRow]:
                 start_ns=int(measured.start_ns[entry] - found.origin_ns),
                 dur_ns=int(measured.end_ns[entry] - measured.start_ns[entry]),
                 wait_ns=_natural(measured.wait_ns[entry]),
-                exposed_ns=int(table.exposed_ns[row]),
+                exposed_ns=exposed_ns,
             )
-            for device in devices
+            for device, exposed_ns in devices
         ]
     return members
 
@@ -196,7 +198,13 @@ def copy_rows(found: Exchange) -> list[CopyRow]:
 
 def exchange_warnings(found: Exchange) -> list[str]:
     """What of the communication is null or doubtful, and why."""
-    return [*_clock_warnings(found), *_unmatched_warnings(found), *_size_warnings(found), *_link_warnings(found)]
+    return [
+        *_clock_warnings(found),
+        *_blurred_warnings(found),
+        *_unmatched_warnings(found),
+        *_size_warnings(found),
+        *_link_warnings(found),
+    ]
 
 
 def _clock_warnings(found: Exchange) -> list[str]:
@@ -209,6 +217,25 @@ def _clock_warnings(found: Exchange) -> list[str]:
     return [
         f"clocks differ: {which} (spread {ms(clock.spread_ns)}); times of {len(applied)} ranks are put on one clock"
     ]
+
+
+def _blurred_warnings(found: Exchange) -> list[str]:
+    """Transfers that clocks do not tell, and ranks whose clocks are not known."""
+    unknown = [summary.rank for summary in found.run.ranks if summary.rank not in found.clocks.by_rank]
+    blurred = found.transfers.transfer_ns < 0
+    words = []
+    if unknown:
+        which = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
+        words.append(
+            f"the clock of rank {which} is unknown: no synchronizing collective leads to rank {found.clocks.reference}"
+        )
+    if blurred.any():
+        kinds = sorted({Collective(kind).label for kind in found.matching.instances.kind[blurred].tolist()})
+        words.append(
+            f"{int(blurred.sum())} collectives ({', '.join(kinds)}) have no transfer: ranks' clocks are not known to a "
+            "tenth of it"
+        )
+    return words
 
 
 def _unmatched_warnings(found: Exchange) -> list[str]:

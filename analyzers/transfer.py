@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.calibration import KINDS, bus_factor
-from analyzers.calls import UNSAID, Collective, itemsize
+from analyzers.calls import UNSAID, Collective, itemsize, sensible
 from analyzers.clocks import Clocks
 from analyzers.collectives import Matching
 
@@ -113,7 +113,13 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
     if kind == Collective.ALL_TO_ALL and not all(call.is_even for call in map(matching.table.call_of, rows) if call):
         return _uneven(matching, rows), 1.0, size
     factor = bus_factor(kind.label, size) if kind.label in KINDS else np.nan
-    return (call.nbytes if call is not None else UNSAID), factor, size
+    nbytes = call.nbytes if call is not None else UNSAID
+    if call is not None and call.group is None and kind in _SHARED and nbytes >= 0:
+        nbytes = sensible(nbytes * size)  # gloo's span has the shape of the rank's own part
+    return nbytes, factor, size
+
+
+_SHARED = (Collective.ALL_GATHER, Collective.GATHER, Collective.SCATTER)
 
 
 def _uneven(matching: Matching, rows: Int64) -> int:
@@ -124,7 +130,7 @@ def _uneven(matching: Matching, rows: Int64) -> int:
         call = table.call_of(row)
         elements = call.moved(int(table.rank[row])) if call is not None else UNSAID
         if call is not None and elements >= 0:
-            moved.append(elements * itemsize(call.dtype))
+            moved.append(sensible(elements * itemsize(call.dtype)))
     return max(moved)
 
 

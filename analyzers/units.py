@@ -24,7 +24,7 @@ def us(ns: float) -> str:
     value = ns / NS_PER_US
     if abs(value) >= 10_000:
         return ms(ns)
-    return f"{value:,.0f} us" if abs(value) >= 100 else f"{value:.1f} us"
+    return f"{value:,.0f} us" if abs(value) >= 100 else f"{value:.3g} us"
 
 
 def percent(share: float | None) -> str:

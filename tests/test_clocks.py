@@ -55,7 +55,6 @@ def test_ranks_known_to_share_a_host_keep_their_times():
         assert found[1].applied == applied, hosts
 
 
-@pytest.mark.xfail(strict=True, reason="each rank is shifted by its own offset, whoever else is on its host")
 def test_ranks_that_share_another_host_are_shifted_alike():
     late = "aa.." + "...bb...cc"
     found = clocks_of(meet("aa...bb...cc", "aa...bb...cc", late, since=(0, 50_000, 50_000), hosts=("x", "y", "y")))
@@ -123,10 +122,6 @@ def test_a_correction_never_makes_a_time_negative():
     assert min(window.start_ns for window in found.windows) == 0
 
 
-CRASH = "ranks that share no synchronizing instance end in a ValueError"
-
-
-@pytest.mark.xfail(strict=True, raises=ValueError, reason=CRASH)
 @pytest.mark.parametrize(
     "run",
     [

@@ -231,6 +231,7 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
         purpose=np.zeros(size, dtype=np.int8),
         nbytes=unknown,
         exposed_ns=columns["dur_ns"],
+        peer_exposed_ns=unknown,
         computed_ns=unknown,
         busy_ns=unknown,
         launched_ns=columns["launch_ns"],

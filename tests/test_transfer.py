@@ -125,14 +125,12 @@ def blurred():
     return report(meet(*(picture + "x" * 30 for picture in pictures), calls=calls))
 
 
-@pytest.mark.xfail(strict=True, reason="no warning says why a transfer is null")
 def test_a_null_transfer_has_its_reason_among_the_warnings():
     found = blurred()
     assert found.collectives[-1].transfer_ns is None
     assert any("clock" in warning for warning in found.run.warnings)
 
 
-@pytest.mark.xfail(strict=True, reason="no warning says why a rank's clock is null")
 def test_an_unknown_clock_has_its_reason_among_the_warnings():
     calls = {"s": SYNC, "a": called(Collective.BROADCAST, 1000, (2, 3))}
     found = report(meet("ss", "ss", "...aaaa", "...aaaa", calls=calls))
@@ -140,7 +138,6 @@ def test_an_unknown_clock_has_its_reason_among_the_warnings():
     assert any("clock" in warning for warning in found.run.warnings)
 
 
-@pytest.mark.xfail(strict=True, reason="only clocks against the lowest rank are known, not those within a group")
 def test_a_group_that_shares_nothing_with_rank_0_has_clocks_of_its_own():
     calls = {"s": SYNC, "t": called(Collective.ALL_REDUCE, 8, (2, 3)), "a": called(Collective.BROADCAST, 1000, (2, 3))}
     found = report(meet("ss", "ss", "tt.aaaa", "tt.aaaa", calls=calls))
@@ -210,7 +207,6 @@ def test_an_uneven_all_to_all_counts_the_most_that_any_rank_moves():
     assert found.busbw_gbps == found.algbw_gbps == 28
 
 
-@pytest.mark.xfail(strict=True, reason="splits that are all equal count as uneven: 2000 bytes of the buffer's 4000")
 def test_an_all_to_all_whose_splits_are_equal_is_even():
     found = uneven(((500, 500), (500, 500)), ((500, 500), (500, 500)))
     assert found.bytes == 4000

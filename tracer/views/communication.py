@@ -11,7 +11,7 @@ import numpy as np
 from analyzers.calls import SYNCHRONIZING
 from analyzers.document import BandwidthRow, CollectiveRow, Report, WaitingRow
 from analyzers.units import ms, percent, us
-from tracer.views.terminal import Section, gbps, milliseconds, styled, table
+from tracer.views.terminal import Section, count, gbps, milliseconds, styled, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,7 +47,7 @@ def communication(report: Report, wide: bool) -> Section:
     title = (
         "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
     )
-    notes = [styled(note) for note in (*_bounds(shown), _clocks(report), *_copies(report))]
+    notes = [styled(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
     return [styled(title, "bold"), lines, *rest, *notes]
 
 
@@ -85,7 +85,7 @@ def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
 
 def _ranks(group: Sequence[int], group_size: int) -> str:
     """`0-3`, `0,2`; the size alone where the group is long."""
-    if len(group) == 1 and group_size > 1:
+    if len(group) < 2 <= group_size:
         return f"{group_size} devices"
     runs = [list(run) for _, run in groupby(enumerate(group), key=lambda item: item[1] - item[0])]
     words = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ",".join(str(rank) for _, rank in run) for run in runs]
@@ -96,23 +96,26 @@ def size(nbytes: int | None) -> str:
     """Bytes as `512 B`, `38.4 kB`, `28.87 MB`; 1 MB is 1e6 bytes."""
     if nbytes is None:
         return "-"
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if nbytes >= unit:
-            return f"{nbytes / unit:.4g} {name}"
+            return f"{nbytes / unit:.4g} {name}" if nbytes < 1e15 else f"{nbytes / unit:,.0f} {name}"
     return f"{nbytes} B"
 
 
-def _clocks(report: Report) -> str:
-    """One line on the ranks' clocks."""
+def _clocks(report: Report) -> list[str]:
+    """One line on the ranks' clocks, where there are several ranks."""
     clock = report.run.clock
+    if len(clock.offsets_ns) < 2:
+        return []
     offsets = {rank: offset for rank, offset in clock.offsets_ns.items() if offset is not None}
     if len(offsets) < 2:
-        return "Clocks: no two ranks share a synchronizing collective; their offsets are not known."
-    farthest = max(offsets, key=lambda rank: abs(offsets[rank]))
-    spread = clock.spread_ns[farthest] or 0
-    words = f"Clocks: at most {us(abs(offsets[farthest]))} apart (rank {farthest}, spread {us(spread)})"
-    done = f"taken off the times of {len(clock.applied_to)} ranks" if clock.applied else "times are as recorded"
-    return f"{words}; {done}."
+        return ["Clocks: no two ranks share a synchronizing collective; their offsets are not known."]
+    apart = max(offsets.values()) - min(offsets.values())
+    spread = max(value for value in clock.spread_ns.values() if value is not None)
+    done = (
+        f"taken off the times of {count(len(clock.applied_to), 'rank')}" if clock.applied else "times are as recorded"
+    )
+    return [f"Clocks: at most {us(apart)} apart (spread up to {us(spread)}); {done}."]
 
 
 def _copies(report: Report) -> list[str]:
@@ -137,7 +140,8 @@ def waiting(report: Report, wide: bool) -> Section:
         causes = [milliseconds(row.caused_by.get(reason, 0)) for reason in reasons]
         lines.add_row(str(row.rank), str(row.device), milliseconds(row.waited_ns), milliseconds(row.caused_ns), *causes)
     left = len(means) - len(shown)
-    rest: list[RenderableType] = [styled(f"and {left} more ranks, which caused less: --json", "dim")] if left else []
+    fewer = f"and {count(left, 'more rank')} that caused less: --json"
+    rest: list[RenderableType] = [styled(fewer, "dim")] if left else []
     title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
     return [styled(title, "bold"), lines, *rest, *map(styled, _worst(means))]
 
@@ -166,23 +170,28 @@ def _worst(means: Sequence[WaitingRow]) -> list[str]:
         return []
     reason = max(worst.caused_by, key=lambda name: worst.caused_by[name])
     share, why = worst.caused_ns / total, worst.caused_by[reason] / worst.caused_ns
+    several = len({row.device for row in means if row.rank == worst.rank}) > 1
+    who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
     return [
-        f"Rank {worst.rank} causes {percent(share)} of all waiting ({ms(worst.caused_ns)} a step, added over the "
+        f"{who} causes {percent(share)} of all waiting ({ms(worst.caused_ns)} a step, added over the "
         f"others): {percent(why)} of that because {_WORDS[reason]}."
     ]
 
 
 def by_collective(report: Report, wide: bool) -> Section:
     """Every instance, a row each."""
-    heads = ("index", "step", "kind", "ranks", *(("for",) if wide else ()), "size", "transfer\nms", "waited\nms")
-    lines = table(*heads, "busbw\nGB/s", "of calibrated", "of link", left=("kind", "for"))
+    heads = ("step", "kind", "ranks", *(("for",) if wide else ()), "size", "transfer\nms", "waited\nms", "busbw\nGB/s")
+    lines = table(
+        *(("index",) if wide else ()), *heads, "of cali-\nbrated", *(("of link",) if wide else ()), left=("kind", "for")
+    )
     for row in report.collectives:
         waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
+        step = "-" if row.step is None else str(row.step)
         lines.add_row(
-            *(str(row.index), "-" if row.step is None else str(row.step), row.kind, _ranks(row.group, row.group_size)),
-            *((row.purpose,) if wide else ()),
+            *((str(row.index),) if wide else ()),
+            *(step, row.kind, _ranks(row.group, row.group_size), *((row.purpose,) if wide else ())),
             *(size(row.bytes), milliseconds(row.transfer_ns), _extent(waits), _busbw(row)),
-            *(percent(row.utilization_at_size), percent(row.utilization_of_link)),
+            *(percent(row.utilization_at_size), *((percent(row.utilization_of_link),) if wide else ())),
         )
     if not report.collectives:
         return [styled("No collectives: nothing communicates here, or no kernel could be matched.", "bold")]

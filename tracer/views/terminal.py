@@ -82,7 +82,7 @@ def gbps(value: float | None) -> str:
     """GB/s with the digits that matter, `-` for what is unknown."""
     if value is None:
         return "-"
-    return f"{value:,.1f}" if value >= 100 else f"{value:.3f}" if value < 1 else f"{value:.2f}"
+    return f"{value:,.1f}" if value >= 100 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
 
 
 def count(number: int, noun: str) -> str:
