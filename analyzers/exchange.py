@@ -17,6 +17,7 @@ from analyzers.calibration import Calibration
 from analyzers.clocks import Clocks, clocks
 from analyzers.collectives import Matching, match_run
 from analyzers.intervals import Intervals, union_of
+from analyzers.run import world_size
 from analyzers.summary import Measured, RunSummary
 from analyzers.transfer import Transfers, in_transfer, transfers
 
@@ -40,6 +41,17 @@ class Exchange:
         ranks = np.array([summary.rank for summary in self.run.ranks])
         earliest = np.array([measured.earliest_ns for measured in self.run.measured])
         return int((earliest - self.clocks.shift_ns(ranks)).min())
+
+    @cached_property
+    def world_size(self) -> int:
+        """Processes of the run."""
+        return world_size(self.run.manifest, self.run.ranks)
+
+    @property
+    def limit_gbps(self) -> float | None:
+        """The link's own rate, where calibration says it and the transport is known."""
+        links = self.calibration.links if self.calibration is not None else None
+        return links.limit_gbps if links is not None and links.transport else None
 
     @property
     def unmatched_share(self) -> float | None:

@@ -14,7 +14,6 @@ from analyzers.communication import Purpose
 from analyzers.document import BandwidthRow, Clock, CollectiveRow, CopyRow, MemberRow, UnmatchedRow, WaitingRow
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
-from analyzers.run import world_size
 from analyzers.units import ms, percent
 from analyzers.waiting import Reason, waiting
 
@@ -47,7 +46,7 @@ def collective_rows(found: Exchange) -> list[CollectiveRow]:
 
 
 def _collective(found: Exchange, index: int, number: int, purpose: int) -> CollectiveRow:
-    instances, measured, limit = found.matching.instances, found.transfers, _limit_gbps(found)
+    instances, measured, limit = found.matching.instances, found.transfers, found.limit_gbps
     call, busbw, members = instances.call[number], _known(measured.busbw_gbps[number]), _members(found, number)
     group, name = _group(found, int(instances.group[number]), members)
     return CollectiveRow(
@@ -104,15 +103,9 @@ def _group(found: Exchange, group: int, members: list[MemberRow]) -> tuple[list[
     return list(key.ranks), key.name
 
 
-def _limit_gbps(found: Exchange) -> float | None:
-    """The link's own rate, where calibration says it and the transport is known."""
-    links = found.calibration.links if found.calibration is not None else None
-    return links.limit_gbps if links is not None and links.transport else None
-
-
 def _is_whole(found: Exchange, number: int) -> bool:
     """Whether an instance is of the whole run: a part of it may have other links than calibration looked at."""
-    return int(found.transfers.group_size[number]) == world_size(found.run.manifest, found.run.ranks)
+    return int(found.transfers.group_size[number]) == found.world_size
 
 
 def unmatched_rows(found: Exchange) -> list[UnmatchedRow]:
@@ -263,7 +256,7 @@ def _link_warnings(found: Exchange) -> list[str]:
         return []
     if found.calibration is None:
         return ["no calibration of the links: utilization is null; give one with --links (`tracer calibrate` makes it)"]
-    if _limit_gbps(found) is None:
+    if found.limit_gbps is None:
         links = found.calibration.links
         reason = links.source if links is not None and links.source else "its own rate is not known"
         return [f"utilization of the link is null: {reason}"]
