@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.calls import UNSAID, Call, Group, Inputs, kind_of_call
 from analyzers.calls import Collective as Kind
+
+Int64 = NDArray[np.int64]
 
 _NOTHING = msgspec.Raw(b"")
 # Operators whose inputs' shapes are kept: those that say what a message holds.
@@ -110,7 +114,7 @@ def _peer(said: Any, group: Group | None) -> tuple[int, ...]:
     return (group.ranks[place],) if place < len(group.ranks) else ()
 
 
-class HasInputs(dict[str, bool]):
+class _HasInputs(dict[str, bool]):
     """Whether the shapes of an operator's inputs are kept, by its name; each name is looked at once."""
 
     def __missing__(self, name: str) -> bool:
@@ -126,6 +130,60 @@ def inputs_of(dims: bytes, types: bytes) -> Inputs:
     except (ValueError, msgspec.DecodeError):
         return Inputs((), ())
     return Inputs(tuple(shapes), tuple(dtypes))
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Codes(dict[K, int]):
+    """Dictionary encoding: what is new gets the next code."""
+
+    def __missing__(self, key: K) -> int:
+        self[key] = code = len(self)
+        return code
+
+
+class CallColumns:
+    """What rows say of collectives, and operators' shapes: few rows have any, and few of those differ."""
+
+    def __init__(self) -> None:
+        self._calls = Codes[Hashable]()
+        self._said: list[Args] = []
+        self._shapes = Codes[tuple[bytes, bytes]]()
+        self._has_inputs = _HasInputs()
+
+    def of(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
+        """Sparse columns of some events: which rows have a value, counted on from `first`, and the values."""
+        calling = [(row, args) for row, args in enumerate(rows, first) if args.collective]
+        has_inputs = map(self._has_inputs.__getitem__, names)
+        shaped = [(row, args) for row, (args, kept) in enumerate(zip(rows, has_inputs, strict=True), first) if kept]
+        columns = {
+            "call_row": [row for row, _ in calling],
+            "call": [self._code(args) for _, args in calling],
+            "sequence": [whole(args.sequence) for _, args in calling],
+            "inputs_row": [row for row, _ in shaped],
+            "inputs": [self._shapes[bytes(args.dims), bytes(args.types)] for _, args in shaped],
+        }
+        return {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
+
+    def _code(self, args: Args) -> int:
+        code = self._calls[call_key(args)]
+        if code == len(self._said):
+            self._said.append(without_raw(args))
+        return code
+
+    def resolved(self, code: Int64) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+        """The column of calls and what they are; what is no operation (`wait`) is -1, as if it said nothing."""
+        calls = [call_of(args) for args in self._said]
+        kept = [call for call in calls if call is not None]
+        renumbered = np.cumsum([call is not None for call in calls], dtype=np.int64) - 1
+        renumbered[[call is None for call in calls]] = UNSAID
+        return np.r_[renumbered, UNSAID][code].astype(np.int32), tuple(kept)
+
+    @property
+    def shapes(self) -> tuple[Inputs, ...]:
+        """The distinct inputs of operators, by code."""
+        return tuple(inputs_of(dims, types) for dims, types in self._shapes)
 
 
 def whole(value: Any) -> int:

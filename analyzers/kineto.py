@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arguments import NO_ARGS, Args, HasInputs, call_key, call_of, inputs_of, whole, with_raw, without_raw
-from analyzers.calls import Call, Inputs
+from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, with_raw
 from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
@@ -128,58 +127,6 @@ def read_trace(
     return Trace(header, events, tuple(said))
 
 
-K = TypeVar("K", bound=Hashable)
-
-
-class _Codes(dict[K, int]):
-    """Dictionary encoding: what is new gets the next code."""
-
-    def __missing__(self, key: K) -> int:
-        self[key] = code = len(self)
-        return code
-
-
-class _Calls:
-    """What rows say of collectives, and operators' shapes: few rows have any, and few of those differ."""
-
-    def __init__(self) -> None:
-        self._calls = _Codes[Hashable]()
-        self._said: list[Args] = []
-        self._shapes = _Codes[tuple[bytes, bytes]]()
-        self._has_inputs = HasInputs()
-
-    def columns(self, events: Sequence[_Event], first: int) -> dict[str, NDArray[Any]]:
-        """Sparse columns: which rows have a value, counted on from `first`, and the values."""
-        calling = [(row, event.args) for row, event in enumerate(events, first) if event.args.collective]
-        shaped = [(row, event.args) for row, event in enumerate(events, first) if self._has_inputs[event.name]]
-        return {
-            "call_row": _int64([row for row, _ in calling]),
-            "call": _int64([self._code(args) for _, args in calling]),
-            "sequence": _int64([whole(args.sequence) for _, args in calling]),
-            "inputs_row": _int64([row for row, _ in shaped]),
-            "inputs": _int64([self._shapes[bytes(args.dims), bytes(args.types)] for _, args in shaped]),
-        }
-
-    def _code(self, args: Args) -> int:
-        code = self._calls[call_key(args)]
-        if code == len(self._said):
-            self._said.append(without_raw(args))
-        return code
-
-    def resolved(self, code: Int64) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-        """The column of calls and what they are; what is no operation (`wait`) is UNKNOWN, as if it said nothing."""
-        calls = [call_of(args) for args in self._said]
-        kept = [call for call in calls if call is not None]
-        renumbered = np.cumsum([call is not None for call in calls], dtype=np.int64) - 1
-        renumbered[[call is None for call in calls]] = UNKNOWN
-        return np.r_[renumbered, UNKNOWN][code].astype(np.int32), tuple(kept)
-
-    @property
-    def shapes(self) -> tuple[Inputs, ...]:
-        """The distinct inputs of operators, by code."""
-        return tuple(inputs_of(dims, types) for dims, types in self._shapes)
-
-
 class _Columns:
     """Columns in the making: texts of events go in, arrays come out. What is not wanted leaves no trace."""
 
@@ -187,8 +134,8 @@ class _Columns:
         wanted = frozenset(categories)
         self._categories = {cat: category for cat, category in _CATEGORIES.items() if category in wanted}
         self._phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
-        self._codes = _Codes[str]()
-        self._calls = _Calls()
+        self._codes = Codes[str]()
+        self._calls = CallColumns()
         self._parts: list[dict[str, NDArray[Any]]] = []
         self._count = 0
         self.lost_events = self.untimed = self.endless = 0
@@ -261,7 +208,7 @@ class _Columns:
             "thread": _int64([event.tid for event in kept]),
             "correlation": _int64([event.args.correlation for event in kept]),
             "external": _int64([event.args.external for event in kept]),
-            **self._calls.columns(kept, self._count),
+            **self._calls.of([event.name for event in kept], [event.args for event in kept], self._count),
             # What only device rows have is kept for them alone.
             **_device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
         })  # fmt: skip
