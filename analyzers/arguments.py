@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,8 +17,10 @@ from analyzers.calls import Collective as Kind
 Int64 = NDArray[np.int64]
 
 _NOTHING = msgspec.Raw(b"")
-# Operators whose inputs' shapes are kept: those that say what a message holds.
-_SHAPED = re.compile(r"c10d::|gloo:|aten::flatten_dense_tensors$|aten::view$")
+# Operators whose inputs' shapes are kept: those that say what a message holds. Views count inside of a flattening.
+_SHAPED = re.compile(r"gloo:|aten::flatten_dense_tensors$|aten::view$")
+# What runs use these: gloo's, and nn.DataParallel's. Decoding shapes takes time that all others save.
+_NEEDS_SHAPES = re.compile(r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$")
 _MOST_RANKS = 1 << 20
 
 
@@ -45,7 +47,11 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     target: Any = msgspec.field(default=UNSAID, name="Dst Rank")
     split_in: Any = msgspec.field(default="", name="In split size")
     split_out: Any = msgspec.field(default="", name="Out split size")
-    # Most operators' shapes are never looked at, and stay text.
+
+
+class ShapedArgs(Args, gc=False, frozen=True):
+    """Arguments with the shapes of an operator's inputs; most of them are never looked at, and stay text."""
+
     dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
 
@@ -54,14 +60,14 @@ NO_ARGS = Args()
 
 
 def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments from parsed JSON, those that `Args` keeps as text put into text again."""
+    """Arguments from parsed JSON, those that are kept as text put into text again."""
     texts = {key: msgspec.Raw(json.dumps(args[key]).encode()) for key in ("Input Dims", "Input type") if key in args}
     return dict(args) | texts
 
 
-def without_raw(args: Args) -> Args:
-    """The arguments without their texts, which hold on to what they were read from."""
-    return msgspec.structs.replace(args, dims=_NOTHING, types=_NOTHING)
+def needs_shapes(names: Iterable[str]) -> bool:
+    """Whether a trace with such rows has operators whose inputs' shapes are kept."""
+    return any(map(_NEEDS_SHAPES.match, names))
 
 
 def call_key(args: Args) -> Hashable:
@@ -114,14 +120,6 @@ def _peer(said: Any, group: Group | None) -> tuple[int, ...]:
     return (group.ranks[place],) if place < len(group.ranks) else ()
 
 
-class _HasInputs(dict[str, bool]):
-    """Whether the shapes of an operator's inputs are kept, by its name; each name is looked at once."""
-
-    def __missing__(self, name: str) -> bool:
-        self[name] = answer = _SHAPED.match(name) is not None
-        return answer
-
-
 def inputs_of(dims: bytes, types: bytes) -> Inputs:
     """Shapes and dtypes from their JSON; empty where they are not of the form that PyTorch writes."""
     try:
@@ -150,26 +148,33 @@ class CallColumns:
         self._calls = Codes[Hashable]()
         self._said: list[Args] = []
         self._shapes = Codes[tuple[bytes, bytes]]()
-        self._has_inputs = _HasInputs()
 
-    def of(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
-        """Sparse columns of some events: which rows have a value, counted on from `first`, and the values."""
+    def calls(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
+        """Sparse columns of events: which tell of a collective, counted on from `first`, and what they tell."""
         calling = [(row, args) for row, args in enumerate(rows, first) if args.collective]
-        has_inputs = map(self._has_inputs.__getitem__, names)
-        shaped = [(row, args) for row, (args, kept) in enumerate(zip(rows, has_inputs, strict=True), first) if kept]
-        columns = {
+        return _columns({
             "call_row": [row for row, _ in calling],
             "call": [self._code(args) for _, args in calling],
             "sequence": [whole(args.sequence) for _, args in calling],
+            "call_external": [whole(args.external) for _, args in calling],
+        })  # fmt: skip
+
+    def inputs(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
+        """Sparse columns of events: which have inputs whose shapes are kept, and what these are."""
+        shaped = [
+            (row, args)
+            for row, (name, args) in enumerate(zip(names, rows, strict=False), first)
+            if isinstance(args, ShapedArgs) and _SHAPED.match(name)
+        ]
+        return _columns({
             "inputs_row": [row for row, _ in shaped],
             "inputs": [self._shapes[bytes(args.dims), bytes(args.types)] for _, args in shaped],
-        }
-        return {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
+        })  # fmt: skip
 
     def _code(self, args: Args) -> int:
         code = self._calls[call_key(args)]
         if code == len(self._said):
-            self._said.append(without_raw(args))
+            self._said.append(_without_shapes(args))
         return code
 
     def resolved(self, code: Int64) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
@@ -184,6 +189,15 @@ class CallColumns:
     def shapes(self) -> tuple[Inputs, ...]:
         """The distinct inputs of operators, by code."""
         return tuple(inputs_of(dims, types) for dims, types in self._shapes)
+
+
+def _columns(values: Mapping[str, Sequence[int]]) -> dict[str, Int64]:
+    return {name: np.array(column, dtype=np.int64) for name, column in values.items()}
+
+
+def _without_shapes(args: Args) -> Args:
+    """The arguments without their texts, which hold on to what they were read from."""
+    return Args(**{name: getattr(args, name) for name in Args.__struct_fields__})
 
 
 def whole(value: Any) -> int:

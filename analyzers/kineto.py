@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, with_raw
+from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, ShapedArgs, needs_shapes, with_raw
 from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
@@ -83,7 +83,11 @@ class _Event(msgspec.Struct, gc=False):
     args: Args = NO_ARGS
 
 
-class _DecimalEvent(_Event, gc=False):
+class _ShapedEvent(_Event, gc=False):
+    args: ShapedArgs = ShapedArgs()
+
+
+class _DecimalEvent(_ShapedEvent, gc=False):
     ts: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]  # the same key, read digit by digit
     dur: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]
 
@@ -138,9 +142,11 @@ class _Columns:
         self._calls = CallColumns()
         self._parts: list[dict[str, NDArray[Any]]] = []
         self._count = 0
+        self._has_shapes = False
         self.lost_events = self.untimed = self.endless = 0
-        self._fast: Callable[[bytes], list[_Event]] = msgspec.json.Decoder(list[_Event]).decode
-        self._exact: Callable[[bytes], list[_DecimalEvent]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
+        self._fast: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_Event]).decode
+        self._shaped: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_ShapedEvent]).decode
+        self._exact: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
 
     def take(self, text: memoryview, lenient: bool) -> None:
         """Take the events of a JSON array. Raises CannotDecode."""
@@ -148,10 +154,15 @@ class _Columns:
             if lenient:
                 self._take_rows(_loads(text))
                 return
-            # Of its own, since what is kept as text points into it, for as long as an error may keep it.
-            own = bytes(text)
-            if not self._append(self._fast(own)):
-                self._append(self._exact(own))
+            if not self._has_shapes:
+                events = self._fast(text)
+                self._has_shapes = needs_shapes({event.name for event in events} - self._codes.keys())
+            if self._has_shapes:
+                # Of its own, since what is kept as text points into it, for as long as an error may keep it.
+                text = memoryview(bytes(text))
+                events = self._shaped(text)
+            if not self._append(events):
+                self._append(self._exact(text))
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise CannotDecode from error
 
@@ -197,18 +208,18 @@ class _Columns:
         start_ns, dur_ns = _nanoseconds([event.ts for event in kept]), _nanoseconds([event.dur for event in kept])
         if start_ns is None or dur_ns is None:
             return False
-        count = len(kept)
+        count, args, names = len(kept), [event.args for event in kept], [event.name for event in kept]
         category = np.fromiter([categories[event.cat] for event in kept], np.int8, count)
         on_device = category <= _LAST_DEVICE_CATEGORY
         self._parts.append({
             "category": category,
-            "name": np.fromiter(map(self._codes.__getitem__, [event.name for event in kept]), np.int32, count),
+            "name": np.fromiter(map(self._codes.__getitem__, names), np.int32, count),
             "start_ns": start_ns,
             "dur_ns": dur_ns,
             "thread": _int64([event.tid for event in kept]),
-            "correlation": _int64([event.args.correlation for event in kept]),
-            "external": _int64([event.args.external for event in kept]),
-            **self._calls.of([event.name for event in kept], [event.args for event in kept], self._count),
+            "correlation": _int64([arg.correlation for arg in args]),
+            **self._calls.calls(args, self._count),
+            **self._calls.inputs(names, args if self._has_shapes else (), self._count),
             # What only device rows have is kept for them alone.
             **_device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
         })  # fmt: skip
@@ -244,7 +255,7 @@ class _Columns:
             stream=_spread(self._whole("stream"), on_device),
             correlation=correlation,
             nbytes=_spread(self._whole("bytes"), on_device),
-            external=self._whole("external"),
+            external=self._externals(on_device),
             sequence=self._sparse("sequence", "call_row"),
             call=call,
             calls=calls,
@@ -274,6 +285,12 @@ class _Columns:
         peer = np.where(between, target, UNKNOWN).clip(max=_LAST_DEVICE)
         return _spread(device, on_device).astype(np.int32), _spread(peer, on_device).astype(np.int32), crosses
 
+    def _externals(self, on_device: NDArray[np.bool_]) -> Int64:
+        """What joins kernels and the operators that tell of their collectives."""
+        column = _spread(self._whole("external"), on_device)
+        column[self._whole("call_row")] = self._whole("call_external")
+        return column
+
     def _sparse(self, name: str, rows: str) -> Int64:
         """A column of all rows from the values that few have."""
         column = np.full(self._count, UNKNOWN, dtype=np.int64)
@@ -296,6 +313,7 @@ def _device_columns(events: Sequence[_Event]) -> dict[str, Int64]:
         "to_device": _int64([arg.to_device for arg in args]),
         "stream": _int64([arg.stream for arg in args]),
         "bytes": _int64([arg.bytes for arg in args]),
+        "external": _int64([arg.external for arg in args]),
     }
 
 
@@ -392,5 +410,9 @@ def _without_odd_values(row: Any) -> Any:
     if not isinstance(row, dict):
         return row
     args = row.get("args")
-    args = {key: value for key, value in args.items() if convert({key: value}, Args)} if isinstance(args, dict) else {}
+    args = (
+        {key: value for key, value in args.items() if convert({key: value}, ShapedArgs)}
+        if isinstance(args, dict)
+        else {}
+    )
     return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, _Event)} | {"args": args}
