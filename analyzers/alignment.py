@@ -11,7 +11,7 @@ could be meant as well: a kernel may be left alone, but never gets the wrong par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ TIGHTEST_NS = 8_000
 DEVIATIONS = 5
 # A neighbour must be so many times further off than the partner.
 CLEARANCE = 2.5
+CLEARANCE_IN_ORDER = 1.5
 # Widths of the windows in which offsets are counted.
 WINDOWS_NS = (30_000, 200_000, 1_500_000)
 MOST_OFFSETS = 6
@@ -36,6 +37,8 @@ MOST_OFFSETS = 6
 KEPT_IN_TIME_NS = 1_000_000
 MUCH_EVIDENCE = 40
 MOST_CANDIDATES = 1 << 22
+# Of kernels that end near one another so many are looked at, before and behind.
+MOST_NEIGHBOURS = 32
 NEVER = np.iinfo(np.int64).max // 4
 
 
@@ -99,6 +102,8 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask) -> Offset | None:
     best = max(offsets.values(), key=_merit)
     if not anchored and not _is_plausible(a, b, best):
         return None
+    if anchored and _ends_deny_steps(a, b, compatible, best):
+        return None
     rivals = [offset for offset in offsets.values() if _is_apart(offset, best)]
     if any(_is_about_as_good(a, b, compatible, rival, best, anchored) for rival in rivals):
         return None
@@ -114,6 +119,20 @@ def _is_plausible(a: Kernels, b: Kernels, best: Offset) -> bool:
     if abs(best.ns) <= KEPT_IN_TIME_NS:
         return best.pairs >= 3
     return best.pairs >= MUCH_EVIDENCE and best.pairs >= 0.8 * fewer
+
+
+def _ends_deny_steps(a: Kernels, b: Kernels, compatible: Mask, best: Offset) -> bool:
+    """Whether ends agree far better without step numbers, which the two members then count differently."""
+    a, b = (replace(each, step=np.full(len(each), -1)) for each in (a, b))
+    candidates, _ = _candidates(a, b, compatible)
+    others = [_around(a, b, compatible, ns) for ns in _densest(candidates)]
+    for other in others:
+        if other is None or not _is_apart(other, best) or other.pairs < 1.1 * best.pairs:
+            continue
+        closer = 3 * other.deviation_ns + _doubt_ns(other) < best.deviation_ns
+        if closer or abs(other.ns) <= KEPT_IN_TIME_NS < abs(best.ns):
+            return True
+    return False
 
 
 def refine_offset(a: Kernels, b: Kernels, compatible: Mask, known: Offset) -> Offset | None:
@@ -177,6 +196,8 @@ def _near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> _Pairs:
     ends, centre = b.end_ns[rows_b] - offset_ns, a.end_ns[rows_a]
     reach = NOISE_NS + (NOISE_SHARE * a.dur_ns[rows_a]).astype(np.int64)
     first, past = np.searchsorted(ends, centre - reach), np.searchsorted(ends, centre + reach, side="right")
+    middle = np.searchsorted(ends, centre)
+    first, past = np.maximum(first, middle - MOST_NEIGHBOURS), np.minimum(past, middle + MOST_NEIGHBOURS)
     count = past - first
     i = np.repeat(rows_a, count)
     j = rows_b[np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)]
@@ -261,8 +282,10 @@ def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -
 def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
     """For each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
     partner = np.full(len(a), -1, dtype=np.int64)
+    if offset is None and a.synchronizes.any() and b.synchronizes.any():
+        return partner  # step numbers alone may be off by a step
     if offset is not None:
-        for pairs in (_none_missing(a, b, offset), _beyond_doubt(a, b, compatible, offset)):
+        for pairs in (_none_missing(a, b, compatible, offset), _beyond_doubt(a, b, compatible, offset)):
             new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
             partner[pairs.a[new]] = pairs.b[new]
         _uncross(partner)
@@ -270,13 +293,30 @@ def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> In
     return partner
 
 
-def _none_missing(a: Kernels, b: Kernels, offset: Offset) -> _Pairs:
-    """Synchronizing kernels of a signature and step of which both members surely hold all: these pair in order."""
+def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _Pairs:
+    """Synchronizing kernels of a signature and step of which both members surely hold all: these pair in order.
+
+    All members may have lost as many: ends must still agree to within the noise, or better than with any neighbour.
+    """
     keys = [np.flatnonzero(each.synchronizes & each.complete & each.sure) for each in (a, b)]
     order_a, order_b = _in_turn(a, keys[0], b, keys[1])
-    apart = b.end_ns[order_b] - offset.ns - a.end_ns[order_a]
-    shortest = np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
-    return _Pairs(order_a, order_b, apart).take(np.abs(apart) <= WIDEST_NS + NOISE_SHARE * shortest)
+    pairs = _Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
+    apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
+    near = apart <= _tight_ns(offset) + 0.1 * shortest
+    alone = _clear_ns(a, b, compatible, pairs) >= CLEARANCE_IN_ORDER * apart
+    return pairs.take(near | (alone & (apart <= WIDEST_NS + NOISE_SHARE * shortest)))
+
+
+def _tight_ns(offset: Offset) -> int:
+    """The noise that the pairs of an offset show, several times over."""
+    return max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns))
+
+
+def _clear_ns(a: Kernels, b: Kernels, compatible: Mask, pairs: _Pairs) -> Int64:
+    """How far the next kernel is, on either member, that a pair could be confused with."""
+    # Kernels whose signature is open may stand for any; then all of them are neighbours.
+    classes = _classes(compatible)
+    return np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
 
 
 def _in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
@@ -304,13 +344,9 @@ def _uncross(partner: Int64) -> None:
 def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _Pairs:
     """Pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
     pairs = _mutual(_near(a, b, compatible, offset.ns))
-    # Kernels whose signature is open may stand for any; then all of them are neighbours.
-    classes = _classes(compatible)
-    clear = np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
     apart = np.abs(pairs.apart_ns)
-    kept = clear >= CLEARANCE * apart + 2 * offset.deviation_ns
-    shortest = np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
-    tight = max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns)) + 0.1 * shortest
+    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + 2 * offset.deviation_ns
+    tight = _tight_ns(offset) + 0.1 * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
     kept &= apart <= tight
     kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
     return pairs.take(kept)

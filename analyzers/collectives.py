@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.alignment import Kernels, Offset, find_offset, match, refine_offset
-from analyzers.calls import SYNCHRONIZING, UNEVEN_MEMBERS, UNSAID, Call, Collective
-from analyzers.kernels import Key, Member, Table, table_of
+from analyzers.calls import SYNCHRONIZING, UNSAID, Call, Collective
+from analyzers.kernels import SPLIT, Key, Member, Table, table_of
 from analyzers.summary import RunSummary
 
 Int64 = NDArray[np.int64]
@@ -293,7 +293,22 @@ def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Int64
     sound &= ~synchronized | (started.max(axis=1) <= ended.min(axis=1) + OVERLAP_NOISE_NS)
     if key.is_batch:
         sound &= np.array([_peers_correspond(table, line) for line in matched], dtype=bool)
+    split = (table.elements[matched] == SPLIT).any(axis=1) & sound
+    sound[split] = [_splits_correspond(table, key, line) for line in matched[split]]
     return sound
+
+
+def _splits_correspond(table: Table, key: Key, line: Int64) -> bool:
+    """Whether what each member of an uneven all-to-all sends to another is what that one receives from it."""
+    calls = {int(table.rank[row]): table.call_of(row) for row in line.tolist()}
+    place = {rank: number for number, rank in enumerate(key.ranks)}
+    for rank, call in calls.items():
+        for peer, other in calls.items():
+            if call is not None and other is not None and call.split_in and other.split_out:
+                sent, received = call.split_in[place[peer] :], other.split_out[place[rank] :]
+                if sent[:1] != received[:1]:
+                    return False
+    return True
 
 
 def _peers_correspond(table: Table, line: Int64) -> bool:
@@ -337,6 +352,3 @@ def _facts(table: Table, line: Int64) -> tuple[int, Call | None]:
 
 def _distinct_calls(table: Table, line: Int64) -> Iterable[Call | None]:
     return (table.calls[code] for code in np.unique(table.call[line]).tolist() if code >= 0)
-
-
-__all__ = ["UNEVEN_MEMBERS", "Instances", "Matching", "match_run"]

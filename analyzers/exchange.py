@@ -51,7 +51,8 @@ class Exchange:
     def limit_gbps(self) -> float | None:
         """The link's own rate, where calibration says it and the transport is known."""
         links = self.calibration.links if self.calibration is not None else None
-        return links.limit_gbps if links is not None and links.transport else None
+        known = links is not None and links.transport and links.limit_gbps is not None and links.limit_gbps > 0
+        return links.limit_gbps if links is not None and known else None
 
     @property
     def unmatched_share(self) -> float | None:

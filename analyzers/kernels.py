@@ -7,6 +7,7 @@ were launched before the profiler opened carry nothing either: they are the end 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,10 @@ from analyzers.summary import RunSummary
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+
+# The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
+SPLIT = -2
 
 
 @dataclass(frozen=True, order=True)
@@ -119,11 +124,15 @@ class Table:
         """What a row's call says, None for nothing."""
         return self.calls[self.call[row]] if self.call[row] >= 0 else None
 
+    @cached_property
+    def _devices(self) -> dict[int, int]:
+        """How many devices take part in groups, by rank."""
+        places = {(member.rank, member.device) for key in self.groups for member in key.members}
+        return Counter(rank for rank, _ in places)
+
     def is_alone_in_file(self, member: Member) -> bool:
         """Whether a rank has one device, so that naming the rank is enough."""
-        return all(
-            other.device == member.device for key in self.groups for other in key.members if other.rank == member.rank
-        )
+        return self._devices[member.rank] == 1
 
 
 # Columns that are as the ranks have them.
@@ -208,12 +217,12 @@ def _families(part: Communication) -> Int64:
 
 
 def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
-    """Kind, elements and dtype of each call, -1 where unknown; what may differ between members counts as unknown."""
+    """Kind, elements and dtype of each call, -1 where unknown or members may differ; SPLIT for one with splits."""
     dtypes = {name: code for code, name in enumerate(dict.fromkeys(call.dtype for call in calls if call.dtype))}
-    even = [_is_even(call) for call in calls]
+    said = [(call, _is_even(call)) for call in calls]
     return [
         [int(call.kind) for call in calls],
-        [call.elements if same else UNSAID for call, same in zip(calls, even, strict=True)],
+        [call.elements if same else SPLIT if call.split_in or call.split_out else UNSAID for call, same in said],
         [dtypes.get(call.dtype, UNSAID) for call in calls],
     ]
 
@@ -221,7 +230,7 @@ def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
 def _is_even(call: Call) -> bool:
     """Whether all members of the collective say the same of its elements."""
     if call.kind == Collective.ALL_TO_ALL:
-        return call.is_even
+        return not call.split_in and not call.split_out and call.is_even
     return call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from)
 
 

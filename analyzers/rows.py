@@ -14,6 +14,7 @@ from analyzers.communication import Purpose
 from analyzers.document import BandwidthRow, Clock, CollectiveRow, CopyRow, MemberRow, UnmatchedRow, WaitingRow
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
+from analyzers.run import UTILIZATION_IS_NULL
 from analyzers.units import ms, percent
 from analyzers.waiting import Reason, waiting
 
@@ -237,10 +238,10 @@ def _unmatched_warnings(found: Exchange) -> list[str]:
     if share < MUCH_UNMATCHED or not len(rows):
         return []
     reasons = Counter(found.matching.why.get(row, OTHERS_LACK_IT) for row in rows.tolist())
-    most, count = reasons.most_common(1)[0]
+    most = "; ".join(f"{count}: {reason}" for reason, count in reasons.most_common(3))
     return [
         f"{len(rows)} of {len(found.matching.table)} kernels of communication ({percent(share)} of its time) are "
-        f"matched with none on other ranks, and count as transfer: {count} since {most}"
+        f"matched with none on other ranks, and count as transfer ({most})"
     ]
 
 
@@ -254,13 +255,29 @@ def _size_warnings(found: Exchange) -> list[str]:
 def _link_warnings(found: Exchange) -> list[str]:
     if not len(found.matching.instances):
         return []
+    if found.calibration is None and any(UTILIZATION_IS_NULL in warning for warning in found.run.warnings):
+        return []  # the run's own file is broken, and that is said
     if found.calibration is None:
         return ["no calibration of the links: utilization is null; give one with --links (`tracer calibrate` makes it)"]
+    links = found.calibration.links
+    words = _other_links(found)
     if found.limit_gbps is None:
-        links = found.calibration.links
         reason = links.source if links is not None and links.source else "its own rate is not known"
-        return [f"utilization of the link is null: {reason}"]
-    return []
+        words.append(f"utilization of the link is null: {reason}")
+    return words
+
+
+def _other_links(found: Exchange) -> list[str]:
+    """Links that were measured between other devices than the run's."""
+    links = found.calibration.links if found.calibration is not None else None
+    measured = set(links.devices) if links is not None else set()
+    own = {name for summary in found.run.ranks for name in summary.header.device_names}
+    own |= set(found.run.manifest.devices) if found.run.manifest is not None else set()
+    if not measured or not own or measured & own:
+        return []
+    return [
+        f"the links were calibrated between {', '.join(sorted(measured))}, and this run's are {', '.join(sorted(own))}"
+    ]
 
 
 def _known(value: float) -> float | None:

@@ -34,6 +34,7 @@ LIGHT, NOSYNC = "light", "nosync"
 SUFFIXES = (".json", ".json.gz")
 NO_TRACES = (MANIFEST, LINKS)
 LISTED_RANKS = 8
+UTILIZATION_IS_NULL = "utilization is null"
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +229,7 @@ def _calibrated(path: Path) -> tuple[Calibration | None, list[str]]:
     try:
         return read_calibration(file), []
     except UnreadableCalibration as error:
-        return None, [f"{error}; utilization is null"]
+        return None, [f"{error}; {UTILIZATION_IS_NULL}"]
 
 
 def _light_file(file: Path) -> Path | None:

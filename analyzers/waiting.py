@@ -136,19 +136,26 @@ def _reasons(matching: Matching, rows: Int64, charge: Int64) -> Int64:
 
 
 def _computed_longer(matching: Matching, last: Int64, charge: Int64) -> NDArray[np.bool_]:
-    """Whether each last arriver computed longer than the others since their collective before: by half its lateness."""
+    """Whether each last arriver computed longer than the others, by half its lateness.
+
+    Since its group's first collective of the step: a rank that lagged behind there and caught up computed no longer.
+    """
     instances, table = matching.instances, matching.table
     rows, number = instances.members, instances.of_member
-    group = instances.group[number]
-    order = np.lexsort((number, table.device[rows], table.rank[rows], group))
-    ahead, behind = order[1:], order[:-1]
-    follows = (group[ahead] == group[behind]) & (table.rank[rows[ahead]] == table.rank[rows[behind]])
-    follows &= table.device[rows[ahead]] == table.device[rows[behind]]
-    since = np.full(len(rows), np.nan)
-    since[ahead[follows]] = (table.busy_ns[rows[ahead]] - table.busy_ns[rows[behind]])[follows]
+    keys = np.stack([instances.group[number], table.rank[rows], table.device[rows]])
+    order = np.lexsort((number, *keys[::-1]))
+    busy, step = table.busy_ns[rows[order]], instances.step[number[order]]
+    member = np.r_[True, (np.diff(keys[:, order]) != 0).any(axis=0)]
+    begins = member | np.r_[True, np.diff(step) != 0]
+    # The first of a step is compared with the first of the step before.
+    start = np.flatnonzero(begins)
+    which = np.cumsum(begins) - 1
+    since = np.where(begins, np.where(member, -1, start[np.maximum(which - 1, 0)]), start[which])
+    length = np.full(len(rows), np.nan)
+    length[order] = np.where(since >= 0, busy - busy[since], np.nan)
     others = np.maximum(np.diff(instances.first) - 1, 1)
-    rest = (np.bincount(number, weights=since, minlength=len(instances)) - since[last]) / others
-    longer: NDArray[np.bool_] = since[last] - rest >= 0.5 * charge / others
+    rest = (np.bincount(number, weights=length, minlength=len(instances)) - length[last]) / others
+    longer: NDArray[np.bool_] = length[last] - rest >= 0.5 * charge / others
     return longer
 
 

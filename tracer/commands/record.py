@@ -46,7 +46,8 @@ COLLECTIVES_OF: dict[Strategy, tuple[Collective, ...]] = {
     "fsdp": ("all_gather", "reduce_scatter"),
 }
 CALIBRATED_FROM_BYTES = 4 * 2**10
-CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 16 * 2**20}
+# Beyond DDP's default buckets of 25 MiB.
+CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 32 * 2**20}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,7 @@ def communication(report: Report, wide: bool) -> Section:
     if not rows:
         return []
     shown = sorted(rows, key=_total_ns, reverse=True)[:MOST_KINDS]
+    names = _twins(rows)
     heads = ("kind", "ranks", *(("for",) if wide else ()), "size", "times", "transfer\nms", "waited\nms", "busbw\nGB/s")
     more = ("(quartiles)",) if wide else ()
     lines = table(*heads, *more, "calibrated\nGB/s", "of it", left=("kind", "for"))
@@ -34,7 +35,13 @@ def communication(report: Report, wide: bool) -> Section:
         purpose = [row.purpose] if wide else []
         quartiles = [_quartiles(row)] if wide else []
         lines.add_row(
-            *(row.kind, _ranks(row.group, row.group_size), *purpose, size(row.bytes), str(row.count)),
+            *(
+                row.kind,
+                _ranks(row.group, row.group_size) + names.get(row.group_name, ""),
+                *purpose,
+                size(row.bytes),
+                str(row.count),
+            ),
             *(milliseconds(row.transfer_ns), milliseconds(row.wait_ns), _busbw(row), *quartiles),
             *(gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
         )
@@ -49,6 +56,13 @@ def communication(report: Report, wide: bool) -> Section:
     )
     notes = [styled(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
     return [styled(title, "bold"), lines, *rest, *notes]
+
+
+def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
+    """Names of groups whose ranks are also another group's, as they stand beside these."""
+    groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name}
+    members = [ranks for _, ranks in groups]
+    return {name: f" ({name})" for name, ranks in groups if members.count(ranks) > 1}
 
 
 def _total_ns(row: BandwidthRow) -> float:
@@ -69,7 +83,7 @@ def _mark(row: BandwidthRow | CollectiveRow) -> str:
 
 _SYNCHRONIZING = tuple(kind.label for kind in SYNCHRONIZING)
 _MARKS = {
-    "~": "from the last start to the last end; members may come late and leave early, so that it is not exact",
+    "~": "from the last start to the last end; members that leave before all have come can make it far too high",
     "\N{GREATER-THAN OR EQUAL TO}": "members are missing from the run; the true transfer is no longer than this",
 }
 
@@ -143,7 +157,7 @@ def waiting(report: Report, wide: bool) -> Section:
     fewer = f"and {count(left, 'more rank')} that caused less: --json"
     rest: list[RenderableType] = [styled(fewer, "dim")] if left else []
     title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
-    return [styled(title, "bold"), lines, *rest, *map(styled, _worst(means))]
+    return [styled(title, "bold"), lines, *rest, *map(styled, _worst(report, means))]
 
 
 def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
@@ -162,7 +176,7 @@ _WORDS = {
 }
 
 
-def _worst(means: Sequence[WaitingRow]) -> list[str]:
+def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
     """The rank that the others waited for most, in words."""
     total = sum(row.caused_ns for row in means)
     worst = max(means, key=lambda row: row.caused_ns)
@@ -171,9 +185,10 @@ def _worst(means: Sequence[WaitingRow]) -> list[str]:
     reason = max(worst.caused_by, key=lambda name: worst.caused_by[name])
     share, why = worst.caused_ns / total, worst.caused_by[reason] / worst.caused_ns
     several = len({row.device for row in means if row.rank == worst.rank}) > 1
+    here = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
     who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
     return [
-        f"{who} causes {percent(share)} of all waiting ({ms(worst.caused_ns)} a step, added over the "
+        f"{who} causes {percent(share)} of all waiting{here} ({ms(worst.caused_ns)} a step, added over the "
         f"others): {percent(why)} of that because {_WORDS[reason]}."
     ]
 
