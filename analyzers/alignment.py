@@ -282,8 +282,6 @@ def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -
 def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
     """For each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
     partner = np.full(len(a), -1, dtype=np.int64)
-    if offset is None and a.synchronizes.any() and b.synchronizes.any():
-        return partner  # step numbers alone may be off by a step
     if offset is not None:
         for pairs in (_none_missing(a, b, compatible, offset), _beyond_doubt(a, b, compatible, offset)):
             new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)

@@ -128,6 +128,7 @@ class _Clocks:
 
     def __init__(self) -> None:
         self._place: dict[int, tuple[int, int, int]] = {}  # rank -> component, offset within it, deviation
+        self._unclear: set[tuple[int, int]] = set()
 
     def between(self, a: int, b: int) -> Offset | None:
         """How much later b's clock is than a's, if both are known to one another."""
@@ -138,8 +139,15 @@ class _Clocks:
             return None
         return Offset(there[1] - here[1], max(here[2], there[2]), 0)
 
-    def learn(self, a: int, b: int, offset: Offset) -> None:
-        """Put two ranks, and all that are known to either, on one clock."""
+    def are_unclear(self, a: int, b: int) -> bool:
+        """Whether two ranks share synchronizing collectives, and these align in no clear way."""
+        return (min(a, b), max(a, b)) in self._unclear and self.between(a, b) is None
+
+    def learn(self, a: int, b: int, offset: Offset | None) -> None:
+        """Put two ranks, and all that are known to either, on one clock; without an offset they are unclear."""
+        if offset is None:
+            self._unclear.add((min(a, b), max(a, b)))
+            return
         if a == b or self.between(a, b) is not None:
             return
         component, place, _ = self._place.setdefault(a, (a, 0, 0))
@@ -165,8 +173,9 @@ def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[i
             offsets.append(0)
             continue
         offset = _offset(clocks, key.members[reference], key.members[place], (a, b, compatible))
-        partner = match(a, b, compatible, offset)
-        ambiguous = offset is None and bool(a.synchronizes.any() and b.synchronizes.any())
+        # Step numbers that the ends of other groups do not bear out say nothing here either.
+        ambiguous = clocks.are_unclear(key.members[reference].rank, key.members[place].rank)
+        partner = np.full(len(a), -1) if ambiguous else match(a, b, compatible, offset)
         _explain(why, table, (own, a), (theirs, b), partner, (key.members[reference], key.members[place], ambiguous))
         partners.append(partner)
         offsets.append(offset.ns if offset else 0)
@@ -212,7 +221,7 @@ def _offset(clocks: _Clocks, here: Member, there: Member, aligned: tuple[Kernels
     if known is not None:
         return refine_offset(a, b, compatible, known) or known
     offset = find_offset(a, b, compatible)
-    if offset is not None:
+    if offset is not None or (a.synchronizes.any() and b.synchronizes.any()):
         clocks.learn(here.rank, there.rank, offset)
     return offset
 

@@ -141,6 +141,8 @@ def _computed_longer(matching: Matching, last: Int64, charge: Int64) -> NDArray[
     Since its group's first collective of the step: a rank that lagged behind there and caught up computed no longer.
     """
     instances, table = matching.instances, matching.table
+    if not len(instances):
+        return np.zeros(0, dtype=bool)
     rows, number = instances.members, instances.of_member
     keys = np.stack([instances.group[number], table.rank[rows], table.device[rows]])
     order = np.lexsort((number, *keys[::-1]))
