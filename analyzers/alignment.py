@@ -343,7 +343,7 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _
     """Pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
     pairs = _mutual(_near(a, b, compatible, offset.ns))
     apart = np.abs(pairs.apart_ns)
-    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + 2 * offset.deviation_ns
+    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + 4 * offset.deviation_ns
     tight = _tight_ns(offset) + 0.1 * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
     kept &= apart <= tight
     kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)

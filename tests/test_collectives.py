@@ -102,6 +102,7 @@ def test_damage_to_real_runs_makes_no_wrong_pair(tmp_path_factory, seed):
 @example(seed=143)  # five equal collectives, one step in common, and each rank lacks another one of them
 @example(seed=5414)  # one step each, alike but not the same, and no step numbers in common
 @example(seed=10296)  # one kernel of a known step, whose partner is lost
+@example(seed=30185)  # two equal collectives 84 us apart, one unlabelled, ends that agree to 80
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 def test_damage_to_worlds_makes_no_wrong_pair(tmp_path_factory, seed):
     made = build(any_world(Random(seed)))
