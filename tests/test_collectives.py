@@ -1,6 +1,8 @@
 """Matching across ranks: complete on whole runs, never wrong on damaged ones."""
 
 import os
+import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -17,6 +19,7 @@ from analyzers.communication import Communication
 from analyzers.header import Header
 from analyzers.summary import Measured, RankSummary, RunSummary, summarize
 from tests import perturb, physics
+from tests.drawing import called, meet
 from tests.pairs import Short, best_alignments, disputed, judge, left, oracle
 from tests.perturb import Document, Member
 from tests.test_samples import RUNS, SAMPLES
@@ -272,3 +275,47 @@ def test_a_kernel_that_one_rank_lacks_leaves_the_others_unmatched_with_a_reason(
     assert {matching.why[row] for row in lost} == {
         "rank 1 has no kernel for it: missing, or not to be told from its neighbours"
     }
+
+
+def all_to_all(split: tuple[int, ...] = ()) -> Call:
+    return replace(called(Collective.ALL_TO_ALL, sum(split) or 4000, (0, 1)), split_in=split, split_out=split)
+
+
+def test_an_uneven_all_to_all_is_no_even_one_and_no_other_uneven_one():
+    even, small, large = all_to_all(), all_to_all((1000, 2000)), all_to_all((3000, 5000))
+    for mine, theirs in ((even, small), (small, even), (small, large)):
+        assert not len(match_run(meet("aaaa", "bbbb", calls={"a": mine, "b": theirs})).instances)
+    sent, received = all_to_all((1000, 2000)), all_to_all((2000, 3000))
+    assert len(match_run(meet("aaaa", "bbbb", calls={"a": sent, "b": received})).instances) == 1
+
+
+def test_ranks_that_number_their_steps_differently_are_not_paired_by_them(tmp_path):
+    documents, whole = whole_run(SAMPLES / "resnet18-ddp4")
+    for shift in (1, -1):
+        renumbered = [documents[0], with_steps(documents[1], shift), *documents[2:]]
+        found = matched(tmp_path / str(shift), renumbered)
+        assert not judge(found, whole, left(renumbered)).wrong
+
+
+def with_steps(document: Document, shift: int) -> Document:
+    """A document whose steps have other numbers."""
+    events = []
+    for event in document["traceEvents"]:
+        step = re.fullmatch(r"ProfilerStep#(\d+)", str(event.get("name")))
+        events.append(event | {"name": f"ProfilerStep#{int(step[1]) + shift}"} if step else event)
+    return document | {"traceEvents": events}
+
+
+def test_kernels_that_all_ranks_lost_alike_do_not_shift_the_others():
+    """Of twelve equal collectives one rank lost the sixth and the other the seventh, in every step."""
+    ends = [step * 20_000_000 + place * 300_000 for step in range(4) for place in range(12)]
+    steps = np.repeat(np.arange(4), 12)
+    lost = [np.arange(48) % 12 != place for place in (5, 6)]
+    a, b = (
+        replace(kernels([end for end, has in zip(ends, kept, strict=True) if has], [0] * 44, 0), step=steps[kept])
+        for kept in lost
+    )
+    a, b = (replace(each, complete=np.ones(44, dtype=bool), sure=np.ones(44, dtype=bool)) for each in (a, b))
+    partner = match(a, b, np.ones((1, 1), dtype=bool), Offset(0, 2_000, 40))
+    assert all(a.end_ns[i] == b.end_ns[j] for i, j in enumerate(partner.tolist()) if j >= 0)
+    assert (partner >= 0).sum() == 40
