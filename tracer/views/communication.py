@@ -60,9 +60,9 @@ def communication(report: Report, wide: bool) -> Section:
 
 def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
     """Names of groups whose ranks are also another group's, as they stand beside these."""
-    groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name}
+    groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
     members = [ranks for _, ranks in groups]
-    return {name: f" ({name})" for name, ranks in groups if members.count(ranks) > 1}
+    return {name: f" (group {name})" for name, ranks in groups if members.count(ranks) > 1}
 
 
 def _total_ns(row: BandwidthRow) -> float:
