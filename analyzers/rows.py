@@ -232,6 +232,17 @@ def _blurred_warnings(found: Exchange) -> list[str]:
     return words
 
 
+def _partial_warnings(found: Exchange) -> list[str]:
+    """Collectives some of whose members are not in the run."""
+    partial = found.matching.instances.partial
+    if not partial.any():
+        return []
+    return [
+        f"{int(partial.sum())} of {len(partial)} collectives have members that are not in the run: their transfer is an "
+        "upper bound, and waiting a lower one"
+    ]
+
+
 def _unmatched_warnings(found: Exchange) -> list[str]:
     share = found.unmatched_share or 0.0
     rows = np.flatnonzero(found.matching.instance < 0)
