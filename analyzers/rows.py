@@ -238,8 +238,8 @@ def _partial_warnings(found: Exchange) -> list[str]:
     if not partial.any():
         return []
     return [
-        f"{int(partial.sum())} of {len(partial)} collectives have members that are not in the run: their transfer is an "
-        "upper bound, and waiting a lower one"
+        f"{int(partial.sum())} of {len(partial)} collectives have members that are not in the run: their transfer is "
+        "an upper bound, and waiting a lower one"
     ]
 
 
