@@ -302,7 +302,9 @@ def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
     near = apart <= _tight_ns(offset) + 0.1 * shortest
     alone = _clear_ns(a, b, compatible, pairs) >= CLEARANCE_IN_ORDER * apart
-    return pairs.take(near | (alone & (apart <= WIDEST_NS + NOISE_SHARE * shortest)))
+    # gloo's ranks leave milliseconds apart, the more so the longer one of them has waited.
+    longest = np.maximum(a.dur_ns[order_a], b.dur_ns[order_b])
+    return pairs.take(near | (alone & (apart <= WIDEST_NS + NOISE_SHARE * longest)))
 
 
 def _tight_ns(offset: Offset) -> int:

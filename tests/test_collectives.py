@@ -319,3 +319,12 @@ def test_kernels_that_all_ranks_lost_alike_do_not_shift_the_others():
     partner = match(a, b, np.ones((1, 1), dtype=bool), Offset(0, 2_000, 40))
     assert all(a.end_ns[i] == b.end_ns[j] for i, j in enumerate(partner.tolist()) if j >= 0)
     assert (partner >= 0).sum() == 40
+
+
+def test_ranks_of_gloo_leave_milliseconds_apart_after_long_waits():
+    ends = [step * 300_000_000 for step in range(1, 5)]
+    a = replace(kernels(ends, [0] * 4, 0), step=np.arange(4), dur_ns=np.full(4, 80_000_000))
+    late = [end + apart for end, apart in zip(ends, (0, 15_000_000, -4_000_000, 2_000_000), strict=True)]
+    b = replace(a, end_ns=np.array(late), dur_ns=np.full(4, 20_000_000))
+    a, b = (replace(each, complete=np.ones(4, dtype=bool), sure=np.ones(4, dtype=bool)) for each in (a, b))
+    assert match(a, b, np.ones((1, 1), dtype=bool), Offset(0, 1_000_000, 4)).tolist() == [0, 1, 2, 3]
