@@ -1,12 +1,11 @@
-"""Which kernels of two members of a group belong together, when either may lack some and their clocks may differ.
+"""How two members of a group line up, when either may lack kernels and their clocks may differ.
 
     a       ##   #  ###     ##   #  ###          two steps of three collectives
     b         ##  #       ##  #                  one kernel lost, a clock of its own
-            |_| |_|       |_| |_|                the offset at which ends agree, and the step numbers, say which
+            |_| |_|       |_| |_|                the offset at which ends agree, and the step numbers, say how
 
 Synchronizing collectives end together on all members, so that one offset between the clocks must explain the ends of
-all pairs. Where two offsets explain them about as well there is no alignment. A pair is taken only where no neighbour
-could be meant as well: a kernel may be left alone, but never gets the wrong partner.
+all pairs. Where two offsets explain them about as well there is no alignment.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ Mask = NDArray[np.bool_]
 # memory, 500 us over sockets, where a transfer takes many times that.
 NOISE_NS = 60_000
 NOISE_SHARE = 0.25
-WIDEST_NS = 1_000_000
 TIGHTEST_NS = 8_000
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5
-# A neighbour must be so many times further off than the partner.
-CLEARANCE = 2.5
-CLEARANCE_IN_ORDER = 1.5
 # Widths of the windows in which offsets are counted.
 WINDOWS_NS = (30_000, 200_000, 1_500_000)
 MOST_OFFSETS = 6
@@ -39,7 +34,6 @@ MUCH_EVIDENCE = 40
 MOST_CANDIDATES = 1 << 22
 # Of kernels that end near one another so many are looked at, before and behind.
 MOST_NEIGHBOURS = 32
-NEVER = np.iinfo(np.int64).max // 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +68,16 @@ class Offset:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pairs:
+class Pairs:
     """Pairs of rows, and how far apart they end at some offset."""
 
     a: Int64
     b: Int64
     apart_ns: Int64
 
-    def take(self, rows: Mask | Int64) -> _Pairs:
-        return _Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
+    def take(self, rows: Mask | Int64) -> Pairs:
+        """The pairs that a mask or an index selects."""
+        return Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
 
     def __len__(self) -> int:
         return len(self.a)
@@ -140,24 +135,24 @@ def refine_offset(a: Kernels, b: Kernels, compatible: Mask, known: Offset) -> Of
     return _around(a, b, compatible, known.ns)
 
 
-def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[_Pairs, bool]:
+def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
     """Rows that may be one collective, and whether step numbers say so."""
     rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
     if len(rows_a) * len(rows_b) > MOST_CANDIDATES:
         rows_a = rows_a[:: len(rows_a) * len(rows_b) // MOST_CANDIDATES + 1]
     fits = compatible[a.signature[rows_a][:, None], b.signature[rows_b]]
     step_a, step_b = a.step[rows_a][:, None], b.step[rows_b]
-    fits &= _agree(a.sequence[rows_a][:, None], b.sequence[rows_b])
+    fits &= agree(a.sequence[rows_a][:, None], b.sequence[rows_b])
     same_step = fits & (step_a == step_b) & (step_a >= 0)
     # One kernel whose step is known may be the one whose partner is lost.
     witnesses, fewer = min(same_step.any(axis=1).sum(), same_step.any(axis=0).sum()), min(len(rows_a), len(rows_b))
     anchored = bool(witnesses >= 3 or 2 * witnesses >= fewer > 0)
-    i, j = np.nonzero(same_step if anchored else fits & _agree(step_a, step_b))
+    i, j = np.nonzero(same_step if anchored else fits & agree(step_a, step_b))
     i, j = rows_a[i], rows_b[j]
-    return _Pairs(i, j, b.end_ns[j] - a.end_ns[i]), anchored
+    return Pairs(i, j, b.end_ns[j] - a.end_ns[i]), anchored
 
 
-def _densest(candidates: _Pairs) -> list[int]:
+def _densest(candidates: Pairs) -> list[int]:
     """Offsets that many candidates agree on, each row's vote shared among its candidates."""
     votes = 1 / np.bincount(candidates.a)[candidates.a]
     order = np.argsort(candidates.apart_ns, kind="stable")
@@ -178,7 +173,7 @@ def _densest(candidates: _Pairs) -> list[int]:
 def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset | None:
     """The offset as the pairs around it have it."""
     for _ in range(3):
-        pairs = _mutual(_near(a, b, compatible, offset_ns))
+        pairs = mutual(near(a, b, compatible, offset_ns))
         if not len(pairs):
             return None
         shift = int(np.median(pairs.apart_ns))
@@ -189,7 +184,7 @@ def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset 
     return Offset(offset_ns, deviation, len(pairs))
 
 
-def _near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> _Pairs:
+def near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Pairs:
     """All compatible pairs of synchronizing kernels that end within the noise of one another."""
     rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
     rows_b = rows_b[np.argsort(b.end_ns[rows_b], kind="stable")]
@@ -202,19 +197,19 @@ def _near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> _Pairs:
     i = np.repeat(rows_a, count)
     j = rows_b[np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)]
     apart = b.end_ns[j] - offset_ns - a.end_ns[i]
-    fits = compatible[a.signature[i], b.signature[j]] & _agree(a.step[i], b.step[j])
-    fits &= _agree(a.sequence[i], b.sequence[j])
+    fits = compatible[a.signature[i], b.signature[j]] & agree(a.step[i], b.step[j])
+    fits &= agree(a.sequence[i], b.sequence[j])
     fits &= np.abs(apart) <= NOISE_NS + NOISE_SHARE * np.minimum(a.dur_ns[i], b.dur_ns[j])
-    return _Pairs(i, j, apart).take(fits)
+    return Pairs(i, j, apart).take(fits)
 
 
-def _agree(number_a: Int64, number_b: Int64) -> Mask:
+def agree(number_a: Int64, number_b: Int64) -> Mask:
     """Whether two numbers are the same, as far as both are known."""
-    agree: Mask = (number_a == number_b) | (number_a < 0) | (number_b < 0)
-    return agree
+    same: Mask = (number_a == number_b) | (number_a < 0) | (number_b < 0)
+    return same
 
 
-def _mutual(pairs: _Pairs) -> _Pairs:
+def mutual(pairs: Pairs) -> Pairs:
     """Each row with the row that ends nearest to it, where that is so from both sides."""
     order = np.argsort(np.abs(pairs.apart_ns), kind="stable")
     pairs = pairs.take(order)
@@ -270,146 +265,10 @@ def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
 
 def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> int:
     """How many steps' first and last kernels have a partner: an alignment that is off by one leaves them alone."""
-    pairs = _mutual(_near(a, b, compatible, offset.ns))
+    pairs = mutual(near(a, b, compatible, offset.ns))
     found = 0
     for kernels, matched in ((a, pairs.a), (b, pairs.b)):
         rows = np.flatnonzero(kernels.synchronizes & (kernels.step >= 0))
         edge = np.diff(kernels.step[rows], prepend=-1, append=-1) != 0
         found += int(np.isin(rows[edge[:-1]], matched).sum() + np.isin(rows[edge[1:]], matched).sum())
     return found
-
-
-def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
-    """For each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
-    partner = np.full(len(a), -1, dtype=np.int64)
-    if offset is not None:
-        for pairs in (_none_missing(a, b, compatible, offset), _beyond_doubt(a, b, compatible, offset)):
-            new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
-            partner[pairs.a[new]] = pairs.b[new]
-        _uncross(partner)
-    _match_in_order(a, b, compatible, partner)
-    return partner
-
-
-def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _Pairs:
-    """Synchronizing kernels of a signature and step of which both members surely hold all: these pair in order.
-
-    All members may have lost as many: ends must still agree to within the noise, or better than with any neighbour.
-    """
-    keys = [np.flatnonzero(each.synchronizes & each.complete & each.sure) for each in (a, b)]
-    order_a, order_b = _in_turn(a, keys[0], b, keys[1])
-    pairs = _Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
-    apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
-    near = apart <= _tight_ns(offset) + 0.1 * shortest
-    alone = _clear_ns(a, b, compatible, pairs) >= CLEARANCE_IN_ORDER * apart
-    # gloo's ranks leave milliseconds apart, the more so the longer one of them has waited.
-    longest = np.maximum(a.dur_ns[order_a], b.dur_ns[order_b])
-    return pairs.take(near | (alone & (apart <= WIDEST_NS + NOISE_SHARE * longest)))
-
-
-def _tight_ns(offset: Offset) -> int:
-    """The noise that the pairs of an offset show, several times over."""
-    return max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns))
-
-
-def _clear_ns(a: Kernels, b: Kernels, compatible: Mask, pairs: _Pairs) -> Int64:
-    """How far the next kernel is, on either member, that a pair could be confused with."""
-    # Kernels whose signature is open may stand for any; then all of them are neighbours.
-    classes = _classes(compatible)
-    return np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
-
-
-def _in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
-    """The k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
-    sides = [(a.step[rows_a], b.step[rows_b]), (a.signature[rows_a], b.signature[rows_b]), *more]
-    _, group = np.unique(np.stack([np.concatenate(side) for side in sides]), axis=1, return_inverse=True)
-    group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
-    size = int(group.max(initial=-1)) + 1
-    equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
-    order_a, order_b = np.argsort(group_a, kind="stable"), np.argsort(group_b, kind="stable")
-    return rows_a[order_a[equal[group_a[order_a]]]], rows_b[order_b[equal[group_b[order_b]]]]
-
-
-def _uncross(partner: Int64) -> None:
-    """Let go of pairs that cross: all members run a group's collectives in one order."""
-    rows = np.flatnonzero(partner >= 0)
-    if not len(rows):
-        return
-    theirs = partner[rows]
-    before = np.r_[-1, np.maximum.accumulate(theirs)[:-1]]
-    after = np.r_[np.minimum.accumulate(theirs[::-1])[::-1][1:], NEVER]
-    partner[rows[(theirs <= before) | (theirs >= after)]] = -1
-
-
-def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> _Pairs:
-    """Pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
-    pairs = _mutual(_near(a, b, compatible, offset.ns))
-    apart = np.abs(pairs.apart_ns)
-    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + 4 * offset.deviation_ns
-    tight = _tight_ns(offset) + 0.1 * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
-    kept &= apart <= tight
-    kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
-    return pairs.take(kept)
-
-
-def _classes(compatible: Mask) -> Int64:
-    """Signatures that may be confused with one another, directly or by way of others, get one number."""
-    number = np.arange(len(compatible))
-    while True:
-        merged = np.where(compatible, number[None, :], len(number)).min(axis=1)
-        if (merged == number).all():
-            return number
-        number = merged
-
-
-def _clearance(kernels: Kernels, classes: Int64) -> Int64:
-    """How far each kernel's end is from the next of its class on the same member."""
-    group = classes[kernels.signature]
-    order = np.lexsort((kernels.end_ns, group))
-    gap = np.diff(kernels.end_ns[order])
-    gap[np.diff(group[order]) != 0] = NEVER
-    nearest = np.minimum(np.r_[NEVER, gap], np.r_[gap, NEVER])
-    clearance = np.empty(len(kernels), dtype=np.int64)
-    clearance[order] = nearest
-    return clearance
-
-
-def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) -> None:
-    """Partners for kernels whose ends say nothing, by their order between those that are matched.
-
-    Where a signature occurs in a step as often on both members as anywhere, none is missing, and order decides.
-    """
-    taken = np.full(len(b), -1, dtype=np.int64)
-    taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
-    _match_by_sequence(a, b, compatible, partner, taken)
-    clean = _clean_steps(a, b, partner, taken)
-    segments: list[Int64] = []
-    lefts: list[Int64] = []
-    for kernels, matched in ((a, partner >= 0), (b, taken >= 0)):
-        left = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
-        lefts.append(np.flatnonzero(left))
-        anchors: Int64 = np.cumsum(matched & kernels.synchronizes, dtype=np.int64)
-        segments.append(anchors[left])
-    rows_a, rows_b = _in_turn(a, lefts[0], b, lefts[1], (segments[0], segments[1]))
-    partner[rows_a] = rows_b
-
-
-def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Int64:
-    """Steps in which both members hold the same and all synchronizing kernels are matched: nothing seems missing."""
-    suspect = [kernels.step[kernels.synchronizes & (to < 0)] for kernels, to in ((a, partner), (b, taken))]
-    keys = np.concatenate([np.stack([kernels.step, kernels.signature]) for kernels in (a, b)], axis=1)
-    held, which = np.unique(keys, axis=1, return_inverse=True)
-    size = held.shape[1]
-    differ = np.bincount(which[: len(a)], minlength=size) != np.bincount(which[len(a) :], minlength=size)
-    steps = np.intersect1d(a.step[a.step >= 0], b.step)
-    return np.setdiff1d(steps, np.concatenate([*suspect, held[0][differ]]))
-
-
-def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:
-    """Partners for kernels whose ends say nothing and whose number in the group is known on both members."""
-    rows_a = np.flatnonzero(~a.synchronizes & (a.sequence >= 0) & (partner < 0))
-    rows_b = np.flatnonzero(~b.synchronizes & (b.sequence >= 0) & (taken < 0))
-    _, i, j = np.intersect1d(a.sequence[rows_a], b.sequence[rows_b], return_indices=True)
-    i, j = rows_a[i], rows_b[j]
-    certain = compatible[a.signature[i], b.signature[j]] & _agree(a.step[i], b.step[j])
-    partner[i[certain]], taken[j[certain]] = j[certain], i[certain]

@@ -4,8 +4,9 @@
     rank 1   ..######....      and leaves together
     rank 2   ......##....
 
-Each group's sequence is aligned member by member with that of one of them (`analyzers.alignment`). An instance stands
-where every member that is in the run has its kernel; what is left over is listed with the reason.
+Each group's sequence is aligned member by member with that of one of them (`analyzers.alignment`), and its kernels are
+paired (`analyzers.pairing`). An instance stands where every member that is in the run has its kernel; what is left over
+is listed with the reason.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.alignment import Kernels, Offset, find_offset, match, refine_offset
+from analyzers.alignment import Kernels, Offset, find_offset, refine_offset
 from analyzers.calls import SYNCHRONIZING, UNSAID, Call, Collective
 from analyzers.kernels import SPLIT, Key, Member, Table, table_of
+from analyzers.pairing import match
 from analyzers.summary import RunSummary
 
 Int64 = NDArray[np.int64]
@@ -73,7 +75,6 @@ class Matching:
     """
 
     table: Table
-    groups: tuple[Key, ...]
     instances: Instances
     instance: Int64
     why: dict[int, str]
@@ -99,7 +100,7 @@ def match_run(run: RunSummary) -> Matching:
     instances = _joined(table, found)
     instance = np.full(len(table), -1, dtype=np.int64)
     instance[instances.members] = instances.of_member
-    return Matching(table, table.groups, instances, instance, why)
+    return Matching(table, instances, instance, why)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,30 +159,41 @@ class _Clocks:
                 self._place[rank] = (component, ns + shift, max(deviation, offset.deviation_ns))
 
 
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One member of a group: its rows of the table in order, and what alignment needs of them."""
+
+    member: Member
+    rows: Int64
+    kernels: Kernels
+
+
 def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[int, str]) -> _Found:
     """Align every member with one of them; instances are where all are aligned."""
     key = table.groups[code]
     signature, compatible = _signatures(table, rows)
     known = _Known(signature, *_complete(table.place[rows], table.step[rows], signature))
-    members = [_kernels(table, rows, known, place) for place in range(len(key.members))]
-    reference = int(np.argmax([len(kernels) for _, kernels in members]))
-    own, a = members[reference]
+    sides = [_side(table, member, rows, known, place) for place, member in enumerate(key.members)]
+    reference = max(sides, key=lambda side: len(side.rows))
     partners, offsets = [], []
-    for place, (theirs, b) in enumerate(members):
-        if place == reference:
-            partners.append(np.arange(len(a)))
+    for side in sides:
+        if side is reference:
+            partners.append(np.arange(len(side.rows)))
             offsets.append(0)
             continue
-        offset = _offset(clocks, key.members[reference], key.members[place], (a, b, compatible))
+        offset = _offset(clocks, reference, side, compatible)
         # Step numbers that the ends of other groups do not bear out say nothing here either.
-        ambiguous = clocks.are_unclear(key.members[reference].rank, key.members[place].rank)
-        partner = np.full(len(a), -1) if ambiguous else match(a, b, compatible, offset)
-        _explain(why, table, (own, a), (theirs, b), partner, (key.members[reference], key.members[place], ambiguous))
+        unclear = clocks.are_unclear(reference.member.rank, side.member.rank)
+        partner = np.full(len(reference.rows), -1)
+        if not unclear:
+            partner = match(reference.kernels, side.kernels, compatible, offset)
+        for row, reason in _reasons(table, reference, side, partner):
+            why.setdefault(row, AMBIGUOUS if unclear else reason)
         partners.append(partner)
         offsets.append(offset.ns if offset else 0)
     lines = np.stack(partners, axis=1)
     lines = lines[(lines >= 0).all(axis=1)]
-    matched = np.stack([members[place][0][lines[:, place]] for place in range(len(members))], axis=1)
+    matched = np.stack([side.rows[lines[:, place]] for place, side in enumerate(sides)], axis=1)
     sound = _is_sound(table, key, matched, np.array(offsets))
     why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
     return _Found(code, matched[sound])
@@ -195,12 +207,11 @@ class _Known(NamedTuple):
     sure: Mask
 
 
-def _kernels(table: Table, rows: Int64, known: _Known, place: int) -> tuple[Int64, Kernels]:
-    """One member's rows in order, and what alignment needs of them."""
+def _side(table: Table, member: Member, rows: Int64, known: _Known, place: int) -> _Side:
     own = np.flatnonzero(table.place[rows] == place)
     own = own[np.lexsort((table.correlation[rows[own]], table.start_ns[rows[own]]))]
     mine = rows[own]
-    return mine, Kernels(
+    kernels = Kernels(
         end_ns=table.end_ns[mine],
         dur_ns=table.end_ns[mine] - table.start_ns[mine],
         step=table.step[mine],
@@ -210,19 +221,20 @@ def _kernels(table: Table, rows: Int64, known: _Known, place: int) -> tuple[Int6
         complete=known.complete[own],
         sure=known.sure[own],
     )
+    return _Side(member, mine, kernels)
 
 
-def _offset(clocks: _Clocks, here: Member, there: Member, aligned: tuple[Kernels, Kernels, Mask]) -> Offset | None:
+def _offset(clocks: _Clocks, reference: _Side, side: _Side, compatible: Mask) -> Offset | None:
     """Between the clocks of two members: as larger groups have it, refined by this one, else as this one has it."""
-    a, b, compatible = aligned
-    known = clocks.between(here.rank, there.rank)
-    if here.rank == there.rank:
+    here, there, a, b = reference.member.rank, side.member.rank, reference.kernels, side.kernels
+    known = clocks.between(here, there)
+    if here == there:
         return known
     if known is not None:
         return refine_offset(a, b, compatible, known) or known
     offset = find_offset(a, b, compatible)
     if offset is not None or (a.synchronizes.any() and b.synchronizes.any()):
-        clocks.learn(here.rank, there.rank, offset)
+        clocks.learn(here, there, offset)
     return offset
 
 
@@ -250,43 +262,28 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
     return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
 
 
-def _explain(
-    why: dict[int, str],
-    table: Table,
-    ours: tuple[Int64, Kernels],
-    theirs: tuple[Int64, Kernels],
-    partner: Int64,
-    members: tuple[Member, Member, bool],
-) -> None:
-    """Say of every row that one of two members has alone why that is so."""
-    (own, a), (other, b) = ours, theirs
-    here, there, ambiguous = members
-    taken = np.zeros(len(b), dtype=bool)
-    taken[partner[partner >= 0]] = True
-    for rows, kernels, left, by, matched in (
-        (own, a, partner < 0, there, partner >= 0),
-        (other, b, ~taken, here, taken),
-    ):
-        reasons = _reasons(kernels, left, matched, by, table.is_alone_in_file(by))
-        alone = zip(rows[left].tolist(), [AMBIGUOUS] * len(reasons) if ambiguous else reasons, strict=True)
-        for row, reason in alone:
-            why.setdefault(row, reason)
+def _reasons(table: Table, reference: _Side, side: _Side, partner: Int64) -> Iterator[tuple[int, str]]:
+    """Every row that one of two members has alone, and why that is so."""
+    ours, theirs = partner >= 0, np.zeros(len(side.rows), dtype=bool)
+    theirs[partner[ours]] = True
+    for own, other, matched in ((reference, side, ours), (side, reference, theirs)):
+        device = other.member.device
+        who = f"rank {other.member.rank}" if table.is_alone_in_file(other.member) else f"device {device}"
+        yield from zip(own.rows[~matched].tolist(), _words(who, matched), strict=True)
 
 
-def _reasons(kernels: Kernels, left: Mask, matched: Mask, by: Member, alone: bool) -> list[str]:
-    """Before the first and after the last row that has a partner, the other member's window was not open."""
-    order = np.arange(len(kernels))
-    first, last = (order[matched].min(), order[matched].max()) if matched.any() else (len(kernels), -1)
-    who = f"rank {by.rank}" if alone else f"device {by.device}"
+def _words(who: str, matched: Mask) -> list[str]:
+    """Why each row without a partner has none: ahead of all that have one, and after them, `who` was not there."""
+    if not matched.any():
+        return [f"{who} has no kernel for it"] * len(matched)
+    order, first = np.flatnonzero(~matched), int(np.argmax(matched))
+    last = len(matched) - 1 - int(np.argmax(matched[::-1]))
     words = {
         -1: f"{who} has no kernel for it: its trace begins later",
         0: f"{who} has no kernel for it: missing, or not to be told from its neighbours",
         1: f"{who} has no kernel for it: its trace ends earlier",
     }
-    if not matched.any():
-        return [f"{who} has no kernel for it"] * int(left.sum())
-    where = np.where(order < first, -1, np.where(order > last, 1, 0))
-    return [words[place] for place in where[left].tolist()]
+    return [words[place] for place in np.where(order < first, -1, np.where(order > last, 1, 0)).tolist()]
 
 
 def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Int64) -> Mask:

@@ -61,17 +61,15 @@ class Key:
 class Table:
     """All communication of a run, a row each kernel or copy, rank by rank and by start.
 
-    `row` is the row's place in its rank's Communication. `family` is the kind that the kernel's name tells, `said_kind`
-    what its call says, -1 for nothing; `elements` and `dtype` are -1 where they are unknown or may differ between
-    members. `group` indexes `groups`, -1 for none; `place` is the member's place in its group.
+    `family` is the kind that the kernel's name tells, `said_kind` what its call says, -1 for nothing; `elements` and
+    `dtype` are -1 where they are unknown or may differ between members. `group` indexes `groups`, -1 for none; `place`
+    is the member's place in its group.
     """
 
     rank: Int64
     device: Int64
-    row: Int64
     start_ns: Int64
     end_ns: Int64
-    stream: Int64
     correlation: Int64
     step: Int64
     sequence: Int64
@@ -137,7 +135,7 @@ class Table:
 
 # Columns that are as the ranks have them.
 _TAKEN_OVER = (
-    *("stream", "correlation", "step", "sequence", "kind", "peer", "nbytes", "purpose"),
+    *("correlation", "step", "sequence", "kind", "peer", "nbytes", "purpose"),
     *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
 )
 
@@ -166,7 +164,6 @@ def table_of(run: RunSummary) -> Table:
     return Table(
         rank=rank,
         device=device,
-        row=np.concatenate([np.arange(len(part)) for part in parts]),
         start_ns=column("start_ns"),
         end_ns=column("start_ns") + column("dur_ns"),
         family=family,

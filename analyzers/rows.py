@@ -100,7 +100,7 @@ def _group(found: Exchange, group: int, members: list[MemberRow]) -> tuple[list[
     """Ranks and name of a group; of a copy the rank whose devices it joins."""
     if group < 0:
         return sorted({member.rank for member in members}), ""
-    key = found.matching.groups[group]
+    key = found.matching.table.groups[group]
     return list(key.ranks), key.name
 
 

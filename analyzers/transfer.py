@@ -109,7 +109,7 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
     rows = instances.members[instances.first[number] : instances.first[number + 1]]
     if group < 0:
         return int(matching.table.nbytes[rows[0]]), 1.0, 2
-    size = matching.groups[group].size
+    size = matching.table.groups[group].size
     if kind == Collective.ALL_TO_ALL and not all(call.is_even for call in map(matching.table.call_of, rows) if call):
         return _uneven(matching, rows), 1.0, size
     factor = bus_factor(kind.label, size) if kind.label in KINDS else np.nan

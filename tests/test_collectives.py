@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from analyzers.alignment import Kernels, Offset, find_offset, match
+from analyzers.alignment import Kernels, Offset, find_offset
 from analyzers.calls import Call, Collective, Group
 from analyzers.collectives import Matching, match_run
 from analyzers.communication import Communication
 from analyzers.header import Header
+from analyzers.pairing import match
 from analyzers.summary import Measured, RankSummary, RunSummary, summarize
 from tests import perturb, physics
 from tests.drawing import called, meet
@@ -250,7 +251,7 @@ def test_many_ranks_on_a_mesh_whose_hosts_clocks_differ(ranks, missing, least):
     run = wide(ranks=ranks, missing=missing, offset_ns=10**9)
     matching = match_run(RunSummary("wide", None, tuple(summary_of(run, rank) for rank in range(ranks)), ()))
     truth, found = np.concatenate(run.truth), matching.instance
-    whole = np.bincount(truth)[truth] == np.array([key.size for key in matching.groups])[matching.table.group]
+    whole = np.bincount(truth)[truth] == np.array([key.size for key in matching.table.groups])[matching.table.group]
     assert (found[whole] >= 0).mean() >= least
     paired = np.unique(np.stack([found[found >= 0], truth[found >= 0]]), axis=1)
     assert len(paired[0]) == len(set(paired[0].tolist())) == len(set(paired[1].tolist()))
@@ -328,3 +329,14 @@ def test_ranks_of_gloo_leave_milliseconds_apart_after_long_waits():
     b = replace(a, end_ns=np.array(late), dur_ns=np.full(4, 20_000_000))
     a, b = (replace(each, complete=np.ones(4, dtype=bool), sure=np.ones(4, dtype=bool)) for each in (a, b))
     assert match(a, b, np.ones((1, 1), dtype=bool), Offset(0, 1_000_000, 4)).tolist() == [0, 1, 2, 3]
+
+
+def test_numbers_that_began_anew_pair_nothing():
+    """`Seq` runs 1, 2, 1, 2 on one member and 1, 2 on the other, which lacks one half: no end says which."""
+    silent = {"synchronizes": np.zeros(4, dtype=bool)}
+    a = replace(kernels([1, 2, 3, 4], [0] * 4, -1), sequence=np.array([1, 2, 1, 2]), **silent)
+    half = kernels([1, 2], [0] * 2, -1)
+    b = replace(half, sequence=np.array([1, 2]), synchronizes=np.zeros(2, dtype=bool))
+    assert match(a, b, np.ones((1, 1), dtype=bool), None).tolist() == [-1] * 4
+    once = replace(a, sequence=np.array([1, 2, 3, 4]))
+    assert match(once, b, np.ones((1, 1), dtype=bool), None).tolist() == [0, 1, -1, -1]

@@ -14,7 +14,16 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps")),
     *(
         f"analyzers.{name}"
-        for name in ("breakdown", "communication", "summary", "kernels", "alignment", "collectives", "clocks")
+        for name in (
+            "breakdown",
+            "communication",
+            "summary",
+            "kernels",
+            "alignment",
+            "pairing",
+            "collectives",
+            "clocks",
+        )
     ),
     *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows", "report")),
     "analyzers",

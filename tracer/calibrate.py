@@ -268,7 +268,7 @@ def _lacking(operation: Operation, group: Group) -> str | None:
     try:
         operation.run()
         why = None
-    except (RuntimeError, NotImplementedError, ValueError) as error:
+    except (RuntimeError, ValueError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
     if _greatest(int(why is not None), group):
         return why or "on another rank that it cannot"
