@@ -274,3 +274,11 @@ def test_exposed_ns_of_a_member_is_the_kernel_less_its_devices_compute(at):
     compute = "." * at + "cc"
     (found,) = rows("aaaaaaaa", "....aaaa", compute=(compute.ljust(8, "."), "........"))
     assert [member.exposed_ns for member in found.members] == [6, 4]
+
+
+def test_clocks_that_nothing_compares_tell_no_transfer():
+    calls = {"a": called(Collective.BROADCAST, 1000, (0, 1))}
+    found = report(meet("aaaa", "..aaaa", calls=calls))
+    (row,) = found.collectives
+    assert (row.transfer_ns, row.busbw_gbps) == (None, None)
+    assert {member.wait_ns for member in row.members} == {None}
