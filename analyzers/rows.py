@@ -208,9 +208,8 @@ def _clock_warnings(found: Exchange) -> list[str]:
     farthest = max(applied, key=lambda rank: abs(applied[rank].offset_ns))
     clock = applied[farthest]
     which = f"rank {farthest}'s clock is {ms(clock.offset_ns)} off rank {found.clocks.reference}'s"
-    return [
-        f"clocks differ: {which} (spread {ms(clock.spread_ns)}); times of {len(applied)} ranks are put on one clock"
-    ]
+    shifted = f"{len(applied)} of {len(found.run.ranks)}"
+    return [f"clocks differ: {which} (spread {ms(clock.spread_ns)}); times of {shifted} ranks are shifted by theirs"]
 
 
 def _blurred_warnings(found: Exchange) -> list[str]:

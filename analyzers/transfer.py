@@ -85,11 +85,10 @@ def _is_blurred(matching: Matching, clock: Clocks, transfer_ns: Int64) -> Mask:
     if not len(first):
         return np.zeros(0, dtype=bool)
     several = np.minimum.reduceat(ranks, first) < np.maximum.reduceat(ranks, first)
-    spread = clock.spread_ns(ranks)
-    widest = np.where(
-        np.minimum.reduceat(spread, first) < 0, np.iinfo(np.int64).max // 10, np.maximum.reduceat(spread, first)
-    )
-    blurred: Mask = several & (10 * widest > transfer_ns)
+    reference = clock.references(ranks)
+    unrelated = np.minimum.reduceat(reference, first) < np.maximum.reduceat(reference, first)
+    widest = np.maximum.reduceat(clock.spread_ns(ranks), first)
+    blurred: Mask = several & (unrelated | (10 * widest > transfer_ns))
     return blurred
 
 
