@@ -197,6 +197,8 @@ def test_collectives_equal_the_brute_force(path):
     documents = perturb.read_run(path)
     if len(documents) < 2 or len(documents) < found.run.world_size:
         pytest.skip("one rank, or not all of them")
+    if found.run.backend == "gloo":
+        pytest.skip("the brute force reads NCCL's kernels")
     assert compared(documents, found) > 0
 
 
