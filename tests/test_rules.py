@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 ORDER = [
-    *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "calls", "classify", "controls")),
+    *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "modules", "calls", "classify", "controls")),
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps")),
     *(
@@ -27,7 +27,7 @@ ORDER = [
     ),
     *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows", "report")),
     "analyzers",
-    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "session", "links")),
+    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "ranges", "session", "links")),
     *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),
     *(f"tracer.{name}" for name in ("views.palette", "views.terminal", "views.communication")),
     *(f"tracer.{name}" for name in ("views.text", "views.calibration", "views")),
@@ -38,7 +38,8 @@ ORDER = [
 
 # The only modules that may import torch, besides the commands that call them.
 WITH_TORCH = {
-    f"tracer.{name}" for name in ("compat", "session", "manifest", "ranks", "workloads", "calibrate", "train", "launch")
+    f"tracer.{name}"
+    for name in ("compat", "ranges", "session", "manifest", "ranks", "workloads", "calibrate", "train", "launch")
 }
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 

@@ -24,9 +24,12 @@ from analyzers.run import LIGHT
 from tracer import compat
 from tracer.config import RecordConfig
 from tracer.links import nccl_logs, nccl_transport
+from tracer.ranges import inner
 from tracer.session import FULL, ROUND
 from tracer.version import VERSION
 
+# Of what DDP's own logger says: how it was set up, and the times it measured, ns, to be held against those in traces.
+DDP_FIGURES = re.compile(r"avg_\w+_time$|find_unused_parameters$|gradient_as_bucket_view$|broadcast_buffers$")
 # Settings that decide how ranks communicate or what profiling costs; nothing else of the environment is written down.
 RECORDED_ENVIRONMENT = re.compile(
     r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
@@ -44,6 +47,7 @@ class Part(msgspec.Struct, frozen=True):
     environment: dict[str, str]
     parameters: list[Parameter]
     buckets: list[Bucket] | None
+    ddp: dict[str, int] | None
     samples_ns: dict[str, list[int]]
 
 
@@ -57,6 +61,7 @@ def part(rank: int, model: nn.Module, config: RecordConfig, samples_ns: dict[str
         environment={key: value for key, value in sorted(os.environ.items()) if _is_recorded(key)},
         parameters=_parameters(model),
         buckets=_buckets(model),
+        ddp=_ddp_figures(model),
         samples_ns=samples_ns,
     )
 
@@ -121,7 +126,7 @@ def _manifest(
         model=config.model,
         batch_per_gpu=config.batch,
         bucket_cap_mb=config.bucket_mb,
-        settings=_settings(config),
+        settings=_settings(config) | ({"ddp": first.ddp} if first.ddp is not None else {}),
         profiler=msgspec.to_builtins(config.plan),
         parameters=first.parameters,
         buckets=first.buckets,
@@ -181,19 +186,19 @@ def _driver() -> str | None:
         return None
 
 
-def _inner(model: nn.Module) -> nn.Module:
-    """The model inside DDP's or DataParallel's wrapper, which prefixes every name."""
-    inner = model.module if isinstance(model, DistributedDataParallel | nn.DataParallel) else model
-    assert isinstance(inner, nn.Module)
-    return inner
-
-
 def _parameters(model: nn.Module) -> list[Parameter]:
     """Parameters in the model's order, which is the order DDP numbers them in."""
     return [
         Parameter(name, list(parameter.shape), str(parameter.dtype).removeprefix("torch."), name.rpartition(".")[0])
-        for name, parameter in _inner(model).named_parameters()
+        for name, parameter in inner(model).named_parameters()
     ]
+
+
+def _ddp_figures(model: nn.Module) -> dict[str, int] | None:
+    if not isinstance(model, DistributedDataParallel):
+        return None
+    data = compat.ddp_logging_data(model)
+    return {name: int(value) for name, value in sorted(data.items()) if DDP_FIGURES.match(name)}
 
 
 def _buckets(model: nn.Module) -> list[Bucket] | None:

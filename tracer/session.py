@@ -29,6 +29,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from analyzers.run import LIGHT, NOSYNC
 from tracer import compat
 from tracer.config import Plan
+from tracer.ranges import module_ranges
 
 Progress = Callable[[str, int, int], None]
 
@@ -127,7 +128,9 @@ class Session:
     def _profiled(self, block: Block) -> Iterator[None]:
         plan = self._plan
         cycle = schedule(wait=0, warmup=plan.warmup, active=plan.active, repeat=1)
-        with profile(schedule=cycle, acc_events=True, **PROFILES[block.profile or ""]) as profiler:
+        # Ranges cost host time, which a light window is there to save.
+        ranges = nullcontext() if block.profile == "light" else module_ranges(self._model)
+        with ranges, profile(schedule=cycle, acc_events=True, **PROFILES[block.profile or ""]) as profiler:
             for _ in range(plan.warmup):
                 yield
                 self._synchronize()
