@@ -17,15 +17,20 @@ from analyzers.calls import Collective as Kind
 Int64 = NDArray[np.int64]
 
 _NOTHING = msgspec.Raw(b"")
-# Operators whose inputs' shapes are kept: those that say what a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(r"gloo:|aten::flatten_dense_tensors$|aten::view$")
-# What runs use these: gloo's, and nn.DataParallel's. Decoding shapes takes time that all others save.
-_NEEDS_SHAPES = re.compile(r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$")
+# Operators whose inputs' shapes are kept: those that take a parameter's gradient.
+_GRADIENT = "torch::autograd::AccumulateGrad"
+# And, with dtypes, those that say what a message holds. Views count inside of a flattening.
+_SHAPED = re.compile(rf"gloo:|aten::flatten_dense_tensors$|aten::view$|{_GRADIENT}$")
+# What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save.
+_NEEDS_DTYPES = re.compile(r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$")
 _MOST_RANKS = 1 << 20
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
-    """The arguments that are read. What differs between writers (text or number or list) is taken as it comes."""
+    """The arguments that are read. What differs between writers (text or number or list) is taken as it comes.
+
+    Shapes and grids are looked at for few rows, and stay text.
+    """
 
     correlation: int = UNSAID
     device: int = UNSAID
@@ -47,27 +52,32 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     target: Any = msgspec.field(default=UNSAID, name="Dst Rank")
     split_in: Any = msgspec.field(default="", name="In split size")
     split_out: Any = msgspec.field(default="", name="Out split size")
-
-
-class ShapedArgs(Args, gc=False, frozen=True):
-    """Arguments with the shapes of an operator's inputs; most of them are never looked at, and stay text."""
-
+    forward: Any = msgspec.field(default=UNSAID, name="Sequence number")
+    forward_thread: Any = msgspec.field(default=UNSAID, name="Fwd thread id")
     dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+
+
+class TypedArgs(Args, gc=False, frozen=True):
+    """Arguments with the dtypes of an operator's inputs."""
+
     types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
 
 
 NO_ARGS = Args()
+_KEPT_AS_TEXT = ("Input Dims", "Input type", "grid", "block")
 
 
 def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments from parsed JSON, those that are kept as text put into text again."""
-    texts = {key: msgspec.Raw(json.dumps(args[key]).encode()) for key in ("Input Dims", "Input type") if key in args}
+    texts = {key: msgspec.Raw(json.dumps(args[key]).encode()) for key in _KEPT_AS_TEXT if key in args}
     return dict(args) | texts
 
 
-def needs_shapes(names: Iterable[str]) -> bool:
-    """Whether a trace with such rows has operators whose inputs' shapes are kept."""
-    return any(map(_NEEDS_SHAPES.match, names))
+def needs_dtypes(names: Iterable[str]) -> bool:
+    """Whether a trace with such rows has operators whose inputs' dtypes are kept."""
+    return any(map(_NEEDS_DTYPES.match, names))
 
 
 def call_key(args: Args) -> Hashable:
@@ -148,6 +158,7 @@ class CallColumns:
         self._calls = Codes[Hashable]()
         self._said: list[Args] = []
         self._shapes = Codes[tuple[bytes, bytes]]()
+        self._grids = Codes[tuple[bytes, bytes]]()
 
     def calls(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
         """Sparse columns of events: which tell of a collective, counted on from `first`, and what they tell."""
@@ -163,13 +174,26 @@ class CallColumns:
         """Sparse columns of events: which have inputs whose shapes are kept, and what these are."""
         shaped = [
             (row, args)
-            for row, (name, args) in enumerate(zip(names, rows, strict=False), first)
-            if isinstance(args, ShapedArgs) and _SHAPED.match(name)
+            for row, (name, args) in enumerate(zip(names, rows, strict=True), first)
+            if name == _GRADIENT or (isinstance(args, TypedArgs) and _SHAPED.match(name))
         ]
         return _columns({
             "inputs_row": [row for row, _ in shaped],
-            "inputs": [self._shapes[bytes(args.dims), bytes(args.types)] for _, args in shaped],
+            "inputs": [self._shapes[bytes(args.dims), _types(args)] for _, args in shaped],
         })  # fmt: skip
+
+    def autograd(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
+        """Sparse columns of events: which tell of autograd's nodes, and of which."""
+        nodes = [(row, args) for row, args in enumerate(rows, first) if args.forward != UNSAID]
+        return _columns({
+            "forward_row": [row for row, _ in nodes],
+            "forward": [whole(args.forward) for _, args in nodes],
+            "forward_thread": [whole(args.forward_thread) for _, args in nodes],
+        })  # fmt: skip
+
+    def grids(self, rows: Sequence[Args]) -> Int64:
+        """Of each row of a device, which of all grids and blocks its kernel was launched with; equal ones are alike."""
+        return np.fromiter((self._grids[bytes(args.grid), bytes(args.block)] for args in rows), np.int64, len(rows))
 
     def _code(self, args: Args) -> int:
         code = self._calls[call_key(args)]
@@ -189,6 +213,10 @@ class CallColumns:
     def shapes(self) -> tuple[Inputs, ...]:
         """The distinct inputs of operators, by code."""
         return tuple(inputs_of(dims, types) for dims, types in self._shapes)
+
+
+def _types(args: Args) -> bytes:
+    return bytes(args.types) if isinstance(args, TypedArgs) else b""
 
 
 def _columns(values: Mapping[str, Sequence[int]]) -> dict[str, Int64]:

@@ -20,6 +20,7 @@ from analyzers.activity import CPU_DEVICE, Activity
 from analyzers.calls import UNSAID, Call, Collective, Group, kind_of_kernel, sensible
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
+from analyzers.host import Host
 from analyzers.run import RankTrace
 from analyzers.steps import profiler_steps
 
@@ -91,7 +92,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     codes, name = np.unique(events.name[rows], return_inverse=True)
     names = tuple(events.names[code] for code in codes.tolist())
-    host = _Host(trace.events)
+    host = Host(trace.events)
     launches = host.launches(rows)
     call, calls = _calls(host, rows, launches, trace.is_cpu_run)
     kind = np.array([kind_of_kernel(each) for each in names], dtype=np.int8)[name]
@@ -163,68 +164,7 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
     return busy
 
 
-class _Host:
-    """The host's side of a rank: its rows by thread, and where the launches of other rows lie among them."""
-
-    def __init__(self, events: Events) -> None:
-        self.events = events
-        launches = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
-        launches = launches[np.argsort(events.correlation[launches], kind="stable")]
-        self._launches = launches[np.r_[True, np.diff(events.correlation[launches]) > 0]] if len(launches) else launches
-
-    def launches(self, rows: Int64) -> Int64:
-        """The row of the host call that launched each row, -1 where there is none."""
-        events, known = self.events, self.events.correlation[self._launches]
-        if not len(known):
-            return self._queued(rows)
-        place = np.searchsorted(known, events.correlation[rows]).clip(max=len(known) - 1)
-        return np.where(known[place] == events.correlation[rows], self._launches[place], UNKNOWN)
-
-    def _queued(self, rows: Int64) -> Int64:
-        """Of gloo's spans in order: the calls that queued them for its threads, if there are as many."""
-        events = self.events
-        calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named("c10d::"))
-        calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-        return calls if len(calls) == len(rows) else np.full(len(rows), UNKNOWN)
-
-    def around(self, calls: Int64, spans: Int64) -> Int64:
-        """Of each call, the last of the rows `spans` that began before it on its thread and still runs; -1 for none."""
-        events = self.events
-        place = self.before(calls, spans)
-        running = (place >= 0) & (events.end_ns[place] > events.start_ns[calls])
-        return np.where(running & (calls >= 0), place, UNKNOWN)
-
-    def before(self, calls: Int64, spans: Int64) -> Int64:
-        """Of each call, the last of the rows `spans` that began before it on its thread; -1 for none."""
-        events = self.events
-        found = np.full(len(calls), UNKNOWN, dtype=np.int64)
-        for thread in np.unique(events.thread[calls[calls >= 0]]):
-            mine = np.flatnonzero((calls >= 0) & (events.thread[calls] == thread))
-            here = spans[events.thread[spans] == thread]
-            here = here[np.argsort(events.start_ns[here], kind="stable")]
-            place = np.searchsorted(events.start_ns[here], events.start_ns[calls[mine]], side="right") - 1
-            found[mine] = np.r_[here, UNKNOWN][place]
-        return found
-
-    def inside(self, calls: Int64, *prefixes: str) -> Mask:
-        """Which calls lie inside a row of the host whose name starts with one of the prefixes, on the same thread."""
-        events = self.events
-        named = np.zeros(len(events), dtype=bool)
-        for prefix in prefixes:
-            named |= events.named(prefix)
-        spans = np.flatnonzero(named & np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION)))
-        held = np.zeros(len(calls), dtype=bool)
-        for thread in np.unique(events.thread[spans]):
-            here = spans[events.thread[spans] == thread]
-            here = here[np.argsort(events.start_ns[here], kind="stable")]
-            reach = np.maximum.accumulate(events.end_ns[here])
-            mine = np.flatnonzero((calls >= 0) & (events.thread[calls] == thread))
-            place = np.searchsorted(events.start_ns[here], events.start_ns[calls[mine]], side="right") - 1
-            held[mine] = (place >= 0) & (reach[place] > events.start_ns[calls[mine]])
-        return held
-
-
-def _calls(host: _Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+def _calls(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
     """Each row's call: its own, its operator's, or one made from what operators say of messages."""
     events = host.events
     call = events.call[rows].astype(np.int64)
@@ -259,7 +199,7 @@ def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
     return np.where(found, events.call[operators[place]], UNKNOWN)
 
 
-def _coalesced(host: _Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
+def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
     """Calls of kernels that carry out several at once: those made on the thread since the last kernel or batch."""
     events = host.events
     batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named("nccl:coalesced"))
@@ -314,7 +254,7 @@ def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
         yield place, Call(kind, elements, elements, inputs.dtype, None)
 
 
-def _data_parallel(host: _Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
+def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
     """nn.DataParallel flattens tensors, then broadcasts or reduces them over its devices: their shapes are the size."""
     events = host.events
     kernels = (call < 0) & (events.category[rows] == Category.KERNEL)
@@ -348,7 +288,7 @@ def _flattened(events: Events, row: int) -> tuple[int, str]:
     return sensible(sum(max(view.elements(), 1) for view in views)), views[0].dtype
 
 
-def _purposes(host: _Host, launches: Int64, kind: NDArray[np.int8]) -> NDArray[np.int8]:
+def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8]) -> NDArray[np.int8]:
     """What each row is for, by the host's ranges around its launch."""
 
     def inside(*prefixes: str) -> Mask:
@@ -373,7 +313,7 @@ def _purposes(host: _Host, launches: Int64, kind: NDArray[np.int8]) -> NDArray[n
     return purpose
 
 
-def _input(host: _Host, rows: Int64) -> Int64:
+def _input(host: Host, rows: Int64) -> Int64:
     """How long the host fetched input (a DataLoader's `__next__`) between one launch of communication and the next."""
     events = host.events
     fetching = np.flatnonzero(events.named("enumerate(DataLoader)#") & ~events.on_device)

@@ -24,7 +24,9 @@ class Events:
     `name` indexes `names`. `thread` is the host thread (rows of the host), `device` the device (rows of a device),
     `peer` the other device of a copy between two. `external` joins a host operator, its launches and their kernels.
     `call` indexes `calls` (kernels and operators that tell of a collective), `sequence` is its number in its group,
-    `inputs` indexes `shapes` (operators whose inputs analyses need), `launched_ns` is the start of the host call that
+    `inputs` indexes `shapes` (operators whose inputs analyses need). `forward` is autograd's sequence number: it joins
+    a forward operator and its backward node, `forward_thread` the thread of the former as autograd numbers threads.
+    `grid` tells apart kernels launched with other grids or blocks. `launched_ns` is the start of the host call that
     launched the row. Times are nanoseconds since the epoch.
     """
 
@@ -46,6 +48,9 @@ class Events:
     calls: tuple[Call, ...]
     inputs: NDArray[np.int32]
     shapes: tuple[Inputs, ...]
+    forward: Int64
+    forward_thread: Int64
+    grid: Int64
     launched_ns: Int64
 
     def __len__(self) -> int:
@@ -85,5 +90,5 @@ def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64
 _COLUMNS = (
     *("category", "kind", "name", "start_ns", "dur_ns", "thread"),
     *("device", "peer", "stream", "correlation", "nbytes", "external", "sequence", "call", "inputs"),
-    "launched_ns",
+    *("forward", "forward_thread", "grid", "launched_ns"),
 )

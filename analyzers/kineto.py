@@ -19,13 +19,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, ShapedArgs, needs_shapes, with_raw
+from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, TypedArgs, needs_dtypes, with_raw
 from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
 from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import LAST_NS, Header, convert, whole_header
 from analyzers.inflate import Blocks
+from analyzers.modules import PREFIX as MODULE
 from analyzers.units import NS_PER_US
 
 Int64 = NDArray[np.int64]
@@ -54,8 +55,10 @@ _CATEGORIES = {
     "Runtime": Category.LAUNCH,
     "Operator": Category.OPERATOR,
 }
-# What analyses read. Python stacks and flow arrows have to be asked for.
+# What analyses read. Python stacks (but for modules) and flow arrows have to be asked for.
 ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
+# Of Python's functions, a profile `with_modules` has the modules: these are always read, and are ranges to analyses.
+_PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
 
 # Below 2**43 us a float64 keeps apart all decimal nanoseconds; above it, the digits themselves are read.
@@ -83,11 +86,11 @@ class _Event(msgspec.Struct, gc=False):
     args: Args = NO_ARGS
 
 
-class _ShapedEvent(_Event, gc=False):
-    args: ShapedArgs = ShapedArgs()
+class _TypedEvent(_Event, gc=False):
+    args: TypedArgs = TypedArgs()
 
 
-class _DecimalEvent(_ShapedEvent, gc=False):
+class _DecimalEvent(_TypedEvent, gc=False):
     ts: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]  # the same key, read digit by digit
     dur: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]
 
@@ -142,10 +145,10 @@ class _Columns:
         self._calls = CallColumns()
         self._parts: list[dict[str, NDArray[Any]]] = []
         self._count = 0
-        self._has_shapes = False
+        self._has_dtypes = False
         self.lost_events = self.untimed = self.endless = 0
         self._fast: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_Event]).decode
-        self._shaped: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_ShapedEvent]).decode
+        self._typed: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
         self._exact: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
 
     def take(self, text: memoryview, lenient: bool) -> None:
@@ -154,13 +157,13 @@ class _Columns:
             if lenient:
                 self._take_rows(_loads(text))
                 return
-            if not self._has_shapes:
+            # Of its own, since what is kept as text points into it, for as long as an error may keep it.
+            text = memoryview(bytes(text))
+            if not self._has_dtypes:
                 events = self._fast(text)
-                self._has_shapes = needs_shapes({event.name for event in events} - self._codes.keys())
-            if self._has_shapes:
-                # Of its own, since what is kept as text points into it, for as long as an error may keep it.
-                text = memoryview(bytes(text))
-                events = self._shaped(text)
+                self._has_dtypes = needs_dtypes({event.name for event in events} - self._codes.keys())
+            if self._has_dtypes:
+                events = self._typed(text)
             if not self._append(events):
                 self._append(self._exact(text))
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
@@ -202,14 +205,19 @@ class _Columns:
     def _append(self, events: Sequence[_Event]) -> bool:
         """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
         categories, phases = self._categories, self._phases
-        kept = [event for event in events if event.cat in categories and event.ph in phases]
+        kept = [
+            event
+            for event in events
+            if event.ph in phases
+            and (event.cat in categories or (event.cat == _PYTHON and event.name.startswith(MODULE)))
+        ]
         if not kept:
             return True
         start_ns, dur_ns = _nanoseconds([event.ts for event in kept]), _nanoseconds([event.dur for event in kept])
         if start_ns is None or dur_ns is None:
             return False
         count, args, names = len(kept), [event.args for event in kept], [event.name for event in kept]
-        category = np.fromiter([categories[event.cat] for event in kept], np.int8, count)
+        category = np.fromiter([_CATEGORIES[event.cat] for event in kept], np.int8, count)
         on_device = category <= _LAST_DEVICE_CATEGORY
         self._parts.append({
             "category": category,
@@ -219,12 +227,27 @@ class _Columns:
             "thread": _int64([event.tid for event in kept]),
             "correlation": _int64([arg.correlation for arg in args]),
             **self._calls.calls(args, self._count),
-            **self._calls.inputs(names, args if self._has_shapes else (), self._count),
+            **self._calls.inputs(names, args, self._count),
+            **self._calls.autograd(args, self._count),
             # What only device rows have is kept for them alone.
-            **_device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
+            **self._device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
         })  # fmt: skip
         self._count += count
         return True
+
+    def _device_columns(self, events: Sequence[_Event]) -> dict[str, Int64]:
+        args = [event.args for event in events]
+        return {
+            "process": _int64([event.pid for event in events]),
+            "device": _int64([arg.device for arg in args]),
+            "in_device": _int64([arg.in_device for arg in args]),
+            "from_device": _int64([arg.from_device for arg in args]),
+            "to_device": _int64([arg.to_device for arg in args]),
+            "stream": _int64([arg.stream for arg in args]),
+            "bytes": _int64([arg.bytes for arg in args]),
+            "external": _int64([arg.external for arg in args]),
+            "grid": self._calls.grids(args),
+        }
 
     def build(self, base_time_ns: int) -> Events:
         """All rows, in the file's order, without those that have no time or only tell of waiting."""
@@ -261,6 +284,9 @@ class _Columns:
             calls=calls,
             inputs=self._sparse("inputs", "inputs_row").astype(np.int32),
             shapes=self._calls.shapes,
+            forward=self._sparse("forward", "forward_row"),
+            forward_thread=self._sparse("forward_thread", "forward_row"),
+            grid=_spread(self._whole("grid"), on_device),
             launched_ns=launch_times(category, correlation, start_ns),
         )
         return events if kept.all() else events.take(kept)
@@ -301,20 +327,6 @@ class _Columns:
         """One column."""
         parts = [part[name] for part in self._parts]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int8 if name == "category" else np.int64)
-
-
-def _device_columns(events: Sequence[_Event]) -> dict[str, Int64]:
-    args = [event.args for event in events]
-    return {
-        "process": _int64([event.pid for event in events]),
-        "device": _int64([arg.device for arg in args]),
-        "in_device": _int64([arg.in_device for arg in args]),
-        "from_device": _int64([arg.from_device for arg in args]),
-        "to_device": _int64([arg.to_device for arg in args]),
-        "stream": _int64([arg.stream for arg in args]),
-        "bytes": _int64([arg.bytes for arg in args]),
-        "external": _int64([arg.external for arg in args]),
-    }
 
 
 def _int64(values: Sequence[Any]) -> Int64:
@@ -411,7 +423,7 @@ def _without_odd_values(row: Any) -> Any:
         return row
     args = row.get("args")
     args = (
-        {key: value for key, value in args.items() if convert({key: value}, ShapedArgs)}
+        {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
         if isinstance(args, dict)
         else {}
     )

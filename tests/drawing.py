@@ -135,6 +135,9 @@ def events_of(rows: list[dict[str, Any]], calls: tuple[Call, ...] = ()) -> Event
         calls=calls,
         inputs=unknown.astype(np.int32),
         shapes=(),
+        forward=unknown,
+        forward_thread=unknown,
+        grid=unknown,
         launched_ns=launch_times(columns["category"], columns["correlation"], columns["start_ns"]),
         **columns,
     )

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "modules", "calls", "classify", "controls")),
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
-    *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps")),
+    *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
     *(
         f"analyzers.{name}"
         for name in (
