@@ -74,6 +74,7 @@ _ITEMSIZE = {
     **dict.fromkeys(("Long", "Double", "ComplexFloat"), 8),
     **dict.fromkeys(("ComplexDouble",), 16),
 }
+INTEGRAL = ("Byte", "Char", "Bool", "Short", "Int", "Long")
 # Operators' inputs have C++'s names.
 _ATEN_DTYPE = {
     "unsigned char": "Byte",

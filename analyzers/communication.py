@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE, Activity
-from analyzers.calls import UNSAID, Call, Collective, Group, kind_of_kernel, sensible
+from analyzers.autograd import NODE, TAKES_GRADIENT
+from analyzers.calls import INTEGRAL, UNSAID, Call, Collective, Group, kind_of_kernel, sensible
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
 from analyzers.host import Host
@@ -51,7 +52,7 @@ class Communication:
     that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers, `peer_exposed_ns` the same
     for a copy's other device. `computed_ns` is the end of the device's last compute before the start, `busy_ns` how
     long it had computed by then in all, `launched_ns` the start of the host call, `input_ns` how long the host fetched
-    input since the launch before; -1 where unknown. `nbytes` are those of a copy.
+    input since the launch before, `called` the row of PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy.
     """
 
     device: NDArray[np.int32]
@@ -75,6 +76,7 @@ class Communication:
     busy_ns: Int64
     launched_ns: Int64
     input_ns: Int64
+    called: Int64
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -114,7 +116,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         calls=calls,
         sequence=events.sequence[rows],
         step=_steps(trace, rows),
-        purpose=_purposes(host, launches, kind),
+        purpose=_purposes(host, launches, kind, _integral(call, calls)),
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
         peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
@@ -124,7 +126,21 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         if trace.is_cpu_run
         else events.launched_ns[rows],
         input_ns=_input(host, rows),
+        called=_called(host, launches),
     )
+
+
+def _called(host: Host, launches: Int64) -> Int64:
+    """The outermost of the operators that record a collective around each launch; -1 for none."""
+    operators = host.named("c10d::", "record_param_comms", "nccl:")
+    found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
+    return found
+
+
+def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
+    """Which rows carry whole numbers: no gradients are."""
+    whole = np.array([*(each.dtype in INTEGRAL for each in calls), False], dtype=bool)
+    return whole[call]
 
 
 def _steps(trace: RankTrace, rows: Int64) -> Int64:
@@ -288,8 +304,8 @@ def _flattened(events: Events, row: int) -> tuple[int, str]:
     return sensible(sum(max(view.elements(), 1) for view in views)), views[0].dtype
 
 
-def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8]) -> NDArray[np.int8]:
-    """What each row is for, by the host's ranges around its launch."""
+def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mask) -> NDArray[np.int8]:
+    """What each row is for, by the host's ranges around its launch; `integral` rows carry whole numbers."""
 
     def inside(*prefixes: str) -> Mask:
         return host.inside(launches, *prefixes)
@@ -298,19 +314,30 @@ def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8]) -> NDArray[np
         return np.isin(kind, kinds)
 
     sharded = inside("FSDP::", "FullyShardedDataParallel")
-    backward = inside("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", "ReduceAddCoalesced")
+    backward = inside(TAKES_GRADIENT, "ReduceAddCoalesced") | _behind_backward(host, launches)
     data_parallel = inside("DataParallel.forward")
     purpose = np.full(len(kind), Purpose.OTHER, dtype=np.int8)
     rules = {
         Purpose.BUFFERS: of(Collective.BROADCAST) & (inside("DistributedDataParallel.forward") | data_parallel),
         Purpose.PARAMETERS: (of(Collective.BROADCAST) & inside("Broadcast")) | (of(Collective.ALL_GATHER) & sharded),
-        Purpose.GRADIENTS: (of(Collective.ALL_REDUCE, Collective.REDUCE) & backward)
+        Purpose.GRADIENTS: (of(Collective.ALL_REDUCE, Collective.REDUCE) & backward & ~integral)
         | (of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded),
         Purpose.INPUTS: of(Collective.SEND_RECV) & inside("Scatter") & data_parallel,
     }
     for name, chosen in rules.items():
         purpose[chosen] = name
     return purpose
+
+
+def _behind_backward(host: Host, launches: Int64) -> Mask:
+    """Launches outside of all nodes by a thread that only runs backwards: DDP's with a static graph, in its first."""
+    events = host.events
+    nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT)
+    steps = host.named("ProfilerStep#")
+    threads = np.setdiff1d(events.thread[takers], events.thread[steps])
+    places = host.places(launches)
+    behind: Mask = np.isin(places.thread, threads) & (host.spans(nodes).around(places) < 0)
+    return behind
 
 
 def _input(host: Host, rows: Int64) -> Int64:

@@ -33,6 +33,43 @@ class Places:
         return len(self.thread)
 
 
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Times on host threads, nested within each thread, in any order."""
+
+    thread: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+    def around(self, places: Places) -> Int64:
+        """Of each place, the index of the innermost span that runs around it on its thread; -1 for none."""
+        found = np.full(len(places), UNKNOWN, dtype=np.int64)
+        for mine, here in self.by_thread(places):
+            found[mine] = innermost(self.start_ns[here], self.end_ns[here], places.instant_ns[mine], here)
+        return found
+
+    def outermost(self, places: Places) -> Int64:
+        """Of each place, the index of the outermost span that runs around it on its thread; -1 for none."""
+        found = np.full(len(places), UNKNOWN, dtype=np.int64)
+        for mine, here in self.by_thread(places):
+            order = here[np.lexsort((-self.end_ns[here], self.start_ns[here]))]
+            reach = np.maximum.accumulate(self.end_ns[order])
+            top = order[np.r_[True, self.start_ns[order][1:] >= reach[:-1]]]
+            at = np.searchsorted(self.start_ns[top], places.instant_ns[mine], side="right") - 1
+            inside = (at >= 0) & (self.end_ns[top][at] > places.instant_ns[mine])
+            found[mine] = np.where(inside, top[at], UNKNOWN)
+        return found
+
+    def by_thread(self, places: Places) -> Iterator[tuple[Int64, Int64]]:
+        """Of each thread with places and spans: which places are there, and which spans."""
+        known = places.instant_ns != UNKNOWN
+        for thread in np.intersect1d(places.thread[known], self.thread):
+            yield np.flatnonzero((places.thread == thread) & known), np.flatnonzero(self.thread == thread)
+
+
 class Host:
     """One rank's rows, looked at by thread."""
 
@@ -68,46 +105,24 @@ class Host:
         events = self.events
         return Places(np.where(known, events.thread[rows], UNKNOWN), np.where(known, events.start_ns[rows], UNKNOWN))
 
-    def around(self, calls: Int64, spans: Int64) -> Int64:
-        """Of each call, the innermost of the rows `spans` that runs around it on its thread; -1 for none."""
-        return self.around_places(self.places(calls), spans)
-
-    def around_places(self, places: Places, spans: Int64) -> Int64:
-        """The same for instants on threads."""
-        found = np.full(len(places), UNKNOWN, dtype=np.int64)
-        for mine, here in self._by_thread(places, spans):
-            found[mine] = innermost(self.events.start_ns[here], self.events.end_ns[here], places.instant_ns[mine], here)
+    def around(self, calls: Int64, rows: Int64) -> Int64:
+        """Of each call, the innermost of the rows `rows` that runs around it on its thread; -1 for none."""
+        found: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(self.places(calls))]
         return found
 
-    def outermost(self, places: Places, spans: Int64) -> Int64:
-        """Of each place, the outermost of the rows `spans` that runs around it on its thread; -1 for none."""
-        found = np.full(len(places), UNKNOWN, dtype=np.int64)
-        for mine, here in self._by_thread(places, spans):
-            start, end = self.events.start_ns[here], self.events.end_ns[here]
-            order = np.lexsort((-end, start))
-            reach = np.maximum.accumulate(end[order])
-            top = order[np.r_[True, start[order][1:] >= reach[:-1]]]
-            at = np.searchsorted(start[top], places.instant_ns[mine], side="right") - 1
-            inside = (at >= 0) & (end[top][at] > places.instant_ns[mine])
-            found[mine] = np.where(inside, here[top][at], UNKNOWN)
-        return found
+    def spans(self, rows: Int64) -> Spans:
+        """Rows of the host as spans of time on threads."""
+        return Spans(self.events.thread[rows], self.events.start_ns[rows], self.events.end_ns[rows])
 
     def before(self, calls: Int64, spans: Int64) -> Int64:
         """Of each call, the last of the rows `spans` that began before it on its thread; -1 for none."""
         found = np.full(len(calls), UNKNOWN, dtype=np.int64)
         places = self.places(calls)
-        for mine, here in self._by_thread(places, spans):
-            here = here[np.argsort(self.events.start_ns[here], kind="stable")]
+        for mine, here in self.spans(spans).by_thread(places):
+            here = spans[here][np.argsort(self.events.start_ns[spans[here]], kind="stable")]
             place = np.searchsorted(self.events.start_ns[here], places.instant_ns[mine], side="right") - 1
             found[mine] = np.r_[here, UNKNOWN][place]
         return found
-
-    def _by_thread(self, places: Places, spans: Int64) -> Iterator[tuple[Int64, Int64]]:
-        """Of each thread with places and spans: which places are there, and which spans."""
-        threads = self.events.thread[spans]
-        for thread in np.intersect1d(places.thread[places.instant_ns != UNKNOWN], threads):
-            mine = np.flatnonzero((places.thread == thread) & (places.instant_ns != UNKNOWN))
-            yield mine, spans[threads == thread]
 
     def named(self, *prefixes: str) -> Int64:
         """Rows of the host's ranges whose name starts with one of the prefixes."""
@@ -118,7 +133,7 @@ class Host:
 
     def inside(self, calls: Int64, *prefixes: str) -> Mask:
         """Which calls lie inside a row of the host whose name starts with one of the prefixes, on the same thread."""
-        found: Mask = self.outermost(self.places(calls), self.named(*prefixes)) >= 0
+        found: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
         return found
 
 

@@ -33,15 +33,8 @@ class Intervals:
         return union_of(np.r_[self.start, other.start], np.r_[self.end, other.end])
 
     def __and__(self, other: Intervals) -> Intervals:
-        # Each interval of self meets a contiguous run of other's; expand the pairs and clip them.
-        first = np.searchsorted(other.end, self.start, side="right")
-        past = np.searchsorted(other.start, self.end, side="left")
-        count = np.maximum(past - first, 0)
-        mine = np.repeat(np.arange(len(self)), count)
-        theirs = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
-        return Intervals(
-            np.maximum(self.start[mine], other.start[theirs]), np.minimum(self.end[mine], other.end[theirs])
-        )
+        met = crossings(self.start, self.end, other.start, other.end)
+        return Intervals(met.start, met.end)
 
     def __sub__(self, other: Intervals) -> Intervals:
         # What is cut out closes one piece and opens the next.
@@ -67,6 +60,42 @@ class Intervals:
         tail = np.where(index > 0, np.r_[0, self.end][index] - instant, 0)
         length: Int64 = total[index] - np.maximum(tail, 0)
         return length
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """Where intervals meet others: which (`mine`, `theirs`, indices) and when; never empty."""
+
+    mine: Int64
+    theirs: Int64
+    start: Int64
+    end: Int64
+
+
+def crossings(start: Int64, end: Int64, other_start: Int64, other_end: Int64) -> Crossings:
+    """Every crossing of any intervals with others that are sorted and disjoint."""
+    # Each interval meets a contiguous run of the others; expand the pairs and clip them.
+    first = np.searchsorted(other_end, start, side="right")
+    past = np.searchsorted(other_start, end, side="left")
+    count = np.maximum(past - first, 0)
+    mine = np.repeat(np.arange(len(start)), count)
+    theirs = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    begin, stop = np.maximum(start[mine], other_start[theirs]), np.minimum(end[mine], other_end[theirs])
+    real = stop > begin
+    return Crossings(mine[real], theirs[real], begin[real], stop[real])
+
+
+def owned(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
+    """The union of intervals in disjoint pieces by start, and the index of each piece's owner: the earliest-started.
+
+    a    ####....      aaaa....
+    b    ..####..  ->  ....bb..
+    """
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order]) if len(order) else order
+    begin = np.maximum(start[order], np.r_[np.iinfo(np.int64).min, reach[:-1]]) if len(order) else order
+    real = end[order] > begin
+    return begin[real], end[order][real], order[real]
 
 
 def union_of(start: ArrayLike, end: ArrayLike) -> Intervals:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import Activity, activities
+from analyzers.attribution import attribution
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.calibration import Calibration
 from analyzers.classify import Category, Kind
@@ -24,7 +25,9 @@ from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
+from analyzers.reductions import Gradients, Reductions, reductions
 from analyzers.run import RankFile, RankTrace, Run, find, gather, read_rank, tried
+from analyzers.work import Work, work
 
 Int64 = NDArray[np.int64]
 
@@ -41,11 +44,17 @@ class Copies:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What one rank's times say: its windows, its communication, its copies, and M - C of each device, on the epoch."""
+    """What one rank's times say, on the epoch.
+
+    Its windows, its communication, whose its compute is, its reductions of gradients, its copies, and M - C by device.
+    """
 
     earliest_ns: int
     windows: Breakdown
     communication: Communication
+    work: Work
+    reductions: Reductions
+    gradients: Gradients
     copies: Copies
     exposed: dict[int, Intervals]
 
@@ -126,10 +135,15 @@ def summarize_rank(trace: RankTrace) -> RankSummary:
 
 def _measured(trace: RankTrace) -> Measured:
     devices = activities(trace)
+    windows, comm, found = breakdown(trace), communication(trace, devices), attribution(trace)
+    reduced, gradients = reductions(trace, found, comm)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
-        windows=breakdown(trace),
-        communication=communication(trace, devices),
+        windows=windows,
+        communication=comm,
+        work=work(trace, devices, found, windows, comm),
+        reductions=reduced,
+        gradients=gradients,
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
     )

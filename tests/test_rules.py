@@ -12,11 +12,15 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "modules", "calls", "classify", "controls")),
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
+    *(f"analyzers.{name}" for name in ("autograd",)),
     *(
         f"analyzers.{name}"
         for name in (
             "breakdown",
             "communication",
+            "attribution",
+            "work",
+            "reductions",
             "summary",
             "kernels",
             "alignment",

@@ -1,0 +1,136 @@
+"""Autograd's nodes on the host, and for each the forward operator that made it, joined by sequence number.
+
+    forward thread    |conv 7|  |norm 8|  |relu 9|
+    backward thread                                 |relu 9|  |norm 8|gradient|  |conv 7|gradient|
+
+Where a node's number is not said (FSDP's hooks take it away), it is found from the nodes around it. A gradient's node
+(AccumulateGrad) has none: it runs right after the node that made the gradient, since autograd gives it the highest
+priority, and so belongs to the same forward operator.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.classify import Category
+from analyzers.events import UNKNOWN
+from analyzers.host import Host, Places, Spans
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+NODE = "autograd::engine::evaluate_function: "
+TAKES_GRADIENT = NODE + "torch::autograd::AccumulateGrad"
+
+
+@dataclass(frozen=True, eq=False)
+class Autograd:
+    """Nodes by start: `row` of each among the events, `maker` the row of its forward operator, -1 for none.
+
+    `operators` are the rows of all operators that are no nodes; `is_gradient` marks nodes that take a parameter's
+    gradient.
+    """
+
+    host: Host
+    row: Int64
+    maker: Int64
+    is_gradient: Mask
+    operators: Int64
+
+    @property
+    def spans(self) -> Spans:
+        """When nodes ran."""
+        return self.host.spans(self.row)
+
+    def top_operators(self, places: Places) -> Int64:
+        """The row of the outermost operator around each place, -1 for none."""
+        found: Int64 = np.r_[self.operators, UNKNOWN][self.host.spans(self.operators).outermost(places)]
+        return found
+
+
+def autograd(host: Host) -> Autograd:
+    """The nodes of one rank."""
+    events = host.events
+    is_operator = events.category == Category.OPERATOR
+    is_node = is_operator & events.named(NODE)
+    rows = np.flatnonzero(is_node)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    is_gradient = events.named(TAKES_GRADIENT)[rows]
+    makes = ~is_gradient
+    operators = _forward_operators(host, rows)
+    maker = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    maker[makes] = _makers(host, rows[makes], operators)
+    unsaid = makes & (events.forward[rows] < 0)
+    maker[unsaid] = _below(host, rows[unsaid], rows[makes & ~unsaid], operators)
+    by_row = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)
+    by_row[rows] = maker
+    maker[is_gradient] = by_row[host.before(rows[is_gradient], rows[makes])]
+    return Autograd(host, rows, maker, is_gradient, np.flatnonzero(is_operator & ~is_node))
+
+
+def _forward_operators(host: Host, nodes: Int64) -> Int64:
+    """Operators with a number that are no nodes, nor a node's own function, which carries its number too."""
+    events = host.events
+    operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.forward >= 0))
+    operators = operators[~np.isin(operators, nodes)]
+    within = host.around(operators, nodes)
+    found: Int64 = operators[(within < 0) | (events.forward[within] != events.forward[operators])]
+    return found
+
+
+def _makers(host: Host, nodes: Int64, operators: Int64) -> Int64:
+    """The last operator of the node's number that began before it: one that is called like it, if there is any."""
+    events = host.events
+    alike = _last_before(host, nodes, operators, _words(events.names)[events.name])
+    any_name = _last_before(host, nodes, operators, np.zeros(len(events), dtype=np.int64))
+    return np.where(events.forward[nodes] >= 0, np.where(alike >= 0, alike, any_name), UNKNOWN)
+
+
+def _below(host: Host, nodes: Int64, numbered: Int64, operators: Int64) -> Int64:
+    """Of nodes whose number is not said: the operator called like it of the highest number below the node before it.
+
+    Nodes run in falling order of their numbers, so that it is the next one of its name.
+    """
+    events = host.events
+    if not len(nodes) or not len(operators):
+        return np.full(len(nodes), UNKNOWN, dtype=np.int64)
+    word = _words(events.names)[events.name]
+    order = operators[np.lexsort((events.forward[operators], word[operators]))]
+    before = host.before(nodes, numbered)
+    limit = np.where(before >= 0, events.forward[before], np.iinfo(np.int64).max)
+    width = int(events.forward[operators].max()) + 2
+    keys = word[order] * width + events.forward[order]
+    place = np.searchsorted(keys, word[nodes] * width + np.minimum(limit, width - 1)) - 1
+    fits = (place >= 0) & (word[order[place]] == word[nodes])
+    fits &= events.start_ns[order[place]] < events.start_ns[nodes]
+    return np.where(fits, order[place], UNKNOWN)
+
+
+def _words(names: tuple[str, ...]) -> Int64:
+    """A code for each name, equal for an operator and its node: `aten::_to_copy`, `NODE ToCopyBackward0`."""
+    words = [re.sub(r"[^a-z]", "", re.sub(r"Backward\d*.*$", "", name.rpartition(":")[2]).lower()) for name in names]
+    codes = {word: code for code, word in enumerate(dict.fromkeys(words))}
+    return np.array([codes[word] for word in words], dtype=np.int64)
+
+
+def _last_before(host: Host, nodes: Int64, operators: Int64, word: Int64) -> Int64:
+    events = host.events
+    found = np.full(len(nodes), UNKNOWN, dtype=np.int64)
+    if not len(operators) or not len(nodes):
+        return found
+    both = np.r_[operators, nodes]
+    keys = np.stack([events.forward[both], word[both]])
+    _, key = np.unique(keys, axis=1, return_inverse=True)
+    # Sorted together, the operator that stands before a node is the one.
+    is_node = np.r_[np.zeros(len(operators), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)]
+    order = np.lexsort((is_node, events.start_ns[both], key))
+    last = np.maximum.accumulate(np.where(is_node[order] == 0, np.arange(len(both)), -1))
+    here = is_node[order] == 1
+    at = last[here]
+    same = (at >= 0) & (key[order][at] == key[order][here])
+    found[order[here] - len(operators)] = np.where(same, both[order[at]], UNKNOWN)
+    return found

@@ -1,0 +1,136 @@
+"""How long each line (a layer, the optimizer, packing ...) computed in each window, and what ran beside communication.
+
+kernels      aaaabbbb..ccc        an instant covered by two belongs to the earlier-started,
+pieces       aaaabbbb..ccc        so that the lines of a window add up to its compute
+all_reduce   ......####....       2 of its 4 under b, 1 under c, 1 exposed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.activity import CPU_DEVICE, Activity
+from analyzers.attribution import Attribution, Own
+from analyzers.breakdown import Breakdown
+from analyzers.classify import Kind
+from analyzers.communication import Communication
+from analyzers.events import UNKNOWN, Events
+from analyzers.host import innermost
+from analyzers.intervals import Intervals, crossings, owned, union_of
+from analyzers.modules import Module
+from analyzers.run import RankTrace
+
+Int64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Lengths of time by line: `of` is what they are parts of (a window, a kernel), `backward` which pass; ns."""
+
+    of: Int64
+    line: Int64
+    backward: Mask
+    ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One rank's compute by line.
+
+    `windows` parts each window (a row of the breakdown), `beside` each row of communication: the compute that ran
+    beside it, on its own device. `packing_ns`, a value each window, is the union of what exists only for communication.
+    """
+
+    lines: tuple[Module, ...]
+    source: str
+    windows: Parts
+    beside: Parts
+    packing_ns: Int64
+
+
+def work(
+    trace: RankTrace, devices: Sequence[Activity], found: Attribution, rows: Breakdown, comm: Communication
+) -> Work:
+    """The compute of a rank's devices by line."""
+    parts: list[Parts] = []
+    beside: list[Parts] = []
+    packing_ns = np.zeros(len(rows), dtype=np.int64)
+    for activity in devices:
+        start, end, line, backward = _pieces(trace, activity, found)
+        tiles = np.flatnonzero(rows.device == activity.device)
+        begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
+        met = crossings(start, end, begin, stop)
+        parts.append(_summed(tiles[met.theirs], line[met.mine], backward[met.mine], met.end - met.start))
+        kernels = np.flatnonzero(comm.device == activity.device)
+        met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], start, end)
+        beside.append(_summed(kernels[met.mine], line[met.theirs], backward[met.theirs], met.end - met.start))
+        packing_ns[tiles] = _packing(trace, activity, found, (start, end, line)).length_within(begin, stop)
+    return Work(found.lines, found.source, _joined(parts), _joined(beside), packing_ns)
+
+
+def _pieces(trace: RankTrace, activity: Activity, found: Attribution) -> tuple[Int64, Int64, Int64, Mask]:
+    """A device's compute in disjoint pieces, by start, with the line and the pass of each."""
+    events = trace.timed
+    if activity.device == CPU_DEVICE:
+        start, end, row = _innermost_operators(events, found.rows)
+        piece = crossings(start, end, activity.compute.start, activity.compute.end)
+        start, end, row = piece.start, piece.end, row[piece.mine]
+        owner = np.searchsorted(found.rows, row)
+    else:
+        chosen = np.flatnonzero(
+            (events.kind[found.rows] == Kind.COMPUTE) & (events.device[found.rows] == activity.device)
+        )
+        rows = found.rows[chosen]
+        start, end, index = owned(events.start_ns[rows], events.end_ns[rows])
+        owner = chosen[index]
+    return start, end, found.line[owner], found.backward[owner]
+
+
+def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
+    """When each operator itself ran, without those inside of it: pieces by start, and their rows."""
+    parts = []
+    for thread in np.unique(events.thread[rows]):
+        own = rows[events.thread[rows] == thread]
+        edges = np.unique(np.r_[events.start_ns[own], events.end_ns[own]])
+        running = innermost(events.start_ns[own], events.end_ns[own], edges[:-1], own)
+        parts.append(np.stack([edges[:-1], edges[1:], running])[:, running != UNKNOWN])
+    start, end, row = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0), dtype=np.int64)
+    begin, stop, index = owned(start, end)
+    return begin, stop, row[index]
+
+
+def _packing(trace: RankTrace, activity: Activity, found: Attribution, pieces: tuple[Int64, Int64, Int64]) -> Intervals:
+    events = trace.timed
+    if activity.device == CPU_DEVICE:
+        start, end, line = pieces
+        return union_of(start[line == Own.PACKING], end[line == Own.PACKING])
+    rows = found.rows[found.line == Own.PACKING]
+    rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
+    return union_of(events.start_ns[rows], events.end_ns[rows])
+
+
+def _summed(of: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
+    """One row for each distinct part, lengths added."""
+    keys, index = np.unique(np.stack([of, line, backward.astype(np.int64)]), axis=1, return_inverse=True)
+    total = np.zeros(keys.shape[1], dtype=np.int64)
+    np.add.at(total, index, ns)
+    return Parts(keys[0], keys[1], keys[2].astype(bool), total)
+
+
+def _joined(parts: Sequence[Parts]) -> Parts:
+    none = np.zeros(0, dtype=np.int64)
+    whole = [Parts(none, none, none.astype(bool), none), *parts]
+    return Parts(
+        np.concatenate([part.of for part in whole]),
+        np.concatenate([part.line for part in whole]),
+        np.concatenate([part.backward for part in whole]),
+        np.concatenate([part.ns for part in whole]),
+    )
