@@ -192,8 +192,11 @@ class CallColumns:
         })  # fmt: skip
 
     def grids(self, rows: Sequence[Args]) -> Int64:
-        """Of each row of a device, which of all grids and blocks its kernel was launched with; equal ones are alike."""
-        return np.fromiter((self._grids[bytes(args.grid), bytes(args.block)] for args in rows), np.int64, len(rows))
+        """Of each row of a device, which of all grids and blocks its kernel was launched with; -1 for none."""
+        said = (
+            self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNSAID for args in rows
+        )
+        return np.fromiter(said, np.int64, len(rows))
 
     def _code(self, args: Args) -> int:
         code = self._calls[call_key(args)]

@@ -195,7 +195,7 @@ class _Attributing:
                 line[here] = Own.LOSS
                 continue
             line[here] = Own.COPIES if _COPY.match(name) else Own.OTHER
-            line[differentiable & ~inside] = Own.LOSS
+            line[differentiable & ~inside & (line != Own.COPIES)] = Own.LOSS
             if self.source == Source.OPERATORS and (differentiable & inside).any():
                 short = name.removeprefix("aten::")
                 line[differentiable & inside] = self.lines.code(Module(short, short))

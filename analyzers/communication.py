@@ -52,7 +52,8 @@ class Communication:
     that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers, `peer_exposed_ns` the same
     for a copy's other device. `computed_ns` is the end of the device's last compute before the start, `busy_ns` how
     long it had computed by then in all, `launched_ns` the start of the host call, `input_ns` how long the host fetched
-    input since the launch before, `called` the row of PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy.
+    input since the launch before, `called` the row of PyTorch's call among the rank's events; -1 where unknown.
+    `nbytes` are those of a copy.
     """
 
     device: NDArray[np.int32]

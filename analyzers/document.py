@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -86,7 +87,7 @@ class Window(msgspec.Struct, frozen=True):
     start_ns: int
     span_ns: int
     compute_ns: int
-    packing_ns: int | None
+    packing_ns: int
     comm_ns: int
     copy_ns: int
     overlapped_comm_ns: int
@@ -97,6 +98,7 @@ class Window(msgspec.Struct, frozen=True):
     idle_ns: int
     overlap: float | None
     unmatched_comm_ns: int
+    contention_ns: int | None
 
 
 class MemberRow(msgspec.Struct, frozen=True):
@@ -188,6 +190,189 @@ class CopyRow(msgspec.Struct, frozen=True):
     high_gbps: float
 
 
+class HiddenBy(msgspec.Struct, frozen=True):
+    """How long one layer's (or other line's) compute ran beside communication, in one pass; ns."""
+
+    layer: str
+    direction: str = msgspec.field(name="pass")  # forward or backward
+    ns: int
+
+
+class BucketRow(msgspec.Struct, frozen=True):
+    """One reduction of a DDP bucket on one rank. See METRICS; instants from the run's earliest event.
+
+    `pass` counts backward passes within the step. `share_of_exposed` is of all exposed communication of the window.
+    `hidden_by` adds up to `overlapped_ns`.
+    """
+
+    rank: int
+    device: int | str
+    step: int
+    backward_pass: int = msgspec.field(name="pass")
+    bucket: int | None
+    collective: int | None
+    bytes: int | None
+    parameters: list[str] | None
+    layers: list[str]
+    ready_ns: int | None
+    launched_ns: int | None
+    start_ns: int
+    dur_ns: int
+    wait_ns: int | None
+    transfer_ns: int | None
+    queued_ns: int | None
+    late_launch_ns: int | None
+    overlapped_ns: int
+    exposed_ns: int
+    share_of_exposed: float | None
+    hidden_by: list[HiddenBy]
+
+
+class LayerComm(msgspec.Struct, frozen=True):
+    """Communication of a layer in one step: of a bucket its bytes' share, of a sharded module its own collectives.
+
+    `wait_ns` is null where any of them is in no instance. `prefetched`: whether an all-gather was called for before its
+    module's turn; null where that has no meaning.
+    """
+
+    kind: str
+    direction: str = msgspec.field(name="pass")
+    count: int
+    bytes: int | None
+    dur_ns: int
+    wait_ns: int | None
+    overlapped_ns: int
+    exposed_ns: int
+    prefetched: bool | None = None
+
+
+class LayerRow(msgspec.Struct, frozen=True):
+    """One layer, or one line that is none (its name stands in brackets), in one window. See METRICS.
+
+    `forward_ns` and `backward_ns` of all rows of a window add up to its compute; of lines that are no layers, what is
+    launched outside of the backward counts as forward.
+    """
+
+    rank: int
+    device: int | str
+    step: int
+    layer: str
+    type: str
+    forward_ns: int
+    backward_ns: int
+    parameters: int
+    gradient_bytes: int | None
+    bucket: int | None
+    buckets: list[int]
+    comm: list[LayerComm]
+    overlapped_ns: int
+    exposed_ns: int
+
+
+class LayoutBucket(msgspec.Struct, frozen=True):
+    """One bucket of DDP's layout: gradients' elements, their bytes as they are reduced, and whose they are."""
+
+    bucket: int
+    elements: int
+    bytes: int | None
+    parameters: list[str] | None
+    layers: list[str]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """DDP's buckets, and where they are known from: `run.json` or `trace`."""
+
+    source: str
+    buckets: list[LayoutBucket]
+
+
+class SyncCost(msgspec.Struct, frozen=True):
+    """What gradient synchronization costs a step: means over windows, ns, beside the control.
+
+    `control_ns` is unprofiled, `profiled_ns` the same difference between windows with and without synchronization.
+
+    `packing_ns` and `packing_copies_ns` are its kernels and memcpys that run beside nothing else; `idle_ns` is, by
+    `idle_from`, the change against the window without synchronization, or idle time right before packing and
+    communication. `contention_compared` is the share of compute beside communication that contention was measured on.
+    """
+
+    control_ns: int | None
+    profiled_ns: int | None
+    exposed_wait_ns: int
+    exposed_transfer_ns: int
+    packing_ns: int
+    packing_copies_ns: int
+    contention_ns: int | None
+    contention_is_estimate: bool
+    contention_compared: float | None
+    idle_ns: int
+    idle_from: str
+    accounted_ns: int
+    remainder_ns: int | None
+    accounted: float | None
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """One collective on a lane, ns from the window's start: its bucket, or a letter for its kind."""
+
+    start_ns: int
+    dur_ns: int
+    wait_ns: int | None
+    bucket: int | None
+    kind: str
+    purpose: str
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One lane of a timeline: `busy` is the share of each cell that it covers, `marks` what lies on it."""
+
+    label: str
+    kind: str
+    busy: list[float]
+    marks: list[Mark]
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """The representative window, in cells of equal length."""
+
+    rank: int
+    device: int | str
+    step: int
+    span_ns: int
+    cells: int
+    lanes: list[Lane]
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """What to change, the figure it rests on (ns a step), and what was measured."""
+
+    text: str
+    figure_ns: int
+    because: str
+
+
+class BucketSummary(msgspec.Struct, frozen=True):
+    """One bucket over all ranks and steps; `hidden_by` names the lines and passes that hid it longest."""
+
+    bucket: int
+    bytes: int | None
+    parameters: int | None
+    layers: list[str]
+    hidden_by: list[str]
+    measures: dict[str, Spread]
+
+
+class LayerSummary(msgspec.Struct, frozen=True):
+    """One layer or line over all windows."""
+
+    layer: str
+    type: str
+    parameters: int
+    gradient_bytes: int | None
+    bucket: int | None
+    measures: dict[str, Spread]
+
+
 class Representative(msgspec.Struct, frozen=True):
     """The window of median span: the one step in which printed lines add up."""
 
@@ -215,9 +400,12 @@ class Summary(msgspec.Struct, frozen=True):
     communication: list[BandwidthRow]
     copies: list[CopyRow]
     unmatched_share: float | None
-    advice: list[dict[str, Any]] = []
-    buckets: dict[str, Spread] | None = None
-    layers: dict[str, Spread] | None = None
+    advice: list[Advice]
+    buckets: list[BucketSummary]
+    layers: list[LayerSummary]
+    layers_from: str
+    layout: Layout | None
+    sync_cost: SyncCost | None
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -229,8 +417,9 @@ class Report(msgspec.Struct, frozen=True):
     collectives: list[CollectiveRow]
     unmatched: list[UnmatchedRow]
     waiting: list[WaitingRow]
-    buckets: list[dict[str, Any]]
-    layers: list[dict[str, Any]]
+    buckets: list[BucketRow]
+    layers: list[LayerRow]
+    timeline: Timeline
     traffic: dict[str, int | None]
     summary: Summary
 
@@ -260,10 +449,41 @@ def windows_frame(document: Report) -> pd.DataFrame:
     return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
 
 
-def collectives_frame(document: Report) -> pd.DataFrame:
-    """The report's collectives, a row each, members left out."""
+def buckets_frame(document: Report) -> pd.DataFrame:
+    """The reductions of DDP's buckets, a row each; what hid them left out, parameters counted."""
+    return _frame(document.buckets, BucketRow, {"parameters": _count, "layers": ", ".join}, ("hidden_by",))
+
+
+def layers_frame(document: Report) -> pd.DataFrame:
+    """Layers and other lines, a row for each window; their communication as its totals."""
+    return _frame(document.layers, LayerRow, {"buckets": _count}, ("comm",))
+
+
+def _count(values: list[Any] | None) -> int | None:
+    return None if values is None else len(values)
+
+
+def _frame(
+    rows: Sequence[msgspec.Struct],
+    kind: type[msgspec.Struct],
+    shown: Mapping[str, Callable[[Any], Any]],
+    left: Sequence[str],
+) -> pd.DataFrame:
+    """Rows as a DataFrame under the JSON's names."""
     import pandas as pd
 
-    columns = [name for name in CollectiveRow.__struct_fields__ if name != "members"]
-    rows = [{name: getattr(row, name) for name in columns} for row in document.collectives]
-    return pd.DataFrame(rows, columns=columns)
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in left]
+    records = [
+        [
+            shown[field.name](value) if field.name in shown else value
+            for field in fields
+            for value in [getattr(row, field.name)]
+        ]
+        for row in rows
+    ]
+    return pd.DataFrame(records, columns=[field.encode_name for field in fields])
+
+
+def collectives_frame(document: Report) -> pd.DataFrame:
+    """The report's collectives, a row each, members left out."""
+    return _frame(document.collectives, CollectiveRow, {}, ("members",))

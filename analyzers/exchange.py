@@ -43,6 +43,41 @@ class Exchange:
         return int((earliest - self.clocks.shift_ns(ranks)).min())
 
     @cached_property
+    def order(self) -> Int64:
+        """Instances by start on the common clock: the order in which the report counts them."""
+        instances = self.matching.instances
+        if not len(instances):
+            return np.zeros(0, dtype=np.int64)
+        return np.argsort(np.minimum.reduceat(self.transfers.start_ns, instances.first[:-1]), kind="stable")
+
+    @cached_property
+    def index(self) -> Int64:
+        """Of each instance, its number in that order."""
+        index = np.empty(len(self.order), dtype=np.int64)
+        index[self.order] = np.arange(len(self.order))
+        return index
+
+    @cached_property
+    def entry(self) -> Int64:
+        """Of each row of the table, its entry among all instances' members, -1 for what is in none."""
+        entry = np.full(len(self.matching.table), -1, dtype=np.int64)
+        entry[self.matching.instances.members] = np.arange(len(self.matching.instances.members))
+        return entry
+
+    @cached_property
+    def first_row(self) -> Int64:
+        """Of each rank of the run, the row of the table where its communication begins."""
+        counts = [len(measured.communication) for measured in self.run.measured]
+        return np.cumsum([0, *counts])[:-1].astype(np.int64)
+
+    def wait_ns(self, rank: int) -> Int64:
+        """Of each row of a rank's communication (by its place in the run) how long it waited, -1 where unknown."""
+        first = int(self.first_row[rank])
+        entry = self.entry[first : first + len(self.run.measured[rank].communication)]
+        wait_ns: Int64 = np.r_[self.transfers.wait_ns, -1][entry]
+        return wait_ns
+
+    @cached_property
     def world_size(self) -> int:
         """Processes of the run."""
         return world_size(self.run.manifest, self.run.ranks)

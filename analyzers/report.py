@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
+from analyzers.advice import Evidence, advice
 from analyzers.bandwidth import traffic
 from analyzers.breakdown import Breakdown, joined
+from analyzers.buckets import Buckets, buckets
 from analyzers.calibration import Calibration
 from analyzers.controls import HIGH_DISTORTION, Controls
 from analyzers.document import (
     SCHEMA,
+    Advice,
+    BucketRow,
     ControlFigures,
     DeviceSummary,
+    LayerRow,
     Links,
     Report,
     Representative,
     RunFacts,
-    Spread,
     Summary,
+    SyncCost,
+    Timeline,
+    WaitingRow,
     Window,
 )
+from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange, exchange
+from analyzers.layers import layer_rows, layer_warnings
 from analyzers.manifest import Manifest
+from analyzers.reducing import bucket_rows, bucket_warnings, layout_of
 from analyzers.rows import (
     bandwidth_rows,
     clock_row,
@@ -37,12 +49,14 @@ from analyzers.rows import (
     waiting_rows,
 )
 from analyzers.run import Run, world_size
-from analyzers.summary import RankSummary, RunSummary, summary_of
+from analyzers.summaries import bucket_summaries, layer_summaries, spreads
+from analyzers.summary import Measured, RankSummary, RunSummary, summary_of
+from analyzers.synccost import cost_warnings, sync_cost
+from analyzers.timeline import timeline
 from analyzers.units import ms, percent
 
 Int64 = NDArray[np.int64]
 
-NOT_COMPUTED = "null or empty, since no analysis fills them yet: packing, buckets, layers, advice"
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
@@ -53,34 +67,125 @@ EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
 def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
     """Everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
     run = summary_of(source) if isinstance(source, Run) else source
-    exchanged = exchange(run, links or run.calibration)
-    rows = joined([measured.windows for measured in run.measured])
-    transfer_ns, unmatched_ns = exchanged.in_windows(rows)
-    warnings = [*_unmarked_warnings(rows), *_outside_warnings(rows), *exchange_warnings(exchanged), NOT_COMPUTED]
+    found = _found(run, links)
+    exchanged, rows = found.exchanged, found.rows
+    reduced = bucket_rows(exchanged, found.buckets)
+    warnings = [
+        *_unmarked_warnings(rows),
+        *_outside_warnings(rows),
+        *exchange_warnings(exchanged),
+        *bucket_warnings(found.buckets),
+        *layer_warnings(run, found.buckets),
+        *cost_warnings(run),
+    ]
+    waits, layers = waiting_rows(exchanged), layer_rows(exchanged, found.buckets)
+    facts = _facts(run, exchanged, warnings)
+    cost = sync_cost(run, rows, found.transfer_ns, facts.controls.sync_cost_ns)
     return Report(
         schema=SCHEMA,
-        run=_facts(run, exchanged, warnings),
-        windows=_windows(rows, exchanged, transfer_ns, unmatched_ns),
-        collectives=collective_rows(exchanged),
+        run=facts,
+        windows=_windows(found),
+        collectives=collective_rows(exchanged, _bucket_of(reduced)),
         unmatched=unmatched_rows(exchanged),
-        waiting=waiting_rows(exchanged),
-        buckets=[],
-        layers=[],
+        waiting=waits,
+        buckets=reduced,
+        layers=layers,
+        timeline=_timeline(found),
         traffic=traffic(exchanged.matching, exchanged.transfers),
-        summary=_summary(rows, transfer_ns, exchanged),
+        summary=_summary(
+            found, (reduced, layers), cost, advice(_evidence(found, facts, (reduced, layers, waits), cost))
+        ),
     )
 
 
-def _windows(rows: Breakdown, exchanged: Exchange, transfer_ns: Int64, unmatched_ns: Int64) -> list[Window]:
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What all parts of the report look at: windows of all ranks, communication, buckets."""
+
+    run: RunSummary
+    exchanged: Exchange
+    buckets: Buckets
+    rows: Breakdown
+    transfer_ns: Int64
+    unmatched_ns: Int64
+
+    def column(self, of: Callable[[Measured], Int64]) -> Int64:
+        """A column of all windows from each rank's."""
+        return np.concatenate([of(measured) for measured in self.run.measured])
+
+    def mean(self, of: Callable[[Measured], Int64]) -> float:
+        """The mean of such a column."""
+        return float(self.column(of).mean())
+
+    @cached_property
+    def median_window(self) -> int:
+        """The window whose span is the (lower) median."""
+        return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
+
+
+def _found(run: RunSummary, links: Calibration | None) -> _Found:
+    exchanged = exchange(run, links or run.calibration)
+    rows = joined([measured.windows for measured in run.measured])
+    return _Found(run, exchanged, buckets(run), rows, *exchanged.in_windows(rows))
+
+
+def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
+    """The bucket that each collective reduces, by the collective's index."""
+    return {row.collective: row.bucket for row in rows if row.collective is not None and row.bucket is not None}
+
+
+def _timeline(found: _Found) -> Timeline:
+    """The window of median length."""
+    counts = np.cumsum([0, *(len(measured.windows) for measured in found.run.measured)])
+    rank = int(np.searchsorted(counts, found.median_window, side="right")) - 1
+    bucket_of = {
+        int(found.exchanged.first_row[rank]) + kernel: bucket
+        for kernel, bucket in zip(
+            found.run.measured[rank].reductions.kernel.tolist(), found.buckets.number[rank].tolist(), strict=True
+        )
+        if bucket >= 0
+    }
+    return timeline(found.exchanged, rank, found.median_window - int(counts[rank]), bucket_of)
+
+
+def _evidence(
+    found: _Found,
+    facts: RunFacts,
+    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
+    cost: SyncCost | None,
+) -> Evidence:
+    distortion = facts.controls.distortion
+    unsure = facts.controls.unprofiled_step_ns is not None and (distortion is None or distortion > HIGH_DISTORTION)
+    devices = [len(set(measured.windows.device.tolist())) for measured in found.run.measured]
+    return Evidence(
+        step_ns=float(np.median(found.rows.span_ns)),
+        windows=len(found.rows),
+        buckets=rows[0],
+        layers=rows[1],
+        waiting=rows[2],
+        cost=cost,
+        buffer_copies=found.mean(lambda measured: measured.cost.buffer_copies),
+        buffer_copies_ns=found.mean(lambda measured: measured.cost.buffer_copies_ns),
+        gradient_copies=found.mean(lambda measured: measured.cost.gradient_copies),
+        gradient_copies_ns=found.mean(lambda measured: measured.cost.gradient_copies_ns),
+        is_data_parallel=max(devices) > 1 and not rows[0],
+        caution="; but the profiler stretches this step, and this may be its doing" if unsure else "",
+    )
+
+
+def _windows(found: _Found) -> list[Window]:
+    rows, exchanged = found.rows, found.exchanged
     known = ("rank", "step", "span_ns", *_MEASURED)
     columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
     columns["device"] = [device_label(device) for device in rows.device.tolist()]
     columns["start_ns"] = (rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns).tolist()
     columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
-    columns["packing_ns"] = [None] * len(rows)
-    columns["exposed_transfer_ns"] = transfer_ns.tolist()
-    columns["exposed_wait_ns"] = (rows.exposed_comm_ns - transfer_ns).tolist()
-    columns["unmatched_comm_ns"] = unmatched_ns.tolist()
+    columns["packing_ns"] = found.column(lambda measured: measured.work.packing_ns).tolist()
+    columns["exposed_transfer_ns"] = found.transfer_ns.tolist()
+    columns["exposed_wait_ns"] = (rows.exposed_comm_ns - found.transfer_ns).tolist()
+    columns["unmatched_comm_ns"] = found.unmatched_ns.tolist()
+    contention = found.column(lambda measured: measured.cost.contention_ns)
+    columns["contention_ns"] = [ns if ns != UNKNOWN else None for ns in contention.tolist()]
     ordered = [columns[name] for name in Window.__struct_fields__]
     return [Window(*record) for record in zip(*ordered, strict=True)]
 
@@ -185,15 +290,23 @@ def _outside_warnings(rows: Breakdown) -> list[str]:
     return [f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"]
 
 
-def _summary(rows: Breakdown, transfer_ns: Int64, exchanged: Exchange) -> Summary:
+def _summary(
+    found: _Found,
+    lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
+    cost: SyncCost | None,
+    advised: list[Advice],
+) -> Summary:
+    rows, exchanged, transfer_ns = found.rows, found.exchanged, found.transfer_ns
     measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
     measures |= {"exposed_wait_ns": rows.exposed_comm_ns - transfer_ns, "exposed_transfer_ns": transfer_ns}
+    measures["packing_ns"] = found.column(lambda measured: measured.work.packing_ns)
     total_ns = int(rows.span_ns.sum())
     shares = {part: _share(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
     shares["overlap"] = _share(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
-    median = _median_window(rows)
+    median = found.median_window
+    layout = layout_of(found.buckets, lists[0])
     return Summary(
-        windows=_spreads(measures),
+        windows=spreads(measures),
         by_device=_by_device(rows, measures),
         shares=shares,
         representative=Representative(
@@ -203,6 +316,12 @@ def _summary(rows: Breakdown, transfer_ns: Int64, exchanged: Exchange) -> Summar
         communication=bandwidth_rows(exchanged),
         copies=copy_rows(exchanged),
         unmatched_share=exchanged.unmatched_share,
+        advice=advised,
+        buckets=bucket_summaries(lists[0], layout),
+        layers=layer_summaries(lists[1]),
+        layers_from=found.run.measured[0].work.source,
+        layout=layout,
+        sync_cost=cost,
     )
 
 
@@ -210,31 +329,14 @@ def _share(part: int, whole: int) -> float | None:
     return float(part / whole) if whole else None
 
 
-def _median_window(rows: Breakdown) -> int:
-    """Index of the window whose span is the (lower) median."""
-    return int(np.argsort(rows.span_ns, kind="stable")[(len(rows) - 1) // 2])
-
-
 def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
     """For each rank and device the same measures as over all windows."""
     found = []
     for rank, device in np.unique(np.stack([rows.rank, rows.device]), axis=1).T:
         own = (rows.rank == rank) & (rows.device == device)
-        spreads = _spreads({name: values[own] for name, values in measures.items()})
-        found.append(DeviceSummary(int(rank), device_label(int(device)), spreads))
+        own_spreads = spreads({name: values[own] for name, values in measures.items()})
+        found.append(DeviceSummary(int(rank), device_label(int(device)), own_spreads))
     return found
-
-
-def _spreads(measures: dict[str, NDArray[Any]]) -> dict[str, Spread]:
-    return {name: _spread(values) for name, values in measures.items()}
-
-
-def _spread(values: NDArray[Any]) -> Spread:
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return Spread(0)
-    low, median, high = (float(value) for value in np.percentile(known, [25, 50, 75]))
-    return Spread(len(known), median, low, high, float(known.min()), float(known.max()))
 
 
 def _of_exposed(shares: dict[str, float | None]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,18 +37,20 @@ def clock_row(found: Exchange) -> Clock:
     )
 
 
-def collective_rows(found: Exchange) -> list[CollectiveRow]:
-    """Every instance, by start."""
-    instances, measured = found.matching.instances, found.transfers
-    if not len(instances):
+def collective_rows(found: Exchange, bucket_of: Mapping[int, int]) -> list[CollectiveRow]:
+    """Every instance, by start; `bucket_of` instances (by index) that reduce DDP's buckets."""
+    if not len(found.matching.instances):
         return []
-    order = np.argsort(np.minimum.reduceat(measured.start_ns, instances.first[:-1]), kind="stable")
     purpose = purposes(found.matching)
-    return [_collective(found, index, number, int(purpose[number])) for index, number in enumerate(order.tolist())]
+    return [
+        _collective(found, index, int(purpose[number]), bucket_of.get(index))
+        for index, number in enumerate(found.order.tolist())
+    ]
 
 
-def _collective(found: Exchange, index: int, number: int, purpose: int) -> CollectiveRow:
+def _collective(found: Exchange, index: int, purpose: int, bucket: int | None) -> CollectiveRow:
     instances, measured, limit = found.matching.instances, found.transfers, found.limit_gbps
+    number = int(found.order[index])
     call, busbw, members = instances.call[number], _known(measured.busbw_gbps[number]), _members(found, number)
     group, name = _group(found, int(instances.group[number]), members)
     return CollectiveRow(
@@ -57,11 +60,11 @@ def _collective(found: Exchange, index: int, number: int, purpose: int) -> Colle
         group_name=name,
         group_size=int(measured.group_size[number]),
         dtype=call.dtype or None if call is not None else None,
-        bytes=_natural(measured.nbytes[number]),
+        bytes=natural(measured.nbytes[number]),
         purpose=Purpose(purpose).label,
-        step=_natural(instances.step[number]),
-        bucket=None,
-        transfer_ns=_natural(measured.transfer_ns[number]),
+        step=natural(instances.step[number]),
+        bucket=bucket,
+        transfer_ns=natural(measured.transfer_ns[number]),
         bound=bool(measured.bound[number]),
         partial=bool(instances.partial[number]),
         algbw_gbps=_known(measured.algbw_gbps[number]),
@@ -88,7 +91,7 @@ def _members(found: Exchange, number: int) -> list[MemberRow]:
                 device=device_label(device),
                 start_ns=int(measured.start_ns[entry] - found.origin_ns),
                 dur_ns=int(measured.end_ns[entry] - measured.start_ns[entry]),
-                wait_ns=_natural(measured.wait_ns[entry]),
+                wait_ns=natural(measured.wait_ns[entry]),
                 exposed_ns=exposed_ns,
             )
             for device, exposed_ns in devices
@@ -122,7 +125,7 @@ def unmatched_rows(found: Exchange) -> list[UnmatchedRow]:
             name=str(table.names[row]),
             start_ns=int(start[row]),
             dur_ns=int(table.end_ns[row] - table.start_ns[row]),
-            step=_natural(table.step[row]),
+            step=natural(table.step[row]),
             why=matching.why.get(row, OTHERS_LACK_IT),
         )
         for row in rows[np.argsort(start[rows], kind="stable")].tolist()
@@ -136,7 +139,7 @@ def waiting_rows(found: Exchange) -> list[WaitingRow]:
         WaitingRow(
             rank=rank,
             device=device_label(device),
-            step=_natural(step),
+            step=natural(step),
             waited_ns=waited,
             caused_ns=caused,
             caused_by={reason.label: by for reason, by in zip(Reason, reasons, strict=True) if by},
@@ -166,7 +169,7 @@ def bandwidth_rows(found: Exchange) -> list[BandwidthRow]:
                 group=group,
                 group_name=name,
                 group_size=int(table.group_size[k]),
-                bytes=_natural(table.nbytes[k]),
+                bytes=natural(table.nbytes[k]),
                 purpose=Purpose(int(table.purpose[k])).label,
                 count=int(table.count[k]),
                 bound=bool(table.bound[k]),
@@ -294,5 +297,6 @@ def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _natural(value: int | np.int64) -> int | None:
+def natural(value: int | np.int64) -> int | None:
+    """A length, number or instant, null where it is -1."""
     return None if value < 0 else int(value)

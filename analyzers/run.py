@@ -46,6 +46,7 @@ class RankTrace:
     header: Header
     events: Events
     timed: Events
+    nosync: Events | None = None  # steps without gradient synchronization, device activity alone
     lost: tuple[str, ...] = ()
     mismatch: str | None = None  # why the light window that there is could not be joined
 
@@ -81,6 +82,7 @@ class RankFile:
     path: Path
     alone: bool  # the only file of its run
     light: Path | None
+    nosync: Path | None
     expects_light: bool
 
 
@@ -159,9 +161,12 @@ def find(path: Path) -> Recording:
     """Look where the files of a run are, without reading them. Raises NoTraces."""
     files = trace_files(path)
     manifest, warnings = _recorded(path)
-    light = {file: _light_file(file) if manifest is not None else None for file in files}
+    recorded = manifest is not None
+    light, nosync = (
+        {file: _beside(file, folder) if recorded else None for file in files} for folder in (LIGHT, NOSYNC)
+    )
     expects_light = manifest is not None and (manifest.controls.light is not None or any(light.values()))
-    ranks = tuple(RankFile(file, len(files) == 1, light[file], expects_light) for file in files)
+    ranks = tuple(RankFile(file, len(files) == 1, light[file], nosync[file], expects_light) for file in files)
     calibration, more = _calibrated(path)
     return Recording(path, ranks, manifest, (*warnings, *more), calibration)
 
@@ -232,9 +237,10 @@ def _calibrated(path: Path) -> tuple[Calibration | None, list[str]]:
         return None, [f"{error}; {UTILIZATION_IS_NULL}"]
 
 
-def _light_file(file: Path) -> Path | None:
+def _beside(file: Path, folder: str) -> Path | None:
+    """The same rank's file of another window."""
     stem = file.name.removesuffix(".gz")
-    candidates = (file.parent / LIGHT / name for name in (stem, f"{stem}.gz"))
+    candidates = (file.parent / folder / name for name in (stem, f"{stem}.gz"))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
@@ -275,9 +281,11 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     if file.expects_light:
         timed, more = _light_times(trace.events, file.light, on_bytes)
         lost += more
+    nosync, more = _nosync_events(file.nosync, on_bytes)
+    lost += more
     mismatch = timed.reason if isinstance(timed, Mismatch) else None
     timed = trace.events if isinstance(timed, Mismatch) else timed
-    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, lost, mismatch)
+    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, nosync, lost, mismatch)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         raise NoDeviceActivity(
             f"{file.path}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
@@ -296,6 +304,19 @@ def _light_times(
     except UnreadableTrace as error:
         return Mismatch(str(error)), ()
     return retime(full, trace.events), tuple(f"{LIGHT}/{said}" for said in trace.lost)
+
+
+def _nosync_events(
+    nosync: Path | None, on_bytes: Callable[[int], None] | None
+) -> tuple[Events | None, tuple[str, ...]]:
+    """The window without gradient synchronization, None where there is none; and what of it was lost."""
+    if nosync is None:
+        return None, ()
+    try:
+        trace = read_trace(nosync, on_bytes=on_bytes)
+    except UnreadableTrace as error:
+        return None, (f"{error}; contention is estimated without it",)
+    return trace.events, tuple(f"{NOSYNC}/{said}" for said in trace.lost)
 
 
 def _rank(file: RankFile, header: Header) -> int:

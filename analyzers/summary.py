@@ -21,12 +21,15 @@ from analyzers.breakdown import Breakdown, breakdown
 from analyzers.calibration import Calibration
 from analyzers.classify import Category, Kind
 from analyzers.communication import Communication, communication
+from analyzers.contention import Cost, cost
 from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
+from analyzers.occupancy import Occupancy, occupancy
 from analyzers.reductions import Gradients, Reductions, reductions
 from analyzers.run import RankFile, RankTrace, Run, find, gather, read_rank, tried
+from analyzers.sharding import Sharding, sharding
 from analyzers.work import Work, work
 
 Int64 = NDArray[np.int64]
@@ -55,6 +58,9 @@ class Measured:
     work: Work
     reductions: Reductions
     gradients: Gradients
+    cost: Cost
+    sharding: Sharding
+    occupancy: Occupancy
     copies: Copies
     exposed: dict[int, Intervals]
 
@@ -120,7 +126,7 @@ def summarize_file(file: RankFile) -> RankSummary:
 def summarize_rank(trace: RankTrace) -> RankSummary:
     """What one rank alone can say."""
     light = trace.timed is not trace.events
-    full = RankTrace(trace.rank, trace.path, trace.header, trace.events, trace.events)
+    full = RankTrace(trace.rank, trace.path, trace.header, trace.events, trace.events, trace.nosync)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -144,6 +150,9 @@ def _measured(trace: RankTrace) -> Measured:
         work=work(trace, devices, found, windows, comm),
         reductions=reduced,
         gradients=gradients,
+        cost=cost(trace, devices, found, windows, gradients),
+        sharding=sharding(found.host, comm),
+        occupancy=occupancy(devices, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
     )

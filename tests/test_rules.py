@@ -21,6 +21,9 @@ ORDER = [
             "attribution",
             "work",
             "reductions",
+            "contention",
+            "sharding",
+            "occupancy",
             "summary",
             "kernels",
             "alignment",
@@ -29,7 +32,11 @@ ORDER = [
             "clocks",
         )
     ),
-    *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows", "report")),
+    *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows")),
+    *(
+        f"analyzers.{name}"
+        for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "report")
+    ),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "ranges", "session", "links")),
     *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),

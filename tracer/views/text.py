@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from analyzers.document import DeviceSummary, Report, RunFacts, Spread, Window
-from analyzers.report import NOT_COMPUTED
 from analyzers.units import ms, percent
 from tracer.views.communication import by_collective, communication, waiting
 from tracer.views.palette import COMM, PARTS
@@ -28,12 +27,11 @@ def text(report: Report, by: By = "rank", width: int | None = None, color: bool 
 
 def _sections(report: Report, by: By, width: int | None) -> list[Section]:
     wide = width is None or width >= WIDE
-    warnings = [warning for warning in report.run.warnings if warning != NOT_COMPUTED]
     tables = {"rank": _by_rank, "step": _by_step, "collective": by_collective}
     sections: list[Section] = [
         [styled(_title(report.run), "")],
         [styled(report.summary.verdict, "bold")],
-        [styled(f"warning: {warning}", "yellow") for warning in warnings],
+        [styled(f"warning: {warning}", "yellow") for warning in report.run.warnings],
         tables[by](report, wide),
         *([] if by == "collective" else [communication(report, wide), waiting(report, wide)]),
         _representative(report),

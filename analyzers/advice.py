@@ -1,0 +1,256 @@
+"""What to change, each piece of advice with the measured figure that it rests on; none where nothing is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from analyzers.document import Advice, BucketRow, LayerRow, SyncCost, WaitingRow
+from analyzers.units import NS_PER_MS, ms, percent, us
+
+# A change that brings less than this share of a step is not worth a line.
+WORTH = 0.01
+# A kernel that starts so soon behind another of its stream stood in a queue.
+BEHIND_NS = 20_000
+# From this share of the overlap on, what hides only packing is worth a word.
+LARGE_PART = 0.2
+PACKING = "(packing)"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What advice is drawn from: rows of the report, the median step, and means over windows."""
+
+    step_ns: float
+    windows: int
+    buckets: Sequence[BucketRow]
+    layers: Sequence[LayerRow]
+    waiting: Sequence[WaitingRow]
+    cost: SyncCost | None
+    buffer_copies: float  # memcpys a window
+    buffer_copies_ns: float  # what they take, gaps included
+    gradient_copies: float
+    gradient_copies_ns: float
+    is_data_parallel: bool
+    caution: str
+
+    def mean(self, total_ns: float) -> int:
+        """A total over all windows as ns a step."""
+        return round(total_ns / self.windows) if self.windows else 0
+
+
+def advice(evidence: Evidence) -> list[Advice]:
+    """All that is worth doing, what brings most first."""
+    found = [each for rule in _RULES for each in rule(evidence) if each.figure_ns >= WORTH * evidence.step_ns]
+    cautioned = [Advice(each.text, each.figure_ns, each.because + evidence.caution) for each in found]
+    return sorted(cautioned, key=lambda each: -each.figure_ns)
+
+
+def _share(evidence: Evidence, ns: float) -> str:
+    return f"{_length(ns)} a step ({percent(ns / evidence.step_ns)})"
+
+
+def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
+    numbers = [row.bucket for row in evidence.buckets if row.bucket is not None]
+    rows = [row for row in evidence.buckets if numbers and row.bucket == max(numbers)]
+    hidden = sum(row.overlapped_ns for row in rows)
+    if not rows or hidden > 0.5 * sum(row.dur_ns for row in rows):
+        return
+    figure = evidence.mean(sum(map(_exposed_transfer, rows)))
+    yield Advice(
+        f"make the last bucket (bucket {max(numbers)}{_size(rows[0].bytes)}) smaller: a smaller bucket_cap_mb",
+        figure,
+        f"it is reduced when the backward is over, and nothing is left to hide it: {_share(evidence, figure)} of its "
+        "transfer is exposed",
+    )
+
+
+def _length(ns: float) -> str:
+    return ms(ns) if ns >= NS_PER_MS else us(ns)
+
+
+def _exposed_transfer(row: BucketRow) -> int:
+    return min(row.exposed_ns, row.dur_ns if row.transfer_ns is None else row.transfer_ns)
+
+
+def _size(nbytes: int | None) -> str:
+    return f", {nbytes / 1e6:.2f} MB" if nbytes is not None else ""
+
+
+def _queued(evidence: Evidence) -> Iterator[Advice]:
+    # Behind a bucket that only waited a queue is waiting, not the links' limit.
+    stood = sum(
+        min(row.queued_ns or 0, before.transfer_ns or 0)
+        for before, row in _neighbours(evidence.buckets)
+        if _is_behind(before, row)
+    )
+    if evidence.mean(stood) < WORTH * evidence.step_ns:
+        return
+    figure = evidence.mean(sum(map(_exposed_transfer, evidence.buckets)))
+    yield Advice(
+        "send fewer bytes (DDP's bf16_compress_hook, gradient accumulation under no_sync) or use faster links: another "
+        "bucket size will not help",
+        figure,
+        f"buckets queue behind one another, so that the links are the limit: {_share(evidence, figure)} of their "
+        f"transfer is exposed, and they stood {_length(evidence.mean(stood))} behind others' transfers, added up",
+    )
+
+
+def _neighbours(rows: Sequence[BucketRow]) -> Iterator[tuple[BucketRow, BucketRow]]:
+    """Each reduction with the one before it on its rank in the step."""
+    for _, own in groupby(rows, key=lambda row: (row.rank, row.step)):
+        yield from pairwise(sorted(own, key=lambda row: row.start_ns))
+
+
+def _is_behind(before: BucketRow, row: BucketRow) -> bool:
+    return row.start_ns - (before.start_ns + before.dur_ns) <= BEHIND_NS
+
+
+def _launched_late(evidence: Evidence) -> Iterator[Advice]:
+    figure = evidence.mean(sum(row.late_launch_ns or 0 for row in evidence.buckets))
+    yield Advice(
+        "give the devices more work per launch: a larger batch, fewer and larger buckets, torch.compile or CUDA graphs",
+        figure,
+        f"the host is the limit: buckets are launched {_share(evidence, figure)} after they are ready, added up",
+    )
+
+
+_WHY = {
+    "launch": "its host launched late",
+    "compute": "its compute ran longer",
+    "collective": "its collective before ended late",
+    "input": "it waited for input",
+    "unknown": "the trace does not show why",
+}
+_REMEDY = {
+    "launch": "look at what rank {rank}'s host does between steps and launches: other processes, its NUMA node, Python",
+    "compute": "give rank {rank} less work, or look for what slows its device",
+    "collective": "look at the collectives before on rank {rank}",
+    "input": "give rank {rank} more loader workers, or prefetch its input",
+    "unknown": "look at rank {rank}",
+}
+
+
+def _waiting(evidence: Evidence) -> Iterator[Advice]:
+    cost = evidence.cost
+    caused = [row for row in evidence.waiting if row.step is not None and row.caused_ns]
+    if cost is None or not caused or cost.exposed_wait_ns <= cost.exposed_transfer_ns:
+        return
+    by_rank: dict[int, int] = {}
+    for row in caused:
+        by_rank[row.rank] = by_rank.get(row.rank, 0) + row.caused_ns
+    worst = max(by_rank, key=lambda rank: by_rank[rank])
+    reasons: dict[str, int] = {}
+    for row in caused:
+        for reason, ns in row.caused_by.items() if row.rank == worst else ():
+            reasons[reason] = reasons.get(reason, 0) + ns
+    reason = max(reasons, key=lambda name: reasons[name])
+    figure = cost.exposed_wait_ns
+    yield Advice(
+        _REMEDY[reason].format(rank=worst),
+        figure,
+        f"waiting dominates: {_share(evidence, figure)} of exposed communication is waiting, and "
+        f"{percent(by_rank[worst] / sum(by_rank.values()))} of all waiting is for rank {worst}: {_WHY[reason]}",
+    )
+
+
+def _buffers(evidence: Evidence) -> Iterator[Advice]:
+    buffers = [row for row in evidence.layers if row.layer == "(buffers)"]
+    if not buffers or evidence.is_data_parallel:
+        return
+    # Waiting would be there without them, at the next collective.
+    moved = sum(max(0, each.exposed_ns - (each.wait_ns or 0)) for row in buffers for each in row.comm)
+    figure = round(evidence.buffer_copies_ns) + evidence.mean(moved)
+    yield Advice(
+        "switch off DDP's broadcast of buffers in every forward (broadcast_buffers=False; in torch 2.15 "
+        "forward_sync_buffers=False), if replicas may keep running statistics of their own",
+        figure,
+        f"buffers are broadcast with {evidence.buffer_copies:.0f} copies: {_share(evidence, figure)} in copies, the "
+        "gaps before them, and the broadcasts' exposed transfer",
+    )
+
+
+def _packing(evidence: Evidence) -> Iterator[Advice]:
+    if evidence.cost is None or not evidence.buckets:
+        return
+    figure = evidence.cost.packing_ns
+    yield Advice(
+        "copy gradients into buckets in fewer kernels (batched_grad_copy in torch 2.15)",
+        figure,
+        f"copies of gradients into buckets take {_share(evidence, figure)} in which nothing else computes",
+    )
+
+
+def _copied_out(evidence: Evidence) -> Iterator[Advice]:
+    if not evidence.buckets:
+        return
+    figure = round(evidence.gradient_copies_ns)
+    yield Advice(
+        "let gradients be views of their buckets (gradient_as_bucket_view=True)",
+        figure,
+        f"reduced gradients are copied out of buckets by {evidence.gradient_copies:.0f} copies: "
+        f"{_share(evidence, figure)}, gaps included",
+    )
+
+
+def _hides_packing(evidence: Evidence) -> Iterator[Advice]:
+    behind = sum(part.ns for row in evidence.buckets for part in row.hidden_by if part.layer == PACKING)
+    hidden = sum(row.overlapped_ns for row in evidence.buckets)
+    figure = evidence.mean(behind)
+    if behind >= LARGE_PART * hidden > 0:
+        yield Advice(
+            "expect less of overlap than it shows: a large part hides behind copies into buckets alone",
+            figure,
+            f"of {_length(evidence.mean(hidden))} hidden a step, {_length(figure)} ({percent(behind / hidden)}) are "
+            "hidden behind packing alone",
+        )
+
+
+def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
+    gathers = [
+        (max(0, each.exposed_ns - (each.wait_ns or 0)), row.layer, each.direction)
+        for row in evidence.layers
+        for each in row.comm
+        if each.kind == "all_gather" and each.prefetched is False
+    ]
+    figure = evidence.mean(sum(exposed for exposed, _, _ in gathers))
+    modules = {layer for exposed, layer, _ in gathers if exposed}
+    passes = sorted({direction for exposed, _, direction in gathers if exposed})
+    yield Advice(
+        "prefetch parameters (set_modules_to_forward_prefetch, set_modules_to_backward_prefetch)",
+        figure,
+        f"all-gathers of {len(modules)} modules are asked for only in their module's own turn ({', '.join(passes)}): "
+        f"{_share(evidence, figure)} of their transfer is exposed",
+    )
+
+
+def _data_parallel(evidence: Evidence) -> Iterator[Advice]:
+    if not evidence.is_data_parallel:
+        return
+    exposed = sum(row.exposed_ns for row in evidence.layers)
+    figure = evidence.mean(exposed)
+    yield Advice(
+        "use DistributedDataParallel instead of nn.DataParallel",
+        figure,
+        f"parameters and gradients cross the links in every step with nothing to hide them: {_share(evidence, figure)} "
+        "exposed on a device",
+    )
+
+
+def _contention(evidence: Evidence) -> Iterator[Advice]:
+    cost = evidence.cost
+    if cost is None or cost.contention_ns is None:
+        return
+    how = "an estimate from like kernels" if cost.contention_is_estimate else "against steps without synchronization"
+    yield Advice(
+        "let NCCL take fewer SMs (NCCL_MAX_CTAS), if its bandwidth allows, and measure again",
+        cost.contention_ns,
+        f"kernels beside communication take {_share(evidence, cost.contention_ns)} longer than without it ({how})",
+    )
+
+
+_RULES: Iterable[Callable[[Evidence], Iterator[Advice]]] = (
+    *(_last_bucket, _queued, _launched_late, _waiting, _buffers, _packing, _copied_out),
+    *(_hides_packing, _no_prefetch, _data_parallel, _contention),
+)

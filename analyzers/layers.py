@@ -1,0 +1,266 @@
+"""What the report says of layers: each module's compute, forward and backward, and its part of the communication.
+
+A bucket's reduction is shared out among the layers whose gradients it holds, by their elements, to the nanosecond; a
+sharded module has its own collectives; what is for no layer (buffers, DataParallel's copies) is a line of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.activity import device_label
+from analyzers.attribution import Source
+from analyzers.buckets import Buckets
+from analyzers.calls import UNSAID, Collective, itemsize
+from analyzers.communication import Purpose
+from analyzers.document import LayerComm, LayerRow
+from analyzers.events import UNKNOWN
+from analyzers.exchange import Exchange
+from analyzers.manifest import Manifest
+from analyzers.modules import ROOT
+from analyzers.reducing import PASSES
+from analyzers.rows import natural
+from analyzers.summary import Measured, RunSummary
+
+Int64 = NDArray[np.int64]
+
+# PyTorch's names of dtypes, as run.json has them.
+_ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16}
+
+Key = tuple[str, str, bool | None]  # kind, pass, prefetched
+
+
+@dataclass
+class _Sum:
+    """Communication of one kind and pass, added up."""
+
+    count: int = 0
+    nbytes: int | None = 0
+    dur_ns: int = 0
+    exposed_ns: int = 0
+    wait_ns: int | None = 0
+
+    def add(self, nbytes: int | None, dur_ns: int, exposed_ns: int, wait_ns: int | None) -> None:
+        self.count += 1
+        self.nbytes = _plus(self.nbytes, nbytes)
+        self.dur_ns += dur_ns
+        self.exposed_ns += exposed_ns
+        self.wait_ns = _plus(self.wait_ns, wait_ns)
+
+
+def _plus(total: int | None, more: int | None) -> int | None:
+    """A sum that is unknown where a part of it is."""
+    return None if total is None or more is None else total + more
+
+
+@dataclass
+class _Line:
+    """One line of one window in the making."""
+
+    type: str
+    passes_ns: list[int] = field(default_factory=lambda: [0, 0])
+    parameters: int = 0
+    gradient_bytes: int | None = 0
+    buckets: dict[int, int] = field(default_factory=dict)  # elements of the line's gradients in each
+    comm: dict[Key, _Sum] = field(default_factory=dict)
+
+
+Lines = dict[str, _Line]
+Windows = dict[tuple[int, int], Lines]  # by device and step
+
+
+def layer_rows(exchanged: Exchange, found: Buckets) -> list[LayerRow]:
+    """Every line of every window, by rank, device and step; layers in the order of their forward, other lines last."""
+    return [row for rank in range(len(exchanged.run.ranks)) for row in _of_rank(exchanged, found, rank)]
+
+
+def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[LayerRow]:
+    run = exchanged.run
+    measured = run.measured[rank]
+    wait_ns = exchanged.wait_ns(rank)
+    windows = _compute(measured, found)
+    _reductions(windows, measured, (found, found.number[rank]), wait_ns)
+    _gradients(windows, measured, found, _itemsizes(run.manifest or Manifest(), measured))
+    _other_communication(windows, measured, found, wait_ns)
+    for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
+        for name, line in sorted(
+            windows[device, step].items(), key=lambda item: item[0].startswith("(") and item[0] != ROOT
+        ):
+            yield _row(run.ranks[rank].rank, device, step, name, line)
+
+
+def _row(rank: int, device: int, step: int, name: str, line: _Line) -> LayerRow:
+    comm = [
+        LayerComm(
+            kind=kind,
+            direction=direction,
+            count=each.count,
+            bytes=each.nbytes,
+            dur_ns=each.dur_ns,
+            wait_ns=each.wait_ns,
+            overlapped_ns=each.dur_ns - each.exposed_ns,
+            exposed_ns=each.exposed_ns,
+            prefetched=ahead,
+        )
+        for (kind, direction, ahead), each in line.comm.items()
+    ]
+    return LayerRow(
+        rank=rank,
+        device=device_label(device),
+        step=step,
+        layer=name,
+        type=line.type,
+        forward_ns=line.passes_ns[0],
+        backward_ns=line.passes_ns[1],
+        parameters=line.parameters,
+        gradient_bytes=line.gradient_bytes if line.parameters else None,
+        bucket=max(line.buckets, key=lambda bucket: line.buckets[bucket], default=None),
+        buckets=sorted(line.buckets),
+        comm=comm,
+        overlapped_ns=sum(each.overlapped_ns for each in comm),
+        exposed_ns=sum(each.exposed_ns for each in comm),
+    )
+
+
+def _compute(measured: Measured, found: Buckets) -> Windows:
+    """The lines of each window that computed."""
+    rows, parts = measured.windows, measured.work.windows
+    keys = list(zip(rows.device.tolist(), rows.step.tolist(), strict=True))
+    windows: Windows = {key: {} for key in keys}
+    for of, code, backward, ns in zip(
+        parts.of.tolist(), parts.line.tolist(), parts.backward.tolist(), parts.ns.tolist(), strict=True
+    ):
+        module = measured.work.lines[code]
+        _line(windows[keys[of]], found.layer(module.name), module.type).passes_ns[backward] += ns
+    return windows
+
+
+def _line(lines: Lines, name: str, kind: str) -> _Line:
+    return lines.setdefault(name, _Line(kind))
+
+
+def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: Mapping[str, int]) -> None:
+    """Parameters and gradients' bytes of each line: those of a step's first pass; accumulated ones are the same."""
+    gradients, lines = measured.gradients, measured.work.lines
+    device = int(measured.windows.device[0]) if len(measured.windows) else UNKNOWN
+    for step, pass_, code, elements in zip(
+        gradients.step.tolist(),
+        gradients.pass_.tolist(),
+        gradients.line.tolist(),
+        gradients.elements.tolist(),
+        strict=True,
+    ):
+        window = windows.get((device, step))
+        if window is None or pass_ > 0:
+            continue
+        module = lines[code]
+        line = _line(window, found.layer(module.name), module.type)
+        size = itemsizes.get(found.layer(module.name), itemsizes[""])
+        line.parameters += 1
+        known = elements != UNKNOWN and size and line.gradient_bytes is not None
+        line.gradient_bytes = (line.gradient_bytes or 0) + elements * size if known else None
+
+
+def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
+    """Bytes of an element of each layer's gradients: as run.json says, else as gradients are reduced; "" for others."""
+    sizes = {parameter.module: _ITEMSIZE.get(parameter.dtype, 0) for parameter in manifest.parameters}
+    comm = measured.communication
+    calls = np.unique(comm.call[(comm.purpose == Purpose.GRADIENTS) & (comm.call >= 0)]).tolist()
+    reduced = {itemsize(comm.calls[call].dtype) for call in calls}
+    others = set(sizes.values()) or reduced
+    return sizes | {"": next(iter(others)) if len(others) == 1 else 0}
+
+
+def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, Int64], wait_ns: Int64) -> None:
+    """Each reduction shared out among the lines whose gradients went with it; the rest is for no layer."""
+    reduced, comm, gradients = measured.reductions, measured.communication, measured.gradients
+    found, number = numbered
+    members: list[list[int]] = [[] for _ in range(len(reduced))]
+    for index, reduction in enumerate(gradients.reduction.tolist()):
+        if reduction >= 0:
+            members[reduction].append(index)
+    for index, kernel in enumerate(reduced.kernel.tolist()):
+        lines = windows.get((int(comm.device[kernel]), int(reduced.step[index])))
+        if lines is None:
+            continue
+        call = comm.calls[comm.call[kernel]] if comm.call[kernel] >= 0 else None
+        elements = call.elements if call is not None else UNSAID
+        size = itemsize(call.dtype) if call is not None else 0
+        shares: dict[str, int] = {}
+        types: dict[str, str] = {}
+        for code, count in zip(
+            gradients.line[members[index]].tolist(), gradients.elements[members[index]].tolist(), strict=True
+        ):
+            name = found.layer(measured.work.lines[code].name)
+            shares[name], types[name] = shares.get(name, 0) + count, measured.work.lines[code].type
+        unknown = any(count < 0 for count in shares.values()) or sum(shares.values()) > elements
+        shares = {} if unknown else shares
+        rest = elements - sum(shares.values())
+        if rest > 0 or not shares:
+            name = "(gradients)"
+            shares[name], types[name] = max(rest, 1), "gradients"
+        lengths_ns = (int(comm.dur_ns[kernel]), int(comm.exposed_ns[kernel]), int(wait_ns[kernel]))
+        _share_out(lines, shares, types, lengths_ns, size)
+        bucket = int(number[index])
+        for name, count in shares.items():
+            if bucket >= 0 and name != "(gradients)":
+                lines[name].buckets[bucket] = lines[name].buckets.get(bucket, 0) + count
+
+
+def _share_out(
+    lines: Lines, shares: Mapping[str, int], types: Mapping[str, str], lengths_ns: tuple[int, int, int], size: int
+) -> None:
+    """Split a kernel's length and its exposed part by elements; edges are rounded, so that the parts add up."""
+    whole, before = sum(shares.values()), 0
+    for name, count in shares.items():
+        dur_ns, exposed_ns, wait_ns = (
+            length * (before + count) // whole - length * before // whole for length in lengths_ns
+        )
+        comm = _line(lines, name, types[name]).comm
+        known = size and name != "(gradients)"
+        entry = comm.setdefault(("all_reduce", "backward", None), _Sum())
+        entry.add(count * size if known else None, dur_ns, exposed_ns, None if lengths_ns[2] < 0 else wait_ns)
+        before += count
+
+
+def _other_communication(windows: Windows, measured: Measured, found: Buckets, wait_ns: Int64) -> None:
+    """What reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
+    comm, sharded = measured.communication, measured.sharding
+    types = {found.layer(line.name): line.type for line in measured.work.lines}
+    reduced = set(measured.reductions.kernel.tolist())
+    for row in range(len(comm)):
+        lines = windows.get((int(comm.device[row]), int(comm.step[row])))
+        if row in reduced or lines is None:
+            continue
+        call = comm.calls[comm.call[row]] if comm.call[row] >= 0 else None
+        nbytes = int(comm.nbytes[row]) if comm.peer[row] != UNKNOWN else call.nbytes if call is not None else UNSAID
+        ahead = None if sharded.prefetched[row] < 0 else bool(sharded.prefetched[row])
+        if sharded.module[row] >= 0:
+            name = sharded.modules[sharded.module[row]]
+            kind, backward = types.get(name, "FSDP"), bool(sharded.backward[row])
+        else:
+            purpose = Purpose(int(comm.purpose[row]))
+            # DDP broadcasts buffers, and DataParallel parameters and inputs, before the forward.
+            name, kind, backward = f"({purpose.label})", purpose.label, purpose == Purpose.GRADIENTS
+        key = (Collective(int(comm.kind[row])).label, PASSES[backward], ahead)
+        entry = _line(lines, name, kind).comm.setdefault(key, _Sum())
+        entry.add(natural(nbytes), int(comm.dur_ns[row]), int(comm.exposed_ns[row]), natural(wait_ns[row]))
+
+
+def layer_warnings(run: RunSummary, found: Buckets) -> list[str]:
+    """Where layers come from, where that is not the model's own modules."""
+    sources = {measured.work.source for measured in run.measured}
+    words = []
+    if Source.OPERATORS in sources:
+        names = " (named by run.json)" if found.layers else ""
+        words.append(
+            f"no ranges of modules in the trace: layers are forward operators that own parameters{names}; "
+            "profile with_stack and with_modules, or record with tracer, for the model's modules"
+        )
+    if Source.FSDP in sources:
+        words.append("no ranges of modules in the trace: layers are the modules that FSDP wraps")
+    return words

@@ -1,0 +1,168 @@
+"""What the report says of DDP's buckets: a row for each reduction of each rank, and the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.activity import device_label
+from analyzers.breakdown import Breakdown
+from analyzers.buckets import Buckets, Taken
+from analyzers.document import BucketRow, HiddenBy, Layout, LayoutBucket
+from analyzers.events import UNKNOWN
+from analyzers.exchange import Exchange
+from analyzers.rows import natural
+from analyzers.summary import Measured
+from analyzers.work import Parts
+
+Int64 = NDArray[np.int64]
+
+PASSES = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The compute that ran beside each kernel of one rank's communication, longest first, by row."""
+
+    parts: Parts
+    first: Int64
+    names: Sequence[str]
+
+    def of(self, kernel: int) -> list[HiddenBy]:
+        """What hid one kernel."""
+        low, high = self.first[kernel], self.first[kernel + 1]
+        lines, backward, ns = (
+            column[low:high].tolist() for column in (self.parts.line, self.parts.backward, self.parts.ns)
+        )
+        rows = [
+            HiddenBy(self.names[line], PASSES[back], length)
+            for line, back, length in zip(lines, backward, ns, strict=True)
+        ]
+        return sorted(rows, key=lambda row: -row.ns)
+
+
+def beside(measured: Measured, found: Buckets) -> Beside:
+    """What hid one rank's communication, under the names that lines have in the report."""
+    parts = measured.work.beside
+    order = np.argsort(parts.of, kind="stable")
+    ordered = Parts(parts.of[order], parts.line[order], parts.backward[order], parts.ns[order])
+    first = np.searchsorted(ordered.of, np.arange(len(measured.communication) + 1))
+    return Beside(ordered, first, [found.layer(line.name) for line in measured.work.lines])
+
+
+def bucket_rows(exchanged: Exchange, found: Buckets) -> list[BucketRow]:
+    """Every reduction of every rank, by rank, step and order."""
+    return [row for rank in range(len(exchanged.run.ranks)) for row in _of_rank(exchanged, found, rank)]
+
+
+def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketRow]:
+    measured = exchanged.run.measured[rank]
+    reduced, comm = measured.reductions, measured.communication
+    if not len(reduced):
+        return
+    hidden = beside(measured, found)
+    exposed_of = _exposed_by_window(measured.windows)
+    number = exchanged.run.ranks[rank].rank
+    shift_ns = int(exchanged.clocks.shift_ns(np.array([number]))[0]) + exchanged.origin_ns
+    for index, kernel in enumerate(reduced.kernel.tolist()):
+        row = int(exchanged.first_row[rank]) + kernel
+        entry, instance = int(exchanged.entry[row]), int(exchanged.matching.instance[row])
+        start_ns, dur_ns, exposed_ns = (int(column[kernel]) for column in (comm.start_ns, comm.dur_ns, comm.exposed_ns))
+        ready_ns, launched_ns = int(reduced.ready_ns[index]), int(reduced.launched_ns[index])
+        device, step = device_label(int(comm.device[kernel])), int(reduced.step[index])
+        bucket = int(found.number[rank][index])
+        of_bucket = found.layout[bucket].parameters if bucket >= 0 else None
+        yield BucketRow(
+            rank=number,
+            device=device,
+            step=step,
+            backward_pass=int(reduced.pass_[index]),
+            bucket=natural(bucket),
+            collective=int(exchanged.index[instance]) if instance >= 0 else None,
+            bytes=natural(comm.calls[comm.call[kernel]].nbytes) if comm.call[kernel] >= 0 else None,
+            parameters=None if of_bucket is None else [found.parameter(each) for each in of_bucket],
+            layers=_layers(found, bucket),
+            ready_ns=_instant(ready_ns, shift_ns),
+            launched_ns=_instant(launched_ns, shift_ns),
+            start_ns=start_ns - shift_ns,
+            dur_ns=dur_ns,
+            wait_ns=natural(exchanged.transfers.wait_ns[entry]) if entry >= 0 else None,
+            transfer_ns=natural(exchanged.transfers.transfer_ns[instance]) if instance >= 0 else None,
+            queued_ns=_after(start_ns, ready_ns, launched_ns),
+            late_launch_ns=max(0, launched_ns - ready_ns) if UNKNOWN not in (ready_ns, launched_ns) else None,
+            overlapped_ns=dur_ns - exposed_ns,
+            exposed_ns=exposed_ns,
+            share_of_exposed=exposed_ns / whole if (whole := exposed_of.get((device, step), 0)) else None,
+            hidden_by=hidden.of(kernel),
+        )
+
+
+def _exposed_by_window(rows: Breakdown) -> dict[tuple[int | str, int], int]:
+    devices = [device_label(device) for device in rows.device.tolist()]
+    return dict(zip(zip(devices, rows.step.tolist(), strict=True), rows.exposed_comm_ns.tolist(), strict=True))
+
+
+def _instant(instant_ns: int, shift_ns: int) -> int | None:
+    return instant_ns - shift_ns if instant_ns != UNKNOWN else None
+
+
+def _after(start_ns: int, ready_ns: int, launched_ns: int) -> int | None:
+    """How long a kernel stood behind others: from when it was both ready and launched."""
+    return max(0, start_ns - max(ready_ns, launched_ns)) if UNKNOWN not in (ready_ns, launched_ns) else None
+
+
+def _layers(found: Buckets, bucket: int) -> list[str]:
+    """A bucket's layers in the order of their gradients, each once."""
+    if bucket < 0:
+        return []
+    return list(dict.fromkeys(found.layer(each.line) for each in found.layout[bucket].parameters or ()))
+
+
+def layout_of(found: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
+    """The layout, None where nothing reduces buckets; bytes as they were reduced."""
+    if not found.layout:
+        return None
+    nbytes = {row.bucket: row.bytes for row in rows if row.bytes is not None}
+    return Layout(
+        found.source,
+        [
+            LayoutBucket(
+                number,
+                bucket.elements,
+                nbytes.get(number),
+                None if bucket.parameters is None else [found.parameter(each) for each in bucket.parameters],
+                _layers(found, number),
+            )
+            for number, bucket in enumerate(found.layout)
+        ],
+    )
+
+
+def bucket_warnings(found: Buckets) -> list[str]:
+    """What of the buckets is not known."""
+    words = []
+    unknown = sum(int((number < 0).sum()) for number in found.number)
+    if unknown:
+        words.append(f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null")
+    unsure = [number for number, bucket in enumerate(found.layout) if bucket.parameters is None]
+    if unsure:
+        words.append(
+            f"parameters of {len(unsure)} of {len(found.layout)} buckets are not known: gradients do not come in the "
+            "buckets' order, or their nodes are not in the trace"
+        )
+    short = [bucket for bucket in found.layout if bucket.parameters and 0 <= _held(bucket.parameters) < bucket.elements]
+    if short:
+        words.append(
+            f"{len(short)} buckets hold parameters that took no gradient in any step (unused): these are not listed"
+        )
+    return words
+
+
+def _held(parameters: Sequence[Taken]) -> int:
+    """Elements of parameters, -1 where shapes were not recorded."""
+    if any(each.shape is None for each in parameters):
+        return UNKNOWN
+    return sum(int(np.prod(each.shape or (1,), dtype=np.int64)) for each in parameters)

@@ -1,0 +1,78 @@
+"""Medians with their spread, over windows, buckets and layers: what does not add up, as METRICS says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.document import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, Spread
+
+_OF_BUCKET = (
+    *("dur_ns", "wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns"),
+    "share_of_exposed",
+)
+_OF_LAYER = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
+# How many of the layers that hide a bucket are named.
+NAMED = 3
+
+
+def spreads(measures: Mapping[str, NDArray[Any]]) -> dict[str, Spread]:
+    """Each measure's median, quartiles and extremes; unknown values (NaN) are left out."""
+    return {name: _spread(np.asarray(values, dtype=np.float64)) for name, values in measures.items()}
+
+
+def _spread(values: NDArray[np.float64]) -> Spread:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return Spread(0)
+    low, median, high = (float(value) for value in np.percentile(known, [25, 50, 75]))
+    return Spread(len(known), median, low, high, float(known.min()), float(known.max()))
+
+
+def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    return {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in names}
+
+
+def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[BucketSummary]:
+    """Each bucket of the layout over all ranks and steps."""
+    found = []
+    for bucket in layout.buckets if layout is not None else ():
+        own = [row for row in rows if row.bucket == bucket.bucket]
+        held = None if bucket.parameters is None else len(bucket.parameters)
+        measures = spreads(_columns(own, _OF_BUCKET))
+        found.append(BucketSummary(bucket.bucket, bucket.bytes, held, bucket.layers, hidden_by(own), measures))
+    return found
+
+
+def hidden_by(rows: Sequence[BucketRow]) -> list[str]:
+    """The lines that hid some reductions longest, longest first."""
+    total: Counter[str] = Counter()
+    for row in rows:
+        for part in row.hidden_by:
+            total[f"{part.layer} {part.direction}"] += part.ns
+    return [name for name, _ in total.most_common(NAMED)]
+
+
+def layer_summaries(rows: Sequence[LayerRow]) -> list[LayerSummary]:
+    """Each line over all windows, in the order in which lines come."""
+    by_name: dict[str, list[LayerRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.layer, []).append(row)
+    return [_layer(name, own) for name, own in by_name.items()]
+
+
+def _layer(name: str, rows: Sequence[LayerRow]) -> LayerSummary:
+    # Parameters are known where their gradients are in the trace.
+    most = max(rows, key=lambda row: row.parameters)
+    return LayerSummary(
+        layer=name,
+        type=most.type,
+        parameters=most.parameters,
+        gradient_bytes=most.gradient_bytes,
+        bucket=most.bucket,
+        measures=spreads(_columns(rows, _OF_LAYER)),
+    )

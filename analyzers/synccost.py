@@ -1,0 +1,73 @@
+"""The true cost of communication: what the traces account for, each part measured, beside the control.
+
+control      unprofiled step - the same step without gradient synchronization
+accounted    exposed waiting + exposed transfer + packing, its copies + contention + idle time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.breakdown import Breakdown
+from analyzers.document import SyncCost
+from analyzers.events import UNKNOWN
+from analyzers.summary import Measured, RunSummary
+
+Int64 = NDArray[np.int64]
+
+QUIET = "the window without synchronization"
+BESIDE = "idle time right before packing and communication"
+
+
+def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: int | None) -> SyncCost | None:
+    """Means over all windows, which add up; None where nothing communicates. `rows` are all ranks' windows in order."""
+    if not rows.comm_ns.any():
+        return None
+    costs = [measured.cost for measured in run.measured]
+    is_estimate = any(cost.is_estimate for cost in costs)
+    changed = not is_estimate and all(cost.has_change.all() for cost in costs)
+    idle = _column(run.measured, "idle_change_ns" if changed else "packing_idle_ns")
+    contention = _column(run.measured, "contention_ns")
+    known = contention != UNKNOWN
+    beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
+    contention_ns = _mean(contention[known]) if known.any() else None
+    parts = {
+        "exposed_wait_ns": _mean(rows.exposed_comm_ns - transfer_ns),
+        "exposed_transfer_ns": _mean(transfer_ns),
+        "packing_ns": _mean(_column(run.measured, "packing_alone_ns")),
+        "packing_copies_ns": _mean(_column(run.measured, "packing_copies_ns")),
+        "idle_ns": _mean(idle),
+    }
+    accounted_ns = sum(parts.values()) + (contention_ns or 0)
+    return SyncCost(
+        control_ns=control_ns,
+        profiled_ns=_mean(_column(run.measured, "span_change_ns")) if changed else None,
+        **parts,
+        contention_ns=contention_ns,
+        contention_is_estimate=is_estimate,
+        contention_compared=float(compared_ns / beside_ns) if beside_ns else None,
+        idle_from=QUIET if changed else BESIDE,
+        accounted_ns=accounted_ns,
+        remainder_ns=control_ns - accounted_ns if control_ns is not None else None,
+        accounted=accounted_ns / control_ns if control_ns is not None and control_ns > 0 else None,
+    )
+
+
+def _column(measured: Sequence[Measured], name: str) -> Int64:
+    return np.concatenate([getattr(each.cost, name) for each in measured])
+
+
+def _mean(values: Int64) -> int:
+    return round(float(np.mean(values)))
+
+
+def cost_warnings(run: RunSummary) -> list[str]:
+    """Why contention is but an estimate, where the run holds a window that should have told it."""
+    failed = [(summary.rank, measured.cost.mismatch) for summary, measured in zip(run.ranks, run.measured, strict=True)]
+    reasons = [f"rank {rank}: {why}" for rank, why in failed if why]
+    if not reasons:
+        return []
+    return [f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})"]
