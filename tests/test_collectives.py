@@ -244,8 +244,9 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
         busy_ns=unknown,
         launched_ns=columns["launch_ns"],
         input_ns=unknown,
+        called=unknown,
     )
-    measured = Measured(0, None, communication, None, {})  # type: ignore[arg-type]  # matching reads no more
+    measured = Measured(0, None, communication, *[None] * 7, {})  # type: ignore[arg-type]  # matching reads no more
     return RankSummary(rank, Path(f"rank{rank}.json"), Header(), (), None, {}, measured, None)
 
 

@@ -149,7 +149,9 @@ def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
 
 def test_the_most_typical_round_is_kept():
     samples = {0: [100, 130, 109, 500, 90], 1: [102, 131, 111, 510, 91]}
-    parts = [manifest.Part(rank, "h", [], {}, {}, [], None, None, {"light": values}) for rank, values in samples.items()]
+    parts = [
+        manifest.Part(rank, "h", [], {}, {}, [], None, None, {"light": values}) for rank, values in samples.items()
+    ]
     assert manifest.typical_round(parts, "light") == 3
 
 
