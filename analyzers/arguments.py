@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,6 +24,8 @@ _SHAPED = re.compile(rf"gloo:|aten::flatten_dense_tensors$|aten::view$|{_GRADIEN
 # What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save.
 _NEEDS_DTYPES = re.compile(r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$")
 _MOST_RANKS = 1 << 20
+# As PyTorch writes it, and no larger than a column holds.
+Number = Annotated[int, msgspec.Meta(ge=UNSAID, lt=1 << 62)]
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
@@ -52,8 +54,8 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     target: Any = msgspec.field(default=UNSAID, name="Dst Rank")
     split_in: Any = msgspec.field(default="", name="In split size")
     split_out: Any = msgspec.field(default="", name="Out split size")
-    forward: Any = msgspec.field(default=UNSAID, name="Sequence number")
-    forward_thread: Any = msgspec.field(default=UNSAID, name="Fwd thread id")
+    forward: Number = msgspec.field(default=UNSAID, name="Sequence number")
+    forward_thread: Number = msgspec.field(default=UNSAID, name="Fwd thread id")
     dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
     grid: msgspec.Raw = _NOTHING
     block: msgspec.Raw = _NOTHING
@@ -172,11 +174,9 @@ class CallColumns:
 
     def inputs(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
         """Sparse columns of events: which have inputs whose shapes are kept, and what these are."""
-        shaped = [
-            (row, args)
-            for row, (name, args) in enumerate(zip(names, rows, strict=True), first)
-            if name == _GRADIENT or (isinstance(args, TypedArgs) and _SHAPED.match(name))
-        ]
+        typed = bool(rows) and isinstance(rows[0], TypedArgs)
+        kept = [row for row, name in enumerate(names) if name == _GRADIENT or (typed and _SHAPED.match(name))]
+        shaped = [(first + row, rows[row]) for row in kept]
         return _columns({
             "inputs_row": [row for row, _ in shaped],
             "inputs": [self._shapes[bytes(args.dims), _types(args)] for _, args in shaped],
@@ -187,8 +187,8 @@ class CallColumns:
         nodes = [(row, args) for row, args in enumerate(rows, first) if args.forward != UNSAID]
         return _columns({
             "forward_row": [row for row, _ in nodes],
-            "forward": [whole(args.forward) for _, args in nodes],
-            "forward_thread": [whole(args.forward_thread) for _, args in nodes],
+            "forward": [args.forward for _, args in nodes],
+            "forward_thread": [args.forward_thread for _, args in nodes],
         })  # fmt: skip
 
     def grids(self, rows: Sequence[Args]) -> Int64:

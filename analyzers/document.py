@@ -250,7 +250,7 @@ class LayerRow(msgspec.Struct, frozen=True):
     """One layer, or one line that is none (its name stands in brackets), in one window. See METRICS.
 
     `forward_ns` and `backward_ns` of all rows of a window add up to its compute; of lines that are no layers, what is
-    launched outside of the backward counts as forward.
+    launched outside of the backward counts as forward. `copy_ns`, memcpys and memsets, add up to its copies.
     """
 
     rank: int
@@ -260,6 +260,7 @@ class LayerRow(msgspec.Struct, frozen=True):
     type: str
     forward_ns: int
     backward_ns: int
+    copy_ns: int
     parameters: int
     gradient_bytes: int | None
     bucket: int | None

@@ -25,6 +25,7 @@ from analyzers.modules import ROOT
 from analyzers.reducing import PASSES
 from analyzers.rows import natural
 from analyzers.summary import Measured, RunSummary
+from analyzers.work import Parts
 
 Int64 = NDArray[np.int64]
 
@@ -63,6 +64,7 @@ class _Line:
 
     type: str
     passes_ns: list[int] = field(default_factory=lambda: [0, 0])
+    copy_ns: int = 0
     parameters: int = 0
     gradient_bytes: int | None = 0
     buckets: dict[int, int] = field(default_factory=dict)  # elements of the line's gradients in each
@@ -116,6 +118,7 @@ def _row(rank: int, device: int, step: int, name: str, line: _Line) -> LayerRow:
         type=line.type,
         forward_ns=line.passes_ns[0],
         backward_ns=line.passes_ns[1],
+        copy_ns=line.copy_ns,
         parameters=line.parameters,
         gradient_bytes=line.gradient_bytes if line.parameters else None,
         bucket=max(line.buckets, key=lambda bucket: line.buckets[bucket], default=None),
@@ -127,16 +130,20 @@ def _row(rank: int, device: int, step: int, name: str, line: _Line) -> LayerRow:
 
 
 def _compute(measured: Measured, found: Buckets) -> Windows:
-    """The lines of each window that computed."""
-    rows, parts = measured.windows, measured.work.windows
+    """The lines of each window that computed or copied."""
+    rows = measured.windows
     keys = list(zip(rows.device.tolist(), rows.step.tolist(), strict=True))
     windows: Windows = {key: {} for key in keys}
-    for of, code, backward, ns in zip(
-        parts.of.tolist(), parts.line.tolist(), parts.backward.tolist(), parts.ns.tolist(), strict=True
-    ):
-        module = measured.work.lines[code]
-        _line(windows[keys[of]], found.layer(module.name), module.type).passes_ns[backward] += ns
+    modules = [(found.layer(module.name), module.type) for module in measured.work.lines]
+    for of, code, backward, ns in _rows(measured.work.windows):
+        _line(windows[keys[of]], *modules[code]).passes_ns[backward] += ns
+    for of, code, _, ns in _rows(measured.work.copies):
+        _line(windows[keys[of]], *modules[code]).copy_ns += ns
     return windows
+
+
+def _rows(parts: Parts) -> Iterator[tuple[int, int, bool, int]]:
+    return zip(parts.of.tolist(), parts.line.tolist(), parts.backward.tolist(), parts.ns.tolist(), strict=True)
 
 
 def _line(lines: Lines, name: str, kind: str) -> _Line:

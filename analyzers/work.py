@@ -45,13 +45,15 @@ class Parts:
 class Work:
     """One rank's compute by line.
 
-    `windows` parts each window (a row of the breakdown), `beside` each row of communication: the compute that ran
-    beside it, on its own device. `packing_ns`, a value each window, is the union of what exists only for communication.
+    `windows` parts each window (a row of the breakdown), `copies` its memcpys and memsets, `beside` each row of
+    communication: the compute that ran beside it, on its own device. `packing_ns`, a value each window, is the union of
+    what exists only for communication.
     """
 
     lines: tuple[Module, ...]
     source: str
     windows: Parts
+    copies: Parts
     beside: Parts
     packing_ns: Int64
 
@@ -61,37 +63,55 @@ def work(
 ) -> Work:
     """The compute of a rank's devices by line."""
     parts: list[Parts] = []
+    copies: list[Parts] = []
     beside: list[Parts] = []
     packing_ns = np.zeros(len(rows), dtype=np.int64)
     for activity in devices:
-        start, end, line, backward = _pieces(trace, activity, found)
+        pieces = _pieces(trace, activity, found)
         tiles = np.flatnonzero(rows.device == activity.device)
         begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
-        met = crossings(start, end, begin, stop)
-        parts.append(_summed(tiles[met.theirs], line[met.mine], backward[met.mine], met.end - met.start))
+        parts.append(_in_windows(pieces, tiles, begin, stop))
+        copies.append(_in_windows(_copies(trace, activity, found), tiles, begin, stop))
         kernels = np.flatnonzero(comm.device == activity.device)
-        met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], start, end)
-        beside.append(_summed(kernels[met.mine], line[met.theirs], backward[met.theirs], met.end - met.start))
-        packing_ns[tiles] = _packing(trace, activity, found, (start, end, line)).length_within(begin, stop)
-    return Work(found.lines, found.source, _joined(parts), _joined(beside), packing_ns)
+        met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], pieces.start, pieces.end)
+        line, backward = pieces.line[met.theirs], pieces.backward[met.theirs]
+        beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
+        packing_ns[tiles] = _packing(trace, activity, found, pieces).length_within(begin, stop)
+    return Work(found.lines, found.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
 
 
-def _pieces(trace: RankTrace, activity: Activity, found: Attribution) -> tuple[Int64, Int64, Int64, Mask]:
-    """A device's compute in disjoint pieces, by start, with the line and the pass of each."""
-    events = trace.timed
-    if activity.device == CPU_DEVICE:
-        start, end, row = _innermost_operators(events, found.rows)
-        piece = crossings(start, end, activity.compute.start, activity.compute.end)
-        start, end, row = piece.start, piece.end, row[piece.mine]
-        owner = np.searchsorted(found.rows, row)
-    else:
-        chosen = np.flatnonzero(
-            (events.kind[found.rows] == Kind.COMPUTE) & (events.device[found.rows] == activity.device)
-        )
-        rows = found.rows[chosen]
-        start, end, index = owned(events.start_ns[rows], events.end_ns[rows])
-        owner = chosen[index]
-    return start, end, found.line[owner], found.backward[owner]
+@dataclass(frozen=True, eq=False)
+class _Pieces:
+    """A device's activity of one kind in disjoint pieces, by start, with the line and the pass of each."""
+
+    start: Int64
+    end: Int64
+    line: Int64
+    backward: Mask
+
+
+def _pieces(trace: RankTrace, activity: Activity, found: Attribution) -> _Pieces:
+    """A device's compute."""
+    if activity.device != CPU_DEVICE:
+        mine = trace.timed.device[found.rows] == activity.device
+        return _owned(trace.timed, found, mine & (trace.timed.kind[found.rows] == Kind.COMPUTE))
+    start, end, row = _innermost_operators(trace.timed, found.rows)
+    piece = crossings(start, end, activity.compute.start, activity.compute.end)
+    owner = np.searchsorted(found.rows, row[piece.mine])
+    return _Pieces(piece.start, piece.end, found.line[owner], found.backward[owner])
+
+
+def _copies(trace: RankTrace, activity: Activity, found: Attribution) -> _Pieces:
+    """A device's copies, a CPU's none."""
+    events, rows = trace.timed, found.rows
+    here = (events.device[rows] == activity.device) | (events.peer[rows] == activity.device)
+    return _owned(events, found, here & (events.kind[rows] == Kind.COPY))
+
+
+def _owned(events: Events, found: Attribution, chosen: Mask) -> _Pieces:
+    own = np.flatnonzero(chosen)
+    start, end, index = owned(events.start_ns[found.rows[own]], events.end_ns[found.rows[own]])
+    return _Pieces(start, end, found.line[own[index]], found.backward[own[index]])
 
 
 def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
@@ -107,14 +127,21 @@ def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int
     return begin, stop, row[index]
 
 
-def _packing(trace: RankTrace, activity: Activity, found: Attribution, pieces: tuple[Int64, Int64, Int64]) -> Intervals:
+def _packing(trace: RankTrace, activity: Activity, found: Attribution, pieces: _Pieces) -> Intervals:
     events = trace.timed
     if activity.device == CPU_DEVICE:
-        start, end, line = pieces
-        return union_of(start[line == Own.PACKING], end[line == Own.PACKING])
+        packs = pieces.line == Own.PACKING
+        return union_of(pieces.start[packs], pieces.end[packs])
     rows = found.rows[found.line == Own.PACKING]
     rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
     return union_of(events.start_ns[rows], events.end_ns[rows])
+
+
+def _in_windows(pieces: _Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
+    """The parts of windows, rows `tiles` of the breakdown, that run from `begin` to `stop`."""
+    met = crossings(pieces.start, pieces.end, begin, stop)
+    line, backward = pieces.line[met.mine], pieces.backward[met.mine]
+    return _summed(tiles[met.theirs], line, backward, met.end - met.start)
 
 
 def _summed(of: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
