@@ -13,8 +13,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, record_function, schedule
+from torch.profiler import ProfilerActivity, profile, schedule
 
 from tracer import workloads
+from tracer.ranges import module_ranges
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -69,31 +70,6 @@ def train_step(workload: Workload, ddp: bool) -> tuple[nn.Module, Callable[[], N
         optimizer.step()
 
     return model, step
-
-
-@contextmanager
-def module_ranges(model: nn.Module) -> Iterator[None]:
-    """A profiler range around each parameter-owning module's forward."""
-    open_ranges: list[Any] = []
-    handles = []
-
-    def enter(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any) -> None:
-            range_ = record_function(f"## {name}")
-            range_.__enter__()
-            open_ranges.append(range_)
-
-        return hook
-
-    def leave(module: nn.Module, args: Any, output: Any) -> None:
-        open_ranges.pop().__exit__(None, None, None)
-
-    for name, module in model.named_modules():
-        if any(True for _ in module.parameters(recurse=False)):
-            handles += [module.register_forward_pre_hook(enter(name)), module.register_forward_hook(leave)]
-    yield
-    for handle in handles:
-        handle.remove()
 
 
 def timed(step: Callable[[], None], steps: int, after: Callable[[], None] = lambda: None) -> float:
