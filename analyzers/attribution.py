@@ -112,7 +112,7 @@ class _Attributing:
         tops = self.nodes.top_operators(host.places(self.nodes.maker[gradients]))
         self.pass_start_ns, owners = _passes(host.events, tops, host.events.start_ns[self.nodes.row[gradients]])
         self.lines = _Lines()
-        self.line_of_range = np.array([*(self.lines.code(module) for module in modules), UNKNOWN], dtype=np.int64)
+        self.line_of_range = np.array([*map(self._line_of_module, modules), UNKNOWN], dtype=np.int64)
         # Which operators own parameters, and the line each is.
         self.owner_line = np.full(len(host.events) + 1, UNKNOWN, dtype=np.int64)
         if self.source == Source.OPERATORS:
@@ -140,6 +140,9 @@ class _Attributing:
             gradient_line=gradient_line,
             pass_start_ns=self.pass_start_ns,
         )
+
+    def _line_of_module(self, module: Module) -> int:
+        return Own.LOSS if _LOSS.search(module.type) else self.lines.code(module)
 
     def _lines_of(self, launches: Int64) -> tuple[Int64, Mask]:
         """By the innermost of module and node around each launch; a node counts where its forward operator ran."""
