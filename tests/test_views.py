@@ -285,7 +285,7 @@ def test_the_cost_of_communication_is_shown_part_by_part():
     rows = shown[shown.index("What communication costs") :].splitlines()[2:12]
     assert [(row[:16].strip(), row[16:].split()[0]) for row in rows] == expected
     assert "80.0 % of the control" in shown
-    assert "more than in the window without synchronization" in shown
+    assert "change from the window without synchronization" in shown
 
 
 def test_estimates_are_called_so_and_what_is_unknown_is_a_dash():

@@ -10,7 +10,7 @@ from analyzers.units import NS_PER_MS, ms, percent, us
 from tracer.views.terminal import Section, indented, milliseconds, styled, table
 
 _IDLE = {
-    QUIET: "more than in the window without synchronization",
+    QUIET: "change from the window without synchronization",
     BESIDE: "right before packing and communication",
 }
 # The share of a step from which on there is advice.
