@@ -8,7 +8,7 @@ analyzers.collectives_frame(analyzers.report(run))
 
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.calibration import Calibration, read_calibration
-from analyzers.document import Report, collectives_frame, windows_frame
+from analyzers.document import Report, buckets_frame, collectives_frame, layers_frame, windows_frame
 from analyzers.errors import AnalysisError
 from analyzers.exchange import Exchange, exchange
 from analyzers.manifest import Manifest
@@ -27,8 +27,10 @@ __all__ = [
     "Run",
     "RunSummary",
     "breakdown",
+    "buckets_frame",
     "collectives_frame",
     "exchange",
+    "layers_frame",
     "load",
     "read_calibration",
     "report",

@@ -76,6 +76,16 @@ def test_csv_holds_the_collectives_of_the_json(tmp_path, capsys):
     assert [json.loads(group) for group in frame["group"]] == [row["group"] for row in rows]
 
 
+@pytest.mark.parametrize(("table", "values"), [("buckets", "exposed_ns"), ("layers", "backward_ns")])
+def test_csv_holds_the_buckets_and_layers_of_the_json(tmp_path, capsys, table, values):
+    assert main(["report", DDP4, "--json", "--csv", str(tmp_path / "tables")]) == 0
+    rows = json.loads(capsys.readouterr().out)[table]
+    frame = pd.read_csv(tmp_path / "tables" / f"{table}.csv")
+    assert len(frame) == len(rows) > 0
+    for name in ("rank", "step", values):
+        assert frame[name].tolist() == [row[name] for row in rows], name
+
+
 def test_csv_without_collectives_has_its_head(run, tmp_path, capsys):
     assert main(["report", str(ROOT / "traces" / "resnet18-ddp1"), "--csv", str(tmp_path / "tables")]) == 0
     assert (tmp_path / "tables" / "collectives.csv").read_text().startswith("index,kind,group,")
@@ -138,6 +148,13 @@ def test_the_report_by_collective(capsys):
     out = capsys.readouterr().out
     assert sum(line.split()[2:3] == ["all_reduce"] for line in out.splitlines()) == 6
     assert sum(line.split()[2:3] == ["broadcast"] for line in out.splitlines()) == 4
+
+
+def test_the_report_by_bucket_and_by_layer(capsys):
+    for by, title in (("bucket", "DDP's buckets"), ("layer", "Layers")):
+        assert main(["report", DDP4, "--by", by]) == 0
+        out = capsys.readouterr().out
+        assert sum(line.startswith(f"{title}: medians over") for line in out.splitlines()) == 1
 
 
 def test_nothing_is_overwritten_without_force(run, tmp_path, capsys):

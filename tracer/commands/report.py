@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.calibration import read_calibration
-from analyzers.document import Report, collectives_frame, to_json, windows_frame
+from analyzers.document import Report, buckets_frame, collectives_frame, layers_frame, to_json, windows_frame
 from analyzers.report import report
 from tracer.files import refuse_existing, write_text
 from tracer.views.text import text
@@ -26,6 +26,8 @@ HELP = "where the time of a run's steps went, measured from its traces"
 TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
     "windows.csv": windows_frame,
     "collectives.csv": collectives_frame,
+    "buckets.csv": buckets_frame,
+    "layers.csv": layers_frame,
 }
 
 
@@ -34,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="a folder of traces, or one trace file")
     parser.add_argument(
         "--by",
-        choices=["rank", "step", "collective"],
+        choices=["rank", "step", "collective", "bucket", "layer"],
         default="rank",
-        help="medians per rank (default), every step, or every collective",
+        help="medians per rank (default), every step, every collective, DDP's buckets, or the model's layers",
     )
     parser.add_argument(
         "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"

@@ -18,10 +18,7 @@ class Part:
     glyph: str
 
 
+COMPUTE = Part("compute_ns", "compute", "#0072B2", "█")
 COMM = Part("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
-PARTS = (
-    Part("compute_ns", "compute", "#0072B2", "█"),
-    COMM,
-    Part("exposed_copy_ns", "exposed copy", "#E69F00", "▒"),
-    Part("idle_ns", "idle", "#999999", "░"),
-)
+COPY = Part("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
+PARTS = (COMPUTE, COMM, COPY, Part("idle_ns", "idle", "#999999", "░"))

@@ -10,10 +10,14 @@ from analyzers.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
 Section = Sequence["RenderableType"]
+# From this width on, tables show more columns; below, as many as fit a terminal of 80.
+WIDE = 105
+NARROW = 80
 # Numbers are never cut off: a table that needs more than the terminal has is as wide as it needs to be.
 _UNLIMITED = 1000
 
@@ -41,14 +45,17 @@ def rendered(sections: Iterable[Section], width: int | None = None, color: bool 
 
 
 def _print(console: Console, line: RenderableType, width: int | None) -> None:
+    from rich.padding import Padding
     from rich.text import Text
 
-    if isinstance(line, Text) and width is not None:
-        for wrapped in line.wrap(console, width):
-            wrapped.rstrip()
-            console.print(wrapped)
-    else:
+    words = line.renderable if isinstance(line, Padding) else line
+    indent = line.left if isinstance(line, Padding) else 0
+    if not isinstance(words, Text):
         console.print(line)
+        return
+    for wrapped in [words] if width is None else words.wrap(console, max(width - indent, 1)):
+        wrapped.rstrip()
+        console.print(Text(" " * indent) + wrapped)
 
 
 def plain(words: str) -> str:
@@ -61,6 +68,18 @@ def styled(words: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(plain(words), style=style)
+
+
+def indented(words: str, style: str = "") -> Padding:
+    """Prose that stands below another line: indented, wherever it wraps."""
+    from rich.padding import Padding
+
+    return Padding(styled(words, style), (0, 0, 0, 4))
+
+
+def columns(wide: bool) -> int:
+    """The columns that a table of names may fill."""
+    return WIDE if wide else NARROW
 
 
 def table(*heads: str, left: Sequence[str] = ()) -> Table:

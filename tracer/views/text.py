@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from analyzers.document import DeviceSummary, Report, RunFacts, Spread, Window
 from analyzers.units import ms, percent
+from tracer.views.advice import advice, true_cost
+from tracer.views.buckets import by_bucket
 from tracer.views.communication import by_collective, communication, waiting
+from tracer.views.layers import by_layer
 from tracer.views.palette import COMM, PARTS
-from tracer.views.terminal import Section, count, milliseconds, rendered, styled, table
+from tracer.views.terminal import WIDE, Section, count, milliseconds, rendered, styled, table
+from tracer.views.timeline import timeline
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-By = Literal["rank", "step", "collective"]
+By = Literal["rank", "step", "collective", "bucket", "layer"]
 BAR_CELLS = 66
-# From this width on, tables show the extremes of the step too.
-WIDE = 105
 
 
 def text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -27,17 +29,37 @@ def text(report: Report, by: By = "rank", width: int | None = None, color: bool 
 
 def _sections(report: Report, by: By, width: int | None) -> list[Section]:
     wide = width is None or width >= WIDE
-    tables = {"rank": _by_rank, "step": _by_step, "collective": by_collective}
     sections: list[Section] = [
         [styled(_title(report.run), "")],
         [styled(report.summary.verdict, "bold")],
         [styled(f"warning: {warning}", "yellow") for warning in report.run.warnings],
-        tables[by](report, wide),
-        *([] if by == "collective" else [communication(report, wide), waiting(report, wide)]),
-        _representative(report),
+        *_VIEWS[by](report, wide),
         _controls(report.run),
+        *([] if by in ("step", "collective") else [true_cost(report), advice(report)]),
     ]
     return [section for section in sections if section]
+
+
+def _rank_view(report: Report, wide: bool) -> list[Section]:
+    return [_by_rank(report, wide), timeline(report, wide), *_exchange(report, wide), _representative(report)]
+
+
+def _step_view(report: Report, wide: bool) -> list[Section]:
+    return [_by_step(report, wide), *_exchange(report, wide), _representative(report)]
+
+
+def _exchange(report: Report, wide: bool) -> list[Section]:
+    return [communication(report, wide), waiting(report, wide)]
+
+
+# What each way of looking at a run shows, between its title and its controls.
+_VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
+    "rank": _rank_view,
+    "step": _step_view,
+    "collective": lambda report, wide: [by_collective(report, wide), _representative(report)],
+    "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
+    "layer": lambda report, wide: [by_layer(report, wide)],
+}
 
 
 def _title(run: RunFacts) -> str:
