@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from analyzers.document import Advice, BucketRow, LayerRow, SyncCost, WaitingRow
+from analyzers.modules import ROOT
 from analyzers.units import NS_PER_MS, ms, percent, us
 
 # A change that brings less than this share of a step is not worth a line.
@@ -212,7 +213,8 @@ def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
         (max(0, each.exposed_ns - (each.wait_ns or 0)), row.layer, each.direction)
         for row in evidence.layers
         for each in row.comm
-        if each.kind == "all_gather" and each.prefetched is False
+        # Nothing runs yet that could hide the model's own, which comes first.
+        if each.kind == "all_gather" and each.prefetched is False and row.layer != ROOT
     ]
     figure = evidence.mean(sum(exposed for exposed, _, _ in gathers))
     modules = {layer for exposed, layer, _ in gathers if exposed}

@@ -57,8 +57,10 @@ DP_FORWARD = "DataParallel.forward"
 _LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
 _COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
 _FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
+# Operators that only record a collective.
+_RECORDING = ("c10d::", "record_param_comms")
 # What nn.DataParallel runs to spread and gather tensors, and their backwards.
-_SPREADING = ("Broadcast", "Scatter", "Gather", "ReduceAddCoalesced")
+_SPREADING = ("Broadcast", "Scatter", "Gather", "ReduceAddCoalesced", "flatten_dense_tensors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +120,8 @@ class _Attributing:
         if self.source == Source.OPERATORS:
             for row, number in owners:
                 name = _operator_name(host.events, row)
+                if name in _SPREADING:
+                    continue  # through it gradients reach all parameters at once
                 self.owner_line[row] = self.lines.code(Module(f"{name}_{number}", name))
 
     def run(self, rows: Int64, launches: Int64) -> Attribution:
@@ -198,6 +202,8 @@ class _Attributing:
                 line[here] = Own.LOSS
                 continue
             line[here] = Own.COPIES if _COPY.match(name) else Own.OTHER
+            if name.startswith(_RECORDING) or name.removeprefix("aten::") in _SPREADING:
+                continue
             line[differentiable & ~inside & (line != Own.COPIES)] = Own.LOSS
             if self.source == Source.OPERATORS and (differentiable & inside).any():
                 short = name.removeprefix("aten::")

@@ -32,6 +32,8 @@ Mask = NDArray[np.bool_]
 SHORT_GAP_NS = 20_000
 # A kernel's length without communication beside it is known from so many of its like.
 FEWEST_ALIKE = 3
+# Of the compute beside communication so much must have been compared before it speaks for all.
+FEWEST_COMPARED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +216,7 @@ def _compared(
         return np.rint(total).astype(np.int64)
 
     beside_ns, compared_ns = summed(inside, dur_ns), summed(known, dur_ns)
-    contention_ns = np.where((beside_ns > 0) & (compared_ns == 0), UNKNOWN, summed(known, longer))
+    contention_ns = np.where(compared_ns < FEWEST_COMPARED * beside_ns, UNKNOWN, summed(known, longer))
     return {"contention_ns": contention_ns, "beside_ns": beside_ns, "compared_ns": compared_ns}
 
 

@@ -202,7 +202,7 @@ class BucketRow(msgspec.Struct, frozen=True):
     """One reduction of a DDP bucket on one rank. See METRICS; instants from the run's earliest event.
 
     `pass` counts backward passes within the step. `share_of_exposed` is of all exposed communication of the window.
-    `hidden_by` adds up to `overlapped_ns`.
+    `bound`: the transfer is but an upper bound. `hidden_by` adds up to `overlapped_ns`.
     """
 
     rank: int
@@ -220,6 +220,7 @@ class BucketRow(msgspec.Struct, frozen=True):
     dur_ns: int
     wait_ns: int | None
     transfer_ns: int | None
+    bound: bool
     queued_ns: int | None
     late_launch_ns: int | None
     overlapped_ns: int
@@ -311,6 +312,7 @@ class SyncCost(msgspec.Struct, frozen=True):
     accounted_ns: int
     remainder_ns: int | None
     accounted: float | None
+    accounted_of_profiled: float | None
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -353,13 +355,13 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class BucketSummary(msgspec.Struct, frozen=True):
-    """One bucket over all ranks and steps; `hidden_by` names the lines and passes that hid it longest."""
+    """One bucket over all ranks and steps; `hidden_by` are the lines that hid it longest, by their mean."""
 
     bucket: int
     bytes: int | None
     parameters: int | None
     layers: list[str]
-    hidden_by: list[str]
+    hidden_by: list[HiddenBy]
     measures: dict[str, Spread]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
-from analyzers.attribution import Source
+from analyzers.attribution import OWN_LINES, Own, Source
 from analyzers.buckets import Buckets
 from analyzers.calls import UNSAID, Collective, itemsize
 from analyzers.communication import Purpose
@@ -258,15 +258,26 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
         entry.add(natural(nbytes), int(comm.dur_ns[row]), int(comm.exposed_ns[row]), natural(wait_ns[row]))
 
 
+def _lines_of(measured: Measured) -> set[str]:
+    """The names of the lines that computed."""
+    used = np.unique(measured.work.windows.line).tolist()
+    return {measured.work.lines[code].name for code in used}
+
+
 def layer_warnings(run: RunSummary, found: Buckets) -> list[str]:
     """Where layers come from, where that is not the model's own modules."""
     sources = {measured.work.source for measured in run.measured}
     words = []
+    if any(OWN_LINES[Own.REPLICAS].name in _lines_of(measured) for measured in run.measured):
+        return [
+            "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, (replicas), and "
+            "layers are autograd's nodes, numbered in the order of the forward"
+        ]
     if Source.OPERATORS in sources:
         names = " (named by run.json)" if found.layers else ""
         words.append(
-            f"no ranges of modules in the trace: layers are forward operators that own parameters{names}; "
-            "profile with_stack and with_modules, or record with tracer, for the model's modules"
+            f"no ranges of modules in the trace: layers are forward operators, one by one where they own parameters"
+            f"{names}; profile with_stack and with_modules, or record with tracer, for the model's modules"
         )
     if Source.FSDP in sources:
         words.append("no ranges of modules in the trace: layers are the modules that FSDP wraps")

@@ -91,6 +91,7 @@ def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketR
             dur_ns=dur_ns,
             wait_ns=natural(exchanged.transfers.wait_ns[entry]) if entry >= 0 else None,
             transfer_ns=natural(exchanged.transfers.transfer_ns[instance]) if instance >= 0 else None,
+            bound=bool(exchanged.transfers.bound[instance]) if instance >= 0 else False,
             queued_ns=_after(start_ns, ready_ns, launched_ns),
             late_launch_ns=max(0, launched_ns - ready_ns) if UNKNOWN not in (ready_ns, launched_ns) else None,
             overlapped_ns=dur_ns - exposed_ns,

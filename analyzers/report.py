@@ -129,6 +129,16 @@ def _found(run: RunSummary, links: Calibration | None) -> _Found:
     return _Found(run, exchanged, buckets(run), rows, *exchanged.in_windows(rows))
 
 
+def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
+    """What advice has to say where the profiler may have made what it measured."""
+    if manifest is None or manifest.controls.unprofiled is None:
+        return ""
+    if controls.distortion is None:
+        return "; how much of this is the profiler's doing is not known"
+    stretched = controls.distortion > HIGH_DISTORTION
+    return "; but the profiler stretches this step, and this may be its doing" if stretched else ""
+
+
 def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
     """The bucket that each collective reduces, by the collective's index."""
     return {row.collective: row.bucket for row in rows if row.collective is not None and row.bucket is not None}
@@ -154,8 +164,6 @@ def _evidence(
     rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
     cost: SyncCost | None,
 ) -> Evidence:
-    distortion = facts.controls.distortion
-    unsure = facts.controls.unprofiled_step_ns is not None and (distortion is None or distortion > HIGH_DISTORTION)
     devices = [len(set(measured.windows.device.tolist())) for measured in found.run.measured]
     return Evidence(
         step_ns=float(np.median(found.rows.span_ns)),
@@ -169,7 +177,7 @@ def _evidence(
         gradient_copies=found.mean(lambda measured: measured.cost.gradient_copies),
         gradient_copies_ns=found.mean(lambda measured: measured.cost.gradient_copies_ns),
         is_data_parallel=max(devices) > 1 and not rows[0],
-        caution="; but the profiler stretches this step, and this may be its doing" if unsure else "",
+        caution=_caution(facts.controls, found.run.manifest),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.document import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, Spread
+from analyzers.document import BucketRow, BucketSummary, HiddenBy, LayerRow, LayerSummary, Layout, Spread
 
 _OF_BUCKET = (
     *("dur_ns", "wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns"),
@@ -48,13 +48,13 @@ def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[B
     return found
 
 
-def hidden_by(rows: Sequence[BucketRow]) -> list[str]:
-    """The lines that hid some reductions longest, longest first."""
-    total: Counter[str] = Counter()
+def hidden_by(rows: Sequence[BucketRow]) -> list[HiddenBy]:
+    """The lines that hid some reductions longest, longest first; a mean over the reductions."""
+    total: Counter[tuple[str, str]] = Counter()
     for row in rows:
         for part in row.hidden_by:
-            total[f"{part.layer} {part.direction}"] += part.ns
-    return [name for name, _ in total.most_common(NAMED)]
+            total[part.layer, part.direction] += part.ns
+    return [HiddenBy(layer, direction, round(ns / len(rows))) for (layer, direction), ns in total.most_common(NAMED)]
 
 
 def layer_summaries(rows: Sequence[LayerRow]) -> list[LayerSummary]:

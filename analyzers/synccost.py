@@ -33,7 +33,7 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
     contention = _column(run.measured, "contention_ns")
     known = contention != UNKNOWN
     beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
-    contention_ns = _mean(contention[known]) if known.any() else None
+    contention_ns = _mean(contention[known]) if known.any() and 2 * known.sum() >= len(known) else None
     parts = {
         "exposed_wait_ns": _mean(rows.exposed_comm_ns - transfer_ns),
         "exposed_transfer_ns": _mean(transfer_ns),
@@ -41,10 +41,11 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
         "packing_copies_ns": _mean(_column(run.measured, "packing_copies_ns")),
         "idle_ns": _mean(idle),
     }
+    profiled_ns = _mean(_column(run.measured, "span_change_ns")) if changed else None
     accounted_ns = sum(parts.values()) + (contention_ns or 0)
     return SyncCost(
         control_ns=control_ns,
-        profiled_ns=_mean(_column(run.measured, "span_change_ns")) if changed else None,
+        profiled_ns=profiled_ns,
         **parts,
         contention_ns=contention_ns,
         contention_is_estimate=is_estimate,
@@ -52,12 +53,17 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
         idle_from=QUIET if changed else BESIDE,
         accounted_ns=accounted_ns,
         remainder_ns=control_ns - accounted_ns if control_ns is not None else None,
-        accounted=accounted_ns / control_ns if control_ns is not None and control_ns > 0 else None,
+        accounted=_ratio(accounted_ns, control_ns),
+        accounted_of_profiled=_ratio(accounted_ns, profiled_ns),
     )
 
 
 def _column(measured: Sequence[Measured], name: str) -> Int64:
     return np.concatenate([getattr(each.cost, name) for each in measured])
+
+
+def _ratio(part_ns: int, whole_ns: int | None) -> float | None:
+    return part_ns / whole_ns if whole_ns is not None and whole_ns > 0 else None
 
 
 def _mean(values: Int64) -> int:
@@ -66,8 +72,19 @@ def _mean(values: Int64) -> int:
 
 def cost_warnings(run: RunSummary) -> list[str]:
     """Why contention is but an estimate, where the run holds a window that should have told it."""
+    words = []
+    unknown = sum(int((measured.cost.contention_ns == UNKNOWN).sum()) for measured in run.measured)
+    windows = sum(len(measured.windows) for measured in run.measured)
+    if unknown and not all(measured.windows.device.max(initial=0) < 0 for measured in run.measured):
+        words.append(
+            f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication "
+            "has its like without communication"
+        )
     failed = [(summary.rank, measured.cost.mismatch) for summary, measured in zip(run.ranks, run.measured, strict=True)]
     reasons = [f"rank {rank}: {why}" for rank, why in failed if why]
     if not reasons:
-        return []
-    return [f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})"]
+        return words
+    return [
+        *words,
+        f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})",
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from analyzers.document import Advice, Lane, LayerComm, LayerRow, Mark, Report, Spread, SyncCost, Timeline
+from analyzers.document import Advice, HiddenBy, Lane, LayerComm, LayerRow, Mark, Report, Spread, SyncCost, Timeline
 from analyzers.report import report
 from analyzers.summary import summarize
 from analyzers.synccost import BESIDE, QUIET
@@ -66,10 +66,11 @@ def test_a_narrow_table_leaves_out_length_and_quartiles():
 
 
 def test_as_many_hiding_layers_are_named_as_there_is_room_for():
-    hiders = ["layer4.1.conv1 backward", "(packing) backward", "a_very_long_name_of_a_module_that_hides backward"]
+    names = ("conv1", "(packing)", "a_very_long_name_of_a_module_that_hides")
+    hiders = [HiddenBy(name, "backward", 1000) for name in names]
     buckets = [replace(bucket, hidden_by=hiders) for bucket in sample().summary.buckets]
     shown = text(with_summary(sample(), buckets=buckets), "bucket", 80)
-    assert "layer4.1.conv1, (packing)\n" in shown
+    assert "conv1 0.001, (packing) 0.001\n" in shown
     assert "a_very_long_name" not in shown
 
 
@@ -266,6 +267,7 @@ COST = SyncCost(
     accounted_ns=2_400_000,
     remainder_ns=600_000,
     accounted=0.8,
+    accounted_of_profiled=2.4 / 3.5,
 )
 
 
@@ -337,7 +339,9 @@ HOSTILE = "\x1b[2J[bold]x\nA step takes 0 ms"
 @pytest.mark.parametrize("by", ["rank", "bucket", "layer"])
 def test_names_of_layers_and_lanes_cannot_steer_a_terminal(by: By):
     found, summary = sample(), sample().summary
-    buckets = [replace(bucket, layers=[HOSTILE], hidden_by=[HOSTILE]) for bucket in summary.buckets]
+    buckets = [
+        replace(bucket, layers=[HOSTILE], hidden_by=[HiddenBy(HOSTILE, "backward", 1)]) for bucket in summary.buckets
+    ]
     layers = [replace(layer, layer=HOSTILE, type=HOSTILE) for layer in summary.layers]
     rows = [replace(row, layer=HOSTILE) for row in found.layers]
     advised = [Advice(HOSTILE, 10**6, HOSTILE)]

@@ -67,7 +67,7 @@ def _parts(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
 
 def _contention(cost: SyncCost) -> str:
     if cost.contention_ns is None:
-        return "nothing to compare with"
+        return "too little to compare with"
     if cost.contention_compared is None:
         return "no compute runs beside communication"
     estimate = f"estimate from {percent(cost.contention_compared)} of compute beside it"
@@ -81,4 +81,7 @@ def _sums(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
         yield "control", cost.control_ns, "unprofiled step less one without synchronization"
         yield "remainder", cost.remainder_ns, "what the parts do not account for"
     if cost.profiled_ns is not None:
-        yield "profiled", cost.profiled_ns, "profiled step less one without synchronization"
+        share = (
+            "" if cost.accounted_of_profiled is None else f"; the sum is {percent(cost.accounted_of_profiled)} of it"
+        )
+        yield "profiled", cost.profiled_ns, f"profiled step less one without synchronization{share}"

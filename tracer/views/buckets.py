@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analyzers.document import BucketSummary, Report, Spread
+from analyzers.document import BucketSummary, HiddenBy, Report, Spread
 from analyzers.modules import ROOT
 from analyzers.units import percent
 from tracer.views.communication import size
@@ -78,7 +78,7 @@ def holdings(report: Report, wide: bool) -> Section:
     """What each bucket holds, and the layers whose compute ran beside its reduction, the longest first."""
     buckets = report.summary.buckets
     held = [_extent(bucket.layers) for bucket in buckets]
-    left = ("layers", "hidden by the backward of")
+    left = ("layers", "hidden by the compute of, ms")
     lines = table("bucket", "parameters", *left, left=left)
     room = columns(wide) - len("bucket  parameters  ") - max(map(len, held), default=0) - 2
     for bucket, layers in zip(buckets, held, strict=True):
@@ -94,9 +94,9 @@ def _extent(layers: Sequence[str]) -> str:
     return plain(", ".join(layers)) or "not known"
 
 
-def _hiders(hidden_by: Sequence[str], room: int) -> str:
-    """As many of the names as there is room for, one at least."""
-    names = [plain(name.removesuffix(" backward")) for name in hidden_by]
+def _hiders(hidden_by: Sequence[HiddenBy], room: int) -> str:
+    """As many of the names as there is room for, one at least, with the time they hid it."""
+    names = [f"{plain(each.layer)} {milliseconds(each.ns)}" for each in hidden_by]
     shown = names[:1] or ["nothing"]
     for name in names[1:]:
         if len(", ".join([*shown, name])) > room:
