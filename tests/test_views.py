@@ -70,7 +70,7 @@ def test_as_many_hiding_layers_are_named_as_there_is_room_for():
     hiders = [HiddenBy(name, "backward", 1000) for name in names]
     buckets = [replace(bucket, hidden_by=hiders) for bucket in sample().summary.buckets]
     shown = text(with_summary(sample(), buckets=buckets), "bucket", 80)
-    assert "conv1 0.001, (packing) 0.001\n" in shown
+    assert "conv1, (packing)\n" in shown
     assert "a_very_long_name" not in shown
 
 
@@ -148,7 +148,7 @@ def gathered(step: int, prefetched: bool | None, dur_ns: int, kind: str = "all_g
 def sharded(*comm: tuple[int, LayerComm]) -> Report:
     """The drawn run of one silent rank, whose module has these collectives by step."""
     rows = [
-        LayerRow(0, 0, step, "blocks.0", "FSDP", 0, 0, 1, 1_000_000, None, [], [each], 0, each.exposed_ns)
+        LayerRow(0, 0, step, "blocks.0", "FSDP", 0, 0, 0, 1, 1_000_000, None, [], [each], 0, each.exposed_ns)
         for step, each in comm
     ]
     found = report(meet("..", compute=("aa",)))
@@ -166,7 +166,7 @@ def test_sharded_modules_have_a_table_of_their_collectives():
     shown = text(found, "layer")
     assert "Layers are the modules that FSDP wraps" in shown
     assert [row for kind in ("all_gather", "reduce_scatter") for row in lines(shown, kind)] == [
-        ["all_gather", "forward", "blocks.0", "in", "its", "turn", "1", "MB", "3.000", "0.000", "3.000"],
+        ["all_gather", "forward", "blocks.0", "no", "1", "MB", "3.000", "0.000", "3.000"],
         ["all_gather", "backward", "blocks.0", "yes", "1", "MB", "5.000", "0.000", "5.000"],
         ["reduce_scatter", "backward", "blocks.0", "-", "1", "MB", "7.000", "0.000", "7.000"],
     ]
@@ -294,7 +294,7 @@ def test_estimates_are_called_so_and_what_is_unknown_is_a_dash():
     estimated = costing(contention_is_estimate=True, contention_compared=0.25, idle_from=BESIDE)
     assert "estimate from 25.0 % of compute beside it" in estimated
     unknown = costing(contention_ns=None, control_ns=None, profiled_ns=None, remainder_ns=None, accounted=None)
-    assert lines(unknown, "contention") == [["contention", "-", "nothing", "to", "compare", "with"]]
+    assert lines(unknown, "contention") == [["contention", "-", "too", "little", "to", "compare", "with"]]
     assert not lines(unknown, "remainder") + lines(unknown, "control")
 
 

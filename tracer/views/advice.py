@@ -81,7 +81,5 @@ def _sums(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
         yield "control", cost.control_ns, "unprofiled step less one without synchronization"
         yield "remainder", cost.remainder_ns, "what the parts do not account for"
     if cost.profiled_ns is not None:
-        share = (
-            "" if cost.accounted_of_profiled is None else f"; the sum is {percent(cost.accounted_of_profiled)} of it"
-        )
-        yield "profiled", cost.profiled_ns, f"profiled step less one without synchronization{share}"
+        share = "" if cost.accounted_of_profiled is None else f"; the sum is {percent(cost.accounted_of_profiled)}"
+        yield "profiled", cost.profiled_ns, f"the same of profiled steps{share}"

@@ -78,12 +78,12 @@ def holdings(report: Report, wide: bool) -> Section:
     """What each bucket holds, and the layers whose compute ran beside its reduction, the longest first."""
     buckets = report.summary.buckets
     held = [_extent(bucket.layers) for bucket in buckets]
-    left = ("layers", "hidden by the compute of, ms")
-    lines = table("bucket", "parameters", *left, left=left)
-    room = columns(wide) - len("bucket  parameters  ") - max(map(len, held), default=0) - 2
+    left = ("layers", "hidden beside")
+    lines = table("bucket", "para-\nmeters", *left, left=left)
+    room = columns(wide) - len("bucket  meters  ") - max(map(len, held), default=0) - 2
     for bucket, layers in zip(buckets, held, strict=True):
         parameters = "-" if bucket.parameters is None else str(bucket.parameters)
-        lines.add_row(str(bucket.bucket), parameters, layers, _hiders(bucket.hidden_by, room))
+        lines.add_row(str(bucket.bucket), parameters, layers, _hiders(bucket.hidden_by, room, wide))
     return [styled("What each bucket holds, and what hid it longest", "bold"), lines]
 
 
@@ -94,9 +94,9 @@ def _extent(layers: Sequence[str]) -> str:
     return plain(", ".join(layers)) or "not known"
 
 
-def _hiders(hidden_by: Sequence[HiddenBy], room: int) -> str:
-    """As many of the names as there is room for, one at least, with the time they hid it."""
-    names = [f"{plain(each.layer)} {milliseconds(each.ns)}" for each in hidden_by]
+def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
+    """As many of the names as there is room for, one at least; with the time they hid it, ms, where there is room."""
+    names = [plain(each.layer) + (f" {milliseconds(each.ns)}" if wide else "") for each in hidden_by]
     shown = names[:1] or ["nothing"]
     for name in names[1:]:
         if len(", ".join([*shown, name])) > room:

@@ -35,7 +35,7 @@ def by_layer(report: Report, wide: bool) -> Section:
     if not layers:
         return [styled("No layers: no compute here is launched in a step.", "bold")]
     source = _SOURCES.get(report.summary.layers_from, report.summary.layers_from)
-    sharded = _sharded(report)
+    sharded = _sharded(report, wide)
     share = [_SHARE] if report.summary.buckets else [_OWN] if sharded else []
     parts = [sharded, holdings(report, wide) if report.summary.buckets else []]
     return [
@@ -109,7 +109,7 @@ def _representative(report: Report) -> Section:
     ]
 
 
-def _sharded(report: Report) -> Section:
+def _sharded(report: Report, wide: bool) -> Section:
     """The collectives of sharded modules, one kind and pass after the other, so that modules compare."""
     found = [(each, row.layer) for row in report.layers if is_layer(row.layer) for each in row.comm]
     if not any(each.kind in SHARDING for each, _ in found):
@@ -120,24 +120,24 @@ def _sharded(report: Report) -> Section:
     def key(item: tuple[LayerComm, str]) -> tuple[str, int, int]:
         return item[0].kind, passes.index(item[0].direction), order[item[1]]
 
-    heads = ("module", "prefetched", "size", "length", "waiting", "exposed")
+    heads = ("module", "prefetched", "size", "length", *(("waiting",) if wide else ()), "exposed")
     lines = table("kind", "pass", *heads, left=("kind", "pass", "module", "prefetched"))
     for _, group in groupby(sorted(found, key=key), key=lambda item: key(item)[:2]):
         for module, own in groupby(group, key=lambda item: item[1]):
-            lines.add_row(*_collectives(plain(module), [each for each, _ in own]))
+            lines.add_row(*_collectives(plain(module), [each for each, _ in own], wide))
         lines.add_section()
     title = "Collectives of sharded modules: medians over windows, ms"
     return [styled(title, "bold"), lines]
 
 
-def _collectives(module: str, found: Sequence[LayerComm]) -> list[str]:
+def _collectives(module: str, found: Sequence[LayerComm], wide: bool) -> list[str]:
     waits = [each.wait_ns for each in found if each.wait_ns is not None]
     sizes = [each.bytes for each in found if each.bytes is not None]
     return [
         *(found[0].kind, found[0].direction, module, _prefetched([each.prefetched for each in found])),
         size(max(sizes, default=None)),
         milliseconds(_median([each.dur_ns for each in found])),
-        milliseconds(_median(waits)),
+        *([milliseconds(_median(waits))] if wide else []),
         milliseconds(_median([each.exposed_ns for each in found])),
     ]
 
@@ -150,4 +150,4 @@ def _prefetched(said: Sequence[bool | None]) -> str:
     known = [each for each in said if each is not None]
     if not known:
         return "-"
-    return "yes" if all(known) else f"{sum(known)} of {len(known)}" if any(known) else "in its turn"
+    return "yes" if all(known) else f"{sum(known)} of {len(known)}" if any(known) else "no"
