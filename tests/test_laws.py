@@ -13,6 +13,7 @@ from analyzers.communication import Purpose
 from analyzers.document import Report
 from analyzers.report import report
 from analyzers.summary import RunSummary, summarize
+from tests import attributed
 from tests.samples import REPORTED, RUNS, SAMPLES, reported, summarized
 
 
@@ -203,3 +204,20 @@ def test_run_json_adds_names_to_a_layout_that_the_trace_shows_alone(name, tmp_pa
         sorted((row.forward_ns, row.backward_ns, row.exposed_ns) for row in each.layers) for each in (said, unsaid)
     ]
     assert spent[0] == spent[1]
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_lines_and_buckets_equal_the_brute_force(rank, tmp_path):
+    found = report(summarize(copied(SAMPLES / "resnet18-ddp4", tmp_path / "run", manifest=False)))
+    expected = attributed.traced(tmp_path / "run" / f"rank{rank}.json.gz")
+    lines: Counter = Counter()
+    for row in found.layers:
+        if row.rank == rank:
+            lines[row.step, row.layer, False] += row.forward_ns
+            lines[row.step, row.layer, True] += row.backward_ns
+    assert +lines == attributed.lines(expected)
+    origin_ns = int(found.run.origin_ns) + (found.run.clock.offsets_ns[str(rank)] if found.run.clock.applied else 0)
+    instants = ("ready_ns", "launched_ns", "start_ns")
+    rows = [row for row in found.buckets if row.rank == rank]
+    for row, truth in zip(rows, attributed.buckets(expected), strict=True):
+        assert {key: getattr(row, key) + (origin_ns if key in instants else 0) for key in truth} == truth
