@@ -132,6 +132,7 @@ NOT_TOLD = {
     "contention unknown": {"cost": cost(contention_ns=None)},
     "no reductions": {"buckets": [], "gradient_copies_ns": 50_000, "cost": cost(packing_ns=50_000)},
     "no windows": {"windows": 0},
+    "empty windows": {"step_ns": 0, "buckets": QUEUED},
 }
 
 
