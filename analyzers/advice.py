@@ -41,7 +41,9 @@ class Evidence:
 
 
 def advice(evidence: Evidence) -> list[Advice]:
-    """All that is worth doing, what brings most first."""
+    """All that is worth doing, what brings most first; nothing where half of the windows are empty."""
+    if evidence.step_ns <= 0:
+        return []
     found = [each for rule in _RULES for each in rule(evidence) if each.figure_ns >= WORTH * evidence.step_ns]
     cautioned = [Advice(each.text, each.figure_ns, each.because + evidence.caution) for each in found]
     return sorted(cautioned, key=lambda each: -each.figure_ns)
