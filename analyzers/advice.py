@@ -42,7 +42,9 @@ class Evidence:
 
 
 def advice(evidence: Evidence) -> list[Advice]:
-    """All that is worth doing, what brings most first."""
+    """All that is worth doing, what brings most first; nothing where half of the windows are empty."""
+    if evidence.step_ns <= 0:
+        return []
     found = [each for rule in _RULES for each in rule(evidence) if each.figure_ns >= WORTH * evidence.step_ns]
     cautioned = [Advice(each.text, each.figure_ns, each.because + evidence.caution) for each in found]
     return sorted(cautioned, key=lambda each: -each.figure_ns)
@@ -56,8 +58,8 @@ def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
     numbers = [row.bucket for row in evidence.buckets if row.bucket is not None]
     rows = [row for row in evidence.buckets if numbers and row.bucket == max(numbers)]
     hidden = sum(row.overlapped_ns for row in rows)
-    if not rows or hidden > 0.5 * sum(row.dur_ns for row in rows):
-        return
+    if not rows or hidden > 0.5 * sum(row.dur_ns for row in rows) or _is_queue(evidence):
+        return  # where links are the limit, its bytes take as long in another bucket
     figure = evidence.mean(sum(map(_exposed_transfer, rows)))
     yield Advice(
         f"make the last bucket (bucket {max(numbers)}{_size(rows[0].bytes)}) smaller: a smaller bucket_cap_mb",
@@ -80,13 +82,7 @@ def _size(nbytes: int | None) -> str:
 
 
 def _queued(evidence: Evidence) -> Iterator[Advice]:
-    # Behind a bucket that only waited a queue is waiting, not the links' limit.
-    stood = sum(
-        min(row.queued_ns or 0, before.transfer_ns or 0)
-        for before, row in _neighbours(evidence.buckets)
-        if _is_behind(before, row)
-    )
-    if evidence.mean(stood) < WORTH * evidence.step_ns:
+    if not _is_queue(evidence):
         return
     figure = evidence.mean(sum(map(_exposed_transfer, evidence.buckets)))
     yield Advice(
@@ -94,7 +90,23 @@ def _queued(evidence: Evidence) -> Iterator[Advice]:
         "bucket size will not help",
         figure,
         f"buckets queue behind one another, so that the links are the limit: {_share(evidence, figure)} of their "
-        f"transfer is exposed, and they stood {_length(evidence.mean(stood))} behind others' transfers, added up",
+        f"transfer is exposed, and they stood {_length(_stood(evidence))} behind others' transfers, added up",
+    )
+
+
+def _is_queue(evidence: Evidence) -> bool:
+    return _stood(evidence) >= WORTH * evidence.step_ns
+
+
+def _stood(evidence: Evidence) -> int:
+    """How long buckets stood behind others' transfers, added up, ns a step."""
+    # Behind a bucket that only waited a queue is waiting, not the links' limit.
+    return evidence.mean(
+        sum(
+            min(row.queued_ns or 0, before.transfer_ns or 0)
+            for before, row in _neighbours(evidence.buckets)
+            if _is_behind(before, row)
+        )
     )
 
 

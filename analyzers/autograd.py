@@ -3,7 +3,8 @@
     forward thread    |conv 7|  |norm 8|  |relu 9|
     backward thread                                 |relu 9|  |norm 8|gradient|  |conv 7|gradient|
 
-Where a node's number is not said (FSDP's hooks take it away), it is found from the nodes around it. A gradient's node
+Where a node's number is not said (hooks take it away), its own function inside of it may have it, which is called like
+the node; else it is found from the nodes around it. A gradient's node
 (AccumulateGrad) has none: it runs right after the node that made the gradient, since autograd gives it the highest
 priority, and so belongs to the same forward operator.
 """
@@ -61,49 +62,58 @@ def autograd(host: Host) -> Autograd:
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     is_gradient = events.named(TAKES_GRADIENT)[rows]
     makes = ~is_gradient
-    operators = _forward_operators(host, rows)
+    number, operators = _numbers(host, rows)
     maker = np.full(len(rows), UNKNOWN, dtype=np.int64)
-    maker[makes] = _makers(host, rows[makes], operators)
-    unsaid = makes & (events.forward[rows] < 0)
-    maker[unsaid] = _below(host, rows[unsaid], rows[makes & ~unsaid], operators)
+    maker[makes] = _makers(host, rows[makes], number, operators)
+    unsaid = makes & (number[rows] < 0)
+    maker[unsaid] = _below(host, (rows[unsaid], rows[makes & ~unsaid]), number, operators)
     by_row = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)
     by_row[rows] = maker
     maker[is_gradient] = by_row[host.before(rows[is_gradient], rows[makes])]
     return Autograd(host, rows, maker, is_gradient, np.flatnonzero(is_operator & ~is_node))
 
 
-def _forward_operators(host: Host, nodes: Int64) -> Int64:
-    """Operators with a number that are no nodes, nor a node's own function, which carries its number too."""
+def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
+    """The number of every row, of nodes their function's where they say none; and the operators of the forward.
+
+    These have a number and are no nodes, nor a node's own function, which carries its number too.
+    """
     events = host.events
     operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.forward >= 0))
     operators = operators[~np.isin(operators, nodes)]
     within = host.around(operators, nodes)
-    found: Int64 = operators[(within < 0) | (events.forward[within] != events.forward[operators])]
-    return found
+    short = {name.removeprefix(NODE): code for code, name in enumerate(events.names) if name.startswith(NODE)}
+    node_of_name = np.array([short.get(name, UNKNOWN) for name in events.names], dtype=np.int64)
+    is_function = (within >= 0) & (node_of_name[events.name[operators]] == events.name[within])
+    number = events.forward.copy()
+    functions, holders = operators[is_function], within[is_function]
+    number[holders] = np.where(number[holders] >= 0, number[holders], events.forward[functions])
+    return number, operators[~is_function & ((within < 0) | (number[within] != number[operators]))]
 
 
-def _makers(host: Host, nodes: Int64, operators: Int64) -> Int64:
+def _makers(host: Host, nodes: Int64, number: Int64, operators: Int64) -> Int64:
     """The last operator of the node's number that began before it: one that is called like it, if there is any."""
     events = host.events
-    alike = _last_before(host, nodes, operators, _words(events.names)[events.name])
-    any_name = _last_before(host, nodes, operators, np.zeros(len(events), dtype=np.int64))
-    return np.where(events.forward[nodes] >= 0, np.where(alike >= 0, alike, any_name), UNKNOWN)
+    alike = _last_before(host, nodes, operators, np.stack([number, _words(events.names)[events.name]]))
+    any_name = _last_before(host, nodes, operators, number[None])
+    return np.where(number[nodes] >= 0, np.where(alike >= 0, alike, any_name), UNKNOWN)
 
 
-def _below(host: Host, nodes: Int64, numbered: Int64, operators: Int64) -> Int64:
-    """Of nodes whose number is not said: the operator called like it of the highest number below the node before it.
+def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, operators: Int64) -> Int64:
+    """Of nodes without a number: the operator called like it of the highest number below the numbered node before it.
 
     Nodes run in falling order of their numbers, so that it is the next one of its name.
     """
     events = host.events
+    nodes, numbered = nodes_and_numbered
     if not len(nodes) or not len(operators):
         return np.full(len(nodes), UNKNOWN, dtype=np.int64)
     word = _words(events.names)[events.name]
-    order = operators[np.lexsort((events.forward[operators], word[operators]))]
+    order = operators[np.lexsort((number[operators], word[operators]))]
     before = host.before(nodes, numbered)
-    limit = np.where(before >= 0, events.forward[before], np.iinfo(np.int64).max)
-    width = int(events.forward[operators].max()) + 2
-    keys = word[order] * width + events.forward[order]
+    limit = np.where(before >= 0, number[before], np.iinfo(np.int64).max)
+    width = int(number[operators].max()) + 2
+    keys = word[order] * width + number[order]
     place = np.searchsorted(keys, word[nodes] * width + np.minimum(limit, width - 1)) - 1
     fits = (place >= 0) & (word[order[place]] == word[nodes])
     fits &= events.start_ns[order[place]] < events.start_ns[nodes]
@@ -117,14 +127,14 @@ def _words(names: tuple[str, ...]) -> Int64:
     return np.array([codes[word] for word in words], dtype=np.int64)
 
 
-def _last_before(host: Host, nodes: Int64, operators: Int64, word: Int64) -> Int64:
+def _last_before(host: Host, nodes: Int64, operators: Int64, keys: Int64) -> Int64:
+    """Of each node the last of the operators before it that has the same keys, a column for each row."""
     events = host.events
     found = np.full(len(nodes), UNKNOWN, dtype=np.int64)
     if not len(operators) or not len(nodes):
         return found
     both = np.r_[operators, nodes]
-    keys = np.stack([events.forward[both], word[both]])
-    _, key = np.unique(keys, axis=1, return_inverse=True)
+    _, key = np.unique(keys[:, both], axis=1, return_inverse=True)
     # Sorted together, the operator that stands before a node is the one.
     is_node = np.r_[np.zeros(len(operators), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)]
     order = np.lexsort((is_node, events.start_ns[both], key))

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.intervals import EMPTY, Intervals, crossings, owned, union_of
 from tests.drawing import runs
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1])))
@@ -64,3 +64,37 @@ def test_length_within(pairs, windows):
 
 def test_nothing():
     assert len(EMPTY) == len(EMPTY | EMPTY) == len(EMPTY & EMPTY) == len(EMPTY - EMPTY) == EMPTY.length_ns() == 0
+
+
+def columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([start for start, _ in pairs], dtype=int), np.array([end for _, end in pairs], dtype=int)
+
+
+@given(spans)
+def test_each_instant_is_owned_by_the_earliest_started(pairs):
+    start, end, owner = owned(*columns(pairs))
+    found = {at: who for low, high, who in zip(start, end, owner, strict=True) for at in range(low, high)}
+    assert found == {
+        at: min((low, place) for place, (low, high) in enumerate(pairs) if low <= at < high)[1] for at in covered(pairs)
+    }
+    assert (end - start).sum() == of(pairs).length_ns()
+    assert (end > start).all()
+    assert (start[1:] >= end[:-1]).all()
+
+
+@given(spans, spans)
+def test_crossings_are_all_meetings(left, right):
+    others = of(right)
+    met = crossings(*columns(left), others.start, others.end)
+    found = [
+        (mine, theirs, at)
+        for mine, theirs, low, high in zip(met.mine, met.theirs, met.start, met.end, strict=True)
+        for at in range(low, high)
+    ]
+    assert sorted(found) == sorted(
+        (mine, theirs, at)
+        for mine, (low, high) in enumerate(left)
+        for theirs, (begin, stop) in enumerate(zip(others.start, others.end, strict=True))
+        for at in range(max(low, begin), min(high, stop))
+    )
+    assert (met.end > met.start).all()

@@ -1,13 +1,8 @@
-"""The laws of METRICS, and the brute-force reference, on every recorded run there is.
+"""The laws of METRICS, and the brute-force reference, on every recorded run there is."""
 
-`TRACER_TRACES` may name more folders of runs, separated like PATH.
-"""
-
-import os
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,42 +12,14 @@ import pytest
 import analyzers
 from analyzers.document import Report, from_json, to_json
 from analyzers.report import report
-from analyzers.run import Run, trace_files
+from analyzers.run import trace_files
 from analyzers.summary import summarize
 from tests import perturb, physics, reference
 from tests.instances import collectives
+from tests.samples import REPORTED, RUNS, SAMPLES, load, reported, summarized
 from tests.worlds import World, any_world, build
 
-SAMPLES = Path(__file__).resolve().parents[1] / "traces"
-FOLDERS = [SAMPLES, *map(Path, filter(None, os.environ.get("TRACER_TRACES", "").split(os.pathsep)))]
-RUNS = [run for folder in FOLDERS for run in sorted(folder.iterdir()) if run.is_dir() and not run.name.startswith(".")]
-
-
-# Ranks that share no synchronizing collective.
-REPORTED = [pytest.param(path, id=path.name) for path in RUNS]
 WITHOUT_LIGHT = [run for run in REPORTED if not (run.values[0] / "light").is_dir()]
-
-
-def load(path: Path) -> Run:
-    """A run; another's that is refused in one line is done with. Samples of the project itself are never refused."""
-    if path.parent == SAMPLES:
-        return analyzers.load(path)
-    try:
-        return analyzers.load(path)
-    except analyzers.AnalysisError as error:
-        assert "\n" not in str(error)
-        assert str(path) in str(error)
-        pytest.skip(f"refused: {error}")
-
-
-@cache
-def reported(path: Path) -> Report:
-    """The report of a run, each made once; refused runs as `load` has it."""
-    try:
-        return report(summarize(path))
-    except analyzers.AnalysisError:
-        load(path)
-        raise
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
@@ -115,7 +82,7 @@ def test_each_kernel_is_in_one_instance_or_unmatched(path):
     # Both ends of a copy between two devices share its times.
     places = [(m.rank, m.device, m.start_ns, m.dur_ns) for is_copy, m in members if not is_copy]
     places += [(row.rank, row.device, row.start_ns, row.dur_ns) for row in found.unmatched]
-    communications = [measured.communication for measured in summarize(path).measured]
+    communications = [measured.communication for measured in summarized(path).measured]
     assert len(places) == sum(int((each.peer < 0).sum()) for each in communications)
     if not found.run.clock.applied:
         assert Counter(place[3] for place in places) == Counter(
