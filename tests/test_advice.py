@@ -18,7 +18,8 @@ def bucket(number: int, start: int, dur: int, exposed: int, **more) -> BucketRow
     row = BucketRow(
         rank=0, device=0, step=0, backward_pass=0, bucket=number, collective=None, bytes=25_000_000, parameters=None,
         layers=[], ready_ns=start, launched_ns=start, start_ns=start, dur_ns=dur, wait_ns=0, transfer_ns=dur,
-        bound=False, queued_ns=0, late_launch_ns=0, overlapped_ns=dur - exposed, exposed_ns=exposed, share_of_exposed=None,
+        bound=False,
+        queued_ns=0, late_launch_ns=0, overlapped_ns=dur - exposed, exposed_ns=exposed, share_of_exposed=None,
         hidden_by=[],
     )  # fmt: skip
     return msgspec.structs.replace(row, **more)
