@@ -8,9 +8,10 @@ analyzers.collectives_frame(analyzers.report(run))
 
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.calibration import Calibration, read_calibration
-from analyzers.document import Report, buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.document import Report
 from analyzers.errors import AnalysisError
 from analyzers.exchange import Exchange, exchange
+from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
 from analyzers.manifest import Manifest
 from analyzers.report import report
 from analyzers.run import RankTrace, Run, load

@@ -11,9 +11,8 @@ trace has neither, forward operators that own parameters stand for their modules
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,9 @@ from numpy.typing import NDArray
 from analyzers.autograd import NODE, Autograd, autograd
 from analyzers.classify import Category
 from analyzers.events import UNKNOWN, Events
-from analyzers.host import Host, Places, Spans
-from analyzers.modules import ROOT, Module, module_of
+from analyzers.forwards import Source, forwards
+from analyzers.host import Host, Places
+from analyzers.modules import Module
 from analyzers.run import RankTrace
 
 Int64 = NDArray[np.int64]
@@ -40,23 +40,13 @@ class Own(IntEnum):
     REPLICAS = 5
 
 
-class Source(StrEnum):
-    """Where layers come from."""
-
-    MODULES = "modules"
-    FSDP = "fsdp"
-    OPERATORS = "operators"
-
-
 # What stands for the type of a line that is no layer, under the line's name in brackets.
 OWN_LINES = tuple(Module(f"({own.name.lower()})", own.name.lower()) for own in Own)
-COMPILED = "Torch-Compiled Region"
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 DDP_FORWARD = "DistributedDataParallel.forward"
 DP_FORWARD = "DataParallel.forward"
 _LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
 _COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
-_FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
 # Operators that only record a collective.
 _RECORDING = ("c10d::", "record_param_comms")
 # What nn.DataParallel runs to spread and gather tensors, and their backwards.
@@ -108,7 +98,7 @@ class _Attributing:
         self.host = host
         self.nodes: Autograd = autograd(host)
         self.node_spans = self.nodes.spans
-        ranges, modules, self.source = _ranges(host)
+        ranges, modules, self.source = forwards(host)
         self.ranges = ranges
         gradients = np.flatnonzero(self.nodes.is_gradient & (self.nodes.maker >= 0))
         tops = self.nodes.top_operators(host.places(self.nodes.maker[gradients]))
@@ -316,50 +306,6 @@ class _Lines:
     def known(self) -> tuple[Module, ...]:
         """All lines by number."""
         return tuple(self._codes)
-
-
-def _ranges(host: Host) -> tuple[Spans, Sequence[Module], Source]:
-    """The modules' forwards as spans, and compiled regions, which are modules of their own."""
-    events = host.events
-    named = [module_of(name) for name in events.names]
-    is_module = np.array([module is not None for module in named], dtype=bool)[events.name]
-    is_module &= np.isin(events.category, (Category.ANNOTATION, Category.PYTHON))
-    rows = np.flatnonzero(is_module)
-    modules = [module for code in events.name[rows].tolist() if (module := named[code]) is not None]
-    spans, source = host.spans(rows), Source.MODULES
-    if not len(rows):
-        spans, modules = _wrapped(host)
-        source = Source.FSDP if len(spans) else Source.OPERATORS
-    compiled = host.named(COMPILED)
-    regions = [Module(events.names[code], "compiled region") for code in events.name[compiled].tolist()]
-    more = host.spans(compiled)
-    together = Spans(*(np.r_[getattr(spans, name), getattr(more, name)] for name in ("thread", "start_ns", "end_ns")))
-    return together, [*modules, *regions], source
-
-
-def _wrapped(host: Host) -> tuple[Spans, list[Module]]:
-    """What FSDP wraps: from the end of its work before a forward to the start of that behind it."""
-    events = host.events
-    rows = host.named("FSDP::pre_forward", "FSDP::post_forward")
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    opened: dict[tuple[int, str], int] = {}
-    thread: list[int] = []
-    start: list[int] = []
-    end: list[int] = []
-    modules: list[Module] = []
-    for row in rows.tolist():
-        found = _FSDP_RANGE.fullmatch(events.names[events.name[row]])
-        if found is None:
-            continue
-        key = (int(events.thread[row]), found[2] or ROOT)
-        if found[1] == "pre":
-            opened[key] = int(events.end_ns[row])
-        elif key in opened:
-            thread.append(key[0])
-            start.append(opened.pop(key))
-            end.append(int(events.start_ns[row]))
-            modules.append(Module(key[1], "FSDP"))
-    return Spans(*(np.array(column, dtype=np.int64) for column in (thread, start, end))), modules
 
 
 def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, list[tuple[int, int]]]:

@@ -17,8 +17,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.attribution import Source
 from analyzers.events import UNKNOWN
+from analyzers.forwards import Source
 from analyzers.manifest import Manifest
 from analyzers.summary import Measured, RunSummary
 
@@ -122,10 +122,7 @@ def _passes(rank: int, measured: Measured) -> Iterator[Reduced]:
     if not len(reduced):
         return
     parameters = taken(measured)
-    with_them: list[list[int]] = [[] for _ in range(len(reduced))]
-    for index, reduction in enumerate(gradients.reduction.tolist()):
-        if reduction >= 0:
-            with_them[reduction].append(index)
+    with_them = gradients.by_reduction(len(reduced))
     calls = comm.call[reduced.kernel]
     elements = [comm.calls[call].elements if call >= 0 else UNKNOWN for call in calls.tolist()]
     begins = np.flatnonzero(reduced.place == 0).tolist()

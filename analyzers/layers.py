@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
-from analyzers.attribution import OWN_LINES, Own, Source
+from analyzers.attribution import OWN_LINES, Own
 from analyzers.buckets import Buckets
 from analyzers.calls import UNSAID, Collective, itemsize
 from analyzers.communication import Purpose
 from analyzers.document import LayerComm, LayerRow
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
+from analyzers.forwards import Source
 from analyzers.manifest import Manifest
 from analyzers.modules import ROOT
 from analyzers.reducing import PASSES
@@ -186,10 +187,7 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
     """Each reduction shared out among the lines whose gradients went with it; the rest is for no layer."""
     reduced, comm, gradients = measured.reductions, measured.communication, measured.gradients
     found, number = numbered
-    members: list[list[int]] = [[] for _ in range(len(reduced))]
-    for index, reduction in enumerate(gradients.reduction.tolist()):
-        if reduction >= 0:
-            members[reduction].append(index)
+    members = gradients.by_reduction(len(reduced))
     for index, kernel in enumerate(reduced.kernel.tolist()):
         lines = windows.get((int(comm.device[kernel]), int(reduced.step[index])))
         if lines is None:

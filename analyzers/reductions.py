@@ -61,6 +61,14 @@ class Gradients:
     def __len__(self) -> int:
         return len(self.step)
 
+    def by_reduction(self, count: int) -> list[list[int]]:
+        """Of each of `count` reductions the gradients (rows) that went with it, in order."""
+        found: list[list[int]] = [[] for _ in range(count)]
+        for index, reduction in enumerate(self.reduction.tolist()):
+            if reduction >= 0:
+                found[reduction].append(index)
+        return found
+
 
 def reductions(trace: RankTrace, found: Attribution, comm: Communication) -> tuple[Reductions, Gradients]:
     """The reductions of one rank, and the gradients of its steps."""

@@ -12,7 +12,7 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "modules", "calls", "classify", "controls")),
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
-    *(f"analyzers.{name}" for name in ("autograd",)),
+    *(f"analyzers.{name}" for name in ("autograd", "forwards")),
     *(
         f"analyzers.{name}"
         for name in (
@@ -35,7 +35,7 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows")),
     *(
         f"analyzers.{name}"
-        for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "report")
+        for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "frames", "report")
     ),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "ranges", "session", "links")),

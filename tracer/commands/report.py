@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.calibration import read_calibration
-from analyzers.document import Report, buckets_frame, collectives_frame, layers_frame, to_json, windows_frame
+from analyzers.document import Report, to_json
+from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
 from analyzers.report import report
 from tracer.files import refuse_existing, write_text
 from tracer.views.text import text
