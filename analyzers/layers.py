@@ -238,8 +238,7 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
     types = {found.layer(line.name): line.type for line in measured.work.lines}
     reduced = set(measured.reductions.kernel.tolist())
     for row in range(len(comm)):
-        lines = windows.get((int(comm.device[row]), int(comm.step[row])))
-        if row in reduced or lines is None:
+        if row in reduced:
             continue
         call = comm.calls[comm.call[row]] if comm.call[row] >= 0 else None
         nbytes = int(comm.nbytes[row]) if comm.peer[row] != UNKNOWN else call.nbytes if call is not None else UNSAID
@@ -252,8 +251,12 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
             # DDP broadcasts buffers, and DataParallel parameters and inputs, before the forward.
             name, kind, backward = f"({purpose.label})", purpose.label, purpose == Purpose.GRADIENTS
         key = (Collective(int(comm.kind[row])).label, PASSES[backward], ahead)
-        entry = _line(lines, name, kind).comm.setdefault(key, _Sum())
-        entry.add(natural(nbytes), int(comm.dur_ns[row]), int(comm.exposed_ns[row]), natural(wait_ns[row]))
+        # A copy between two devices is of both.
+        for device, exposed_ns in ((comm.device, comm.exposed_ns), (comm.peer, comm.peer_exposed_ns)):
+            lines = windows.get((int(device[row]), int(comm.step[row])))
+            if lines is not None and (device is comm.device or device[row] != UNKNOWN):
+                entry = _line(lines, name, kind).comm.setdefault(key, _Sum())
+                entry.add(natural(nbytes), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
 
 
 def _lines_of(measured: Measured) -> set[str]:

@@ -340,3 +340,13 @@ def test_what_data_parallels_replicas_ran_is_a_line(tmp_path):
         (0, "(loss)"): 2000,
         (1, "(replicas)"): 9000,
     }
+
+
+def test_a_copy_between_devices_is_a_line_of_both(tmp_path):
+    copied = kernel("Memcpy PtoP (Device -> Device)", 10, 12, 8, fromDevice=0, inDevice=0, toDevice=1, bytes=4000)
+    copied[1]["cat"] = "gpu_memcpy"
+    rows = [step(0, 0, 100), ranged("DataParallel.forward", 5, 20), host("Scatter", 6, 10), *copied]
+    rows += [*kernel("conv", 20, 21, 5, device=0), *kernel("conv", 22, 17, 5, device=1)]
+    found = told(tmp_path, rows)
+    lines = {row.device: (row.layer, row.comm[0].bytes, row.exposed_ns) for row in found.layers if row.comm}
+    assert lines == {0: ("(inputs)", 4000, 8000), 1: ("(inputs)", 4000, 5000)}
