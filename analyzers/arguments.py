@@ -20,7 +20,7 @@ _NOTHING = msgspec.Raw(b"")
 # Operators whose inputs' shapes are kept: those that take a parameter's gradient.
 _GRADIENT = "torch::autograd::AccumulateGrad"
 # And, with dtypes, those that say what a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(rf"gloo:|aten::flatten_dense_tensors$|aten::view$|{_GRADIENT}$")
+_SHAPED = re.compile(rf"gloo:|c10d::|aten::flatten_dense_tensors$|aten::view$|{_GRADIENT}$")
 # What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save.
 _NEEDS_DTYPES = re.compile(r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$")
 _MOST_RANKS = 1 << 20

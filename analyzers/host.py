@@ -21,6 +21,9 @@ from analyzers.events import UNKNOWN, Events
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+# gloo has two threads for each group; more groups may be at work at a time.
+GLOO_THREADS = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Places:
@@ -97,7 +100,22 @@ class Host:
         events = self.events
         calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named("c10d::"))
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-        return calls if len(calls) == len(rows) else np.full(len(rows), UNKNOWN)
+        if len(calls) != len(rows):
+            return np.full(len(rows), UNKNOWN)
+        # Several threads take them from the queue: of two that begin at about the same time, sizes tell which is which.
+        sizes = [self._elements(row) for row in calls.tolist()]
+        found = np.full(len(rows), UNKNOWN)
+        left = list(range(len(calls)))
+        for place in np.argsort(events.start_ns[rows], kind="stable").tolist():
+            size = self._elements(rows[place])
+            taken = next((index for index in left[:GLOO_THREADS] if sizes[index] == size), left[0])
+            found[place] = calls[taken]
+            left.remove(taken)
+        return found
+
+    def _elements(self, row: int) -> int:
+        code = self.events.inputs[row]
+        return self.events.shapes[code].elements() if code >= 0 else UNKNOWN
 
     def places(self, rows: Int64) -> Places:
         """Where rows of the host begin; no place for row -1."""

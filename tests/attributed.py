@@ -196,15 +196,38 @@ def lines(found: Traced) -> Counter[tuple[int, str, bool]]:
         for row in windows_of(found.events, found.base)
     ]
     total: Counter[tuple[int, str, bool]] = Counter()
-    reached = -(2**62)
-    for event in sorted(kernels(found, "compute"), key=lambda row: span(row)[0]):
-        start, end = span(event)
-        start, reached = max(start, reached), max(end, reached)
+    for start, end, line in pieces(found):
         for step, low, high in windows:
             inside = min(end, high) - max(start, low)
             if inside > 0:
-                total[(step, *line_of(found, event))] += inside
+                total[(step, *line)] += inside
     return total
+
+
+def pieces(found: Traced) -> list[tuple[int, int, tuple[str, bool]]]:
+    """The compute in disjoint pieces, each with its line."""
+    found_pieces = []
+    reached = -(2**62)
+    for event in sorted(kernels(found, "compute"), key=lambda row: span(row)[0]):
+        start, end = span(event)
+        if end > max(start, reached):
+            found_pieces.append((max(start, reached), end, line_of(found, event)))
+        reached = max(end, reached)
+    return found_pieces
+
+
+def hidden_by(found: Traced) -> list[Counter[tuple[str, bool]]]:
+    """How long each line ran beside each bucket's kernel, in the order of `buckets`."""
+    own = pieces(found)
+    rows = []
+    for row in buckets(found):
+        low = row["start_ns"] - found.base
+        high = low + row["dur_ns"]
+        beside: Counter[tuple[str, bool]] = Counter()
+        for start, end, line in own:
+            beside[line] += max(0, min(end, high) - max(start, low))
+        rows.append(+beside)
+    return rows
 
 
 def kernels(found: Traced, which: str) -> list[Event]:

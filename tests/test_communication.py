@@ -385,6 +385,20 @@ def test_gloos_all_gather_counts_what_is_gathered(told):
     assert (row.kind, row.bytes) == ("all_gather", 800)
 
 
+def test_gloos_threads_may_begin_in_another_order_than_they_were_asked(found):
+    """Two all-reduces queued one after the other; the second one's thread is quicker."""
+    shaped = {"Input type": ["float"]}
+    of = found(
+        host("c10d::allreduce_", 6, 2, **{"Input Dims": [[[100]], [], []]}, **shaped),
+        host("c10d::allreduce_", 9, 2, **{"Input Dims": [[[70]], [], []]}, **shaped),
+        host("gloo:all_reduce", 12, 20, tid=77, **{"Input Dims": [[70]]}, **shaped),
+        host("gloo:all_reduce", 13, 20, tid=78, **{"Input Dims": [[100]]}, **shaped),
+        backend="gloo",
+    )
+    assert [call(of, row).elements for row in (0, 1)] == [70, 100]
+    assert (of.launched_ns - 1_700_000_000_000_000_000).tolist() == [9000, 6000]
+
+
 # Purposes.
 
 

@@ -230,3 +230,5 @@ def test_lines_and_buckets_equal_the_brute_force(rank, tmp_path):
     rows = [row for row in found.buckets if row.rank == rank]
     for row, truth in zip(rows, attributed.buckets(expected), strict=True):
         assert {key: getattr(row, key) + (origin_ns if key in instants else 0) for key in truth} == truth
+    for row, beside in zip(rows, attributed.hidden_by(expected), strict=True):
+        assert {(part.layer, part.direction == "backward"): part.ns for part in row.hidden_by} == beside
