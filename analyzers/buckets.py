@@ -183,10 +183,15 @@ def _recorded_sizes(manifest: Manifest) -> list[int]:
 def _numbers(each: Reduced, layout: Sequence[Bucket], offsets: dict[int, tuple[int, tuple[int, ...]]]) -> list[int]:
     """The bucket of each reduction of a pass: by order where sizes fit, else by a size that is one bucket's alone."""
     first, sizes = offsets[each.pass_]
-    if each.elements == sizes:
+    if len(each.elements) == len(sizes) and all(map(_fits, each.elements, sizes)):
         return list(range(first, first + len(sizes)))
     alone = {size: first + place for place, size in enumerate(sizes) if sizes.count(size) == 1}
     return [alone.get(size, UNKNOWN) for size in each.elements]
+
+
+def _fits(elements: int, size: int) -> bool:
+    """Whether a reduction may be of a bucket: of its size, or of one that its kernel does not say."""
+    return elements in (size, UNKNOWN)
 
 
 def _names(manifest: Manifest, run: RunSummary, layout: Sequence[Bucket]) -> dict[Taken, str]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from analyzers.activity import device_label
 from analyzers.breakdown import Breakdown
 from analyzers.buckets import Buckets, Taken
+from analyzers.communication import Communication
 from analyzers.document import BucketRow, HiddenBy, Layout, LayoutBucket
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
@@ -82,7 +83,7 @@ def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketR
             backward_pass=int(reduced.pass_[index]),
             bucket=natural(bucket),
             collective=int(exchanged.index[instance]) if instance >= 0 else None,
-            bytes=natural(comm.calls[comm.call[kernel]].nbytes) if comm.call[kernel] >= 0 else None,
+            bytes=_bytes(exchanged, comm, kernel, instance),
             parameters=None if of_bucket is None else [found.parameter(each) for each in of_bucket],
             layers=_layers(found, bucket),
             ready_ns=_instant(ready_ns, shift_ns),
@@ -99,6 +100,14 @@ def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketR
             share_of_exposed=exposed_ns / whole if (whole := exposed_of.get((device, step), 0)) else None,
             hidden_by=hidden.of(kernel),
         )
+
+
+def _bytes(exchanged: Exchange, comm: Communication, kernel: int, instance: int) -> int | None:
+    """What a reduction moves: as its own call says, else as other members of its collective say."""
+    own = comm.calls[comm.call[kernel]].nbytes if comm.call[kernel] >= 0 else UNKNOWN
+    if own < 0 <= instance:
+        own = int(exchanged.transfers.nbytes[instance])
+    return natural(own)
 
 
 def _exposed_by_window(rows: Breakdown) -> dict[tuple[int | str, int], int]:
