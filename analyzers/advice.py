@@ -86,8 +86,8 @@ def _queued(evidence: Evidence) -> Iterator[Advice]:
         return
     figure = evidence.mean(sum(map(_exposed_transfer, evidence.buckets)))
     yield Advice(
-        "send fewer bytes (DDP's bf16_compress_hook, gradient accumulation under no_sync) or use faster links: buckets of "
-        "another size are as many bytes",
+        "send fewer bytes (DDP's bf16_compress_hook, gradient accumulation under no_sync) or use faster links: buckets "
+        "of another size are as many bytes",
         figure,
         f"buckets queue behind one another, so that the links are the limit: {_share(evidence, figure)} of their "
         f"transfer is exposed, and they stood {_length(_stood(evidence))} behind others' transfers, added up",
