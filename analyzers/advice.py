@@ -175,12 +175,14 @@ def _buffers(evidence: Evidence) -> Iterator[Advice]:
     # Waiting would be there without them, at the next collective.
     moved = sum(max(0, each.exposed_ns - (each.wait_ns or 0)) for row in buffers for each in row.comm)
     figure = round(evidence.buffer_copies_ns) + evidence.mean(moved)
+    copied, gaps = "", ""
+    if evidence.buffer_copies:
+        copied, gaps = f" with {evidence.buffer_copies:.0f} copies", ", the copies and the gaps before them"
     yield Advice(
         "switch off DDP's broadcast of buffers in every forward (broadcast_buffers=False; in torch 2.15 "
         "forward_sync_buffers=False), if replicas may keep running statistics of their own",
         figure,
-        f"buffers are broadcast with {evidence.buffer_copies:.0f} copies: {_share(evidence, figure)} in copies, the "
-        "gaps before them, and the broadcasts' exposed transfer",
+        f"buffers are broadcast{copied}: {_share(evidence, figure)} in the broadcasts' exposed transfer{gaps}",
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.activity import CPU_DEVICE
 from analyzers.breakdown import Breakdown
 from analyzers.document import SyncCost
 from analyzers.events import UNKNOWN
@@ -75,7 +76,10 @@ def cost_warnings(run: RunSummary) -> list[str]:
     words = []
     unknown = sum(int((measured.cost.contention_ns == UNKNOWN).sum()) for measured in run.measured)
     windows = sum(len(measured.windows) for measured in run.measured)
-    if unknown and not all(measured.windows.device.max(initial=0) < 0 for measured in run.measured):
+    on_cpu = all(bool((measured.windows.device == CPU_DEVICE).all()) for measured in run.measured)
+    if unknown and on_cpu:
+        words.append("contention is null: on a CPU run no kernels tell what compute loses beside communication")
+    elif unknown:
         words.append(
             f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication "
             "has its like without communication"
