@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from statistics import median
 
 from analyzers.document import Advice, BucketRow, LayerRow, SyncCost, WaitingRow
 from analyzers.modules import ROOT
@@ -36,9 +38,13 @@ class Evidence:
     is_data_parallel: bool
     caution: str
 
-    def mean(self, total_ns: float) -> int:
-        """A total over all windows as ns a step."""
-        return round(total_ns / self.windows) if self.windows else 0
+    def typical(self, parts: Iterable[tuple[BucketRow | LayerRow, int]]) -> int:
+        """The median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
+        total: Counter[tuple[int, int | str, int]] = Counter()
+        for row, ns in parts:
+            total[row.rank, row.device, row.step] += ns
+        sums = sorted([*total.values(), *[0] * (self.windows - len(total))])
+        return round(median(sums)) if sums else 0
 
 
 def advice(evidence: Evidence) -> list[Advice]:
@@ -60,7 +66,7 @@ def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
     hidden = sum(row.overlapped_ns for row in rows)
     if not rows or hidden > 0.5 * sum(row.dur_ns for row in rows) or _is_queue(evidence):
         return  # where links are the limit, its bytes take as long in another bucket
-    figure = evidence.mean(sum(map(_exposed_transfer, rows)))
+    figure = evidence.typical((row, _exposed_transfer(row)) for row in rows)
     yield Advice(
         f"make the last bucket (bucket {max(numbers)}{_size(rows[0].bytes)}) smaller: a smaller bucket_cap_mb",
         figure,
@@ -84,7 +90,10 @@ def _size(nbytes: int | None) -> str:
 def _queued(evidence: Evidence) -> Iterator[Advice]:
     if not _is_queue(evidence):
         return
-    figure = evidence.mean(sum(map(_exposed_transfer, evidence.buckets)))
+    figure = evidence.typical((row, _exposed_transfer(row)) for row in evidence.buckets)
+    if evidence.cost is not None:
+        # Reductions may overlap one another.
+        figure = min(figure, evidence.cost.exposed_transfer_ns)
     yield Advice(
         "send fewer bytes (DDP's bf16_compress_hook, gradient accumulation under no_sync) or use faster links: buckets "
         "of another size are as many bytes",
@@ -101,12 +110,10 @@ def _is_queue(evidence: Evidence) -> bool:
 def _stood(evidence: Evidence) -> int:
     """How long buckets stood behind others' transfers, added up, ns a step."""
     # Behind a bucket that only waited a queue is waiting, not the links' limit.
-    return evidence.mean(
-        sum(
-            min(row.queued_ns or 0, before.transfer_ns or 0)
-            for before, row in _neighbours(evidence.buckets)
-            if _is_behind(before, row)
-        )
+    return evidence.typical(
+        (row, min(row.queued_ns or 0, before.transfer_ns or 0))
+        for before, row in _neighbours(evidence.buckets)
+        if _is_behind(before, row)
     )
 
 
@@ -121,7 +128,7 @@ def _is_behind(before: BucketRow, row: BucketRow) -> bool:
 
 
 def _launched_late(evidence: Evidence) -> Iterator[Advice]:
-    figure = evidence.mean(sum(row.late_launch_ns or 0 for row in evidence.buckets))
+    figure = evidence.typical((row, row.late_launch_ns or 0) for row in evidence.buckets)
     yield Advice(
         "give the devices more work per launch: a larger batch, fewer and larger buckets, torch.compile or CUDA graphs",
         figure,
@@ -173,8 +180,10 @@ def _buffers(evidence: Evidence) -> Iterator[Advice]:
     if not buffers or evidence.is_data_parallel:
         return
     # Waiting would be there without them, at the next collective.
-    moved = sum(max(0, each.exposed_ns - (each.wait_ns or 0)) for row in buffers for each in row.comm)
-    figure = round(evidence.buffer_copies_ns) + evidence.mean(moved)
+    moved = evidence.typical(
+        (row, max(0, each.exposed_ns - (each.wait_ns or 0))) for row in buffers for each in row.comm
+    )
+    figure = round(evidence.buffer_copies_ns) + moved
     copied, gaps = "", ""
     if evidence.buffer_copies:
         copied, gaps = f" with {evidence.buffer_copies:.0f} copies", ", the copies and the gaps before them"
@@ -210,28 +219,29 @@ def _copied_out(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _hides_packing(evidence: Evidence) -> Iterator[Advice]:
-    behind = sum(part.ns for row in evidence.buckets for part in row.hidden_by if part.layer == PACKING)
-    hidden = sum(row.overlapped_ns for row in evidence.buckets)
-    figure = evidence.mean(behind)
-    if behind >= LARGE_PART * hidden > 0:
+    figure = evidence.typical(
+        (row, part.ns) for row in evidence.buckets for part in row.hidden_by if part.layer == PACKING
+    )
+    hidden = evidence.typical((row, row.overlapped_ns) for row in evidence.buckets)
+    if figure >= LARGE_PART * hidden > 0:
         yield Advice(
             "expect less of overlap than it shows: a large part hides behind copies into buckets alone",
             figure,
-            f"of {_length(evidence.mean(hidden))} hidden a step, {_length(figure)} ({percent(behind / hidden)}) are "
+            f"of {_length(hidden)} hidden a step, {_length(figure)} ({percent(figure / hidden)}) are "
             "hidden behind packing alone",
         )
 
 
 def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
     gathers = [
-        (max(0, each.exposed_ns - (each.wait_ns or 0)), row.layer, each.direction)
+        (row, max(0, each.exposed_ns - (each.wait_ns or 0)), each.direction)
         for row in evidence.layers
         for each in row.comm
         # Nothing runs yet that could hide the model's own, which comes first.
         if each.kind == "all_gather" and each.prefetched is False and row.layer != ROOT
     ]
-    figure = evidence.mean(sum(exposed for exposed, _, _ in gathers))
-    modules = {layer for exposed, layer, _ in gathers if exposed}
+    figure = evidence.typical((row, exposed) for row, exposed, _ in gathers)
+    modules = {row.layer for row, exposed, _ in gathers if exposed}
     passes = sorted({direction for exposed, _, direction in gathers if exposed})
     yield Advice(
         "prefetch parameters (set_modules_to_forward_prefetch, set_modules_to_backward_prefetch)",
@@ -244,8 +254,7 @@ def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
 def _data_parallel(evidence: Evidence) -> Iterator[Advice]:
     if not evidence.is_data_parallel:
         return
-    exposed = sum(row.exposed_ns for row in evidence.layers)
-    figure = evidence.mean(exposed)
+    figure = evidence.typical((row, row.exposed_ns) for row in evidence.layers)
     yield Advice(
         "use DistributedDataParallel instead of nn.DataParallel",
         figure,

@@ -17,7 +17,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.autograd import NODE, Autograd, autograd
+from analyzers.autograd import COPIES_IN, NODE, Autograd, autograd
 from analyzers.classify import Category
 from analyzers.events import UNKNOWN, Events
 from analyzers.forwards import Source, forwards
@@ -47,6 +47,11 @@ DDP_FORWARD = "DistributedDataParallel.forward"
 DP_FORWARD = "DataParallel.forward"
 _LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
 _COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
+# What DDP does with buffers before the model's own forward begins.
+_FLATTENING = re.compile(
+    r"c10d::|record_param_comms|nccl:|aten::(?:(?:un)?flatten_dense_tensors|cat|copy_|_foreach_copy_|view|narrow|slice|"
+    r"as_strided|detach|empty\w*|resize_|contiguous|clone)$|detach$"
+)
 # Operators that only record a collective.
 _RECORDING = ("c10d::", "record_param_comms")
 # What nn.DataParallel runs to spread and gather tensors, and their backwards.
@@ -120,6 +125,8 @@ class _Attributing:
         self._packing(launches, line, backward)
         line[self._within(launches, "Optimizer.")] = Own.OPTIMIZER
         line = self._with_graphs(launches, line)
+        if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
+            self.source = Source.NODES
         gradient = self.nodes.row[self.nodes.is_gradient]
         gradient_line = self._at(self.host.places(self.nodes.maker[self.nodes.is_gradient]))
         return Attribution(
@@ -136,7 +143,9 @@ class _Attributing:
         )
 
     def _line_of_module(self, module: Module) -> int:
-        return Own.LOSS if _LOSS.search(module.type) else self.lines.code(module)
+        # torch.nn's losses are called so; the one that owns parameters (AdaptiveLogSoftmaxWithLoss) is a layer.
+        is_loss = module.type.endswith("Loss") and not module.type.endswith("WithLoss")
+        return Own.LOSS if is_loss else self.lines.code(module)
 
     def _lines_of(self, launches: Int64) -> tuple[Int64, Mask]:
         """By the innermost of module and node around each launch; a node counts where its forward operator ran."""
@@ -225,13 +234,16 @@ class _Attributing:
         gradients = self.nodes.row[self.nodes.is_gradient]
         node = host.around(launches, self.nodes.row)
         in_gradient = (node >= 0) & np.isin(node, gradients)
-        reduces = host.around(host.named("c10d::allreduce_", "torch::distributed::reducer::mul_out"), gradients) >= 0
+        reduces = host.around(host.named("c10d::allreduce_", COPIES_IN), gradients) >= 0
         if reduces.any():
             threads = np.unique(host.events.thread[gradients])
             forward_threads = np.unique(host.events.thread[self.nodes.maker[self.nodes.maker >= 0]])
             after = np.isin(host.places(launches).thread, np.setdiff1d(threads, forward_threads)) & ~backward
             line[after | (in_gradient & ~within(launches, "torch::autograd::AccumulateGrad"))] = Own.PACKING
             backward |= after
+        copies = within(launches, COPIES_IN, "torch.distributed.ddp.reducer::")
+        line[copies] = Own.PACKING
+        backward |= copies
         line[self._buffers(launches)] = Own.PACKING
 
     def _packing_fsdp(self, launches: Int64, line: Int64, backward: Mask) -> None:
@@ -247,8 +259,11 @@ class _Attributing:
         forwards = forwards[np.isin(forwards, host.around(broadcasts, forwards))]
         if not len(forwards):
             return np.zeros(len(launches), dtype=bool)
-        differentiable = np.flatnonzero((events.category == Category.OPERATOR) & (events.forward >= 0))
-        model = np.sort(np.r_[events.start_ns[differentiable], self.ranges.start_ns])
+        operators = self.nodes.operators
+        flattening = np.array([_FLATTENING.match(name) is not None for name in events.names], dtype=bool)
+        outer = self.nodes.top_operators(host.places(operators)) == operators
+        others = operators[(outer & ~flattening[events.name[operators]]) | (events.forward[operators] >= 0)]
+        model = np.sort(np.r_[events.start_ns[others], self.ranges.start_ns])
         holder = host.around(launches, forwards)
         begun = np.searchsorted(model, events.start_ns[holder])
         begins = np.r_[model, np.iinfo(np.int64).max][begun]

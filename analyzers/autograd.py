@@ -26,6 +26,8 @@ Mask = NDArray[np.bool_]
 
 NODE = "autograd::engine::evaluate_function: "
 TAKES_GRADIENT = NODE + "torch::autograd::AccumulateGrad"
+# DDP's copy of a gradient into its bucket.
+COPIES_IN = "torch::distributed::reducer::mul_out"
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from analyzers.events import UNKNOWN
 from analyzers.forwards import Source
-from analyzers.manifest import Manifest
+from analyzers.manifest import Manifest, Parameter
+from analyzers.modules import ROOT
 from analyzers.summary import Measured, RunSummary
 
 Int64 = NDArray[np.int64]
@@ -36,10 +37,11 @@ class Taken:
 
 @dataclass(frozen=True)
 class Bucket:
-    """One bucket: elements, and the parameters it holds as far as they are known (None: not at all)."""
+    """One bucket: elements, the parameters that traces show in it (None: not known), and its names in run.json."""
 
     elements: int
     parameters: tuple[Taken, ...] | None
+    names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,43 +61,88 @@ class Reduced:
 class Buckets:
     """The buckets of a run.
 
-    `layout` lists them all; `source` is `run.json` or `trace`. `number` gives, for each rank, the bucket of each of its
-    reductions, -1 for unknown. `names` are parameters' names in the model, `layers` the modules of operators' lines,
-    both from run.json and as far as they are known.
+    `layout` lists them all; `source` is `run.json` or `trace`, and `mismatch` says why run.json's is left aside.
+    `number` gives, for each rank, the bucket of each of its reductions, -1 for unknown. `names` and `sizes` are what
+    parameters are called and how many elements they have, `layers` the modules of operators' lines: from run.json, as
+    far as they are known.
     """
 
     source: str
     layout: tuple[Bucket, ...]
     number: tuple[Int64, ...]
     names: dict[Taken, str]
+    sizes: dict[Taken, int]
     layers: dict[str, str]
+    mismatch: str | None
 
     def parameter(self, taken: Taken) -> str:
         """A parameter's name, made from its layer and shape where the run does not say it."""
-        return (
-            self.names.get(taken)
-            or f"{taken.line}.{taken.place} {list(taken.shape) if taken.shape is not None else '?'}"
-        )
+        shape = "" if taken.shape is None else f" {list(taken.shape)}"
+        return self.names.get(taken) or f"{taken.line}.{taken.place}{shape}"
 
     def layer(self, line: str) -> str:
         """A line's name: the module's, where run.json tells which module an operator is."""
         return self.layers.get(line, line)
 
 
+@dataclass(frozen=True)
+class _Recorded:
+    """One bucket of run.json."""
+
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def elements(self) -> int:
+        return sum(prod(parameter.shape) for parameter in self.parameters)
+
+
 def buckets(run: RunSummary) -> Buckets:
     """The buckets of a run."""
-    passes = [each for rank, measured in enumerate(run.measured) for each in _passes(rank, measured)]
-    layout, offsets = _traced_layout(passes)
-    source = "trace"
     manifest = run.manifest or Manifest()
-    recorded = _recorded_sizes(manifest)
-    if recorded and layout and [bucket.elements for bucket in layout] == recorded:
-        source = "run.json"
+    passes = [each for rank, measured in enumerate(run.measured) for each in _passes(rank, measured)]
+    recorded = _recorded(manifest)
+    sizes = tuple(bucket.elements for bucket in recorded)
+    fits = bool(recorded) and _is_within(sizes, _common_sizes(passes))
+    plan = {each.pass_: (0, sizes) for each in passes} if fits else _traced_plan(passes)
+    numbers = [_numbers(each, *plan[each.pass_]) for each in passes]
     number = tuple(np.full(len(measured.reductions), UNKNOWN, dtype=np.int64) for measured in run.measured)
-    for each in passes:
-        number[each.rank][list(each.rows)] = _numbers(each, layout, offsets)
-    names = _names(manifest, run, layout) if manifest.parameters else {}
-    return Buckets(source, layout, number, names, _modules(manifest, run, names))
+    for each, found in zip(passes, numbers, strict=True):
+        number[each.rank][list(each.rows)] = found
+    layout = _layout(plan, passes, numbers, recorded if fits else ())
+    named = _named(layout, recorded) if fits else {}
+    if run.measured[0].work.source != Source.OPERATORS:
+        named = _named_by_module(manifest, run) | {each: name for each, name in named.items() if each.shape is None}
+    names = {each: parameter.name for each, parameter in named.items()}
+    elements = {each: prod(parameter.shape) for each, parameter in named.items()}
+    mismatch = None if fits or not manifest.buckets or not passes else _why_not(recorded)
+    return Buckets("run.json" if fits else "trace", layout, number, names, elements, _modules(run, named), mismatch)
+
+
+def _recorded(manifest: Manifest) -> list[_Recorded]:
+    """run.json's buckets; none where they are not of its own parameters, each once."""
+    known = manifest.parameters
+    indices = [index for bucket in manifest.buckets or [] for index in bucket.parameters]
+    if len(set(indices)) < len(indices) or not all(0 <= index < len(known) for index in indices):
+        return []
+    return [_Recorded(tuple(known[index] for index in bucket.parameters)) for bucket in manifest.buckets or []]
+
+
+def _why_not(recorded: Sequence[_Recorded]) -> str:
+    sizes = "their sizes are not those of the all-reduces"
+    return sizes if recorded else "they do not hold its own parameters, each once"
+
+
+def _common_sizes(passes: Sequence[Reduced]) -> list[tuple[int, ...]]:
+    """The sizes of most passes, by the pass's number in its step."""
+    return [
+        Counter(each.elements for each in passes if each.pass_ == pass_).most_common(1)[0][0]
+        for pass_ in sorted({each.pass_ for each in passes})
+    ]
+
+
+def _is_within(sizes: Sequence[int], observed: Sequence[tuple[int, ...]]) -> bool:
+    """Whether buckets of these sizes are reduced in this order in every pass; others may be reduced between them."""
+    return bool(observed) and all(_in_order(elements, sizes) is not None for elements in observed)
 
 
 def taken(measured: Measured) -> list[Taken]:
@@ -103,14 +150,9 @@ def taken(measured: Measured) -> list[Taken]:
     gradients, lines = measured.gradients, measured.work.lines
     counted: Counter[tuple[int, ...]] = Counter()
     found = []
-    for step, pass_, line, shape in zip(
-        gradients.step.tolist(),
-        gradients.pass_.tolist(),
-        gradients.line.tolist(),
-        gradients.shape.tolist(),
-        strict=True,
-    ):
-        key = (step, pass_, line, shape)
+    columns = (gradients.step, gradients.pass_, gradients.line, gradients.shape)
+    for key in zip(*(column.tolist() for column in columns), strict=True):
+        _, _, line, shape = key
         found.append(Taken(lines[line].name, gradients.shapes[shape] if shape >= 0 else None, counted[key]))
         counted[key] += 1
     return found
@@ -143,74 +185,97 @@ def _total(elements: Int64) -> int:
     return int(elements.sum()) if (elements >= 0).all() else UNKNOWN
 
 
-def _traced_layout(passes: Sequence[Reduced]) -> tuple[tuple[Bucket, ...], dict[int, tuple[int, tuple[int, ...]]]]:
-    """The layout as the passes show it; of each pass of a step the number of its first bucket, and its sizes.
+Plan = dict[int, tuple[int, tuple[int, ...]]]
+
+
+def _traced_plan(passes: Sequence[Reduced]) -> Plan:
+    """Of each pass of a step the number of its first bucket, and the sizes of its buckets.
 
     Passes of the same sizes (gradient accumulation) share buckets, other ones (a second model) have their own.
     """
-    layout: list[Bucket] = []
     known: dict[tuple[int, ...], int] = {}
-    offsets: dict[int, tuple[int, tuple[int, ...]]] = {}
-    for pass_ in sorted({each.pass_ for each in passes}):
-        alike = [each for each in passes if each.pass_ == pass_]
-        sizes = Counter(each.elements for each in alike).most_common(1)[0][0]
-        if sizes not in known:
-            known[sizes] = len(layout)
-            layout += _buckets_of([each for each in passes if each.elements == sizes], sizes)
-        offsets[pass_] = known[sizes], sizes
-    return tuple(layout), offsets
+    plan: Plan = {}
+    for pass_, sizes in zip(sorted({each.pass_ for each in passes}), _common_sizes(passes), strict=True):
+        plan[pass_] = known.setdefault(sizes, sum(map(len, known))), sizes
+    return plan
 
 
-def _buckets_of(alike: Sequence[Reduced], sizes: Sequence[int]) -> Iterator[Bucket]:
-    """The buckets of passes that agree in sizes; parameters from those whose gradients fill the bucket best."""
-    for place, elements in enumerate(sizes):
-        seen = [(each.gradient_elements[place], each.gradients[place]) for each in alike]
-        filled, best = max(seen, key=lambda item: item[0])
-        # Where shapes were not recorded, the order must do, if all passes agree in it.
-        agreed = filled == UNKNOWN and len({gradients for _, gradients in seen}) == 1
-        # More gradients than the bucket holds in any pass: they do not come in the buckets' order.
-        yield Bucket(elements, best if best and (agreed or 0 < filled <= elements) else None)
-
-
-def _recorded_sizes(manifest: Manifest) -> list[int]:
-    sizes = [prod(parameter.shape) for parameter in manifest.parameters]
-    try:
-        return [sum(sizes[index] for index in bucket.parameters) for bucket in manifest.buckets or []]
-    except IndexError:
-        return []
-
-
-def _numbers(each: Reduced, layout: Sequence[Bucket], offsets: dict[int, tuple[int, tuple[int, ...]]]) -> list[int]:
+def _numbers(each: Reduced, first: int, sizes: Sequence[int]) -> list[int]:
     """The bucket of each reduction of a pass: by order where sizes fit, else by a size that is one bucket's alone."""
-    first, sizes = offsets[each.pass_]
-    if len(each.elements) == len(sizes) and all(map(_fits, each.elements, sizes)):
-        return list(range(first, first + len(sizes)))
+    in_order = _in_order(each.elements, sizes)
+    if in_order is not None:
+        return [place if place == UNKNOWN else first + place for place in in_order]
     alone = {size: first + place for place, size in enumerate(sizes) if sizes.count(size) == 1}
     return [alone.get(size, UNKNOWN) for size in each.elements]
 
 
-def _fits(elements: int, size: int) -> bool:
-    """Whether a reduction may be of a bucket: of its size, or of one that its kernel does not say."""
-    return elements in (size, UNKNOWN)
+def _in_order(elements: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """The place of each reduction among the sizes, -1 for what is none of them; None where they are not all there."""
+    places: list[int] = []
+    place = 0
+    for size in elements:
+        # What its kernel does not say may be of the size that comes next.
+        fits = place < len(sizes) and size in (sizes[place], UNKNOWN)
+        places.append(place if fits else UNKNOWN)
+        place += fits
+    return places if place == len(sizes) else None
 
 
-def _names(manifest: Manifest, run: RunSummary, layout: Sequence[Bucket]) -> dict[Taken, str]:
-    """Parameters' names: of each bucket, or of each module, those of equal shape in the order of their gradients."""
-    if run.measured[0].work.source == Source.OPERATORS:
-        return _names_by_bucket(manifest, layout)
-    # DDP lists buckets' parameters as their gradients came; the model's own order says less of it.
-    order = [index for bucket in manifest.buckets or [] for index in bucket.parameters]
-    order += [index for index in range(len(manifest.parameters)) if index not in set(order)]
-    named: dict[Taken, str] = {}
-    lines = {line.name for measured in run.measured for line in measured.work.lines}
-    counted: Counter[tuple[str, tuple[int, ...]]] = Counter()
-    for index in order:
-        if index >= len(manifest.parameters):
+def _layout(
+    plan: Plan, passes: Sequence[Reduced], numbers: Sequence[Sequence[int]], recorded: Sequence[_Recorded]
+) -> tuple[Bucket, ...]:
+    """All buckets; the parameters of each as the passes show them."""
+    sizes = {first + place: size for first, of_pass in plan.values() for place, size in enumerate(of_pass)}
+    seen: dict[int, list[tuple[int, tuple[Taken, ...]]]] = {number: [] for number in sizes}
+    for each, found in zip(passes, numbers, strict=True):
+        for place, number in enumerate(found):
+            if number != UNKNOWN:
+                seen[number].append((each.gradient_elements[place], each.gradients[place]))
+    names = [tuple(parameter.name for parameter in bucket.parameters) for bucket in recorded]
+    return tuple(
+        Bucket(sizes[number], _held(sizes[number], seen[number]), names[number] if names else None)
+        for number in sorted(sizes)
+    )
+
+
+def _held(elements: int, seen: Sequence[tuple[int, tuple[Taken, ...]]]) -> tuple[Taken, ...] | None:
+    """The parameters of a bucket: of what passes show, what fills it best, and of layers that are known."""
+    if not seen:
+        return None
+    filled, best = max(seen, key=lambda item: (item[0], sum(not each.line.startswith("(") for each in item[1])))
+    # Where shapes were not recorded, the order must do, if all passes agree in it.
+    agreed = filled == UNKNOWN and len({gradients for _, gradients in seen}) == 1
+    # More gradients than the bucket holds in any pass: they do not come in the buckets' order.
+    return best if best and (agreed or 0 < filled <= elements) else None
+
+
+def _named(layout: Sequence[Bucket], recorded: Sequence[_Recorded]) -> dict[Taken, Parameter]:
+    """run.json's parameters in each bucket: by the order of gradients, if it is run.json's; else by lone shapes."""
+    named: dict[Taken, Parameter] = {}
+    for bucket, said in zip(layout, recorded, strict=True):
+        mine, theirs = bucket.parameters or (), said.parameters
+        shapes = [tuple(parameter.shape) for parameter in theirs]
+        if len(mine) == len(theirs) and all(a.shape in (b, None) for a, b in zip(mine, shapes, strict=True)):
+            named |= dict(zip(mine, theirs, strict=True))
             continue
-        parameter = manifest.parameters[index]
-        line = _line_of(parameter.module, lines)
-        shape = tuple(parameter.shape)
-        named[Taken(line, shape, counted[line, shape])] = parameter.name
+        of_mine = Counter(each.shape for each in mine)
+        for each in mine:
+            if each.shape is not None and of_mine[each.shape] == shapes.count(each.shape) == 1:
+                named[each] = theirs[shapes.index(each.shape)]
+    return named
+
+
+def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[Taken, Parameter]:
+    """run.json's parameters of each module: those of equal shape in the order of their gradients."""
+    # DDP lists buckets' parameters as their gradients came; the model's own order says less of it.
+    listed = [parameter for bucket in _recorded(manifest) for parameter in bucket.parameters]
+    first = {parameter.name for parameter in listed}
+    lines = {line.name for measured in run.measured for line in measured.work.lines}
+    named: dict[Taken, Parameter] = {}
+    counted: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for parameter in [*listed, *(each for each in manifest.parameters if each.name not in first)]:
+        line, shape = _line_of(parameter.module, lines), tuple(parameter.shape)
+        named[Taken(line, shape, counted[line, shape])] = parameter
         counted[line, shape] += 1
     return named
 
@@ -219,27 +284,14 @@ def _line_of(module: str, lines: set[str]) -> str:
     """The innermost module around a parameter's own whose forward ran."""
     while module not in lines and "." in module:
         module = module.rpartition(".")[0]
-    return module if module in lines else "(model)"
+    return module if module in lines else ROOT
 
 
-def _names_by_bucket(manifest: Manifest, layout: Sequence[Bucket]) -> dict[Taken, str]:
-    named: dict[Taken, str] = {}
-    for bucket, recorded in zip(layout, manifest.buckets or [], strict=False):
-        known = [manifest.parameters[index] for index in recorded.parameters if index < len(manifest.parameters)]
-        for shape in {tuple(parameter.shape) for parameter in known}:
-            mine = [each for each in bucket.parameters or () if each.shape == shape]
-            theirs = [parameter for parameter in known if tuple(parameter.shape) == shape]
-            if len(mine) == len(theirs):
-                named |= {each: parameter.name for each, parameter in zip(mine, theirs, strict=True)}
-    return named
-
-
-def _modules(manifest: Manifest, run: RunSummary, names: dict[Taken, str]) -> dict[str, str]:
+def _modules(run: RunSummary, named: dict[Taken, Parameter]) -> dict[str, str]:
     """The module that each operator's line is, where all its parameters are of one module."""
-    if not names or run.measured[0].work.source != Source.OPERATORS:
+    if run.measured[0].work.source != Source.OPERATORS:
         return {}
-    module = {parameter.name: parameter.module for parameter in manifest.parameters}
     of_line: dict[str, set[str]] = {}
-    for each, name in names.items():
-        of_line.setdefault(each.line, set()).add(module[name])
-    return {line: next(iter(modules)) for line, modules in of_line.items() if len(modules) == 1}
+    for each, parameter in named.items():
+        of_line.setdefault(each.line, set()).add(parameter.module)
+    return {line: next(iter(modules)) for line, modules in of_line.items() if len(modules) == 1 and all(modules)}

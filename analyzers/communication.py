@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE, Activity
-from analyzers.autograd import NODE, TAKES_GRADIENT
+from analyzers.autograd import COPIES_IN, NODE, TAKES_GRADIENT
 from analyzers.calls import INTEGRAL, UNSAID, Call, Collective, Group, kind_of_kernel, sensible
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
@@ -132,10 +132,10 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
 
 
 def _called(host: Host, launches: Int64) -> Int64:
-    """The outermost of the operators that record a collective around each launch; -1 for none."""
+    """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
     operators = host.named("c10d::", "record_param_comms", "nccl:")
     found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
-    return found
+    return np.where(found >= 0, found, launches)
 
 
 def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
@@ -333,7 +333,7 @@ def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mas
 def _behind_backward(host: Host, launches: Int64) -> Mask:
     """Launches outside of all nodes by a thread that only runs backwards: DDP's with a static graph, in its first."""
     events = host.events
-    nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT)
+    nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT, COPIES_IN)
     steps = host.named("ProfilerStep#")
     threads = np.setdiff1d(events.thread[takers], events.thread[steps])
     places = host.places(launches)

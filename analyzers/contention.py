@@ -23,11 +23,13 @@ from analyzers.events import UNKNOWN, Events
 from analyzers.intervals import Intervals, union_of
 from analyzers.reductions import Gradients
 from analyzers.retime import Mismatch, retime
-from analyzers.run import RankTrace
+from analyzers.run import NOSYNC, RankTrace
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+# Contention may be negative.
+NOT_KNOWN = np.iinfo(np.int64).min
 # What a device needs from one kernel to the next, where the host is ahead, is a few microseconds.
 SHORT_GAP_NS = 20_000
 # A kernel's length without communication beside it is known from so many of its like.
@@ -44,8 +46,9 @@ class Cost:
     `packing_idle_ns` short gaps right before packing or communication. Of the memcpys there are `buffer_copies` in the
     forward and `gradient_copies` in the backward, which take, gaps included, `buffer_copies_ns` and
     `gradient_copies_ns`. `contention_ns` is how much longer kernels beside communication took, `beside_ns` how long
-    they took, `compared_ns` those of them that were compared; -1 unknown. `idle_change_ns` and `span_change_ns` are how
-    much longer idle time and the whole are than in the window without synchronization; `is_estimate`: there is none.
+    they took, `compared_ns` those of them that were compared; NOT_KNOWN where those are too few. `idle_change_ns` and
+    `span_change_ns` are how much longer idle time and the whole are than in the window without synchronization;
+    `is_estimate`: there is none.
     """
 
     packing_alone_ns: Int64
@@ -74,7 +77,7 @@ def cost(
     backward = np.zeros(len(trace.timed), dtype=bool)
     backward[found.rows] = found.backward
     columns = {name: np.full(len(rows), 0, dtype=np.int64) for name in _LENGTHS}
-    columns["contention_ns"][:] = UNKNOWN
+    columns["contention_ns"][:] = NOT_KNOWN
     quiet = _quiet(trace, packs)
     alone = quiet if isinstance(quiet, Events) else None
     for activity in devices:
@@ -151,7 +154,10 @@ def _quiet(trace: RankTrace, packs: Mask) -> Events | Mismatch | None:
     """The rank's rows without communication and packing, at the times of the window without synchronization."""
     if trace.nosync is None or trace.is_cpu_run:
         return None
-    return retime(trace.events.take(_kept(trace.events, packs)), trace.nosync)
+    found = retime(trace.events.take(_kept(trace.events, packs)), trace.nosync, NOSYNC)
+    if isinstance(found, Mismatch):
+        return Mismatch(f"{found.reason}, packing and communication left out")
+    return found
 
 
 def _kept(events: Events, packs: Mask) -> Mask:
@@ -216,7 +222,7 @@ def _compared(
         return np.rint(total).astype(np.int64)
 
     beside_ns, compared_ns = summed(inside, dur_ns), summed(known, dur_ns)
-    contention_ns = np.where(compared_ns < FEWEST_COMPARED * beside_ns, UNKNOWN, summed(known, longer))
+    contention_ns = np.where(compared_ns < FEWEST_COMPARED * beside_ns, NOT_KNOWN, summed(known, longer))
     return {"contention_ns": contention_ns, "beside_ns": beside_ns, "compared_ns": compared_ns}
 
 

@@ -25,6 +25,7 @@ class Source(StrEnum):
     MODULES = "modules"
     FSDP = "fsdp"
     OPERATORS = "operators"
+    NODES = "nodes"  # of the backward, where nn.DataParallel's replicas leave nothing of the forward
 
 
 def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:

@@ -27,7 +27,11 @@ def buckets_frame(document: Report) -> pd.DataFrame:
 
 def layers_frame(document: Report) -> pd.DataFrame:
     """Layers and other lines, a row for each window; their communication as its totals."""
-    return _frame(document.layers, LayerRow, {"buckets": _count}, ("comm",))
+    return _frame(document.layers, LayerRow, {"buckets": _spaced}, ("comm",))
+
+
+def _spaced(values: list[int]) -> str:
+    return " ".join(map(str, values))
 
 
 def _count(values: list[Any] | None) -> int | None:

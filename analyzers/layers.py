@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import device_label
-from analyzers.attribution import OWN_LINES, Own
-from analyzers.buckets import Buckets
+from analyzers.attribution import Own
+from analyzers.buckets import Buckets, taken
 from analyzers.calls import UNSAID, Collective, itemsize
 from analyzers.communication import Purpose
 from analyzers.document import LayerComm, LayerRow
@@ -22,9 +22,10 @@ from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
 from analyzers.forwards import Source
 from analyzers.manifest import Manifest
-from analyzers.modules import ROOT
+from analyzers.modules import ROOT, Module
 from analyzers.reducing import PASSES
 from analyzers.rows import natural
+from analyzers.run import LISTED_RANKS
 from analyzers.summary import Measured, RunSummary
 from analyzers.work import Parts
 
@@ -32,6 +33,9 @@ Int64 = NDArray[np.int64]
 
 # PyTorch's names of dtypes, as run.json has them.
 _ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16}
+
+# From this share of the backward on, what belongs to no layer is worth a warning.
+MUCH_LOST = 0.1
 
 Key = tuple[str, str, bool | None]  # kind, pass, prefetched
 
@@ -155,17 +159,14 @@ def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: 
     """Parameters and gradients' bytes of each line: those of a step's first pass; accumulated ones are the same."""
     gradients, lines = measured.gradients, measured.work.lines
     device = int(measured.windows.device[0]) if len(measured.windows) else UNKNOWN
-    for step, pass_, code, elements in zip(
-        gradients.step.tolist(),
-        gradients.pass_.tolist(),
-        gradients.line.tolist(),
-        gradients.elements.tolist(),
-        strict=True,
-    ):
+    columns = (gradients.step.tolist(), gradients.pass_.tolist(), gradients.line.tolist(), _elements(measured, found))
+    for step, pass_, code, elements in zip(*columns, strict=True):
         window = windows.get((device, step))
         if window is None or pass_ > 0:
             continue
         module = lines[code]
+        if measured.work.source == Source.NODES:
+            module = Module("(gradients)", "gradients")  # of replicas together, which no layer stands for
         line = _line(window, found.layer(module.name), module.type)
         size = itemsizes.get(found.layer(module.name), itemsizes[""])
         line.parameters += 1
@@ -188,6 +189,7 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
     reduced, comm, gradients = measured.reductions, measured.communication, measured.gradients
     found, number = numbered
     members = gradients.by_reduction(len(reduced))
+    elements_of = _elements(measured, found)
     for index, kernel in enumerate(reduced.kernel.tolist()):
         lines = windows.get((int(comm.device[kernel]), int(reduced.step[index])))
         if lines is None:
@@ -198,7 +200,7 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
         shares: dict[str, int] = {}
         types: dict[str, str] = {}
         for code, count in zip(
-            gradients.line[members[index]].tolist(), gradients.elements[members[index]].tolist(), strict=True
+            gradients.line[members[index]].tolist(), [elements_of[k] for k in members[index]], strict=True
         ):
             name = found.layer(measured.work.lines[code].name)
             shares[name], types[name] = shares.get(name, 0) + count, measured.work.lines[code].type
@@ -214,6 +216,17 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
         for name, count in shares.items():
             if bucket >= 0 and name != "(gradients)":
                 lines[name].buckets[bucket] = lines[name].buckets.get(bucket, 0) + count
+
+
+def _elements(measured: Measured, found: Buckets) -> list[int]:
+    """Elements of each gradient: of its shape, else of the parameter that run.json says it is; -1 unknown."""
+    known: list[int] = measured.gradients.elements.tolist()
+    if UNKNOWN not in known:
+        return known
+    return [
+        found.sizes.get(each, UNKNOWN) if count == UNKNOWN else count
+        for each, count in zip(taken(measured), known, strict=True)
+    ]
 
 
 def _share_out(
@@ -259,27 +272,43 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
                 entry.add(natural(nbytes), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
 
 
-def _lines_of(measured: Measured) -> set[str]:
-    """The names of the lines that computed."""
-    used = np.unique(measured.work.windows.line).tolist()
-    return {measured.work.lines[code].name for code in used}
+_NO_RANGES = {
+    Source.NODES: "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, "
+    "(replicas), and layers are autograd's nodes, numbered in the order of the forward",
+    Source.OPERATORS: "no ranges of modules in the trace{of}: layers are forward operators, one by one where they own "
+    "parameters{names}; profile with_stack and with_modules, or record with tracer, for the model's modules",
+    Source.FSDP: "no ranges of modules in the trace{of}: layers are the modules that FSDP wraps",
+}
 
 
 def layer_warnings(run: RunSummary, found: Buckets) -> list[str]:
-    """Where layers come from, where that is not the model's own modules."""
-    sources = {measured.work.source for measured in run.measured}
-    words = []
-    if any(OWN_LINES[Own.REPLICAS].name in _lines_of(measured) for measured in run.measured):
-        return [
-            "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, (replicas), and "
-            "layers are autograd's nodes, numbered in the order of the forward"
-        ]
-    if Source.OPERATORS in sources:
-        names = " (named by run.json)" if found.layers else ""
+    """Where layers come from, where that is not the model's own modules; and backwards that lead to none."""
+    ranks: dict[str, list[int]] = {}
+    for summary, measured in zip(run.ranks, run.measured, strict=True):
+        ranks.setdefault(measured.work.source, []).append(summary.rank)
+    names = " (named by run.json)" if found.layers else ""
+    words = [
+        text.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names)
+        for source, text in _NO_RANGES.items()
+        if source in ranks
+    ]
+    lost = [summary.rank for summary, measured in zip(run.ranks, run.measured, strict=True) if _is_lost(measured)]
+    if lost:
         words.append(
-            f"no ranges of modules in the trace: layers are forward operators, one by one where they own parameters"
-            f"{names}; profile with_stack and with_modules, or record with tracer, for the model's modules"
+            f"much of the backward{_of(lost)} belongs to no layer, and counts as (other): its nodes have no sequence "
+            "numbers, or their forward is not in the trace"
         )
-    if Source.FSDP in sources:
-        words.append("no ranges of modules in the trace: layers are the modules that FSDP wraps")
     return words
+
+
+def _of(ranks: list[int]) -> str:
+    listed = ", ".join(map(str, ranks[:LISTED_RANKS])) + (", ..." if len(ranks) > LISTED_RANKS else "")
+    return f" of rank {listed}"
+
+
+def _is_lost(measured: Measured) -> bool:
+    """Whether a large part of the backward's compute has no line that tells whose it is."""
+    parts = measured.work.windows
+    backward_ns = parts.ns[parts.backward]
+    other_ns = backward_ns[parts.line[parts.backward] == Own.OTHER]
+    return bool(other_ns.sum() > MUCH_LOST * backward_ns.sum())

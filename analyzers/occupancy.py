@@ -19,21 +19,20 @@ CELLS = 96
 class Occupancy:
     """A line for each window, a column for each cell: ns of compute and of copies in it."""
 
-    compute_ns: NDArray[np.int32]
-    copy_ns: NDArray[np.int32]
+    compute_ns: NDArray[np.int64]
+    copy_ns: NDArray[np.int64]
 
 
 def occupancy(devices: Sequence[Activity], rows: Breakdown) -> Occupancy:
     """The cells of every window of a rank."""
     shape = (len(rows), CELLS)
-    compute_ns, copy_ns = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
+    compute_ns, copy_ns = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     for activity in devices:
         tiles = np.flatnonzero(rows.device == activity.device)
         edges = cell_edges(rows.start_ns[tiles], rows.span_ns[tiles])
         for column, time in ((compute_ns, activity.compute), (copy_ns, activity.copy)):
             lengths = time.length_within(edges[:, :-1].ravel(), edges[:, 1:].ravel())
-            # A cell of over two seconds is as full as one of two.
-            column[tiles] = lengths.reshape(-1, CELLS).clip(max=np.iinfo(np.int32).max)
+            column[tiles] = lengths.reshape(-1, CELLS)
     return Occupancy(compute_ns, copy_ns)
 
 

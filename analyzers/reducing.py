@@ -75,7 +75,6 @@ def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketR
         ready_ns, launched_ns = int(reduced.ready_ns[index]), int(reduced.launched_ns[index])
         device, step = device_label(int(comm.device[kernel])), int(reduced.step[index])
         bucket = int(found.number[rank][index])
-        of_bucket = found.layout[bucket].parameters if bucket >= 0 else None
         yield BucketRow(
             rank=number,
             device=device,
@@ -84,7 +83,7 @@ def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketR
             bucket=natural(bucket),
             collective=int(exchanged.index[instance]) if instance >= 0 else None,
             bytes=_bytes(exchanged, comm, kernel, instance),
-            parameters=None if of_bucket is None else [found.parameter(each) for each in of_bucket],
+            parameters=_parameters(found, bucket),
             layers=_layers(found, bucket),
             ready_ns=_instant(ready_ns, shift_ns),
             launched_ns=_instant(launched_ns, shift_ns),
@@ -124,6 +123,16 @@ def _after(start_ns: int, ready_ns: int, launched_ns: int) -> int | None:
     return max(0, start_ns - max(ready_ns, launched_ns)) if UNKNOWN not in (ready_ns, launched_ns) else None
 
 
+def _parameters(found: Buckets, number: int) -> list[str] | None:
+    """The names of a bucket's parameters: all that run.json lists, else those whose gradients traces show."""
+    if number < 0:
+        return None
+    bucket = found.layout[number]
+    if bucket.names is not None:
+        return list(bucket.names)
+    return None if bucket.parameters is None else [found.parameter(each) for each in bucket.parameters]
+
+
 def _layers(found: Buckets, bucket: int) -> list[str]:
     """A bucket's layers in the order of their gradients, each once."""
     if bucket < 0:
@@ -143,7 +152,7 @@ def layout_of(found: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
                 number,
                 bucket.elements,
                 nbytes.get(number),
-                None if bucket.parameters is None else [found.parameter(each) for each in bucket.parameters],
+                _parameters(found, number),
                 _layers(found, number),
             )
             for number, bucket in enumerate(found.layout)
@@ -153,11 +162,11 @@ def layout_of(found: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
 
 def bucket_warnings(found: Buckets) -> list[str]:
     """What of the buckets is not known."""
-    words = []
+    words = [f"run.json's buckets are left aside: {found.mismatch}"] if found.mismatch is not None else []
     unknown = sum(int((number < 0).sum()) for number in found.number)
     if unknown:
         words.append(f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null")
-    unsure = [number for number, bucket in enumerate(found.layout) if bucket.parameters is None]
+    unsure = [number for number, bucket in enumerate(found.layout) if (bucket.names or bucket.parameters) is None]
     if unsure:
         words.append(
             f"parameters of {len(unsure)} of {len(found.layout)} buckets are not known: gradients do not come in the "
@@ -165,8 +174,10 @@ def bucket_warnings(found: Buckets) -> list[str]:
         )
     short = [bucket for bucket in found.layout if bucket.parameters and 0 <= _held(bucket.parameters) < bucket.elements]
     if short:
+        listed = "" if all(bucket.names for bucket in short) else ", and not listed"
         words.append(
-            f"{len(short)} buckets hold parameters that took no gradient in any step (unused): these are not listed"
+            f"{len(short)} buckets hold parameters whose gradients the traces do not show: they are unused{listed}, or "
+            "rows are missing"
         )
     return words
 

@@ -16,6 +16,7 @@ from analyzers.bandwidth import traffic
 from analyzers.breakdown import Breakdown, joined
 from analyzers.buckets import Buckets, buckets
 from analyzers.calibration import Calibration
+from analyzers.contention import NOT_KNOWN
 from analyzers.controls import HIGH_DISTORTION, Controls
 from analyzers.document import (
     SCHEMA,
@@ -34,8 +35,8 @@ from analyzers.document import (
     WaitingRow,
     Window,
 )
-from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange, exchange
+from analyzers.forwards import Source
 from analyzers.layers import layer_rows, layer_warnings
 from analyzers.manifest import Manifest
 from analyzers.reducing import bucket_rows, bucket_warnings, layout_of
@@ -51,7 +52,7 @@ from analyzers.rows import (
 from analyzers.run import Run, world_size
 from analyzers.summaries import bucket_summaries, layer_summaries, spreads
 from analyzers.summary import Measured, RankSummary, RunSummary, summary_of
-from analyzers.synccost import cost_warnings, sync_cost
+from analyzers.synccost import cost_warnings, distortion_warnings, sync_cost
 from analyzers.timeline import timeline
 from analyzers.units import ms, percent
 
@@ -79,8 +80,8 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *cost_warnings(run),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, found.buckets)
-    facts = _facts(run, exchanged, warnings)
-    cost = sync_cost(run, rows, found.transfer_ns, facts.controls.sync_cost_ns)
+    cost = sync_cost(run, rows, found.transfer_ns, (run.manifest or Manifest()).controls.sync_cost_ns())
+    facts = _facts(run, exchanged, [*warnings, *distortion_warnings(cost)])
     return Report(
         schema=SCHEMA,
         run=facts,
@@ -140,8 +141,12 @@ def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
 
 
 def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
-    """The bucket that each collective reduces, by the collective's index."""
-    return {row.collective: row.bucket for row in rows if row.collective is not None and row.bucket is not None}
+    """The bucket that each collective reduces, by the collective's index, where its members agree."""
+    said: dict[int, set[int]] = {}
+    for row in rows:
+        if row.collective is not None and row.bucket is not None:
+            said.setdefault(row.collective, set()).add(row.bucket)
+    return {index: next(iter(numbers)) for index, numbers in said.items() if len(numbers) == 1}
 
 
 def _timeline(found: _Found) -> Timeline:
@@ -164,7 +169,6 @@ def _evidence(
     rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
     cost: SyncCost | None,
 ) -> Evidence:
-    devices = [len(set(measured.windows.device.tolist())) for measured in found.run.measured]
     return Evidence(
         step_ns=float(np.median(found.rows.span_ns)),
         windows=len(found.rows),
@@ -176,7 +180,7 @@ def _evidence(
         buffer_copies_ns=found.mean(lambda measured: measured.cost.buffer_copies_ns),
         gradient_copies=found.mean(lambda measured: measured.cost.gradient_copies),
         gradient_copies_ns=found.mean(lambda measured: measured.cost.gradient_copies_ns),
-        is_data_parallel=max(devices) > 1 and not rows[0],
+        is_data_parallel=any(measured.work.source == Source.NODES for measured in found.run.measured),
         caution=_caution(facts.controls, found.run.manifest),
     )
 
@@ -193,7 +197,7 @@ def _windows(found: _Found) -> list[Window]:
     columns["exposed_wait_ns"] = (rows.exposed_comm_ns - found.transfer_ns).tolist()
     columns["unmatched_comm_ns"] = found.unmatched_ns.tolist()
     contention = found.column(lambda measured: measured.cost.contention_ns)
-    columns["contention_ns"] = [ns if ns != UNKNOWN else None for ns in contention.tolist()]
+    columns["contention_ns"] = [ns if ns != NOT_KNOWN else None for ns in contention.tolist()]
     ordered = [columns[name] for name in Window.__struct_fields__]
     return [Window(*record) for record in zip(*ordered, strict=True)]
 

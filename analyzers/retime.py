@@ -25,14 +25,14 @@ class Mismatch:
     reason: str
 
 
-def retime(full: Events, light: Events) -> Events | Mismatch:
+def retime(full: Events, light: Events, window: str = "light") -> Events | Mismatch:
     """The full window's rows, device rows with the light window's times; or why they do not correspond.
 
     Rows correspond by device and stream, in the order of their launches (correlation ids grow with each launch).
     """
     full_rows, light_rows = _launch_order(full), _launch_order(light)
     if len(full_rows) != len(light_rows):
-        return Mismatch(f"{len(light_rows)} device events in the light window, {len(full_rows)} in the full one")
+        return Mismatch(f"{len(light_rows)} device events in the {window} window, {len(full_rows)} in the full one")
     same_place = (full.device[full_rows] == light.device[light_rows]) & (
         full.stream[full_rows] == light.stream[light_rows]
     )

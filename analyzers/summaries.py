@@ -58,21 +58,27 @@ def hidden_by(rows: Sequence[BucketRow]) -> list[HiddenBy]:
 
 
 def layer_summaries(rows: Sequence[LayerRow]) -> list[LayerSummary]:
-    """Each line over all windows, in the order in which lines come."""
+    """Each line over the windows of the devices where it appears, in the order in which lines come."""
     by_name: dict[str, list[LayerRow]] = {}
+    steps: dict[tuple[int, int | str], set[int]] = {}
     for row in rows:
         by_name.setdefault(row.layer, []).append(row)
-    return [_layer(name, own) for name, own in by_name.items()]
+        steps.setdefault((row.rank, row.device), set()).add(row.step)
+    counts = {place: len(of_place) for place, of_place in steps.items()}
+    return [_layer(name, own, counts) for name, own in by_name.items()]
 
 
-def _layer(name: str, rows: Sequence[LayerRow]) -> LayerSummary:
+def _layer(name: str, rows: Sequence[LayerRow], counts: Mapping[tuple[int, int | str], int]) -> LayerSummary:
     # Parameters are known where their gradients are in the trace.
     most = max(rows, key=lambda row: row.parameters)
+    # In the other windows of a device that has the line, it took no time.
+    idle = sum(counts[place] for place in {(row.rank, row.device) for row in rows}) - len(rows)
+    measures = {column: np.r_[values, np.zeros(idle)] for column, values in _columns(rows, _OF_LAYER).items()}
     return LayerSummary(
         layer=name,
         type=most.type,
         parameters=most.parameters,
         gradient_bytes=most.gradient_bytes,
         bucket=most.bucket,
-        measures=spreads(_columns(rows, _OF_LAYER)),
+        measures=spreads(measures),
     )

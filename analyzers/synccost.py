@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE
 from analyzers.breakdown import Breakdown
+from analyzers.contention import NOT_KNOWN
 from analyzers.document import SyncCost
-from analyzers.events import UNKNOWN
 from analyzers.summary import Measured, RunSummary
+from analyzers.units import percent
 
 Int64 = NDArray[np.int64]
 
+# From here on the sum of what was measured is not the control's.
+OVERSHOT = 1.2
 QUIET = "the window without synchronization"
 BESIDE = "idle time right before packing and communication"
 
@@ -32,7 +35,7 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
     changed = not is_estimate and all(cost.has_change.all() for cost in costs)
     idle = _column(run.measured, "idle_change_ns" if changed else "packing_idle_ns")
     contention = _column(run.measured, "contention_ns")
-    known = contention != UNKNOWN
+    known = contention != NOT_KNOWN
     beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
     contention_ns = _mean(contention[known]) if known.any() and 2 * known.sum() >= len(known) else None
     parts = {
@@ -74,7 +77,7 @@ def _mean(values: Int64) -> int:
 def cost_warnings(run: RunSummary) -> list[str]:
     """Why contention is but an estimate, where the run holds a window that should have told it."""
     words = []
-    unknown = sum(int((measured.cost.contention_ns == UNKNOWN).sum()) for measured in run.measured)
+    unknown = sum(int((measured.cost.contention_ns == NOT_KNOWN).sum()) for measured in run.measured)
     windows = sum(len(measured.windows) for measured in run.measured)
     on_cpu = all(bool((measured.windows.device == CPU_DEVICE).all()) for measured in run.measured)
     if unknown and on_cpu:
@@ -91,4 +94,14 @@ def cost_warnings(run: RunSummary) -> list[str]:
     return [
         *words,
         f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})",
+    ]
+
+
+def distortion_warnings(cost: SyncCost | None) -> list[str]:
+    """Where profiled steps lose much more to synchronization than unprofiled ones do."""
+    if cost is None or cost.accounted is None or cost.accounted <= OVERSHOT:
+        return []
+    return [
+        f"what the traces account for is {percent(cost.accounted)} of what synchronization costs without the profiler: "
+        "profiled steps lose more to it"
     ]

@@ -73,7 +73,11 @@ TOLD = {
         {"buckets": [bucket(1, 300_000, 90_000, 80_000, transfer_ns=20_000)]},
         ("the last bucket", 20_000),
     ),
-    "queue": ({"buckets": QUEUED}, ("send fewer bytes", 60_000)),
+    "queue": ({"buckets": QUEUED, "cost": cost(exposed_transfer_ns=70_000)}, ("send fewer bytes", 60_000)),
+    "queue whose transfers overlap": (
+        {"buckets": QUEUED, "cost": cost(exposed_transfer_ns=50_000)},
+        ("send fewer bytes", 50_000),
+    ),
     "host": ({"buckets": LATE}, ("more work per launch", 40_000)),
     "waiting": (
         {"waiting": [WaitingRow(1, 0, 0, 0, 50_000, {"compute": 50_000})], "cost": cost(exposed_wait_ns=30_000)},
@@ -167,7 +171,7 @@ def test_advice_of_recorded_runs_rests_on_figures_worth_it(path):
 def test_no_advice_contradicts_another():
     """Where the links are the limit, so that another size will not help, no smaller bucket is advised."""
     last = [*QUEUED[:2], bucket(2, 501_000, 20_000, 19_000, queued_ns=150_000)]
-    (found,) = advice(replace(FINE, buckets=last))
+    (found,) = advice(replace(FINE, buckets=last, cost=cost(exposed_transfer_ns=80_000)))
     assert ("send fewer bytes" in found.text, found.figure_ns) == (True, 79_000)
 
 

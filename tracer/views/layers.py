@@ -21,6 +21,7 @@ _SOURCES = {
     "modules": "Layers are the model's modules, each without those inside it.",
     "fsdp": "Layers are the modules that FSDP wraps, for want of ranges of modules in the trace.",
     "operators": "Layers are forward operators, for want of ranges of modules in the trace.",
+    "nodes": "Layers are autograd's nodes: no profile holds the forward of nn.DataParallel's replicas.",
 }
 _OWN = "hidden, exposed: of the module's own collectives."
 _SHARE = "hidden, exposed: of its bucket's reduction, the layer's share by bytes."
