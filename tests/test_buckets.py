@@ -19,7 +19,7 @@ Row = dict[str, Any]
 def altered(
     folder: Path, rows: Callable[[list[Row]], list[Row]], manifest: Callable[[Row], None] | None = None
 ) -> Report:
-    """The report of the sample with other rows in its full windows, and its run.json, altered, where it is asked for."""
+    """The report of the sample with other rows in its full windows, and its run.json, altered, where asked for."""
     for file in sorted(SAMPLE.glob("rank*.json.gz")):
         document = json.loads(gzip.decompress(file.read_bytes()))
         document["traceEvents"] = rows(document["traceEvents"])
