@@ -231,7 +231,9 @@ def test_light_times_on_full_steps_equal_the_brute_force(path):
 
 
 def test_samples_are_small():
-    assert sum(file.stat().st_size for file in SAMPLES.rglob("*") if file.is_file()) < 10e6
+    """What is in the repository; `make demo` leaves its own recording beside them."""
+    files = [file for file in SAMPLES.rglob("*") if file.is_file() and "demo" not in file.relative_to(SAMPLES).parts]
+    assert sum(file.stat().st_size for file in files) < 10e6
 
 
 def test_samples_recorded_on_gpus_take_their_times_from_the_light_window():
