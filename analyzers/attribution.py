@@ -176,10 +176,12 @@ class _Attributing:
         begins = np.r_[
             True, (np.diff(events.name[row][order]) != 0) | (np.diff(events.forward_thread[row][order]) != 0)
         ]
-        number = np.arange(len(row)) - np.maximum.accumulate(np.where(begins, np.arange(len(row)), 0))
-        for place, k in zip(order.tolist(), number.tolist(), strict=True):
+        number = np.empty(len(row), dtype=np.int64)
+        number[order] = np.arange(len(row)) - np.maximum.accumulate(np.where(begins, np.arange(len(row)), 0))
+        # Lines come in the order of the forward.
+        for place in np.argsort(events.forward[row], kind="stable").tolist():
             name = re.sub(r"Backward\d*$", "", events.names[events.name[row[place]]].removeprefix(NODE))
-            line[unseen[place]] = self.lines.code(Module(f"{name}_{k}", name))
+            line[unseen[place]] = self.lines.code(Module(f"{name}_{number[place]}", name))
         return line
 
     def _at(self, places: Places) -> Int64:
