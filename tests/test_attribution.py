@@ -350,3 +350,12 @@ def test_a_copy_between_devices_is_a_line_of_both(tmp_path):
     found = told(tmp_path, rows)
     lines = {row.device: (row.layer, row.comm[0].bytes, row.exposed_ns) for row in found.layers if row.comm}
     assert lines == {0: ("(inputs)", 4000, 8000), 1: ("(inputs)", 4000, 5000)}
+
+
+def test_an_all_reduce_of_fsdp_is_no_bucket_of_ddp(tmp_path):
+    """Hybrid sharding reduces what each shard gathered between replicas; it is its module's, as the reduce_scatter is."""
+    rows = [step(0, 0, 200), *forward(2, "mm", 1), *backward(20, "mm", 1, gradients=[(4,)])]
+    rows += [ranged("FSDP::post_backward_all_reduce (a)", 40, 10, tid=ENGINE), *all_reduce(41, 4, 45, 5)]
+    found = told(tmp_path, rows, rows)
+    assert (found.buckets, found.summary.layout) == ([], None)
+    assert {(row.layer, each.kind) for row in found.layers for each in row.comm} == {("a", "all_reduce")}
