@@ -44,6 +44,10 @@ class Purpose(IntEnum):
         return self.name.lower()
 
 
+# Ranges in which FSDP, of either generation, calls for its collectives.
+SHARDED = ("FSDP::", "FullyShardedDataParallel")
+
+
 @dataclass(frozen=True, eq=False)
 class Communication:
     """The communication of one rank's devices, a row each kernel or copy, by start; names dictionary-encoded.
@@ -314,7 +318,7 @@ def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mas
     def of(*kinds: Collective) -> Mask:
         return np.isin(kind, kinds)
 
-    sharded = inside("FSDP::", "FullyShardedDataParallel")
+    sharded = inside(*SHARDED)
     backward = inside(TAKES_GRADIENT, "ReduceAddCoalesced") | _behind_backward(host, launches)
     data_parallel = inside("DataParallel.forward")
     purpose = np.full(len(kind), Purpose.OTHER, dtype=np.int8)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analyzers.attribution import Attribution
 from analyzers.calls import Collective
 from analyzers.classify import Category, Kind
-from analyzers.communication import Communication, Purpose
+from analyzers.communication import SHARDED, Communication, Purpose
 from analyzers.events import UNKNOWN
 from analyzers.run import RankTrace
 from analyzers.steps import profiler_steps
@@ -76,6 +76,8 @@ def reductions(trace: RankTrace, found: Attribution, comm: Communication) -> tup
     kernels = np.flatnonzero(
         (comm.kind == Collective.ALL_REDUCE) & (comm.purpose == Purpose.GRADIENTS) & (comm.step != UNKNOWN)
     )
+    # FSDP's own all-reduces are of no bucket: they are the wrapped module's.
+    kernels = kernels[~found.host.inside(comm.called[kernels], *SHARDED)]
     calls = comm.called[kernels]
     kernels, calls = kernels[calls >= 0], calls[calls >= 0]
     order = np.lexsort((events.start_ns[calls], comm.step[kernels]))
