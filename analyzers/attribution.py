@@ -24,6 +24,7 @@ from analyzers.forwards import Source, forwards
 from analyzers.host import Host, Places
 from analyzers.modules import Module
 from analyzers.run import RankTrace
+from analyzers.stretches import places_since
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -123,7 +124,7 @@ class _Attributing:
         """The line of each row."""
         line, backward = self._lines_of(launches)
         self._packing(launches, line, backward)
-        line[self._within(launches, "Optimizer.")] = Own.OPTIMIZER
+        line[self.host.inside(launches, "Optimizer.")] = Own.OPTIMIZER
         line = self._with_graphs(launches, line)
         if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
             self.source = Source.NODES
@@ -177,7 +178,7 @@ class _Attributing:
             True, (np.diff(events.name[row][order]) != 0) | (np.diff(events.forward_thread[row][order]) != 0)
         ]
         number = np.empty(len(row), dtype=np.int64)
-        number[order] = np.arange(len(row)) - np.maximum.accumulate(np.where(begins, np.arange(len(row)), 0))
+        number[order] = places_since(begins)
         # Lines come in the order of the forward.
         for place in np.argsort(events.forward[row], kind="stable").tolist():
             name = re.sub(r"Backward\d*$", "", events.names[events.name[row[place]]].removeprefix(NODE))
@@ -226,13 +227,13 @@ class _Attributing:
         self._packing_fsdp(launches, line, backward)
         replicated = self.host.named(DP_FORWARD)
         if len(replicated):
-            spreading = self._within(launches, *_SPREADING, *(NODE + name for name in _SPREADING))
+            spreading = self.host.inside(launches, *_SPREADING, *(NODE + name for name in _SPREADING))
             line[spreading] = Own.PACKING
             line[self._replicas(launches, replicated)] = Own.REPLICAS
 
     def _packing_ddp(self, launches: Int64, line: Int64, backward: Mask) -> None:
         """DDP's copies into and out of buckets: in gradients' nodes beside their taking, and behind the backward."""
-        within, host = self._within, self.host
+        within, host = self.host.inside, self.host
         gradients = self.nodes.row[self.nodes.is_gradient]
         node = host.around(launches, self.nodes.row)
         in_gradient = (node >= 0) & np.isin(node, gradients)
@@ -250,8 +251,8 @@ class _Attributing:
 
     def _packing_fsdp(self, launches: Int64, line: Int64, backward: Mask) -> None:
         """FSDP's splitting and concatenating, and its casts."""
-        line[self._within(launches, "FSDP::", "fsdp::", "FullyShardedDataParallel._")] = Own.PACKING
-        backward |= self._within(launches, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
+        line[self.host.inside(launches, "FSDP::", "fsdp::", "FullyShardedDataParallel._")] = Own.PACKING
+        backward |= self.host.inside(launches, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
 
     def _buffers(self, launches: Int64) -> Mask:
         """DDP's copies of buffers before and after their broadcast: what its forward does before the model's begins."""
@@ -293,14 +294,11 @@ class _Attributing:
         step = np.searchsorted(steps, events.start_ns[rows], side="right")
         order = np.lexsort((events.start_ns[rows], step))
         first = np.r_[True, np.diff(step[order]) != 0]
-        place = np.arange(len(rows)) - np.maximum.accumulate(np.where(first, np.arange(len(rows)), 0))
+        place = places_since(first)
         number = np.empty(len(rows), dtype=np.int64)
         number[order] = place
         codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(place.max() + 1)])
         return np.where(graphs, np.r_[codes, UNKNOWN][np.r_[number, UNKNOWN][_places_of(launches, rows)]], line)
-
-    def _within(self, launches: Int64, *prefixes: str) -> Mask:
-        return self.host.inside(launches, *prefixes)
 
 
 def _places_of(values: Int64, known: Int64) -> Int64:

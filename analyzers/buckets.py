@@ -34,6 +34,11 @@ class Taken:
     shape: tuple[int, ...] | None
     place: int
 
+    @property
+    def elements(self) -> int:
+        """Of its shape, -1 where that was not recorded."""
+        return UNKNOWN if self.shape is None else prod(self.shape)
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -233,12 +238,12 @@ def _layout(
                 seen[number].append((each.gradient_elements[place], each.gradients[place]))
     names = [tuple(parameter.name for parameter in bucket.parameters) for bucket in recorded]
     return tuple(
-        Bucket(sizes[number], _held(sizes[number], seen[number]), names[number] if names else None)
+        Bucket(sizes[number], _parameters(sizes[number], seen[number]), names[number] if names else None)
         for number in sorted(sizes)
     )
 
 
-def _held(elements: int, seen: Sequence[tuple[int, tuple[Taken, ...]]]) -> tuple[Taken, ...] | None:
+def _parameters(elements: int, seen: Sequence[tuple[int, tuple[Taken, ...]]]) -> tuple[Taken, ...] | None:
     """The parameters of a bucket: of what passes show, what fills it best, and of layers that are known."""
     if not seen:
         return None

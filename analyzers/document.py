@@ -245,7 +245,8 @@ class LayerRow(msgspec.Struct, frozen=True):
     """One layer, or one line that is none (its name stands in brackets), in one window. See METRICS.
 
     `forward_ns` and `backward_ns` of all rows of a window add up to its compute; of lines that are no layers, what is
-    launched outside of the backward counts as forward. `copy_ns`, memcpys and memsets, add up to its copies.
+    launched outside of the backward counts as forward. `copy_ns`, memcpys and memsets, add up to its copies. Lengths of
+    collectives are added, those that overlap one another too.
     """
 
     rank: int

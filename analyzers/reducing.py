@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from analyzers.activity import device_label
 from analyzers.breakdown import Breakdown
-from analyzers.buckets import Buckets, Taken
+from analyzers.buckets import Bucket, Buckets
 from analyzers.communication import Communication
 from analyzers.document import BucketRow, HiddenBy, Layout, LayoutBucket
 from analyzers.events import UNKNOWN
@@ -172,7 +172,7 @@ def bucket_warnings(found: Buckets) -> list[str]:
             f"parameters of {len(unsure)} of {len(found.layout)} buckets are not known: gradients do not come in the "
             "buckets' order, or their nodes are not in the trace"
         )
-    short = [bucket for bucket in found.layout if bucket.parameters and 0 <= _held(bucket.parameters) < bucket.elements]
+    short = [bucket for bucket in found.layout if _is_short(bucket)]
     if short:
         listed = "" if all(bucket.names for bucket in short) else ", and not listed"
         words.append(
@@ -182,8 +182,7 @@ def bucket_warnings(found: Buckets) -> list[str]:
     return words
 
 
-def _held(parameters: Sequence[Taken]) -> int:
-    """Elements of parameters, -1 where shapes were not recorded."""
-    if any(each.shape is None for each in parameters):
-        return UNKNOWN
-    return sum(int(np.prod(each.shape or (1,), dtype=np.int64)) for each in parameters)
+def _is_short(bucket: Bucket) -> bool:
+    """Whether its known parameters, all of known shapes, leave some of it open."""
+    elements = [each.elements for each in bucket.parameters or ()]
+    return bool(elements) and UNKNOWN not in elements and sum(elements) < bucket.elements

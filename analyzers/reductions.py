@@ -19,6 +19,7 @@ from analyzers.communication import SHARDED, Communication, Purpose
 from analyzers.events import UNKNOWN
 from analyzers.run import RankTrace
 from analyzers.steps import profiler_steps
+from analyzers.stretches import begins, first_of, places_since
 
 Int64 = NDArray[np.int64]
 
@@ -84,28 +85,17 @@ def reductions(trace: RankTrace, found: Attribution, comm: Communication) -> tup
     kernels, calls = kernels[order], calls[order]
     step, call_ns = comm.step[kernels], events.start_ns[calls]
     passes = found.pass_at(call_ns)
-    begins_step, begins_pass = _begins(step), _begins(step) | _begins(passes)
+    begins_step, begins_pass = begins(step), begins(step) | begins(passes)
     told = trace.timed is trace.events
     reduced = Reductions(
         kernel=kernels,
         step=step,
-        pass_=passes - _first(passes, begins_step),
-        place=np.arange(len(kernels)) - _first(np.arange(len(kernels)), begins_pass),
+        pass_=passes - first_of(passes, begins_step),
+        place=places_since(begins_pass),
         ready_ns=_ready(trace, found, calls),
         launched_ns=call_ns if told else comm.launched_ns[kernels],
     )
     return reduced, _gradients(trace, found, calls, passes, step)
-
-
-def _begins(values: Int64) -> NDArray[np.bool_]:
-    begins: NDArray[np.bool_] = np.r_[np.ones(min(len(values), 1), dtype=bool), np.diff(values) != 0]
-    return begins
-
-
-def _first(values: Int64, begins: NDArray[np.bool_]) -> Int64:
-    """Of each entry the value at the last beginning."""
-    place = np.maximum.accumulate(np.where(begins, np.arange(len(values)), 0))
-    return values[place]
 
 
 def _ready(trace: RankTrace, found: Attribution, calls: Int64) -> Int64:
@@ -144,7 +134,7 @@ def _gradients(trace: RankTrace, found: Attribution, calls: Int64, passes: Int64
     same = (reduction >= 0) & (np.r_[passes, UNKNOWN][reduction] == pass_) & (np.r_[step, UNKNOWN][reduction] == number)
     return Gradients(
         step=number,
-        pass_=pass_ - _first(pass_, _begins(number)),
+        pass_=pass_ - first_of(pass_, begins(number)),
         line=line,
         elements=np.array([int(np.prod(each, dtype=np.int64)) for each in shapes] + [UNKNOWN])[shape],
         shape=shape,

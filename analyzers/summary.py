@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import Activity, activities
-from analyzers.attribution import attribution
+from analyzers.attribution import Attribution, attribution
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.calibration import Calibration
 from analyzers.classify import Category, Kind
@@ -126,6 +126,7 @@ def summarize_file(file: RankFile) -> RankSummary:
 def summarize_rank(trace: RankTrace) -> RankSummary:
     """What one rank alone can say."""
     light = trace.timed is not trace.events
+    found = attribution(trace)
     full = RankTrace(trace.rank, trace.path, trace.header, trace.events, trace.events, trace.nosync)
     return RankSummary(
         rank=trace.rank,
@@ -134,14 +135,14 @@ def summarize_rank(trace: RankTrace) -> RankSummary:
         lost=trace.lost,
         mismatch=trace.mismatch,
         unknown_communication=trace.unknown_communication,
-        timed=_measured(trace),
-        full=_measured(full) if light else None,
+        timed=_measured(trace, found),
+        full=_measured(full, found) if light else None,
     )
 
 
-def _measured(trace: RankTrace) -> Measured:
+def _measured(trace: RankTrace, found: Attribution) -> Measured:
     devices = activities(trace)
-    windows, comm, found = breakdown(trace), communication(trace, devices), attribution(trace)
+    windows, comm = breakdown(trace), communication(trace, devices)
     reduced, gradients = reductions(trace, found, comm)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),

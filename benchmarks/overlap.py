@@ -20,11 +20,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import analyzers  # noqa: E402
-from analyzers.activity import activities  # noqa: E402
+import analyzers
+from analyzers.activity import activities
 
 HTA = """
 import json, logging, sys, warnings

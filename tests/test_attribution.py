@@ -353,7 +353,7 @@ def test_a_copy_between_devices_is_a_line_of_both(tmp_path):
 
 
 def test_an_all_reduce_of_fsdp_is_no_bucket_of_ddp(tmp_path):
-    """Hybrid sharding reduces what each shard gathered between replicas; it is its module's, as the reduce_scatter is."""
+    """Hybrid sharding reduces each shard between replicas: that is its module's, as the reduce_scatter is."""
     rows = [step(0, 0, 200), *forward(2, "mm", 1), *backward(20, "mm", 1, gradients=[(4,)])]
     rows += [ranged("FSDP::post_backward_all_reduce (a)", 40, 10, tid=ENGINE), *all_reduce(41, 4, 45, 5)]
     found = told(tmp_path, rows, rows)

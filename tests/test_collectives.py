@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -246,7 +246,9 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
         input_ns=unknown,
         called=unknown,
     )
-    measured = Measured(0, None, communication, *[None] * 7, {})  # type: ignore[arg-type]  # matching reads no more
+    # Matching reads no more of a rank than its communication.
+    unread = dict.fromkeys(field.name for field in fields(Measured))
+    measured = Measured(**(unread | {"earliest_ns": 0, "communication": communication, "exposed": {}}))
     return RankSummary(rank, Path(f"rank{rank}.json"), Header(), (), None, {}, measured, None)
 
 

@@ -9,7 +9,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 ORDER = [
-    *(f"analyzers.{name}" for name in ("errors", "units", "intervals", "modules", "calls", "classify", "controls")),
+    *(
+        f"analyzers.{name}"
+        for name in ("errors", "units", "intervals", "stretches", "modules", "calls", "classify", "controls")
+    ),
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
     *(f"analyzers.{name}" for name in ("autograd", "forwards")),

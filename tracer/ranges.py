@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -44,22 +44,22 @@ class _Open(threading.local):
     """The ranges that are open, innermost last: of each thread its own, since DataParallel's replicas share hooks."""
 
     def __init__(self) -> None:
-        self._ranges: list[record_function] = []
+        self._ranges: list[ExitStack] = []
 
     def opener(self, name: str) -> Any:
         """A hook that opens a range of that name."""
 
         def open_range(module: nn.Module, inputs: Any) -> None:
-            entered = record_function(name)
-            entered.__enter__()  # type: ignore[no-untyped-call]
-            self._ranges.append(entered)
+            opened = ExitStack()
+            opened.enter_context(record_function(name))
+            self._ranges.append(opened)
 
         return open_range
 
     def close(self, module: nn.Module, inputs: Any, output: Any) -> None:
         """A hook that closes the innermost range; a forward that failed before its range opened has none."""
         if self._ranges:
-            self._ranges.pop().__exit__(None, None, None)
+            self._ranges.pop().close()
 
 
 def _modules(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
