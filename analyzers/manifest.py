@@ -31,6 +31,36 @@ class Bucket(msgspec.Struct, frozen=True):
     parameters: list[int]
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """The most memory that each rank's process had in use, by rank; and what said so."""
+
+    source: str
+    peak_bytes: dict[str, int]
+
+
+class Dataset(msgspec.Struct, frozen=True):
+    """What was trained on: an epoch is `samples` of it. Of synthetic data accuracy means nothing."""
+
+    name: str
+    samples: int
+    is_synthetic: bool
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """One whole epoch, trained without a profiler: `time_ns` of the slowest rank, the mean loss over all samples.
+
+    `accuracy` is a share of 1, of the test set, or on synthetic data of the training batches. The first epoch is
+    warm-up: its time is no measurement.
+    """
+
+    epoch: int
+    time_ns: int
+    steps: int
+    loss: float
+    accuracy: float | None
+    learning_rate: float
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: how the run was recorded. Every field has a default, since a foreign trace has no manifest."""
 
@@ -53,6 +83,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     parameters: list[Parameter] = []
     buckets: list[Bucket] | None = None
     controls: Controls = Controls()
+    memory: Memory | None = None
+    dataset: Dataset | None = None
+    epochs: list[Epoch] = []
 
 
 def read_manifest(folder: Path) -> tuple[Manifest | None, list[str]]:
