@@ -125,6 +125,8 @@ def _hosts(run: RunSummary) -> dict[int, str]:
     """The host of each rank, where its trace names it or the run was recorded on one."""
     if run.manifest is not None and len(run.manifest.hosts) == 1:
         return {summary.rank: run.manifest.hosts[0] for summary in run.ranks}
+    if run.manifest is not None and run.manifest.host_of_rank:
+        return {int(rank): host for rank, host in run.manifest.host_of_rank.items()}
     return {summary.rank: host for summary in run.ranks if (host := _host(summary))}
 
 

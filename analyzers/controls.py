@@ -6,7 +6,7 @@ turns their samples into medians that may be trusted, or into a reason why not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -88,6 +88,17 @@ class Controls(msgspec.Struct, frozen=True):
         """A line for every control that is missing."""
         scattered = {name: found.reason for name in _NAMES if (found := getattr(self, name)) and found.reason}
         return [f"control {name}: {reason}" for name, reason in (self.reasons | scattered).items()]
+
+
+def joined_controls(parts: Sequence[Controls]) -> Controls:
+    """The controls of one run from those that several hosts have of their own ranks."""
+    samples: dict[str, dict[int, list[int]]] = {}
+    for name in _NAMES:
+        for part in parts:
+            found: Control | None = getattr(part, name)
+            if found is not None:
+                samples.setdefault(name, {}).update((int(rank), each) for rank, each in found.samples_ns.items())
+    return Controls(**{name: control(of) for name, of in samples.items()}, reasons=parts[0].reasons)
 
 
 _NAMES = ("unprofiled", "nosync", "light", "full")

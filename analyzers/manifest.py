@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from analyzers.controls import Controls
+from analyzers.controls import Controls, joined_controls
 
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.
@@ -65,10 +66,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: how the run was recorded. Every field has a default, since a foreign trace has no manifest."""
 
     schema: str = SCHEMA
+    id: str | None = None  # one for all ranks of a recording, on whatever host
     name: str | None = None
     command: list[str] = []
     versions: dict[str, str | None] = {}
     hosts: list[str] = []
+    host_of_rank: dict[str, str] = {}
     devices: list[str] = []
     environment: dict[str, str] = {}
     transport: str | None = None
@@ -86,6 +89,27 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory | None = None
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
+    notes: list[str] = []
+
+
+def joined(manifests: Sequence[Manifest]) -> Manifest:
+    """What several hosts wrote of one run: the first's, with what each says of its own ranks put together."""
+    first = manifests[0]
+    return msgspec.structs.replace(
+        first,
+        hosts=list(dict.fromkeys(host for each in manifests for host in each.hosts)),
+        host_of_rank={rank: host for each in manifests for rank, host in each.host_of_rank.items()},
+        devices=[device for each in manifests for device in each.devices],
+        controls=joined_controls([each.controls for each in manifests]),
+        memory=_joined_memory([each.memory for each in manifests if each.memory is not None]),
+        notes=list(dict.fromkeys(note for each in manifests for note in each.notes)),
+    )
+
+
+def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
+    if not parts:
+        return None
+    return Memory(parts[0].source, {rank: peak for each in parts for rank, peak in each.peak_bytes.items()})
 
 
 def read_manifest(folder: Path) -> tuple[Manifest | None, list[str]]:

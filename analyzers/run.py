@@ -26,12 +26,14 @@ from analyzers.errors import (
 from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.kineto import read_trace
-from analyzers.manifest import LINKS, MANIFEST, Manifest, read_manifest
+from analyzers.manifest import LINKS, MANIFEST, Manifest, joined, read_manifest
 from analyzers.retime import Mismatch, retime
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
 LIGHT, NOSYNC = "light", "nosync"
 SUFFIXES = (".json", ".json.gz")
+# A folder of the ranks that one host recorded, of a run over several.
+OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
 NO_TRACES = (MANIFEST, LINKS)
 LISTED_RANKS = 8
 UTILIZATION_IS_NULL = "utilization is null"
@@ -131,6 +133,7 @@ class Rank(Protocol):
 
 
 R = TypeVar("R", bound=Rank)
+Where = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,21 +147,55 @@ class Run:
     calibration: Calibration | None = None
 
 
-def load(path: str | Path) -> Run:
-    """Read a run: a folder of traces (ours or anyone's), or one trace file.
+def load(path: Where) -> Run:
+    """Read a run: a folder of traces (ours or anyone's), one trace file, or the folders that several hosts wrote.
 
     What cannot be read of it is left out and said in the run's warnings. Raises NoTraces, UnreadableTrace,
     NoDeviceActivity where nothing is left, AmbiguousRun where two files claim one rank.
     """
-    recording = find(Path(path))
+    recording = find(path)
     ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(replace(rank, timed=rank.events) for rank in ranks)
     return Run(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
-def find(path: Path) -> Recording:
-    """Look where the files of a run are, without reading them. Raises NoTraces."""
+def find(where: Where) -> Recording:
+    """Look where the files of a run are, without reading them. Raises NoTraces, and AmbiguousRun for several runs."""
+    given = [Path(where)] if isinstance(where, str | Path) else [Path(path) for path in where]
+    folders = [folder for path in given for folder in _folders_of_hosts(path) or [path]]
+    if len(folders) == 1:
+        return _find(folders[0])
+    found = [_find(folder) for folder in folders]
+    manifests = [each.manifest for each in found if each.manifest is not None]
+    _check_one_run(folders, [each.manifest for each in found])
+    # One file of several hosts' is not alone in its run.
+    files = tuple(replace(file, alone=False) for each in found for file in each.files)
+    return Recording(
+        path=given[0],
+        files=files,
+        manifest=joined(manifests) if manifests else None,
+        warnings=tuple(dict.fromkeys(warning for each in found for warning in each.warnings)),
+        calibration=next((each.calibration for each in found if each.calibration is not None), None),
+    )
+
+
+def _folders_of_hosts(path: Path) -> list[Path]:
+    """The folders in a run's folder that hold the ranks of one host each, in order of rank; none in any other."""
+    if not path.is_dir():
+        return []
+    inside = [folder for folder in path.iterdir() if OF_HOST.fullmatch(folder.name) and folder.is_dir()]
+    return sorted(inside, key=lambda folder: int(folder.name.removeprefix("ranks").partition("-")[0]))
+
+
+def _check_one_run(folders: Sequence[Path], manifests: Sequence[Manifest | None]) -> None:
+    said = {manifest.id: folder for folder, manifest in zip(folders, manifests, strict=True) if manifest is not None}
+    if len(said) > 1:
+        first, second, *_ = said.values()
+        raise AmbiguousRun(f"{first} and {second}: are of different recordings; give the folders of one")
+
+
+def _find(path: Path) -> Recording:
     files = trace_files(path)
     manifest, warnings = _recorded(path)
     recorded = manifest is not None
@@ -199,6 +236,7 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
     ranks.sort(key=lambda rank: rank.rank)
     warnings = [
         *recording.warnings,
+        *(recording.manifest.notes if recording.manifest else ()),
         *(lost for rank in ranks for lost in rank.lost),
         *_mixed_windows(ranks),
         *(f"left out: {error}" for error in failures),

@@ -28,7 +28,7 @@ from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
 from analyzers.occupancy import Occupancy, occupancy
 from analyzers.reductions import Gradients, Reductions, reductions
-from analyzers.run import RankFile, RankTrace, Run, find, gather, read_rank, tried
+from analyzers.run import RankFile, RankTrace, Run, Where, find, gather, read_rank, tried
 from analyzers.sharding import Sharding, sharding
 from analyzers.work import Work, work
 
@@ -102,12 +102,12 @@ class RunSummary:
         return tuple(rank.full or rank.timed for rank in self.ranks)
 
 
-def summarize(path: str | Path, executor: Executor | None = None) -> RunSummary:
+def summarize(path: Where, executor: Executor | None = None) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     Raises as `analyzers.load` does.
     """
-    recording = find(Path(path))
+    recording = find(path)
     mapped = executor.map if executor is not None else map
     ranks, warnings = gather(recording, mapped(tried(summarize_file), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)

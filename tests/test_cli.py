@@ -11,7 +11,7 @@ import pytest
 
 from analyzers.document import from_json
 from tests.kineto_files import write_run
-from tracer.cli import COMMANDS, build_parser, main
+from tracer.cli import COMMANDS, build_parser, main, parse
 from tracer.commands import record
 from tracer.errors import TracerError
 from tracer.files import new_folder
@@ -319,7 +319,7 @@ def test_every_command_in_the_readme_parses():
     assert len(commands) >= 2 * len(COMMANDS)
     for arguments in commands:
         if not {"--help", "--version"} & set(arguments):
-            build_parser().parse_args(arguments)
+            parse(arguments)
 
 
 def test_make_targets_of_the_readme_exist():

@@ -18,7 +18,7 @@ from analyzers.calibration import read_calibration
 from analyzers.report import report
 from tracer import links, manifest, workloads
 from tracer.config import Plan
-from tracer.session import Session, SessionIncomplete
+from tracer.recorder import Recorder, SessionIncomplete, Subject
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["--ranks", "2", "--batch", "2", "--wait", "1", "--warmup", "1", "--active", "2"]
@@ -142,17 +142,14 @@ def test_what_fully_shard_wraps():
 def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters())
-    training = Session(tmp_path, model, optimizer, Plan(0, 1, 1, 1), lambda label, done, total: None)
+    subject = Subject(model, manifest.Facts(), optimizer)
+    training = Recorder(tmp_path, subject, Plan(0, 1, 1, 1), lambda label, done, total: None)
     with pytest.raises(SessionIncomplete, match="after 1 steps; this recording takes 6"), training as session:
         session.step()
 
 
 def test_the_most_typical_round_is_kept():
-    samples = {0: [100, 130, 109, 500, 90], 1: [102, 131, 111, 510, 91]}
-    parts = [
-        manifest.Part(rank, "h", [], {}, {}, [], None, None, {"light": values}) for rank, values in samples.items()
-    ]
-    assert manifest.typical_round(parts, "light") == 3
+    assert manifest.typical_round([[100, 130, 109, 500, 90], [102, 131, 111, 510, 91]]) == 3
 
 
 def test_nccl_says_its_transport_in_its_log(tmp_path):

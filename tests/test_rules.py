@@ -41,11 +41,17 @@ ORDER = [
         for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "frames", "report")
     ),
     "analyzers",
-    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "ranges", "session", "links")),
-    *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),
+    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
+    *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
+    *(
+        f"tracer.{name}"
+        for name in ("attach", "hook.sitecustomize", "hook", "workloads", "calibrate", "train", "launch")
+    ),
+    *(f"tracer.{name}" for name in ("scripts", "workers")),
     *(f"tracer.views.{name}" for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline")),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration", "views")),
-    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record", "calibrate")),
+    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "report")),
+    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]
@@ -53,8 +59,8 @@ ORDER = [
 # The only modules that may import torch, besides the commands that call them.
 WITH_TORCH = {
     f"tracer.{name}"
-    for name in ("compat", "ranges", "session", "manifest", "ranks", "workloads", "calibrate", "train", "launch")
-}
+    for name in ("compat", "models", "profiles", "ranges", "manifest", "recorder", "ranks", "session", "attach")
+} | {f"tracer.{name}" for name in ("workloads", "calibrate", "train", "launch")}
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 
 

@@ -1,1 +1,26 @@
-"""Records distributed PyTorch training under its profiler, and shows where the time went."""
+"""Records distributed training under torch.profiler and shows what analyzers find in the traces.
+
+`tracer.Session` records any training loop; what reads traces is the package `analyzers`, which needs no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracer.config import Plan
+from tracer.version import VERSION
+
+if TYPE_CHECKING:
+    from tracer.session import Session
+
+__all__ = ["Plan", "Session"]
+__version__ = VERSION
+
+
+def __getattr__(name: str) -> object:
+    # torch is imported when a session is wanted, and not by who reports.
+    if name == "Session":
+        from tracer.session import Session
+
+        return Session
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

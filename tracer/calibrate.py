@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 import statistics
@@ -27,8 +28,8 @@ from analyzers.units import binary_size
 from tracer.config import CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError
 from tracer.links import Member, link_of, nccl_logs
-from tracer.ranks import leave_notes, pick_device, progress_of, refusing
-from tracer.session import Progress
+from tracer.ranks import LAUNCHER, WORK, die_with, leave_notes, pick_device, progress_of, refusing
+from tracer.recorder import Progress
 
 # A row's timed iterations take about so long altogether, but are never fewer nor more than these.
 BUDGET_NS = 50_000_000
@@ -123,18 +124,18 @@ def measure(plan: CalibrationPlan, device: torch.device, progress: Progress) -> 
     return Measurement(rows, notes)
 
 
-def write_links(folder: Path, measurement: Measurement, device: torch.device) -> None:
-    """Leave the calibration in the folder, if there is one. Every rank calls this; rank 0 writes."""
+def write_links(measurement: Measurement, folder: Path, place: Path, device: torch.device) -> None:
+    """Leave the calibration in a file, if there is one. Every rank calls this; rank 0 writes."""
     members: list[Member | None] = [None] * dist.get_world_size()
     dist.all_gather_object(members, _member(device))
     if dist.get_rank() != 0 or not measurement.rows:
         return
     known = [member for member in members if member is not None]
     backend = dist.get_backend()
-    link = link_of(backend, known, nccl_logs(folder))
+    link = link_of(backend, known, nccl_logs(folder / WORK))
     devices = [member.device for member in known]
     links = CalibratedLinks(devices, backend, link.transport, link.limit_gbps, link.source)
-    (folder / LINKS).write_text(to_json(Calibration(links=links, rows=measurement.rows)) + "\n", encoding="utf-8")
+    place.write_text(to_json(Calibration(links=links, rows=measurement.rows)) + "\n", encoding="utf-8")
 
 
 def _member(device: torch.device) -> Member:
@@ -365,11 +366,12 @@ def main(config: CalibrateConfig, folder: Path) -> None:
     rank = dist.get_rank()
     with refusing(rank, folder):
         measurement = measure(config.plan, device, progress_of(rank, folder))
-    write_links(folder, measurement, device)
+    write_links(measurement, folder, folder / LINKS, device)
     if rank == 0:
         leave_notes(folder, measurement.notes)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
+    die_with(int(os.environ.get(LAUNCHER, 0)))
     main(msgspec.json.decode(sys.argv[1], type=CalibrateConfig), Path(sys.argv[2]))

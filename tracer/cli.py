@@ -33,10 +33,21 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a subcommand, and in `script` what stands behind `--`; ends with 2 where they make no sense."""
+    parser = build_parser()
+    own, script = _at_dashes(arguments)
+    options = parser.parse_args(own)
+    options.script = script
+    if script is not None and options.command != record.NAME:
+        parser.error(f"{options.command} runs no SCRIPT: leave out what stands behind --")
+    return options
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code. Errors that a user can mend are one line on stderr."""
     _prepare_streams()
-    options = build_parser().parse_args(arguments)
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         code: int = options.handler(options)
         sys.stdout.flush()
@@ -57,6 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Files are opened by name; what has none is the stream that the report goes to.
         _discard_stdout()
         return _fail(f"stdout: cannot be written ({error.strerror})", 1)
+
+
+def _at_dashes(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | None]:
+    """The command's own arguments, and those behind the first `--`, None without one: argparse would read them all."""
+    if "--" not in arguments:
+        return arguments, None
+    place = list(arguments).index("--")
+    return arguments[:place], list(arguments[place + 1 :])
 
 
 def _prepare_streams() -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import metadata
 from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.distributed import distributed_c10d
 
+Store = Any
 
-def meeting_store(name: str) -> Any:
-    """A corner of its own, by name, in the store that the default process group was made with."""
+
+def meeting_store(name: str) -> Store:
+    """A corner of its own, by name, in the store that the default process group was made with.
+
+    Raises ValueError where the group has none.
+    """
     return distributed_c10d.PrefixStore(name, distributed_c10d._get_default_store())
 
 
 def rank_and_size() -> tuple[int, int]:
     """This process's rank and how many there are; one process without a group is rank 0 of 1."""
-    if not distributed_c10d.is_initialized():
+    if not (torch.distributed.is_available() and distributed_c10d.is_initialized()):
         return 0, 1
     return distributed_c10d.get_rank(), distributed_c10d.get_world_size()
 
@@ -26,9 +33,30 @@ def ddp_logging_data(model: nn.parallel.DistributedDataParallel) -> dict[str, An
     return cast(dict[str, Any], model._get_ddp_logging_data())  # type: ignore[no-untyped-call]
 
 
+def backend() -> str | None:
+    """The default process group's backend, None without a group."""
+    if not (torch.distributed.is_available() and distributed_c10d.is_initialized()):
+        return None
+    return str(distributed_c10d.get_backend())
+
+
+def torchvision_version() -> str | None:
+    """torchvision's version where it is installed; training need not use it, and importing it takes a second."""
+    try:
+        return metadata.version("torchvision")
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def nccl_version() -> str | None:
     """The NCCL that torch was built with, null in a build without CUDA."""
     if not torch.cuda.is_available():
         return None
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     return ".".join(map(str, version))
+
+
+def is_fsdp(module: nn.Module) -> bool:
+    """Whether a module is sharded, by either of FSDP's versions; nothing is imported to find out."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(module, (fsdp.FSDPModule, fsdp.FullyShardedDataParallel))

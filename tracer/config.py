@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal, get_args
 
 import msgspec
+
+from tracer.errors import UsageError
 
 ModelName = Literal["resnet18", "resnet18-cifar", "resnet50", "vgg16", "transformer"]
 Strategy = Literal["ddp", "dp", "fsdp", "single"]
@@ -17,6 +20,10 @@ STRATEGIES: tuple[str, ...] = get_args(Strategy)
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 DATA_TYPES: tuple[str, ...] = get_args(DataType)
 
+# The environment variable by which a script's processes know that they are recorded.
+HOOK = "TRACER_HOOK"
+# Of `tracer.recorder`: the blocks of a round, and those after the last, at most.
+BLOCKS_OF_ROUND, BLOCKS_AFTER_ROUNDS = 4, 2
 CLASSES = 10
 CIFAR10_SIZE = 32
 
@@ -29,12 +36,52 @@ class DataSource(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How many steps of what: see `tracer.session`."""
+    """How many steps of what: see `tracer.recorder`.
 
-    wait: int
-    warmup: int
-    active: int
-    rounds: int
+    With `every`, another recording begins each so many steps, and the newest `keep` recordings are kept.
+    """
+
+    wait: int = 10
+    warmup: int = 3
+    active: int = 5
+    rounds: int = 3
+    every: int | None = None
+    keep: int = 5
+
+    @property
+    def longest(self) -> int:
+        """The most steps that one recording takes, after the wait: its blocks are those of `tracer.recorder`."""
+        return (BLOCKS_OF_ROUND * self.rounds + BLOCKS_AFTER_ROUNDS) * (self.warmup + self.active)
+
+    @property
+    def shortest(self) -> int:
+        """The most steps until the first round is complete, from which on there is something to keep."""
+        return self.wait + BLOCKS_OF_ROUND * (self.warmup + self.active)
+
+    def check(self) -> None:
+        """Raise UsageError where the plan cannot be followed."""
+        if min(self.wait, self.warmup - 1, self.active - 1, self.rounds - 1, self.keep - 1) < 0:
+            raise UsageError("a plan has at least 1 step of warmup, 1 active, 1 round, and keeps 1 recording")
+        if self.every is not None and self.every < self.longest:
+            raise UsageError(
+                f"every {self.every} steps: one recording takes up to {self.longest}; give more, or fewer rounds"
+            )
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """How `tracer record -- SCRIPT` records the processes of a script: it travels in their environment, as HOOK."""
+
+    folder: str
+    root: str  # where the package lies, for an interpreter that does not have it
+    launcher: int  # the process that launched the script
+    command: list[str]
+    plan: Plan
+
+
+def hooked() -> Hook | None:
+    """What records this process from outside, None where nothing does."""
+    text = os.environ.get(HOOK)
+    return msgspec.json.decode(text, type=Hook) if text else None
 
 
 class CalibrationPlan(msgspec.Struct, frozen=True):
@@ -83,6 +130,7 @@ class RecordConfig(msgspec.Struct, frozen=True):
     seed: int
     data: DataSource | None
     calibration: CalibrationPlan | None = None  # of the links, when training has ended
+    command: list[str] = []
 
     @property
     def processes(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,12 @@ from itertools import count
 from pathlib import Path
 
 from tracer.errors import TracerError
+
+PARTIAL = "partial-"
+# Folders of a run's recordings at several steps, and of its ranks on several hosts.
+PART_OF_RUN = re.compile(r"step\d+|ranks\d+-\d+")
+# In a hidden folder: the host and process that fill it, so that what was left of one that was killed can be told.
+OWNER = "owner"
 
 
 def refuse_existing(path: Path, force: bool) -> None:
@@ -46,6 +54,51 @@ def _umask() -> int:
 
 
 @contextmanager
+def hidden_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path` to fill; what is still in it when the block ends is removed. Raises TracerError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.{PARTIAL}"))
+        folder.chmod(0o777 & ~_umask())
+        own(folder)
+    except OSError as error:
+        raise TracerError(f"{path}: cannot be created ({error.strerror or error})") from error
+    try:
+        yield folder
+    except OSError as error:
+        raise TracerError(f"{path}: cannot be written ({error.strerror or error}); nothing was kept") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def own(folder: Path) -> None:
+    """Make a hidden folder this process's. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / OWNER).write_text(f"{socket.gethostname()} {os.getpid()}", encoding="utf-8")
+
+
+def remove_abandoned(path: Path) -> list[Path]:
+    """Remove the hidden folders beside `path` whose process was killed on this host; which they were."""
+    abandoned = [folder for folder in path.parent.glob(f".{path.name}.{PARTIAL}*") if _is_abandoned(folder)]
+    for folder in abandoned:
+        shutil.rmtree(folder, ignore_errors=True)
+    return abandoned
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        host, pid = (folder / OWNER).read_text(encoding="utf-8").split()
+        if host != socket.gethostname():
+            return False
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+@contextmanager
 def new_folder(path: Path, force: bool, marker: str) -> Iterator[Path]:
     """A hidden folder beside `path` to fill; renamed to `path` when the block ends well, removed when it does not.
 
@@ -54,19 +107,9 @@ def new_folder(path: Path, force: bool, marker: str) -> Iterator[Path]:
     """
     path = path.absolute()
     refuse_folder(path, force, marker)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.partial-"))
-        folder.chmod(0o777 & ~_umask())
-    except OSError as error:
-        raise TracerError(f"{path}: cannot be created ({error.strerror or error})") from error
-    try:
+    with hidden_folder(path) as folder:
         yield folder
-        _put_in_place(folder, path, force, marker)
-    except OSError as error:
-        raise TracerError(f"{path}: cannot be written ({error.strerror or error}); nothing was kept") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        put_in_place(folder, path, force, marker)
 
 
 def refuse_folder(path: Path, force: bool, marker: str) -> None:
@@ -78,13 +121,24 @@ def refuse_folder(path: Path, force: bool, marker: str) -> None:
     refuse_existing(path, force)
     if path.exists() and not path.is_dir():
         raise TracerError(f"{path}: is a file, not a folder; give another name")
-    if path.is_dir() and any(path.iterdir()) and not (path / marker).is_file():
+    if path.is_dir() and not _holds_only(path, marker):
         raise TracerError(f"{path}: is no recording ({marker} is not in it), and is not replaced; give another name")
 
 
-def _put_in_place(folder: Path, path: Path, force: bool, marker: str) -> None:
-    """Rename a finished folder; beside the place where something else has come up in the meantime."""
+def _holds_only(path: Path, marker: str) -> bool:
+    """Whether a folder has the marker, or nothing but parts of a run that have it."""
+    inside = [] if (path / marker).is_file() else list(path.iterdir())
+    return all(each.is_dir() and PART_OF_RUN.fullmatch(each.name) and _holds_only(each, marker) for each in inside)
+
+
+def put_in_place(folder: Path, path: Path, force: bool, marker: str) -> None:
+    """Rename a finished folder; beside the place where something else has come up in the meantime.
+
+    Raises TracerError.
+    """
+    (folder / OWNER).unlink(missing_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         refuse_folder(path, force, marker)
     except TracerError as error:
         kept = next(place for n in count(2) if not (place := path.with_name(f"{path.name}-{n}")).exists())

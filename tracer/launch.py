@@ -2,82 +2,185 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.run import config_from_args, get_args_parser
 
-from tracer.config import DeviceType
-from tracer.errors import RankFailed, TracerError
+from tracer import hook
+from tracer.config import HOOK, DeviceType, Hook
+from tracer.errors import RankFailed, TracerError, UsageError
 from tracer.links import NCCL_LOG
-from tracer.ranks import PROGRESS, REFUSAL
-from tracer.session import Progress
+from tracer.ranks import LAUNCHER, PROGRESS, REFUSAL, WORK, die_with
+from tracer.recorder import Progress
 
-LOGS = "logs"
+LOGS = f"{WORK}/logs"
 LAST_LINES = 15
 POLL_S = 0.1
 
 
+def quiet_launcher() -> None:
+    """torch's launcher reports failures through logging, at length; ours says them once."""
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+
+
 @dataclass(frozen=True)
 class Job:
-    """What every rank runs, `python -m MODULE CONFIG FOLDER`, and how many ranks there are on which devices."""
+    """What every rank runs, `python ARGUMENTS`, how many ranks this host has, and on which devices.
 
-    module: str
-    config: str
+    `torchrun` has options of torchrun's own, as `--nnodes=2`, for a job over several hosts.
+    """
+
+    arguments: tuple[str, ...]
     device: DeviceType
     processes: int
+    torchrun: tuple[str, ...] = ()
+
+
+def rank_arguments(module: str, config: str, folder: Path) -> tuple[str, ...]:
+    """What a rank of ours runs: a module of this package, with its config and the folder that it fills."""
+    return ("-m", module, config, str(folder))
 
 
 def launch(job: Job, folder: Path, progress: Progress) -> None:
-    """Run every rank of a job to its end; each leaves its files in `folder`.
+    """Run every rank of a job of ours to its end; each leaves its files in `folder`, and its output there, too.
 
     Raises RankFailed, with the first failed rank's last lines and exit code, after all ranks have been stopped.
     """
-    launcher = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=job.processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL),
-    )
-    arguments = ("-m", job.module, job.config, str(folder))
-    with _environment(rank_environment(job, folder)), _watching(folder / PROGRESS, progress):
+    logs = DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL)
+    environment = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
+    with _environment(environment), following(folder, progress):
         try:
-            elastic_launch(launcher, sys.executable)(*arguments)
+            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
         except ChildFailedError as error:
             raise _failure(error, folder) from error
         except SignalException as error:
             raise RankFailed(f"stopped by {error.sigval.name}; nothing was kept", 128 + error.sigval) from error
 
 
-def rank_environment(job: Job, folder: Path) -> dict[str, str]:
-    """What the ranks' environment needs beyond this process's own; what the user has set stays as it is."""
-    wanted = {
-        # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: DECISIONS.md.
-        "TEARDOWN_CUPTI": "1",
-        # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
-        # from launching kernels, most of all under the profiler.
-        "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // job.processes, 1)) if job.device == "cpu" else "1",
+def launch_script(job: Job, recording: Hook) -> int:
+    """Run a script in every rank, recorded from outside, its output untouched; the exit code of the first that failed.
+
+    0 where all ended well, 128 + its number where a signal ended one.
+    """
+    folder = Path(recording.folder)
+    environment = rank_environment(job.device, job.processes, folder) | hook_environment(recording)
+    with _environment(environment):
+        try:
+            logs = DefaultLogsSpecs(log_dir=str(folder / LOGS))
+            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
+        except ChildFailedError as error:
+            _, failure = error.get_first_failure()
+            return _exit_code(failure.exitcode)
+        except SignalException as error:
+            return 128 + int(error.sigval)
+    return 0
+
+
+def launch_command(command: Sequence[str], recording: Hook) -> int:
+    """Run a command that starts its own ranks, recorded from outside, its output untouched; its exit code.
+
+    Raises UsageError where there is no such command.
+    """
+    wanted = _unless_set(_of_every_rank(Path(recording.folder))) | hook_environment(recording)
+    parent = os.getpid()
+    try:
+        process = subprocess.Popen(command, env=os.environ | wanted, preexec_fn=lambda: die_with(parent))
+    except OSError as error:
+        raise UsageError(f"{command[0]}: cannot be run ({error.strerror})") from error
+    with _passing_on_signals(process):
+        return _exit_code(process.wait())
+
+
+def _exit_code(code: int) -> int:
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _passing_on_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """What asks this process to end goes to the child, which ends as it will; a terminal's Ctrl-C reaches it anyway."""
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number)),
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN if sys.stdin.isatty() else _to(process)),
     }
-    if job.device == "cpu":
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _to(process: subprocess.Popen[bytes]) -> Callable[..., None]:
+    return lambda number, frame: process.send_signal(number)
+
+
+def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
+    """torchrun's own reading of its options; on one host those that need no port of their own."""
+    here = (
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        f"--rdzv-id={uuid.uuid4().hex}",
+        "--local-addr=localhost",
+    )
+    options = get_args_parser().parse_args(
+        [f"--nproc-per-node={job.processes}", *(job.torchrun or here), *job.arguments]
+    )
+    if options.master_port is None:
+        options.master_port = 29500  # torchrun's own default, which it fills in later
+    try:
+        config, _, _ = config_from_args(options)
+    except (ValueError, AssertionError) as error:
+        raise UsageError(f"torchrun's options: {error}") from error
+    return replace(config, logs_specs=logs)
+
+
+def rank_environment(device: DeviceType, processes: int, folder: Path) -> dict[str, str]:
+    """What the ranks' environment needs beyond this process's own; what the user has set stays as it is."""
+    # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
+    # from launching kernels, most of all under the profiler.
+    threads = max((os.cpu_count() or 1) // processes, 1) if device == "cpu" else 1
+    wanted = _unless_set(_of_every_rank(folder) | {"OMP_NUM_THREADS": str(threads)})
+    if device == "cpu":
+        wanted = {key: value for key, value in wanted.items() if not key.startswith("NCCL_")}
         wanted["CUDA_VISIBLE_DEVICES"] = ""
-    elif "NCCL_DEBUG" not in os.environ:
+    return wanted
+
+
+def hook_environment(recording: Hook) -> dict[str, str]:
+    """What has every Python process of a script run our hook first."""
+    places = [str(Path(hook.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    return {
+        HOOK: msgspec.json.encode(recording).decode(),
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+    }
+
+
+def _of_every_rank(folder: Path) -> dict[str, str]:
+    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: DECISIONS.md.
+    # Kineto tells of each of its profiles on stderr, among which a script's own words are lost.
+    wanted = {"TEARDOWN_CUPTI": "1", "KINETO_LOG_LEVEL": "99"}
+    if "NCCL_DEBUG" not in os.environ:
         # NCCL says only in its own log which transport it chose.
-        wanted |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_DEBUG_FILE": str(folder / NCCL_LOG)}
-    return {key: value for key, value in wanted.items() if key not in os.environ or key == "CUDA_VISIBLE_DEVICES"}
+        log = folder / WORK / NCCL_LOG
+        wanted |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_DEBUG_FILE": str(log)}
+    return wanted
+
+
+def _unless_set(wanted: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in wanted.items() if key not in os.environ}
 
 
 @contextmanager
@@ -92,10 +195,11 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _watching(file: Path, progress: Progress) -> Iterator[None]:
-    """Pass on what rank 0 writes into its progress file, until the block ends."""
+def following(folder: Path, progress: Progress, on_look: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Until the block ends, look into a folder now and then: pass on what rank 0 writes of its progress."""
+    (folder / WORK).mkdir(parents=True, exist_ok=True)
     ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(file, progress, ended.wait), daemon=True)
+    thread = threading.Thread(target=_follow, args=(folder / PROGRESS, progress, on_look, ended.wait), daemon=True)
     thread.start()
     try:
         yield
@@ -104,11 +208,12 @@ def _watching(file: Path, progress: Progress) -> Iterator[None]:
         thread.join()
 
 
-def _follow(file: Path, progress: Progress, wait: Callable[[float], bool]) -> None:
+def _follow(file: Path, progress: Progress, on_look: Callable[[], object], wait: Callable[[float], bool]) -> None:
     position = 0
     last = False
     while not last:
         last = wait(POLL_S)
+        on_look()
         if not file.exists():
             continue
         with file.open(encoding="utf-8") as lines:
@@ -132,7 +237,7 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
     said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     lines = "".join(f"\n  rank {rank}: {line}" for line in said)
     message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}"
-    return RankFailed(message, 128 - code if code < 0 else code)
+    return RankFailed(message, _exit_code(code))
 
 
 def _last_lines(log: Path) -> list[str]:

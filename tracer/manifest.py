@@ -1,4 +1,8 @@
-"""Writes run.json: what each rank knew of its recording, and what the machine was."""
+"""Writes run.json: what each rank knew of its recording, and what the machine was.
+
+Every rank leaves its part in the recording's folder, anew after each round; `assemble` turns the parts that lie in one
+folder into run.json. A run over several hosts has a folder for each, with its own ranks.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,22 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-import torchvision
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.controls import Control, Controls, control
 from analyzers.manifest import MANIFEST, Bucket, Manifest, Parameter
-from analyzers.run import LIGHT
+from analyzers.run import LIGHT, NOSYNC
 from tracer import compat
-from tracer.config import RecordConfig
-from tracer.links import nccl_logs, nccl_transport
-from tracer.ranges import inner
-from tracer.session import FULL, ROUND
+from tracer.config import Plan
+from tracer.models import bucket_cap_mb, buckets_of, ddp_figures, device_names, inner, parameters_of, strategy_of
 from tracer.version import VERSION
 
-# Of what DDP's own logger says: how it was set up, and the times it measured, ns, to be held against those in traces.
-DDP_FIGURES = re.compile(r"avg_\w+_time$|find_unused_parameters$|gradient_as_bucket_view$|broadcast_buffers$")
+# Where a round's traces lie until one is chosen.
+ROUND = "round{number}"
+FULL = "full"
+# Where a recording lies in the folder that ranks fill; those of a long run by the step at which they begin.
+RUN = "run"
+STEP = "step{number}"
 # Settings that decide how ranks communicate or what profiling costs; nothing else of the environment is written down.
 RECORDED_ENVIRONMENT = re.compile(
     r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
@@ -37,62 +41,147 @@ RECORDED_ENVIRONMENT = re.compile(
 PART = "rank{rank}.part"
 
 
-class Part(msgspec.Struct, frozen=True):
-    """What one rank knows. Rank 0's copy of what all share is the one that is used."""
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is recorded, in the words of run.json; null where it is not known."""
+
+    command: list[str] = []
+    model: str | None = None
+    strategy: str | None = None
+    backend: str | None = None
+    batch_per_gpu: int | None = None
+    bucket_cap_mb: float | None = None
+    settings: dict[str, Any] = {}
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank knows. The first rank's copy of what all share is the one that is used.
+
+    `rounds` and `steps` are how far it is; it is complete once it says which rounds are kept.
+    """
 
     rank: int
+    world_size: int
+    recording: str = ""
     host: str
+    facts: Facts
     devices: list[str]
     versions: dict[str, str | None]
     environment: dict[str, str]
     parameters: list[Parameter]
     buckets: list[Bucket] | None
     ddp: dict[str, int] | None
-    samples_ns: dict[str, list[int]]
+    plan: Plan = Plan()
+    steps: int = 0
+    of_steps: int = 0
+    rounds: int = 0
+    samples_ns: dict[str, list[int]] = {}
+    kept_rounds: dict[str, int] | None = None
+    why_no_nosync: str | None = None
 
 
-def part(rank: int, model: nn.Module, config: RecordConfig, samples_ns: dict[str, list[int]]) -> Part:
-    """What this process knows of the recording, at its end."""
+def facts_of(model: nn.Module, command: Sequence[str], settings: Mapping[str, Any]) -> Facts:
+    """What a model that somebody else trains says of itself."""
+    return Facts(
+        command=list(command),
+        model=type(inner(model)).__name__,
+        strategy=strategy_of(model),
+        backend=compat.backend(),
+        bucket_cap_mb=bucket_cap_mb(model),
+        settings=dict(settings),
+    )
+
+
+def part(model: nn.Module, facts: Facts) -> Part:
+    """What this process knows now."""
+    rank, size = compat.rank_and_size()
     return Part(
         rank=rank,
+        world_size=size,
         host=socket.gethostname(),
-        devices=_devices(config),
+        facts=facts,
+        devices=device_names(model),
         versions=_versions(),
         environment={key: value for key, value in sorted(os.environ.items()) if _is_recorded(key)},
-        parameters=_parameters(model),
-        buckets=_buckets(model),
-        ddp=_ddp_figures(model),
-        samples_ns=samples_ns,
+        parameters=parameters_of(model),
+        buckets=buckets_of(model),
+        ddp=ddp_figures(model),
     )
 
 
 def write_part(folder: Path, found: Part) -> None:
-    """Leave a rank's part in the run's unfinished folder."""
-    (folder / PART.format(rank=found.rank)).write_bytes(msgspec.json.encode(found))
+    """Leave a rank's part in the run's unfinished folder, in place of what it left before."""
+    file = folder / PART.format(rank=found.rank)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".writing")
+    partial.write_bytes(msgspec.json.encode(found))
+    partial.replace(file)
 
 
-def assemble(folder: Path, name: str, config: RecordConfig, command: Sequence[str]) -> Manifest:
-    """Turn the ranks' parts and NCCL's log into run.json, keep the most typical round's traces, remove the rest."""
-    files = [folder / PART.format(rank=rank) for rank in range(config.processes)]
+def recordings(folder: Path) -> list[Path]:
+    """The recordings that ranks have begun in the folder that they fill, in order."""
+    steps = folder.glob(STEP.format(number="*"))
+    return [*filter(Path.is_dir, [folder / RUN]), *sorted(steps, key=lambda step: int(step.name.strip("step")))]
+
+
+def read_parts(folder: Path) -> list[Part]:
+    """The parts of all ranks that left one in a folder, in order."""
+    files = folder.glob(PART.format(rank="*"))
     parts = [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
-    logs = nccl_logs(folder)
-    rounds = {window: typical_round(parts, window) for window in (LIGHT, FULL) if window in parts[0].samples_ns}
+    return sorted(parts, key=lambda part: part.rank)
+
+
+def assemble(folder: Path, name: str, transport: str | None) -> Manifest:
+    """Turn the ranks' parts into run.json, keep the most typical round's traces, remove the rest.
+
+    `transport` is NCCL's, null where it is not known.
+
+    Of a recording that was not completed the rounds are used that all its ranks have; there is at least one.
+    """
+    parts = read_parts(folder)
+    rounds = _kept_rounds(parts)
     _keep_rounds(folder, rounds)
-    manifest = _manifest(parts, name, config, command, nccl_transport(logs))
-    manifest = msgspec.structs.replace(manifest, profiler=manifest.profiler | {"kept_rounds": rounds})
+    notes = _notes(parts)
+    if notes:
+        # Its last block, and its ranks' nosync windows, may be those of some ranks alone.
+        shutil.rmtree(folder / NOSYNC, ignore_errors=True)
+    manifest = _manifest(parts, name, transport, rounds, notes)
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-    for file in [*files, *logs]:
-        file.unlink()
+    for part in parts:
+        (folder / PART.format(rank=part.rank)).unlink()
     return manifest
 
 
-def typical_round(parts: Sequence[Part], control: str) -> int:
-    """The round, from 1, whose profiled step is nearest to the median of all rounds: that window is what is kept.
+def typical_round(samples_ns: Sequence[Sequence[int]]) -> int:
+    """The round, from 1, whose step is nearest to the median of all rounds: that window is what is kept.
 
-    A window by itself may be an odd one (a host that was busy for a moment), and all times come from it.
+    `samples_ns` has a sequence for each rank, of a sample for each round. A window by itself may be an odd one (a host
+    that was busy for a moment), and all times come from it.
     """
-    by_round = np.median([part.samples_ns[control] for part in parts], axis=0)
+    by_round = np.median(samples_ns, axis=0)
     return int(np.argmin(np.abs(by_round - np.median(by_round)))) + 1
+
+
+def _kept_rounds(parts: Sequence[Part]) -> dict[str, int]:
+    """The rounds that were agreed on; of an incomplete recording the typical ones of those that all ranks have."""
+    said = parts[0].kept_rounds
+    if said is not None and all(part.kept_rounds == said for part in parts):
+        return said
+    rounds = min(part.rounds for part in parts)
+    windows = [window for window in (LIGHT, FULL) if window in parts[0].samples_ns]
+    return {window: typical_round([part.samples_ns[window][:rounds] for part in parts]) for window in windows}
+
+
+def _notes(parts: Sequence[Part]) -> list[str]:
+    """What the reader should know of a recording that was not completed."""
+    ended = [part for part in parts if part.kept_rounds is None]
+    if not ended:
+        return []
+    rounds = min(part.rounds for part in parts)
+    first = ended[0]
+    return [
+        f"the recording ended after {first.steps} of {first.of_steps} steps: its controls are of {rounds} of "
+        f"{first.plan.rounds} rounds"
+    ]
 
 
 def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
@@ -109,56 +198,45 @@ def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
 
 
 def _manifest(
-    parts: Sequence[Part], name: str, config: RecordConfig, command: Sequence[str], transport: str | None
+    parts: Sequence[Part], name: str, transport: str | None, rounds: Mapping[str, int], notes: Sequence[str]
 ) -> Manifest:
     first = parts[0]
+    facts = first.facts
     return Manifest(
+        id=first.recording,
         name=name,
-        command=list(command),
+        command=facts.command,
         versions=first.versions,
         hosts=list(dict.fromkeys(found.host for found in parts)),
+        host_of_rank={str(found.rank): found.host for found in parts},
         devices=[device for found in parts for device in found.devices],
         environment=first.environment,
         transport=transport,
-        world_size=config.processes,
-        backend=config.backend,
-        strategy=config.strategy,
-        model=config.model,
-        batch_per_gpu=config.batch,
-        bucket_cap_mb=config.bucket_mb,
-        settings=_settings(config) | ({"ddp": first.ddp} if first.ddp is not None else {}),
-        profiler=msgspec.to_builtins(config.plan),
+        world_size=first.world_size,
+        backend=facts.backend,
+        strategy=facts.strategy,
+        model=facts.model,
+        batch_per_gpu=facts.batch_per_gpu,
+        bucket_cap_mb=facts.bucket_cap_mb,
+        settings=facts.settings | ({"ddp": first.ddp} if first.ddp is not None else {}),
+        profiler=msgspec.to_builtins(first.plan) | {"kept_rounds": dict(rounds)},
         parameters=first.parameters,
         buckets=first.buckets,
-        controls=_controls(parts, config),
+        controls=_controls(parts),
+        notes=list(notes),
     )
 
 
-def _settings(config: RecordConfig) -> dict[str, Any]:
-    data = msgspec.to_builtins(config.data) if config.data else "synthetic"
-    return {"amp": "bf16" if config.bf16 else None, "image_size": config.image_size, "seed": config.seed, "data": data}
-
-
-def _controls(parts: Sequence[Part], config: RecordConfig) -> Controls:
+def _controls(parts: Sequence[Part]) -> Controls:
     measured: dict[str, Control] = {
-        name: control({found.rank: found.samples_ns[name] for found in parts}) for name in parts[0].samples_ns
+        name: control({found.rank: found.samples_ns.get(name, []) for found in parts}) for name in parts[0].samples_ns
     }
-    reasons = {}
-    if "nosync" not in measured:
-        reasons["nosync"] = f"only DDP can leave out gradient synchronization, not strategy {config.strategy}"
-    return Controls(**measured, reasons=reasons)
+    why = parts[0].why_no_nosync
+    return Controls(**measured, reasons={"nosync": why} if why else {})
 
 
 def _is_recorded(key: str) -> bool:
     return RECORDED_ENVIRONMENT.match(key) is not None and not key.startswith("NCCL_DEBUG")
-
-
-def _devices(config: RecordConfig) -> list[str]:
-    """The names of the devices this process drives."""
-    if config.device == "cpu":
-        return [platform.processor() or platform.machine()]
-    own = range(config.devices) if config.strategy == "dp" else [torch.cuda.current_device()]
-    return [torch.cuda.get_device_name(device) for device in own]
 
 
 def _versions() -> dict[str, str | None]:
@@ -166,7 +244,7 @@ def _versions() -> dict[str, str | None]:
         "tracer": VERSION,
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "torchvision": str(torchvision.__version__),
+        "torchvision": compat.torchvision_version(),
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "nccl": compat.nccl_version(),
         "driver": _driver(),
@@ -184,29 +262,3 @@ def _driver() -> str | None:
         return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return None
-
-
-def _parameters(model: nn.Module) -> list[Parameter]:
-    """Parameters in the model's order, which is the order DDP numbers them in."""
-    return [
-        Parameter(name, list(parameter.shape), str(parameter.dtype).removeprefix("torch."), name.rpartition(".")[0])
-        for name, parameter in inner(model).named_parameters()
-    ]
-
-
-def _ddp_figures(model: nn.Module) -> dict[str, int] | None:
-    if not isinstance(model, DistributedDataParallel):
-        return None
-    data = compat.ddp_logging_data(model)
-    return {name: int(value) for name, value in sorted(data.items()) if DDP_FIGURES.match(name)}
-
-
-def _buckets(model: nn.Module) -> list[Bucket] | None:
-    """DDP's buckets in the order of their reduction, as rebuilt after the first step; null where DDP does not say."""
-    if not isinstance(model, DistributedDataParallel):
-        return None
-    data = compat.ddp_logging_data(model)
-    sizes = [int(size) for size in data.get("rebuilt_bucket_sizes", "").split(",") if size.strip()]
-    groups = [group for group in data.get("rebuilt_per_bucket_param_indices", "").split(",") if group.strip()]
-    indices = [[int(index) for index in group.split()] for group in groups]
-    return [Bucket(size, group) for size, group in zip(sizes, indices, strict=True)] or None

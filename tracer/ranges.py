@@ -12,17 +12,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import record_function
 
 from analyzers.modules import range_name
-
-
-def inner(model: nn.Module) -> nn.Module:
-    """The model inside DDP's or DataParallel's wrapper, which prefixes every name."""
-    own = model.module if isinstance(model, DistributedDataParallel | nn.DataParallel) else model
-    assert isinstance(own, nn.Module)
-    return own
+from tracer.models import inner
 
 
 @contextmanager

@@ -6,7 +6,9 @@ must give up for a reason the user can mend leaves that reason in REFUSAL.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +18,25 @@ import torch
 
 from tracer.config import DeviceType
 from tracer.errors import TracerError
-from tracer.session import Progress
+from tracer.recorder import Progress
 
-PROGRESS = "progress"
-NOTES = "notes"
-REFUSAL = "rank{rank}.refusal"
+# The environment variable in which ranks of ours find the process that launched them.
+LAUNCHER = "TRACER_LAUNCHER"
+# From linux/prctl.h.
+PR_SET_PDEATHSIG = 1
+# Where in the folder that ranks fill everything lies that is none of the recording.
+WORK = "work"
+PROGRESS = f"{WORK}/progress"
+NOTES = f"{WORK}/notes"
+REASON = f"{WORK}/{{process}}.out"
+CLAIM = f"{WORK}/rank{{rank}}.taken"
+REFUSAL = f"{WORK}/rank{{rank}}.refusal"
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent does, however that ends; on Linux alone."""
+    if sys.platform == "linux" and os.getppid() == parent:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def pick_device(kind: DeviceType) -> torch.device:
@@ -53,6 +69,26 @@ def take_notes(folder: Path) -> list[str]:
     notes = file.read_text(encoding="utf-8").splitlines()
     file.unlink()
     return notes
+
+
+def claim(folder: Path, rank: int) -> bool:
+    """Whether this process is the first that records as this rank."""
+    try:
+        (folder / CLAIM.format(rank=rank)).open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+def leave_reason(folder: Path, why: str) -> None:
+    """Leave for the launcher why this process of a script is not recorded, or no longer."""
+    (folder / REASON.format(process=os.getpid())).write_text(why, encoding="utf-8")
+
+
+def reasons(folder: Path) -> list[str]:
+    """The reasons that processes left, each once."""
+    files = sorted(folder.glob(REASON.format(process="*")))
+    return list(dict.fromkeys(file.read_text(encoding="utf-8") for file in files))
 
 
 @contextmanager

@@ -1,217 +1,177 @@
-"""A recording session: watches a training loop step by step, times it with and without the profiler, writes traces.
+"""`tracer.Session`: record any training loop by telling it of each step.
 
-The session never calls the training step. The loop calls `session.step()` after each of its steps, and the session
-decides what the next ones are for:
-
-    wait     | round: unprofiled | light profile | no-sync | full profile | round: ... | light profile, no-sync
-    settling | a block: `warmup` untimed steps, then `active` timed ones; ranks meet and devices are idle at its edges
-
-Interleaving lets drift fall on all blocks alike. Every round leaves its traces in a folder of its own, for whoever
-assembles the run to choose a typical one; the last block profiles steps without gradient synchronization.
+Works wherever steps are taken: a script, a notebook, a callback of Lightning or Accelerate; with a process group, which
+must then exist when the session begins, or without one.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from datetime import timedelta
+import shutil
+import sys
+import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch import nn
 
-from analyzers.run import LIGHT, NOSYNC
-from tracer import compat
-from tracer.config import Plan
-from tracer.ranges import module_ranges
-
-Progress = Callable[[str, int, int], None]
-
-# Where a round's traces lie until one is chosen.
-ROUND = "round{number}"
-FULL = "full"
-
-# A rank that does not come within this time has failed or hangs; the launcher stops the others.
-MEETING = timedelta(minutes=10)
-
-PROFILES: dict[str, dict[str, Any]] = {
-    # Device activity and its launches: the cheapest profile there is, without steps and operators.
-    "light": {"activities": [ProfilerActivity.CUDA]},
-    "full": {"activities": [ProfilerActivity.CPU, ProfilerActivity.CUDA], "record_shapes": True},
-    # On a CPU run the operators are the device's activity, so that one profile says everything.
-    "cpu": {"activities": [ProfilerActivity.CPU], "record_shapes": True},
-}
-
-
-class SessionIncomplete(Exception):
-    """The training loop ended before the recording had all its steps."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """Steps of one sort: the control it samples, the profile it runs under, the folder that keeps its trace."""
-
-    label: str
-    control: str | None = None
-    profile: str | None = None
-    nosync: bool = False
-    folder: Path | None = None
+from analyzers.manifest import MANIFEST
+from tracer.config import Plan, hooked
+from tracer.errors import TracerError
+from tracer.files import PARTIAL, own, refuse_folder
+from tracer.finish import Finisher
+from tracer.manifest import facts_of
+from tracer.meeting import Meeting
+from tracer.models import find_model
+from tracer.recorder import Recorder, SessionIncomplete, Subject
 
 
 class Session:
-    """Record a training loop: enter the session, train a step, call `step()`, until that returns False.
+    """Record a training loop into the folder `output`: enter the session and call `step()` after each training step.
 
-    `samples_ns` then holds, for each control, the mean step of each of its blocks in ns. Leaving earlier raises
-    SessionIncomplete.
+        with tracer.Session("traces/mine", model) as session:
+            for batch in batches:
+                ...
+                optimizer.step()
+                session.step()
+
+    Every rank has a session, and all ranks take the same steps. Without `model` it is found, when the first step has
+    been taken. `plan` says how many steps of what: `wait` untimed ones, then `rounds` rounds of four blocks of `warmup`
+    untimed and `active` timed steps; with `every`, another recording each so many steps, the newest `keep` kept.
+    The folder appears when all ranks have written all; it holds what `tracer record` leaves, but for steps without
+    gradient synchronization, which would change the training.
     """
 
     def __init__(
-        self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan, progress: Progress
+        self, output: str | Path, model: nn.Module | None = None, *, plan: Plan | None = None, force: bool = False
     ) -> None:
-        self.samples_ns: dict[str, list[int]] = {}
-        self._folder = folder
+        """Raises TracerError where the plan cannot be followed."""
+        self._output = Path(output).absolute()
         self._model = model
-        self._optimizer = optimizer
-        self._plan = plan
-        self._progress = progress
-        self._gpus = _gpus(model)
-        self._blocks = _blocks(plan, folder, not self._gpus, isinstance(model, DistributedDataParallel))
-        self._total = plan.wait + len(self._blocks) * (plan.warmup + plan.active)
-        self._label = "settling"
-        self._done = 0
-        self._finished = False
-        self._meetings = 0
-        self._schedule = self._run()
+        self._plan = plan or Plan()
+        self._plan.check()
+        self._force = force
+        self._recorder: Recorder | None = None
+        self._finisher: Finisher | None = None
+        self._ended = False
+        _Sessions.count += 1
+
+    @property
+    def recorded(self) -> tuple[Path, ...]:
+        """The folders that have appeared so far; on the first rank of each host, which puts them there."""
+        return tuple(self._finisher.placed) if self._finisher else ()
 
     def __enter__(self) -> Session:
-        self._progress(self._label, 0, self._total)
-        next(self._schedule)
+        if self._model is not None:
+            self._begin(self._model)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._schedule.close()
-        if kind is None and not self._finished:
-            raise SessionIncomplete(f"training ended after {self._done} steps; this recording takes {self._total}")
+        if kind is None:
+            self.close()
+        else:
+            self._abandon(f"its training failed: {kind.__name__}")
 
     def step(self) -> bool:
-        """Say that a training step has ended. False once the recording is complete."""
-        self._done += 1
-        self._progress(self._label, self._done, self._total)
-        self._finished = next(self._schedule, True) is True
-        return not self._finished
+        """Say that a training step has ended. False once the recording is complete, and ever after.
 
-    def _run(self) -> Generator[None, None, None]:
-        """The whole recording; each `yield` is one training step of the caller."""
-        for _ in range(self._plan.wait):
-            yield
-        for block in self._blocks:
-            self._label = block.label
-            with _without_sync(self._model, self._optimizer) if block.nosync else nullcontext():
-                yield from self._profiled(block) if block.profile else self._timed(block)
+        Raises TracerError where the recording cannot go on: ranks that do not come, a disk that is full.
+        """
+        if self._ended:
+            return False
+        if self._recorder is None:
+            model = self._model or find_model()
+            if model is None:
+                raise TracerError(
+                    "no module with parameters that require gradients was found: give the session a model"
+                )
+            self._begin(model)
+            return True
+        try:
+            self._ended = not self._recorder.step()
+        except TracerError as error:
+            self._abandon(str(error))
+            raise
+        return not self._ended
 
-    def _timed(self, block: Block) -> Iterator[None]:
-        for _ in range(self._plan.warmup):
-            yield
-        start_ns = self._edge()
-        for _ in range(self._plan.active):
-            yield
-        self._sample(block, start_ns)
+    def close(self) -> None:
+        """End the session: of a recording that is not complete the rounds are kept that all ranks have.
 
-    def _profiled(self, block: Block) -> Iterator[None]:
-        plan = self._plan
-        cycle = schedule(wait=0, warmup=plan.warmup, active=plan.active, repeat=1)
-        # Ranges cost host time, which a light window is there to save.
-        ranges = nullcontext() if block.profile == "light" else module_ranges(self._model)
-        with ranges, profile(schedule=cycle, acc_events=True, **PROFILES[block.profile or ""]) as profiler:
-            for _ in range(plan.warmup):
-                yield
-                self._synchronize()
-                profiler.step()
-            start_ns = self._edge()
-            for step in range(plan.active):
-                yield
-                if step == plan.active - 1:
-                    self._sample(block, start_ns)
-                profiler.step()
-        if block.folder is not None:
-            block.folder.mkdir(parents=True, exist_ok=True)
-            rank, _ = compat.rank_and_size()
-            profiler.export_chrome_trace(str(block.folder / f"rank{rank}.json.gz"))
-
-    def _edge(self) -> int:
-        """Devices idle, all ranks here: the moment a block begins, in ns."""
-        self._synchronize()
-        self._meet()
-        return time.perf_counter_ns()
-
-    def _sample(self, block: Block, start_ns: int) -> None:
-        self._synchronize()
-        if block.control is not None:
-            step_ns = (time.perf_counter_ns() - start_ns) // self._plan.active
-            self.samples_ns.setdefault(block.control, []).append(step_ns)
-
-    def _synchronize(self) -> None:
-        for gpu in self._gpus:
-            torch.cuda.synchronize(gpu)
-
-    def _meet(self) -> None:
-        """Wait for all ranks, on the host alone: a collective would put a kernel of ours into the trace."""
-        _, size = compat.rank_and_size()
-        if size == 1:
+        Raises SessionIncomplete where there is none.
+        """
+        if self._ended or self._recorder is None:
             return
-        store = compat.meeting_store(f"tracer-meeting-{self._meetings}")
-        self._meetings += 1
-        if store.add("arrived", 1) == size:
-            store.set("open", "")
-        store.wait(["open"], MEETING)
+        self._ended = True
+        recorder, finisher = self._recorder, self._finisher
+        recorder.close()
+        if finisher is None:
+            return
+        recorder.meeting.together()
+        if recorder.part is not None and recorder.part.rounds == 0 and not recorder.recorded:
+            shutil.rmtree(finisher.folder, ignore_errors=True)
+            raise SessionIncomplete(recorder.how_far())
+        if recorder.is_first_here():
+            finisher.take_rest()
+            shutil.rmtree(finisher.folder, ignore_errors=True)
+
+    def _begin(self, model: nn.Module) -> None:
+        folder = hooked_folder()
+        if folder is None:
+            folder = self._agree_on_a_folder()
+            self._finisher = Finisher(folder, self._output, self._force, self._plan.keep)
+        subject = Subject(model, facts_of(model, sys.orig_argv, {}))
+        self._recorder = Recorder(folder, subject, self._plan, lambda label, done, total: None, self._put_in_place)
+        self._recorder.__enter__()
+
+    def _agree_on_a_folder(self) -> Path:
+        """The hidden folder that all ranks fill, if none has anything against `output`. Raises TracerError."""
+        meeting = Meeting()
+        try:
+            refuse_folder(self._output, self._force, MANIFEST)
+            refusal = ""
+        except TracerError as error:
+            refusal = str(error)
+        refusals = [said for said in meeting.heard(refusal) if said]
+        refusal = meeting.told(refusals[0] if refusals else "")
+        if refusal:
+            raise TracerError(refusal)
+        name = f".{self._output.name}.{PARTIAL}{meeting.told(uuid.uuid4().hex[:8])}"
+        folder = self._output.with_name(name)
+        own(folder)
+        return folder
+
+    def _put_in_place(self, recording: Path) -> None:
+        """All ranks have left all: the first rank of each host makes a run of it."""
+        recorder, finisher = self._recorder, self._finisher
+        if finisher is None or recorder is None:
+            return
+        recorder.meeting.together()
+        if recorder.is_first_here():
+            finisher.take_complete()
+        if self._plan.every is None:
+            shutil.rmtree(finisher.folder, ignore_errors=True)
+
+    def _abandon(self, why: str) -> None:
+        self._ended = True
+        if self._recorder is not None:
+            self._recorder.close(why)
+        if self._finisher is not None:
+            shutil.rmtree(self._finisher.folder, ignore_errors=True)
 
 
-def _blocks(plan: Plan, folder: Path, on_cpu: bool, is_ddp: bool) -> list[Block]:
-    """All blocks in order. A profile is always followed by unprofiled steps, in which CUPTI detaches itself."""
-    blocks = []
-    for number in range(1, plan.rounds + 1):
-        prefix = f"round {number} of {plan.rounds}"
-        traces = folder / ROUND.format(number=number)
-        blocks.append(Block(f"{prefix}: unprofiled", "unprofiled"))
-        if not on_cpu:
-            blocks.append(Block(f"{prefix}: light profile", "light", "light", folder=traces / LIGHT))
-        if is_ddp:
-            blocks.append(Block(f"{prefix}: without gradient synchronization", "nosync", nosync=True))
-        else:
-            blocks.append(Block(f"{prefix}: settling"))
-        full = "cpu" if on_cpu else "full"
-        blocks.append(Block(f"{prefix}: full profile", "full", full, folder=traces / FULL))
-    if is_ddp:
-        window = "cpu" if on_cpu else "light"
-        blocks.append(Block("settling"))
-        blocks.append(Block("profile without gradient synchronization", None, window, True, folder / NOSYNC))
-    return blocks
+class _Sessions:
+    """How many sessions this process has made: a hook from outside stays out of a script that has one."""
+
+    count = 0
 
 
-@contextmanager
-def _without_sync(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """DDP without gradient synchronization; afterwards every replica is again what all were before."""
-    assert isinstance(model, DistributedDataParallel)
-    state = [*model.parameters(), *model.buffers()]
-    state += [value for values in optimizer.state.values() for value in values.values() if isinstance(value, Tensor)]
-    saved = [tensor.detach().clone() for tensor in state]
-    with model.no_sync():
-        yield
-    with torch.no_grad():
-        for tensor, before in zip(state, saved, strict=True):
-            tensor.copy_(before)
+def is_in_use() -> bool:
+    """Whether this process has made a session of its own."""
+    return _Sessions.count > 0
 
 
-def _gpus(model: nn.Module) -> list[int]:
-    """The GPUs this process drives; touching any other would create a context there."""
-    if isinstance(model, nn.DataParallel):
-        return list(model.device_ids)
-    return sorted({parameter.device.index for parameter in model.parameters() if parameter.device.type == "cuda"})
+def hooked_folder() -> Path | None:
+    """The folder that `tracer record` waits for, where it launched this process."""
+    hook = hooked()
+    return Path(hook.folder) if hook else None

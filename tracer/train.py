@@ -17,12 +17,14 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from tracer import manifest, workloads
+from analyzers.manifest import LINKS
+from tracer import workloads
 from tracer.calibrate import measure, write_links
 from tracer.config import CalibrationPlan, RecordConfig
 from tracer.errors import TracerError
-from tracer.ranks import leave_notes, pick_device, progress_of
-from tracer.session import Progress, Session
+from tracer.manifest import RUN, Facts
+from tracer.ranks import LAUNCHER, die_with, leave_notes, pick_device, progress_of, refusing
+from tracer.recorder import Progress, Recorder, Subject
 
 
 def train(config: RecordConfig, folder: Path) -> None:
@@ -39,7 +41,7 @@ def train(config: RecordConfig, folder: Path) -> None:
     torch.manual_seed(config.seed + rank)
 
     progress = progress_of(rank, folder)
-    with Session(folder, model, optimizer, config.plan, progress) as session:
+    with Recorder(folder, Subject(model, facts(config), optimizer), config.plan, progress) as session:
         for inputs, targets in batches(config, rank):
             inputs = inputs.to(device, non_blocking=True)
             targets = targets.to(device, non_blocking=True)
@@ -51,7 +53,6 @@ def train(config: RecordConfig, folder: Path) -> None:
             if not session.step():
                 break
 
-    manifest.write_part(folder, manifest.part(rank, model, config, session.samples_ns))
     if config.calibration is not None:
         # Now that nothing is timed or profiled any more, and as long as there is a process group.
         calibrate_links(config.calibration, folder, device, progress)
@@ -63,7 +64,7 @@ def calibrate_links(plan: CalibrationPlan, folder: Path, device: torch.device, p
     """Leave in the folder what the run's links can do, or a note why not: the recording is good without it."""
     try:
         found = measure(plan, device, lambda label, done, total: progress("measuring the links", done, total))
-        write_links(folder, found, device)
+        write_links(found, folder, folder / RUN / LINKS, device)
         notes = found.notes
     except TracerError as error:
         notes = [f"links are not calibrated: {error}"]
@@ -94,5 +95,31 @@ def batches(config: RecordConfig, rank: int) -> Iterator[workloads.Batch]:
     return workloads.cifar10(config.data, batch, workloads.Shard(rank, config.processes), pinned)
 
 
+def facts(config: RecordConfig) -> Facts:
+    """What run.json says of the workload."""
+    data = msgspec.to_builtins(config.data) if config.data else "synthetic"
+    return Facts(
+        command=config.command,
+        model=config.model,
+        strategy=config.strategy,
+        backend=config.backend,
+        batch_per_gpu=config.batch,
+        bucket_cap_mb=config.bucket_mb,
+        settings={
+            "amp": "bf16" if config.bf16 else None,
+            "image_size": config.image_size,
+            "seed": config.seed,
+            "data": data,
+        },
+    )
+
+
+def main(config: RecordConfig, folder: Path) -> None:
+    """One rank of `tracer record`."""
+    with refusing(int(os.environ["RANK"]), folder):
+        train(config, folder)
+
+
 if __name__ == "__main__":
-    train(msgspec.json.decode(sys.argv[1], type=RecordConfig), Path(sys.argv[2]))
+    die_with(int(os.environ.get(LAUNCHER, 0)))
+    main(msgspec.json.decode(sys.argv[1], type=RecordConfig), Path(sys.argv[2]))

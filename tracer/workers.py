@@ -13,9 +13,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
-from pathlib import Path
 
-from analyzers.run import find
+from analyzers.run import Where, find
 from analyzers.summary import RunSummary, summarize, watch
 from tracer.errors import TracerError
 
@@ -26,7 +25,7 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.1
 
 
-def read(path: Path) -> RunSummary:
+def read(path: Where) -> RunSummary:
     """A run's summary, its ranks read by as many processes as there are cores; progress on stderr if on a terminal.
 
     Raises as `analyzers.load` does.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import logging
 import re
 import sys
 import tempfile
@@ -82,15 +81,14 @@ def configuration(options: argparse.Namespace) -> CalibrateConfig:
 
 def calibrate(config: CalibrateConfig) -> Calibration:
     """Run the ranks in a folder of their own, and read what they leave. Raises TracerError."""
-    from tracer.launch import Job, launch
+    from tracer.launch import Job, launch, quiet_launcher, rank_arguments
     from tracer.ranks import take_notes
 
-    # torch's launcher reports failures through logging, at length; ours says them once.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    quiet_launcher()
     with tempfile.TemporaryDirectory(prefix="tracer-calibrate-") as name, progress("row") as heard:
         folder = Path(name)
-        job = Job("tracer.calibrate", msgspec.json.encode(config).decode(), config.device, config.processes)
-        launch(job, folder, heard)
+        arguments = rank_arguments("tracer.calibrate", msgspec.json.encode(config).decode(), folder)
+        launch(Job(arguments, config.device, config.processes), folder, heard)
         notes = take_notes(folder)
         for note in notes:
             say(note)

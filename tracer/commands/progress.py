@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracer.session import Progress
+    from tracer.recorder import Progress
 
 
 def say(words: str) -> None:

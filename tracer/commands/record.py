@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import logging
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -15,6 +13,9 @@ import msgspec
 from analyzers.manifest import MANIFEST
 from analyzers.report import report
 from tracer.commands.devices import add_device_arguments, pick_devices, positive
+from tracer.commands.hosts import OPTIONS as HOST_OPTIONS
+from tracer.commands.hosts import add_host_arguments, torchrun_options
+from tracer.commands.outside import run_script
 from tracer.commands.progress import progress, say
 from tracer.commands.report import for_terminal
 from tracer.config import (
@@ -30,7 +31,7 @@ from tracer.config import (
     Strategy,
 )
 from tracer.errors import TracerError, UsageError
-from tracer.files import new_folder, refuse_folder
+from tracer.files import hidden_folder, refuse_folder, remove_abandoned
 from tracer.workers import read
 
 NAME = "record"
@@ -45,6 +46,11 @@ COLLECTIVES_OF: dict[Strategy, tuple[Collective, ...]] = {
     "ddp": ("all_reduce", "broadcast"),
     "fsdp": ("all_gather", "reduce_scatter"),
 }
+# Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
+OF_SCRIPTS = {
+    *("gpus", "device", "ranks", "wait", "warmup", "active", "rounds", "every", "keep", "output", "force", "script"),
+    *(option.strip("-").replace("-", "_") for option in HOST_OPTIONS),
+}
 CALIBRATED_FROM_BYTES = 4 * 2**10
 # Beyond DDP's default buckets of 25 MiB.
 CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 32 * 2**20}
@@ -53,7 +59,7 @@ CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 32 * 2**20}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer record`."""
     add_device_arguments(parser)
-    what = parser.add_argument_group("workload")
+    what = parser.add_argument_group("built-in workload, where no SCRIPT is given")
     what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
     what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
     what.add_argument("--batch", type=positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
@@ -73,16 +79,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
     )
     how.add_argument("--active", type=positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
+    how.add_argument(
+        "--rounds", type=positive, metavar="N", help="rounds of such blocks (default: 8, on a CPU and of a script 3)"
+    )
+    how.add_argument("--every", type=positive, metavar="N", help="of a script: record anew every N steps")
+    how.add_argument(
+        "--keep", type=positive, metavar="K", help="with --every: keep the newest K recordings (default: 5)"
+    )
     how.add_argument("--no-calibrate", action="store_true", help="do not measure the links when training has ended")
+    add_host_arguments(parser)
     out = parser.add_argument_group("output")
     out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
+    parser.set_defaults(unset=vars(parser.parse_args([])))
 
 
 def run(options: argparse.Namespace) -> int:
     """Record, then report."""
+    if options.script is not None:
+        return _run_script(options)
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
+    if options.every or options.keep:
+        raise UsageError("--every and --keep record a script's long run: tracer record --every N -- SCRIPT")
     config = configuration(options)
     output = options.output or Path("traces") / default_name(config)
     refuse_folder(output.absolute(), options.force, MANIFEST)
@@ -90,11 +109,23 @@ def run(options: argparse.Namespace) -> int:
     say(f"recording {describe(config)} into {output}")
     if config.calibration is None and not options.no_calibrate:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
-    record(config, output, options.force)
-    found = report(read(output))
-    sys.stdout.write(for_terminal(found))
-    print(f"next: tracer report {shlex.quote(str(output))} --by step")
+    for folder in remove_abandoned(output.absolute()):
+        say(f"removed {folder}, left by a recording that was killed")
+    recorded = record(config, output.absolute(), options.force, torchrun_options(options))
+    for place in recorded:
+        sys.stdout.write(for_terminal(report(read(place))))
+        print(f"next: tracer report {shlex.quote(str(options.output or place.relative_to(Path.cwd())))} --by step")
     return 0
+
+
+def _run_script(options: argparse.Namespace) -> int:
+    if not importlib.util.find_spec("torch"):
+        raise TracerError(MISSING)
+    for name, value in vars(options).items():
+        if name not in OF_SCRIPTS and value != options.unset.get(name, value):
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} is of the built-in workload: give it to the script, if it has one like it")
+    return run_script(options)
 
 
 def default_name(config: RecordConfig) -> str:
@@ -123,7 +154,7 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
             wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
             warmup=options.warmup,
             active=options.active,
-            rounds=DEFAULT_ROUNDS[device],
+            rounds=options.rounds or DEFAULT_ROUNDS[device],
         ),
         bucket_mb=options.bucket_mb,
         bf16=options.amp == "bf16",
@@ -181,26 +212,20 @@ def describe(config: RecordConfig) -> str:
     return f"{config.model}, {config.strategy}, batch {config.batch} a device, on {config.devices} {where}"
 
 
-def record(config: RecordConfig, output: Path, force: bool) -> None:
+def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str, ...] = ()) -> list[Path]:
     """Run the ranks and put their traces and run.json into `output`, which appears only when all is written."""
-    from tracer.launch import LOGS, Job, launch
-    from tracer.manifest import assemble
-    from tracer.ranks import PROGRESS, take_notes
+    from tracer.finish import Finisher
+    from tracer.launch import Job, launch, quiet_launcher, rank_arguments
+    from tracer.ranks import take_notes
 
-    # torch's launcher reports failures through logging, at length; ours says them once.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    with new_folder(output, force, MANIFEST) as folder:
+    quiet_launcher()
+    with hidden_folder(output) as folder:
         with progress("step") as heard:
-            launch(
-                Job("tracer.train", msgspec.json.encode(config).decode(), config.device, config.processes),
-                folder,
-                heard,
-            )
+            arguments = rank_arguments("tracer.train", msgspec.json.encode(config).decode(), folder)
+            launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
         for note in take_notes(folder):
             say(note)
-        assemble(folder, output.name, config, ["tracer", *sys.argv[1:]])
-        (folder / PROGRESS).unlink(missing_ok=True)
-        shutil.rmtree(folder / LOGS)
+        return Finisher(folder, output, force).take_complete()
 
 
 def _count(text: str) -> int:

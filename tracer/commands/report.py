@@ -34,7 +34,13 @@ TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer report`."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="a folder of traces, or one trace file")
+    parser.add_argument(
+        "run",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run",
+    )
     parser.add_argument(
         "--by",
         choices=["rank", "step", "collective", "bucket", "layer"],

@@ -1,0 +1,105 @@
+"""`tracer record -- SCRIPT`: record somebody's own training, which nobody changed."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyzers.errors import AnalysisError
+from analyzers.manifest import MANIFEST
+from analyzers.report import report
+from tracer.commands.devices import pick_devices
+from tracer.commands.hosts import host_count, torchrun_options
+from tracer.commands.progress import say
+from tracer.config import Plan
+from tracer.errors import UsageError
+from tracer.files import refuse_folder, remove_abandoned
+from tracer.workers import read
+
+if TYPE_CHECKING:
+    from tracer.scripts import Outcome, Ranks, Script
+
+DEFAULTS = Plan()
+
+
+def run_script(options: argparse.Namespace) -> int:
+    """Run the script, recorded; its own exit code. Its stdout is its own: what there is to say is on stderr."""
+    from tracer.finish import Finisher
+    from tracer.launch import quiet_launcher
+    from tracer.scripts import Script, record_script
+
+    script = Script(tuple(options.script))
+    script.check()
+    ranks = _ranks(options, script)
+    plan = _plan(options)
+    output = (options.output or Path("traces") / script.name).absolute()
+    refuse_folder(output, options.force, MANIFEST)
+    quiet_launcher()
+    _say_abandoned(output)
+    say(f"tracer: recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
+    outcome = record_script(
+        script,
+        ranks,
+        plan,
+        lambda folder: Finisher(folder, output, options.force, plan.keep),
+        lambda label, done, total: None,
+    )
+    _say(outcome)
+    return outcome.exit_code
+
+
+def _say_abandoned(output: Path) -> None:
+    for folder in remove_abandoned(output):
+        say(f"tracer: removed {folder}, left by a recording that was killed")
+
+
+def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
+    """The ranks to launch; None for a command that launches its own. Raises UsageError."""
+    from tracer.scripts import Ranks
+
+    torchrun = torchrun_options(options)
+    if not script.is_command:
+        host_count(options)
+        device, count = pick_devices(options)
+        return Ranks(device, count, torchrun)
+    given = [name for name in ("gpus", "ranks", "device") if getattr(options, name) is not None]
+    if given or torchrun:
+        option = f"--{given[0]}" if given else torchrun[0].partition("=")[0]
+        raise UsageError(
+            f"{script.words[0]} starts its own ranks: give {option} to it, or name the Python file alone, and tracer "
+            "starts them"
+        )
+    return None
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    plan = Plan(
+        wait=DEFAULTS.wait if options.wait is None else options.wait,
+        warmup=options.warmup,
+        active=options.active,
+        rounds=options.rounds or DEFAULTS.rounds,
+        every=options.every,
+        keep=options.keep or DEFAULTS.keep,
+    )
+    plan.check()
+    return plan
+
+
+def _say(outcome: Outcome) -> None:
+    for line in outcome.said:
+        say(f"tracer: {line}")
+    if not outcome.recorded:
+        return
+    newest = outcome.recorded[-1]
+    places = f"{newest}" if len(outcome.recorded) == 1 else f"{len(outcome.recorded)} recordings, the last {newest}"
+    say(f"tracer: recorded {places}")
+    try:
+        found = read(newest)
+        for note in found.manifest.notes if found.manifest else []:
+            say(f"tracer: {note}")
+        say(f"tracer: {report(found).summary.verdict}")
+    except AnalysisError as error:
+        say(f"tracer: {error}")
+    say(f"tracer: next: tracer report {shlex.quote(str(newest))}")

@@ -1,0 +1,93 @@
+"""From what ranks left in a hidden folder to runs in their place.
+
+    .NAME.partial-x/run/     rank0.part round1/ ...    ->  NAME/             run.json rank0.json.gz light/ ...
+    .NAME.partial-x/step10/  the same, of a long run   ->  NAME/step10/
+    of 8 ranks, where only ranks 4 to 7 left parts     ->  NAME/ranks4-7/    a host's; put together, NAME is the run
+
+A run appears by a rename, when all its ranks on this host have left all of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from analyzers.manifest import MANIFEST
+from tracer.files import put_in_place, refuse_folder
+from tracer.links import nccl_logs, nccl_transport
+from tracer.manifest import RUN, STEP, Part, assemble, read_parts, recordings
+from tracer.ranks import WORK
+
+RANKS = "ranks{first}-{last}"
+
+
+@dataclass
+class Finisher:
+    """Puts the recordings that ranks leave in `folder` into `output`; keeps the newest `keep` of a long run."""
+
+    folder: Path
+    output: Path
+    force: bool = False
+    keep: int = 1
+    placed: list[Path] = field(default_factory=list)
+
+    def take_complete(self) -> list[Path]:
+        """Put every recording in its place that all its ranks have completed. Raises TracerError."""
+        return [self._take(place, parts) for place, parts in self._unfinished() if _is_complete(parts)]
+
+    def take_rest(self) -> list[Path]:
+        """Put in its place what can be used, now that no rank goes on. Raises TracerError."""
+        return [self._take(place, parts) for place, parts in self._unfinished() if _is_usable(parts)]
+
+    def how_far(self) -> str | None:
+        """How far the recording is that could not be used; None where no rank has begun one."""
+        for _, parts in self._unfinished():
+            least = min(parts, key=lambda part: part.rounds)
+            return (
+                f"rank {least.rank} had {least.rounds} of {least.plan.rounds} rounds; the first takes up to "
+                f"{least.plan.shortest} steps, all take {least.of_steps}"
+            )
+        return None
+
+    def _unfinished(self) -> list[tuple[Path, list[Part]]]:
+        found = ((place, read_parts(place)) for place in recordings(self.folder))
+        return [(place, parts) for place, parts in found if parts]
+
+    def _take(self, recording: Path, parts: Sequence[Part]) -> Path:
+        final = self._final(recording, parts)
+        transport = nccl_transport(nccl_logs(self.folder / WORK))
+        is_run = recording.name == RUN
+        assemble(recording, self.output.name if is_run else f"{self.output.name}-{recording.name}", transport)
+        if final != self.output and (self.output / MANIFEST).is_file():
+            refuse_folder(self.output, self.force, MANIFEST)
+            shutil.rmtree(self.output)
+        put_in_place(recording, final, self.force, MANIFEST)
+        self.placed.append(final)
+        if not is_run:
+            self._prune()
+        return final
+
+    def _final(self, recording: Path, parts: Sequence[Part]) -> Path:
+        final = self.output if recording.name == RUN else self.output / recording.name
+        if len(parts) < parts[0].world_size:
+            final /= RANKS.format(first=parts[0].rank, last=parts[-1].rank)
+        return final
+
+    def _prune(self) -> None:
+        """Bound the disk that a long run takes: its oldest recordings go, and those that it replaces."""
+        kept, newest = self.placed[-self.keep :], self.placed[-1]
+        for step in self.output.glob(STEP.format(number="*")):
+            # Of a step that several hosts recorded only this host's ranks are this one's to remove.
+            own = step if newest.parent == self.output else step / newest.name
+            if own not in kept and (own / MANIFEST).is_file():
+                shutil.rmtree(own)
+
+
+def _is_complete(parts: Sequence[Part]) -> bool:
+    return all(part.kept_rounds is not None for part in parts)
+
+
+def _is_usable(parts: Sequence[Part]) -> bool:
+    return all(part.rounds > 0 for part in parts)

@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: its `sitecustomize` is the first of our code that runs in a script's processes."""

@@ -1,0 +1,70 @@
+"""Python runs this before a script when its folder is on PYTHONPATH: it waits for torch, and arms `tracer.attach` then.
+
+It stands before the interpreter's own sitecustomize, which runs first. Nothing here may keep a script from running.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+# Of tracer.config, which is not imported in processes without torch.
+HOOK = "TRACER_HOOK"
+FIRST_WORDS = 200
+
+
+def run_the_other() -> None:
+    """Run the sitecustomize that this one hides."""
+    others = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
+    spec = PathFinder.find_spec("sitecustomize", others)
+    if spec is not None and spec.loader is not None:
+        module = module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+class TorchFinder:
+    """Finds torch as it would be found without, and arms the recording when its import has ended."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The importlib protocol."""
+        if name != "torch" or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return spec
+        import_torch = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            import_torch(module)
+            arm()
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # this one import's
+        return spec
+
+
+def arm() -> None:
+    """Have `tracer.attach` count this process's steps; a reason why not is left for the launcher."""
+    hook = json.loads(os.environ[HOOK])
+    try:
+        if hook["root"] not in sys.path:
+            sys.path.append(hook["root"])
+        from tracer import attach
+
+        attach.arm()
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"[:FIRST_WORDS]
+        why = f"tracer cannot be imported by the script's Python, {sys.executable} ({words})"
+        Path(hook["folder"], "work", f"{os.getpid()}.out").write_text(why, encoding="utf-8")
+
+
+run_the_other()
+if os.environ.get(HOOK):
+    sys.meta_path.insert(0, TorchFinder())

@@ -1,0 +1,109 @@
+"""What can be known of a model that trains: how it is parallelized, its parameters, DDP's buckets, its devices."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import re
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from analyzers.manifest import Bucket, Parameter
+from tracer import compat
+from tracer.config import Strategy
+
+# Of what DDP's own logger says: how it was set up, and the times it measured, ns, to be held against those in traces.
+DDP_FIGURES = re.compile(r"avg_\w+_time$|find_unused_parameters$|gradient_as_bucket_view$|broadcast_buffers$")
+
+
+def find_model() -> nn.Module | None:
+    """The model that this process trains: of all modules that are no other's part, the one with most parameters.
+
+    Modules are looked for among all objects, so that a wrapper is found whoever made it, and however.
+    """
+    # The type alone decides: isinstance would ask objects for `__class__`, which proxies answer by loading things.
+    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    inside = {id(child) for module in modules for child in module.children()}
+    roots = [module for module in modules if id(module) not in inside]
+    return max((root for root in roots if _trained(root)), key=_trained, default=None)
+
+
+def _trained(module: nn.Module) -> int:
+    """Elements of parameters that take part in training."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
+    """The DDP that a model is, compiled or not."""
+    eager = getattr(model, "_orig_mod", model)
+    return eager if isinstance(eager, DistributedDataParallel) else None
+
+
+def inner(model: nn.Module) -> nn.Module:
+    """The model inside DDP's or DataParallel's wrapper, which prefixes every name."""
+    wrapper = ddp_of(model) or model
+    own = wrapper.module if isinstance(wrapper, DistributedDataParallel | nn.DataParallel) else model
+    assert isinstance(own, nn.Module)
+    return own
+
+
+def strategy_of(model: nn.Module) -> Strategy | None:
+    """How a model is parallelized, None where that is not told by its wrapper."""
+    if ddp_of(model) is not None:
+        return "ddp"
+    if isinstance(model, nn.DataParallel):
+        return "dp"
+    if any(compat.is_fsdp(module) for module in model.modules()):
+        return "fsdp"
+    _, size = compat.rank_and_size()
+    return "single" if size == 1 else None
+
+
+def gpus_of(model: nn.Module) -> list[int]:
+    """The GPUs this process drives; touching any other would create a context there."""
+    if isinstance(model, nn.DataParallel):
+        return list(model.device_ids)
+    return sorted({parameter.device.index for parameter in model.parameters() if parameter.device.type == "cuda"})
+
+
+def device_names(model: nn.Module) -> list[str]:
+    """The names of the devices this process drives."""
+    gpus = gpus_of(model)
+    return [torch.cuda.get_device_name(gpu) for gpu in gpus] or [platform.processor() or platform.machine()]
+
+
+def parameters_of(model: nn.Module) -> list[Parameter]:
+    """Parameters in the model's order, which is the order DDP numbers them in."""
+    return [
+        Parameter(name, list(parameter.shape), str(parameter.dtype).removeprefix("torch."), name.rpartition(".")[0])
+        for name, parameter in inner(model).named_parameters()
+    ]
+
+
+def bucket_cap_mb(model: nn.Module) -> float | None:
+    """The cap that DDP was given, None for its default."""
+    ddp = ddp_of(model)
+    return None if ddp is None or ddp.bucket_bytes_cap_default else float(ddp.bucket_bytes_cap) / 2**20
+
+
+def ddp_figures(model: nn.Module) -> dict[str, int] | None:
+    """How DDP says it is set up, and its own times; None without DDP."""
+    ddp = ddp_of(model)
+    if ddp is None:
+        return None
+    data = compat.ddp_logging_data(ddp)
+    return {name: int(value) for name, value in sorted(data.items()) if DDP_FIGURES.match(name)}
+
+
+def buckets_of(model: nn.Module) -> list[Bucket] | None:
+    """DDP's buckets in the order of their reduction, as rebuilt after the first step; None where DDP does not say."""
+    ddp = ddp_of(model)
+    if ddp is None:
+        return None
+    data = compat.ddp_logging_data(ddp)
+    sizes = [int(size) for size in data.get("rebuilt_bucket_sizes", "").split(",") if size.strip()]
+    groups = [group for group in data.get("rebuilt_per_bucket_param_indices", "").split(",") if group.strip()]
+    indices = [[int(index) for index in group.split()] for group in groups]
+    return [Bucket(size, group) for size, group in zip(sizes, indices, strict=True)] or None
