@@ -3,8 +3,8 @@
     host       |step 3  |loader.......|step 4  |
     launches     ^  ^                   ^  ^
     device        aaa bbbbbb             cc dd
-    idle             .      ............   .
-    input                   ,,,,,,,,,             idle while the host is in the loader
+    idle             .      .............  .
+    input                   ,,,,,,,,,,            idle while the host is in the loader
 
 The gap before `c` is the loader's only as far as the host is in it: what comes behind it is the host's way to the next
 launch, which every step pays. Nor is the fetch waiting as long as the device still computes. Were the batch there at
