@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
 
-from analyzers.document import Advice, BucketRow, LayerRow, SyncCost, WaitingRow
+from analyzers.document import Advice, BucketRow, Input, LayerRow, SyncCost, WaitingRow
 from analyzers.modules import ROOT
 from analyzers.units import NS_PER_MS, ms, percent, us
 
@@ -35,8 +35,10 @@ class Evidence:
     buffer_copies_ns: float  # what they take, gaps included
     gradient_copies: float
     gradient_copies_ns: float
+    input: Input | None
     is_data_parallel: bool
     caution: str
+    input_caution: str  # of the full window, whose times those of the input are
 
     def typical(self, parts: Iterable[tuple[BucketRow | LayerRow, int]]) -> int:
         """The median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
@@ -51,9 +53,14 @@ def advice(evidence: Evidence) -> list[Advice]:
     """All that is worth doing, what brings most first; nothing where half of the windows are empty."""
     if evidence.step_ns <= 0:
         return []
-    found = [each for rule in _RULES for each in rule(evidence) if each.figure_ns >= WORTH * evidence.step_ns]
-    cautioned = [Advice(each.text, each.figure_ns, each.because + evidence.caution) for each in found]
-    return sorted(cautioned, key=lambda each: -each.figure_ns)
+    found = [
+        Advice(each.text, each.figure_ns, each.because + caution)
+        for rules, caution in ((_RULES, evidence.caution), ((_waits_for_input,), evidence.input_caution))
+        for rule in rules
+        for each in rule(evidence)
+        if each.figure_ns >= WORTH * evidence.step_ns
+    ]
+    return sorted(found, key=lambda each: -each.figure_ns)
 
 
 def _share(evidence: Evidence, ns: float) -> str:
@@ -260,6 +267,23 @@ def _data_parallel(evidence: Evidence) -> Iterator[Advice]:
         figure,
         f"parameters and gradients cross the links in every step with nothing to hide them: {_share(evidence, figure)} "
         "exposed on a device",
+    )
+
+
+def _waits_for_input(evidence: Evidence) -> Iterator[Advice]:
+    if evidence.input is None:
+        return
+    longest = evidence.input.longest
+    idle_ns, fetch_ns, span_ns = (each.median or 0 for each in (longest.idle_ns, longest.fetch_ns, longest.span_ns))
+    if not span_ns or idle_ns < WORTH * span_ns:
+        return
+    where = f" on rank {longest.rank}, most of all" if len(evidence.input.by_device) > 1 else ""
+    yield Advice(
+        "give the loader more workers (num_workers), pinned memory (pin_memory=True) and batches ahead of need "
+        "(prefetch_factor)",
+        round(idle_ns),
+        f"the host is in the DataLoader for {_length(fetch_ns)} a step{where}, and the device idles for "
+        f"{_length(idle_ns)} of it ({percent(idle_ns / span_ns)} of a step of the {evidence.input.window} window)",
     )
 
 

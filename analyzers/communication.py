@@ -21,7 +21,9 @@ from analyzers.autograd import COPIES_IN, NODE, TAKES_GRADIENT
 from analyzers.calls import INTEGRAL, UNSAID, Call, Collective, Group, kind_of_kernel, sensible
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
+from analyzers.fetching import fetches
 from analyzers.host import Host
+from analyzers.intervals import Intervals
 from analyzers.run import RankTrace
 from analyzers.steps import profiler_steps
 
@@ -130,7 +132,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         launched_ns=np.where(launches >= 0, events.start_ns[launches], UNKNOWN)
         if trace.is_cpu_run
         else events.launched_ns[rows],
-        input_ns=_input(host, rows),
+        input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
         called=_called(host, launches),
     )
 
@@ -345,16 +347,13 @@ def _behind_backward(host: Host, launches: Int64) -> Mask:
     return behind
 
 
-def _input(host: Host, rows: Int64) -> Int64:
-    """How long the host fetched input (a DataLoader's `__next__`) between one launch of communication and the next."""
-    events = host.events
-    fetching = np.flatnonzero(events.named("enumerate(DataLoader)#") & ~events.on_device)
-    launched = events.launched_ns[rows]
+def _input(fetched: Intervals, launched: Int64) -> Int64:
+    """How long the host fetched input between one launch of communication and the next; -1 where one is not known."""
     spent = np.where(launched >= 0, 0, UNKNOWN)
     order = np.flatnonzero(launched >= 0)[np.argsort(launched[launched >= 0], kind="stable")]
-    if not len(fetching) or not len(order):
+    if not len(fetched) or not len(order):
         return spent
-    begun = np.searchsorted(launched[order], events.end_ns[fetching], side="left")
+    begun = np.searchsorted(launched[order], fetched.end, side="left")
     inside = begun < len(order)
-    np.add.at(spent, order[begun[inside]], events.dur_ns[fetching[inside]])
+    np.add.at(spent, order[begun[inside]], (fetched.end - fetched.start)[inside])
     return spent

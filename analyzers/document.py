@@ -93,6 +93,7 @@ class Window(msgspec.Struct, frozen=True):
     overlap: float | None
     unmatched_comm_ns: int
     contention_ns: int | None
+    input_idle_ns: int | None = None  # of idle_ns; null where host and device are not of the same steps
 
 
 class MemberRow(msgspec.Struct, frozen=True):
@@ -349,6 +350,34 @@ class Advice(msgspec.Struct, frozen=True):
     because: str
 
 
+class DeviceInput(msgspec.Struct, frozen=True):
+    """What the loader takes in the windows of one device of one rank; ns."""
+
+    rank: int
+    device: int | str
+    idle_ns: Spread
+    fetch_ns: Spread
+    span_ns: Spread
+
+
+class Input(msgspec.Struct, frozen=True):
+    """How long the host is in PyTorch's loader in a window, and how long the device is idle meanwhile; ns.
+
+    `window` says of which windows, and `span_ns` how long those are: light windows do not know the host.
+    """
+
+    idle_ns: Spread
+    fetch_ns: Spread
+    span_ns: Spread
+    by_device: list[DeviceInput]
+    window: str = msgspec.field(name="from")
+
+    @property
+    def longest(self) -> DeviceInput:
+        """The device that idles longest, by its median: with synchronization, the others wait for it."""
+        return max(self.by_device, key=lambda device: device.idle_ns.median or 0)
+
+
 class BucketSummary(msgspec.Struct, frozen=True):
     """One bucket over all ranks and steps; `hidden_by` are the lines that hid it longest, by their mean."""
 
@@ -404,6 +433,7 @@ class Summary(msgspec.Struct, frozen=True):
     layers_from: str
     layout: Layout | None
     sync_cost: SyncCost | None
+    input: Input | None = None  # null where no trace has a loader's ranges
 
 
 class Report(msgspec.Struct, frozen=True):

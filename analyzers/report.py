@@ -24,6 +24,7 @@ from analyzers.document import (
     BucketRow,
     ControlFigures,
     DeviceSummary,
+    Input,
     LayerRow,
     Links,
     Report,
@@ -46,11 +47,12 @@ from analyzers.rows import (
     collective_rows,
     copy_rows,
     exchange_warnings,
+    natural,
     unmatched_rows,
     waiting_rows,
 )
 from analyzers.run import Run, world_size
-from analyzers.summaries import bucket_summaries, layer_summaries, spreads
+from analyzers.summaries import bucket_summaries, input_summary, layer_summaries, spreads
 from analyzers.summary import Measured, RankSummary, RunSummary, summary_of
 from analyzers.synccost import cost_warnings, distortion_warnings, sync_cost
 from analyzers.timeline import timeline
@@ -119,6 +121,11 @@ class _Found:
         return float(self.column(of).mean())
 
     @cached_property
+    def input(self) -> Input | None:
+        """What the loader takes in full windows."""
+        return input_summary(self.run.in_full)
+
+    @cached_property
     def median_window(self) -> int:
         """The window whose span is the (lower) median."""
         return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
@@ -180,8 +187,12 @@ def _evidence(
         buffer_copies_ns=found.mean(lambda measured: measured.cost.buffer_copies_ns),
         gradient_copies=found.mean(lambda measured: measured.cost.gradient_copies),
         gradient_copies_ns=found.mean(lambda measured: measured.cost.gradient_copies_ns),
+        input=found.input,
         is_data_parallel=any(measured.work.source == Source.NODES for measured in found.run.measured),
         caution=_caution(facts.controls, found.run.manifest),
+        input_caution=_caution(
+            _control_figures((found.run.manifest or Manifest()).controls, "full"), found.run.manifest
+        ),
     )
 
 
@@ -196,6 +207,8 @@ def _windows(found: _Found) -> list[Window]:
     columns["exposed_transfer_ns"] = found.transfer_ns.tolist()
     columns["exposed_wait_ns"] = (rows.exposed_comm_ns - found.transfer_ns).tolist()
     columns["unmatched_comm_ns"] = found.unmatched_ns.tolist()
+    input_idle = found.column(lambda measured: measured.fetching.input_idle_ns)
+    columns["input_idle_ns"] = [natural(ns) for ns in input_idle.tolist()]
     contention = found.column(lambda measured: measured.cost.contention_ns)
     columns["contention_ns"] = [ns if ns != NOT_KNOWN else None for ns in contention.tolist()]
     ordered = [columns[name] for name in Window.__struct_fields__]
@@ -334,6 +347,7 @@ def _summary(
         layers_from=found.run.measured[0].work.source,
         layout=layout,
         sync_cost=cost,
+        input=found.input,
     )
 
 

@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.document import BucketRow, BucketSummary, HiddenBy, LayerRow, LayerSummary, Layout, Spread
+from analyzers.activity import device_label
+from analyzers.breakdown import joined
+from analyzers.document import (
+    BucketRow,
+    BucketSummary,
+    DeviceInput,
+    HiddenBy,
+    Input,
+    LayerRow,
+    LayerSummary,
+    Layout,
+    Spread,
+)
+from analyzers.events import UNKNOWN
+from analyzers.summary import Measured
 
 _OF_BUCKET = (
     *("dur_ns", "wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns"),
@@ -35,6 +49,26 @@ def _spread(values: NDArray[np.float64]) -> Spread:
 
 def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     return {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in names}
+
+
+def input_summary(measured: Sequence[Measured]) -> Input | None:
+    """What the loader takes in the full windows of all ranks; None where no trace shows one."""
+    if not any(each.fetching.seen for each in measured):
+        return None
+    rows = joined([each.windows for each in measured])
+    idle_ns = np.concatenate([each.fetching.input_idle_ns for each in measured])
+    fetch_ns = np.concatenate([each.fetching.fetch_ns for each in measured])
+    known = idle_ns != UNKNOWN
+
+    def over(windows: NDArray[np.bool_]) -> dict[str, Spread]:
+        of = windows & known
+        return spreads({"idle_ns": idle_ns[of], "fetch_ns": fetch_ns[of], "span_ns": rows.span_ns[of]})
+
+    by_device = [
+        DeviceInput(int(rank), device_label(int(device)), **over((rows.rank == rank) & (rows.device == device)))
+        for rank, device in np.unique(np.stack([rows.rank, rows.device]), axis=1).T
+    ]
+    return Input(**over(known), by_device=by_device, window="full")
 
 
 def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[BucketSummary]:

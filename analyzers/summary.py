@@ -23,6 +23,7 @@ from analyzers.classify import Category, Kind
 from analyzers.communication import Communication, communication
 from analyzers.contention import Cost, cost
 from analyzers.events import Events
+from analyzers.fetching import Fetching, fetching
 from analyzers.header import Header
 from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
@@ -49,11 +50,13 @@ class Copies:
 class Measured:
     """What one rank's times say, on the epoch.
 
-    Its windows, its communication, whose its compute is, its reductions of gradients, its copies, and M - C by device.
+    Its windows, when its host fetched input, its communication, whose its compute is, its reductions of gradients, its
+    copies, and M - C by device.
     """
 
     earliest_ns: int
     windows: Breakdown
+    fetching: Fetching
     communication: Communication
     work: Work
     reductions: Reductions
@@ -99,6 +102,11 @@ class RunSummary:
         """What each rank's times say, all of one sort of window."""
         if self.is_light:
             return tuple(rank.timed for rank in self.ranks)
+        return self.in_full
+
+    @property
+    def in_full(self) -> tuple[Measured, ...]:
+        """What each rank's full window says, which alone has the host's side and the device's on one clock."""
         return tuple(rank.full or rank.timed for rank in self.ranks)
 
 
@@ -147,6 +155,7 @@ def _measured(trace: RankTrace, found: Attribution) -> Measured:
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
+        fetching=fetching(trace, devices, windows),
         communication=comm,
         work=work(trace, devices, found, windows, comm),
         reductions=reduced,

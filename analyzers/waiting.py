@@ -86,8 +86,11 @@ def waiting(matching: Matching, found: Transfers) -> Waiting:
     # What the last arriver itself waited is nobody's doing: a small rest, by its ring's progress.
     charge = total - wait[last]
     culprit = rows[last]
-    reason = _reasons(matching, culprit, charge)
+    reason = _reasons(matching, culprit)
     reason = np.where((reason == Reason.COMPUTE) & ~_computed_longer(matching, last, charge), Reason.LAUNCH, reason)
+    input_ns = table.input_ns[culprit]
+    fetching = (reason == Reason.LAUNCH) & (input_ns > 0) & (2 * input_ns >= charge)
+    reason = np.where(fetching, Reason.INPUT, reason)
     keys = np.stack([table.rank, table.device, table.step])
     cells, cell = np.unique(keys, axis=1, return_inverse=True)
     caused = np.zeros((len(Reason), cells.shape[1]), dtype=np.int64)
@@ -120,7 +123,7 @@ def _waited(matching: Matching, wait: Int64, cell: Int64, count: int) -> Int64:
     return waited
 
 
-def _reasons(matching: Matching, rows: Int64, charge: Int64) -> Int64:
+def _reasons(matching: Matching, rows: Int64) -> Int64:
     """Why each of these rows began no earlier: whichever of its launch, its compute, its collective came last."""
     table = matching.table
     start = table.start_ns[rows]
@@ -130,8 +133,6 @@ def _reasons(matching: Matching, rows: Int64, charge: Int64) -> Int64:
     latest = np.maximum(computed, before)
     reason = np.where(computed >= before, Reason.COMPUTE, Reason.COLLECTIVE)
     reason = np.where((launched != UNKNOWN) & (at_once | (launched >= latest)), Reason.LAUNCH, reason)
-    fetching = (reason == Reason.LAUNCH) & (table.input_ns[rows] > 0) & (2 * table.input_ns[rows] >= charge)
-    reason = np.where(fetching, Reason.INPUT, reason)
     return np.where((latest == UNKNOWN) & (launched == UNKNOWN), Reason.UNKNOWN, reason).astype(np.int64)
 
 

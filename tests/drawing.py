@@ -2,8 +2,8 @@
 
     draw(compute="aabb..", comm=".aa...", step="000111")
 
-Steps are written as digits. Every device event is launched where it starts, unless a picture of the same lane under
-`launch` shows the launches, in order, as `^`.
+Steps are written as digits, and in `loader` each letter is a batch that the host fetches. Every device event is
+launched where it starts, unless a picture of the same lane under `launch` shows the launches, in order, as `^`.
 
     meet("aaa...bbb", ".aa....bb")
 
@@ -26,6 +26,7 @@ from analyzers.header import Header
 from analyzers.run import RankTrace, Run
 from analyzers.summary import RunSummary, summary_of
 
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 LANES = {
     "compute": (Category.KERNEL, Kind.COMPUTE),
     "comm": (Category.KERNEL, Kind.COMM),
@@ -46,6 +47,7 @@ def runs(picture: str) -> Iterator[tuple[str, int, int]]:
 def draw(
     *,
     step: str = "",
+    loader: str = "",
     launch: Mapping[str, str] | None = None,
     rank: int = 0,
     device: int = 0,
@@ -59,6 +61,7 @@ def draw(
     The pictures begin at `since`. `calls` are those of the lane comm, by letter.
     """
     rows = [row(Category.ANNOTATION, Kind.HOST, f"ProfilerStep#{k}", start, length) for k, start, length in runs(step)]
+    rows += [row(Category.ANNOTATION, Kind.HOST, LOADER, start, length) for _, start, length in runs(loader)]
     correlation = 0
     known = dict(calls or {})
     for lane, picture in lanes.items():

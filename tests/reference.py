@@ -117,6 +117,37 @@ def _cpu(events: list[Event], numbered: dict[int, Span]) -> list[dict[str, Any]]
     return [{"step": k, **sweep(spans, numbered[k][0], end)} for k, end in zip(order, stops, strict=True)]
 
 
+def input_idle(path: Path) -> list[int]:
+    """Of each window how long its device is idle while a DataLoader's range runs; not for CPU runs that communicate."""
+    events, base = read(path)
+    loader = [span(event) for event in events if event["name"].startswith("enumerate(DataLoader)#")]
+    found = []
+    for row in windows(path):
+        if row["device"] == "cpu":
+            busy = [span(event) for event in events if event.get("cat") == "cpu_op"]
+        else:
+            busy = [span(event) for event in events if event.get("cat") in DEVICE and row["device"] in devices(event)]
+        low = row["start_ns"] - base
+        found.append(covered(loader, busy, low, low + row["span_ns"]))
+    return found
+
+
+def covered(inside: list[Span], outside: list[Span], low: int, high: int) -> int:
+    """How long it is, between two instants, that some span of `inside` runs and none of `outside`."""
+    changes: dict[int, list[tuple[bool, int]]] = defaultdict(list, {low: [], high: []})
+    for spans, is_inside in ((inside, True), (outside, False)):
+        for start, end in ((max(start, low), min(end, high)) for start, end in spans):
+            if start < end:
+                changes[start].append((is_inside, 1))
+                changes[end].append((is_inside, -1))
+    running, total = {True: 0, False: 0}, 0
+    for here, following in itertools.pairwise(sorted(changes)):
+        for is_inside, change in changes[here]:
+            running[is_inside] += change
+        total += (following - here) * (running[True] > 0 and not running[False])
+    return total
+
+
 def sweep(spans: list[tuple[Span, str]], low: int, high: int) -> dict[str, int]:
     """The measures of one window, by walking over all boundaries inside it."""
     changes: dict[int, list[tuple[str, int]]] = defaultdict(list, {low: [], high: []})

@@ -6,7 +6,17 @@ import msgspec
 import pytest
 
 from analyzers.advice import WORTH, Evidence, advice
-from analyzers.document import BucketRow, HiddenBy, LayerComm, LayerRow, SyncCost, WaitingRow
+from analyzers.document import (
+    BucketRow,
+    DeviceInput,
+    HiddenBy,
+    Input,
+    LayerComm,
+    LayerRow,
+    Spread,
+    SyncCost,
+    WaitingRow,
+)
 from tests.samples import REPORTED, reported
 from tests.test_attribution import ddp_step, shifted
 from tests.training import step, told
@@ -40,6 +50,12 @@ def cost(**more) -> SyncCost:
     return SyncCost(**(known | more))
 
 
+def waits_for_input(idle_ns: int, span_ns: int) -> Input:
+    """The same in all full windows, which may be longer than the light ones."""
+    idle, fetch, span = (Spread(4, *[float(ns)] * 5) for ns in (idle_ns, 2 * idle_ns, span_ns))
+    return Input(idle, fetch, span, [DeviceInput(0, 0, idle, fetch, span)], "full")
+
+
 FINE = Evidence(
     step_ns=STEP,
     windows=1,
@@ -51,8 +67,10 @@ FINE = Evidence(
     buffer_copies_ns=5_000,
     gradient_copies=60,
     gradient_copies_ns=9_000,
+    input=None,
     is_data_parallel=False,
     caution="",
+    input_caution="",
 )
 LATE = [bucket(0, 100_000, 50_000, 0, late_launch_ns=30_000), bucket(1, 300_000, 9_000, 0, late_launch_ns=10_000)]
 # One behind the other on the links.
@@ -103,6 +121,7 @@ TOLD = {
         ("DistributedDataParallel instead", 70_000),
     ),
     "contention": ({"cost": cost(contention_ns=25_000)}, ("fewer SMs", 25_000)),
+    "waiting for input": ({"input": waits_for_input(15_000, 2 * STEP // 3)}, ("num_workers", 15_000)),
 }
 
 
@@ -136,6 +155,8 @@ NOT_TOLD = {
     "faster beside communication": {"cost": cost(contention_ns=-50_000)},
     "contention unknown": {"cost": cost(contention_ns=None)},
     "no reductions": {"buckets": [], "gradient_copies_ns": 50_000, "cost": cost(packing_ns=50_000)},
+    "a little of a longer full window": {"input": waits_for_input(15_000, 2 * STEP)},
+    "a loader that keeps up": {"input": waits_for_input(0, STEP)},
     "no windows": {"windows": 0},
     "empty windows": {"step_ns": 0, "buckets": QUEUED},
 }
@@ -151,6 +172,12 @@ def test_what_brings_most_comes_first_and_every_reason_bears_the_caution():
     found = advice(replace(FINE, **more))
     assert [each.figure_ns for each in found] == [90_000, 40_000, 20_000]
     assert all(each.because.endswith("; hm") for each in found)
+
+
+def test_the_inputs_figure_is_of_the_full_window_and_so_is_its_caution():
+    change = {"input": waits_for_input(30_000, STEP), "gradient_copies_ns": 20_000}
+    found = advice(replace(FINE, **change, caution="; light", input_caution="; full"))
+    assert [each.because.split("; ")[1] for each in found] == ["full", "light"]
 
 
 def test_totals_are_a_step():

@@ -502,6 +502,36 @@ def test_a_host_that_fetched_input_came_late_for_it(told):
     assert rows[1].caused_by == {"input": 200_000}
 
 
+def test_late_input_is_the_reason_where_compute_as_long_as_the_others_came_behind_it(told):
+    both = kernel(10, 5, 1, 8, **said("allreduce", 1))
+
+    def rows(late: float, end: float) -> list[Event]:
+        gemm = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 8, "ts": 60 + late, "dur": 30}
+        gemm |= {"args": {"device": 0, "stream": 8, "correlation": 3}}
+        launch = host("cudaLaunchKernel", 55 + late, 1, "cuda_runtime", correlation=3)
+        start = 90 + late
+        return [*both, gemm, launch, *kernel(start, end - start, 2, 57 + late, **said("allreduce", 500))]
+
+    loader = host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20, 190)
+    waits = {row.rank: row for row in told(rows(0, 300), [loader, *rows(200, 300)]).waiting}
+    assert waits[1].caused_by == {"input": 200_000}
+    waits = {row.rank: row for row in told(rows(0, 300), rows(200, 300)).waiting}
+    assert waits[1].caused_by == {"launch": 200_000}
+
+
+def test_a_host_of_a_cpu_run_that_fetched_input_came_late_for_it(told):
+    def rows(fetched: float) -> list[Event]:
+        loader = host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20, fetched, "user_annotation")
+        shaped = {"Input Dims": [[100]], "Input type": ["float"]}
+        called = host("c10d::allreduce_", 25 + fetched, 2, **shaped)
+        return [loader, called, host("gloo:all_reduce", 28 + fetched, 130 - fetched, tid=77, **shaped)]
+
+    of = told(rows(10), rows(110), backend="gloo")
+    (row,) = of.collectives
+    assert [member.wait_ns for member in row.members] == [100_000, 0]
+    assert {row.rank: row.caused_by for row in of.waiting} == {0: {}, 1: {"input": 100_000}}
+
+
 # nn.DataParallel.
 
 

@@ -51,6 +51,20 @@ def test_lines_add_up_to_the_compute_of_their_window(path):
 
 
 @pytest.mark.parametrize("path", REPORTED)
+def test_waiting_for_input_is_a_part_of_idle_time(path):
+    found, summary = reported(path), summarized(path)
+    for window in found.windows:
+        assert window.input_idle_ns is None or 0 <= window.input_idle_ns <= window.idle_ns
+    if found.run.times_from == "light":
+        assert {window.input_idle_ns for window in found.windows} == {None}
+    for measured in summary.in_full:
+        fetched, idle_ns = measured.fetching, measured.windows.idle_ns
+        assert (fetched.input_idle_ns <= np.minimum(fetched.fetch_ns, idle_ns)).all()
+        assert fetched.seen or fetched.fetch_ns.max() <= 0
+    assert (found.summary.input is not None) == any(measured.fetching.seen for measured in summary.in_full)
+
+
+@pytest.mark.parametrize("path", REPORTED)
 def test_packing_is_compute(path):
     found = reported(path)
     line = summed(

@@ -20,6 +20,7 @@ ORDER = [
         f"analyzers.{name}"
         for name in (
             "breakdown",
+            "fetching",
             "communication",
             "attribution",
             "work",

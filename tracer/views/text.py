@@ -41,11 +41,17 @@ def _sections(report: Report, by: By, width: int | None) -> list[Section]:
 
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
-    return [_by_rank(report, wide), timeline(report, wide), *_exchange(report, wide), _representative(report)]
+    return [
+        _by_rank(report, wide),
+        timeline(report, wide),
+        *_exchange(report, wide),
+        _representative(report),
+        _input(report),
+    ]
 
 
 def _step_view(report: Report, wide: bool) -> list[Section]:
-    return [_by_step(report, wide), *_exchange(report, wide), _representative(report)]
+    return [_by_step(report, wide), *_exchange(report, wide), _representative(report), _input(report)]
 
 
 def _exchange(report: Report, wide: bool) -> list[Section]:
@@ -128,7 +134,9 @@ def _representative(report: Report) -> Section:
     rows = table("", "ms", "share")
     for part in PARTS:
         value = getattr(window, part.field)
-        rows.add_row(part.label, milliseconds(value), percent(value / window.span_ns if window.span_ns else None))
+        rows.add_row(part.label, milliseconds(value), _of(value, window))
+    if window.input_idle_ns:
+        rows.add_row("of it waiting for input", milliseconds(window.input_idle_ns), _of(window.input_idle_ns, window))
     rows.add_section()
     rows.add_row("span", milliseconds(window.span_ns), percent(1.0))
     place = f"rank {window.rank}, device {window.device}, step {window.step}"
@@ -136,7 +144,27 @@ def _representative(report: Report) -> Section:
         f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
         f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer {ms(window.exposed_transfer_ns)}"
     )
-    return [styled(f"The step of median length ({place}), where lines add up", "bold"), rows, styled(comm, "")]
+    heading = styled(f"The step of median length ({place}), where lines add up", "bold")
+    return [heading, rows, styled(comm, "")]
+
+
+def _of(value_ns: int, window: Window) -> str:
+    return percent(value_ns / window.span_ns if window.span_ns else None)
+
+
+def _input(report: Report) -> Section:
+    """What the loader takes, where the traces show one."""
+    found = report.summary.input
+    if found is None or found.fetch_ns.median is None:
+        return []
+    longest = found.longest
+    most = f"; most on rank {longest.rank}, {ms(longest.idle_ns.median or 0)}" if len(found.by_device) > 1 else ""
+    line = (
+        f"Input: in a step of {ms(found.span_ns.median or 0)} the host is in the DataLoader for "
+        f"{ms(found.fetch_ns.median)}, and the device idles for {ms(found.idle_ns.median or 0)} of it{most} "
+        f"(medians; {found.window} window's times)."
+    )
+    return [styled(line, "")]
 
 
 def representative_window(report: Report) -> Window:
