@@ -35,7 +35,7 @@ from tracer.cli import main
 from tracer.commands.calibrate import size
 from tracer.config import COLLECTIVES, CalibrationPlan
 from tracer.errors import TracerError
-from tracer.launch import Job, rank_environment
+from tracer.launch import rank_environment
 from tracer.links import Member, link_of
 from tracer.views.calibration import text
 
@@ -575,10 +575,9 @@ def test_network_cards_say_their_rate(link, tmp_path):
 
 def test_nccl_writes_its_log_only_where_the_user_has_not_asked_for_it(monkeypatch, tmp_path):
     monkeypatch.delenv("NCCL_DEBUG", raising=False)
-    job = Job("tracer.calibrate", "{}", "cuda", 2)
-    assert rank_environment(job, tmp_path)["NCCL_DEBUG_FILE"] == str(tmp_path / "nccl.%p.log")
+    assert rank_environment("cuda", 2, tmp_path)["NCCL_DEBUG_FILE"] == str(tmp_path / "work" / "nccl.%p.log")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
-    assert "NCCL_DEBUG_FILE" not in rank_environment(job, tmp_path)
+    assert "NCCL_DEBUG_FILE" not in rank_environment("cuda", 2, tmp_path)
 
 
 def test_kinds_are_those_of_the_report():
