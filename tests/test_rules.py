@@ -42,10 +42,13 @@ ORDER = [
     ),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "ranges", "session", "links")),
-    *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),
+    *(
+        f"tracer.{name}"
+        for name in ("manifest", "ranks", "workloads", "step", "calibrate", "train", "launch", "workers")
+    ),
     *(f"tracer.views.{name}" for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline")),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration", "views")),
-    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record", "calibrate")),
+    *(f"tracer.commands.{name}" for name in ("devices", "progress", "usage", "report", "record", "calibrate")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]
@@ -53,7 +56,18 @@ ORDER = [
 # The only modules that may import torch, besides the commands that call them.
 WITH_TORCH = {
     f"tracer.{name}"
-    for name in ("compat", "ranges", "session", "manifest", "ranks", "workloads", "calibrate", "train", "launch")
+    for name in (
+        "compat",
+        "ranges",
+        "session",
+        "manifest",
+        "ranks",
+        "workloads",
+        "step",
+        "calibrate",
+        "train",
+        "launch",
+    )
 }
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 

@@ -125,7 +125,7 @@ def _manifest(
         strategy=config.strategy,
         model=config.model,
         batch_per_gpu=config.batch,
-        bucket_cap_mb=config.bucket_mb,
+        bucket_cap_mb=config.ddp.bucket_mb,
         settings=_settings(config) | ({"ddp": first.ddp} if first.ddp is not None else {}),
         profiler=msgspec.to_builtins(config.plan),
         parameters=first.parameters,
@@ -136,7 +136,16 @@ def _manifest(
 
 def _settings(config: RecordConfig) -> dict[str, Any]:
     data = msgspec.to_builtins(config.data) if config.data else "synthetic"
-    return {"amp": "bf16" if config.bf16 else None, "image_size": config.image_size, "seed": config.seed, "data": data}
+    return {
+        "amp": "bf16" if config.bf16 else None,
+        "image_size": config.image_size,
+        "seed": config.seed,
+        "data": data,
+        "channels_last": config.channels_last,
+        "compile": config.compile,
+        "grad_accumulation": config.grad_accumulation,
+        "ddp_options": msgspec.to_builtins(config.ddp) if config.strategy == "ddp" else None,
+    }
 
 
 def _controls(parts: Sequence[Part], config: RecordConfig) -> Controls:

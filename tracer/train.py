@@ -13,9 +13,6 @@ from pathlib import Path
 import msgspec
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
 
 from tracer import manifest, workloads
 from tracer.calibrate import measure, write_links
@@ -23,6 +20,7 @@ from tracer.config import CalibrationPlan, RecordConfig
 from tracer.errors import TracerError
 from tracer.ranks import leave_notes, pick_device, progress_of
 from tracer.session import Progress, Session
+from tracer.step import begin, micro_batches, train_step
 
 
 def train(config: RecordConfig, folder: Path) -> None:
@@ -32,26 +30,17 @@ def train(config: RecordConfig, folder: Path) -> None:
     if config.backend is not None:
         dist.init_process_group(config.backend)
 
-    torch.manual_seed(config.seed)
-    model = parallelize(workloads.build_model(config.model).to(device), config)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    loss_of = nn.CrossEntropyLoss()
+    training = begin(config, device)
     torch.manual_seed(config.seed + rank)
 
     progress = progress_of(rank, folder)
-    with Session(folder, model, optimizer, config.plan, progress) as session:
-        for inputs, targets in batches(config, rank):
-            inputs = inputs.to(device, non_blocking=True)
-            targets = targets.to(device, non_blocking=True)
-            with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
-                loss = loss_of(model(inputs), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    with Session(folder, training.model, training.optimizer, config.plan, progress) as session:
+        for step in micro_batches(batches(config, rank), config.grad_accumulation):
+            train_step(training, step)
             if not session.step():
                 break
 
-    manifest.write_part(folder, manifest.part(rank, model, config, session.samples_ns))
+    manifest.write_part(folder, manifest.part(rank, training.model, config, session.samples_ns))
     if config.calibration is not None:
         # Now that nothing is timed or profiled any more, and as long as there is a process group.
         calibrate_links(config.calibration, folder, device, progress)
@@ -69,20 +58,6 @@ def calibrate_links(plan: CalibrationPlan, folder: Path, device: torch.device, p
         notes = [f"links are not calibrated: {error}"]
     if dist.get_rank() == 0:
         leave_notes(folder, notes)
-
-
-def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
-    """The model under the strategy that was asked for."""
-    if config.strategy == "ddp":
-        device_ids = None if config.device == "cpu" else [torch.cuda.current_device()]
-        return DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=config.bucket_mb)
-    if config.strategy == "dp":
-        return nn.DataParallel(model, device_ids=list(range(config.devices)))
-    if config.strategy == "fsdp":
-        for unit in workloads.shard_units(model):
-            fully_shard(unit)
-        fully_shard(model)
-    return model
 
 
 def batches(config: RecordConfig, rank: int) -> Iterator[workloads.Batch]:
