@@ -196,6 +196,16 @@ def test_an_unwritable_place_is_one_line(run, tmp_path, capsys):
         "--ranks 2 --workers 3",
         "--device cuda --ranks 2",
         "--ranks 2 --batch 1",
+        "--ranks 1 --find-unused",
+        "--ranks 2 --strategy fsdp --no-broadcast-buffers",
+        "--ranks 2 --strategy fsdp --gradient-as-bucket-view",
+        "--ranks 2 --strategy fsdp --static-graph",
+        "--ranks 1 --comm-hook bf16",
+        "--ranks 2 --find-unused --static-graph",
+        "--ranks 2 --static-graph --grad-accumulation 2",
+        "--ranks 2 --model vgg16 --no-broadcast-buffers",
+        "--ranks 2 --model transformer --channels-last",
+        "--ranks 2 --strategy fsdp --channels-last",
     ],
 )
 def test_options_that_contradict_one_another_are_usage_errors(arguments, tmp_path, capsys):

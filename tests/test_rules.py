@@ -46,12 +46,12 @@ ORDER = [
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
     *(
         f"tracer.{name}"
-        for name in ("attach", "hook.sitecustomize", "hook", "workloads", "calibrate", "train", "launch")
+        for name in ("attach", "hook.sitecustomize", "hook", "workloads", "step", "calibrate", "train", "launch")
     ),
     *(f"tracer.{name}" for name in ("scripts", "workers")),
     *(f"tracer.views.{name}" for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline")),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration", "views")),
-    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "report")),
+    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "report")),
     *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
@@ -61,7 +61,7 @@ ORDER = [
 WITH_TORCH = {
     f"tracer.{name}"
     for name in ("compat", "models", "profiles", "ranges", "manifest", "recorder", "ranks", "session", "attach")
-} | {f"tracer.{name}" for name in ("workloads", "calibrate", "train", "launch")}
+} | {f"tracer.{name}" for name in ("workloads", "step", "calibrate", "train", "launch")}
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 
 

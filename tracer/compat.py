@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from importlib import metadata
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
 
 Store = Any
 
@@ -28,7 +30,37 @@ def rank_and_size() -> tuple[int, int]:
     return distributed_c10d.get_rank(), distributed_c10d.get_world_size()
 
 
-def ddp_logging_data(model: nn.parallel.DistributedDataParallel) -> dict[str, Any]:
+def ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> DistributedDataParallel:
+    """DDP that broadcasts buffers before each forward, or does not.
+
+    torch 2.15 has a new name for that and warns of the old one, which is all that torch 2.11 knows.
+    """
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    settings[name] = sync_buffers
+    return DistributedDataParallel(model, **settings)
+
+
+def compile_in_place(module: nn.Module) -> None:
+    """torch.compile that leaves names of parameters as they are; each shape of the input has code of its own.
+
+    Code for any shape, which torch turns to at the second one, is slower, and not all of it compiles: torch 2.15's
+    inductor fails on stages of a ResNet one by one.
+    """
+    import torch._dynamo.config  # takes a second
+
+    # 8 by default, and eager from there on. A ResNet has as many stages and blocks of different shapes, each once more
+    # for an epoch's last batch and for evaluation.
+    torch._dynamo.config.recompile_limit = 64
+    module.compile(dynamic=False)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether `module.compile()` was called."""
+    return module._compiled_call_impl is not None
+
+
+def ddp_logging_data(model: DistributedDataParallel) -> dict[str, Any]:
     """What DDP says of itself: bucket sizes and the indices of their parameters among them."""
     return cast(dict[str, Any], model._get_ddp_logging_data())  # type: ignore[no-untyped-call]
 

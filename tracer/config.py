@@ -14,11 +14,13 @@ Strategy = Literal["ddp", "dp", "fsdp", "single"]
 DeviceType = Literal["cuda", "cpu"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"]
 DataType = Literal["float32", "float16", "bfloat16"]
+CommHook = Literal["bf16"]
 
 MODELS: tuple[str, ...] = get_args(ModelName)
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 DATA_TYPES: tuple[str, ...] = get_args(DataType)
+COMM_HOOKS: tuple[str, ...] = get_args(CommHook)
 
 # The environment variable by which a script's processes know that they are recorded.
 HOOK = "TRACER_HOOK"
@@ -33,6 +35,17 @@ class DataSource(msgspec.Struct, frozen=True):
 
     folder: str
     workers: int
+
+
+class DdpOptions(msgspec.Struct, frozen=True):
+    """What DistributedDataParallel is told; the defaults are its own."""
+
+    bucket_mb: float | None = None
+    find_unused: bool = False
+    broadcast_buffers: bool = True
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+    comm_hook: CommHook | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -124,11 +137,14 @@ class RecordConfig(msgspec.Struct, frozen=True):
     devices: int  # GPUs, or CPU ranks
     batch: int  # per device
     plan: Plan
-    bucket_mb: float | None
-    bf16: bool
     image_size: int
     seed: int
-    data: DataSource | None
+    data: DataSource | None = None
+    ddp: DdpOptions = DdpOptions()
+    bf16: bool = False
+    channels_last: bool = False
+    compile: bool = False
+    grad_accumulation: int = 1  # micro-batches of `batch` a device in each optimizer step
     calibration: CalibrationPlan | None = None  # of the links, when training has ended
     command: list[str] = []
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from analyzers.modules import range_name
+from tracer import compat
 from tracer.models import inner
 
 
@@ -56,7 +57,12 @@ class _Open(threading.local):
 
 
 def _modules(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Every module with its name; a compiled one without those inside of it, whose hooks would break its graph."""
+    """Every module with its name, but none inside of a compiled one, whose graph their hooks would break.
+
+    Those of a module compiled in place would be compiled with it; torch marks it in the trace by itself.
+    """
+    if compat.is_compiled(model):
+        return
     yield prefix, model
     if hasattr(model, "_orig_mod"):
         return

@@ -13,9 +13,6 @@ from pathlib import Path
 import msgspec
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.manifest import LINKS
 from tracer import workloads
@@ -25,6 +22,7 @@ from tracer.errors import TracerError
 from tracer.manifest import RUN, Facts
 from tracer.ranks import LAUNCHER, die_with, leave_notes, pick_device, progress_of, refusing
 from tracer.recorder import Progress, Recorder, Subject
+from tracer.step import begin, micro_batches, train_step
 
 
 def train(config: RecordConfig, folder: Path) -> None:
@@ -34,22 +32,14 @@ def train(config: RecordConfig, folder: Path) -> None:
     if config.backend is not None:
         dist.init_process_group(config.backend)
 
-    torch.manual_seed(config.seed)
-    model = parallelize(workloads.build_model(config.model).to(device), config)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    loss_of = nn.CrossEntropyLoss()
+    training = begin(config, device)
     torch.manual_seed(config.seed + rank)
 
     progress = progress_of(rank, folder)
-    with Recorder(folder, Subject(model, facts(config), optimizer), config.plan, progress) as session:
-        for inputs, targets in batches(config, rank):
-            inputs = inputs.to(device, non_blocking=True)
-            targets = targets.to(device, non_blocking=True)
-            with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
-                loss = loss_of(model(inputs), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    subject = Subject(training.model, facts(config), training.optimizer)
+    with Recorder(folder, subject, config.plan, progress) as session:
+        for step in micro_batches(batches(config, rank), config.grad_accumulation):
+            train_step(training, step)
             if not session.step():
                 break
 
@@ -72,20 +62,6 @@ def calibrate_links(plan: CalibrationPlan, folder: Path, device: torch.device, p
         leave_notes(folder, notes)
 
 
-def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
-    """The model under the strategy that was asked for."""
-    if config.strategy == "ddp":
-        device_ids = None if config.device == "cpu" else [torch.cuda.current_device()]
-        return DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=config.bucket_mb)
-    if config.strategy == "dp":
-        return nn.DataParallel(model, device_ids=list(range(config.devices)))
-    if config.strategy == "fsdp":
-        for unit in workloads.shard_units(model):
-            fully_shard(unit)
-        fully_shard(model)
-    return model
-
-
 def batches(config: RecordConfig, rank: int) -> Iterator[workloads.Batch]:
     """This process's batches, without end. nn.DataParallel splits one batch over all its devices."""
     batch = config.batch * (config.devices if config.strategy == "dp" else 1)
@@ -104,12 +80,16 @@ def facts(config: RecordConfig) -> Facts:
         strategy=config.strategy,
         backend=config.backend,
         batch_per_gpu=config.batch,
-        bucket_cap_mb=config.bucket_mb,
+        bucket_cap_mb=config.ddp.bucket_mb,
         settings={
             "amp": "bf16" if config.bf16 else None,
             "image_size": config.image_size,
             "seed": config.seed,
             "data": data,
+            "channels_last": config.channels_last,
+            "compile": config.compile,
+            "grad_accumulation": config.grad_accumulation,
+            "ddp_options": msgspec.to_builtins(config.ddp) if config.strategy == "ddp" else None,
         },
     )
 

@@ -18,13 +18,16 @@ from tracer.commands.hosts import add_host_arguments, torchrun_options
 from tracer.commands.outside import run_script
 from tracer.commands.progress import progress, say
 from tracer.commands.report import for_terminal
+from tracer.commands.usage import check_usage
 from tracer.config import (
     CIFAR10_SIZE,
+    COMM_HOOKS,
     MODELS,
     STRATEGIES,
     CalibrationPlan,
     Collective,
     DataSource,
+    DdpOptions,
     DeviceType,
     Plan,
     RecordConfig,
@@ -63,14 +66,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
     what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
     what.add_argument("--batch", type=positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
-    what.add_argument(
-        "--bucket-mb", type=_positive_number, metavar="MB", help="DDP's bucket_cap_mb (default: DDP's own)"
-    )
     what.add_argument("--amp", choices=["bf16"], help="train under autocast")
+    what.add_argument("--channels-last", action="store_true", help="images and convolutions in NHWC order")
+    what.add_argument("--compile", action="store_true", help="torch.compile the model, inside of DDP")
+    what.add_argument(
+        "--grad-accumulation",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="add up gradients of N batches, and synchronize those of the last, in each step (default: 1)",
+    )
     what.add_argument("--image-size", type=positive, metavar="PX", help="height and width of images (default: 32)")
     what.add_argument("--data", metavar="cifar10:DIR", help="train on CIFAR-10 from this folder (default: synthetic)")
     what.add_argument("--workers", type=_count, metavar="N", help="processes a rank that load the data (default: 2)")
     what.add_argument("--seed", type=_count, default=0, metavar="N", help="default: 0")
+    _add_ddp_arguments(parser)
     how = parser.add_argument_group("steps")
     how.add_argument(
         "--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
@@ -92,6 +102,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
     parser.set_defaults(unset=vars(parser.parse_args([])))
+
+
+def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
+    ddp = parser.add_argument_group("DistributedDataParallel (defaults are its own)")
+    ddp.add_argument("--bucket-mb", type=_positive_number, metavar="MB", help="bucket_cap_mb")
+    ddp.add_argument("--find-unused", action="store_true", help="find_unused_parameters=True")
+    ddp.add_argument(
+        "--no-broadcast-buffers", action="store_true", help="leave each replica its own running statistics"
+    )
+    ddp.add_argument("--gradient-as-bucket-view", action="store_true", help="gradients are views of their buckets")
+    ddp.add_argument("--static-graph", action="store_true", help="every step uses the same parameters in one order")
+    ddp.add_argument("--comm-hook", choices=COMM_HOOKS, help="all-reduce gradients compressed to bfloat16")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -137,7 +159,7 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
     """What the options ask for, checked against one another and this machine. Raises UsageError, TracerError."""
     device, devices = pick_devices(options)
     strategy: Strategy = options.strategy or ("ddp" if devices > 1 else "single")
-    _check_usage(options, device, devices, strategy)
+    check_usage(options, device, devices, strategy)
     data = None
     if options.data is not None:
         kind, _, folder = options.data.partition(":")
@@ -156,12 +178,26 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
             active=options.active,
             rounds=options.rounds or DEFAULT_ROUNDS[device],
         ),
-        bucket_mb=options.bucket_mb,
-        bf16=options.amp == "bf16",
         image_size=options.image_size or CIFAR10_SIZE,
         seed=options.seed,
         data=data,
+        ddp=_ddp_options(options),
+        bf16=options.amp == "bf16",
+        channels_last=options.channels_last,
+        compile=options.compile,
+        grad_accumulation=options.grad_accumulation,
         calibration=None if options.no_calibrate else _calibration(strategy, device, devices),
+    )
+
+
+def _ddp_options(options: argparse.Namespace) -> DdpOptions:
+    return DdpOptions(
+        bucket_mb=options.bucket_mb,
+        find_unused=options.find_unused,
+        broadcast_buffers=not options.no_broadcast_buffers,
+        gradient_as_bucket_view=options.gradient_as_bucket_view,
+        static_graph=options.static_graph,
+        comm_hook=options.comm_hook,
     )
 
 
@@ -170,33 +206,6 @@ def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> Calibr
     if devices < 2 or strategy not in COLLECTIVES_OF:
         return None
     return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=2)
-
-
-def _check_usage(options: argparse.Namespace, device: DeviceType, devices: int, strategy: Strategy) -> None:
-    """Options that would have no effect are refused."""
-    is_text = options.model == "transformer"
-    refusals = {
-        "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single" and devices > 1,
-        "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and device == "cpu",
-        "--bucket-mb sets DDP's buckets: give --strategy ddp": options.bucket_mb is not None and strategy != "ddp",
-        "--image-size is of images: the transformer has none": options.image_size is not None and is_text,
-        "--data is images: the transformer trains on tokens": options.data is not None and is_text,
-        f"--data cifar10 has images of {CIFAR10_SIZE} pixels: leave out --image-size": (
-            options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
-        ),
-        "--workers load --data: synthetic batches need none": options.workers is not None and options.data is None,
-        "a ResNet's last stage is one pixel here, and BatchNorm needs two samples: give --batch 2 or more": (
-            options.batch == 1
-            and options.model.startswith("resnet")
-            and (options.image_size or CIFAR10_SIZE) <= CIFAR10_SIZE
-        ),
-        "vgg16 halves its images five times: give --image-size 32 or more": (
-            options.model == "vgg16" and (options.image_size or CIFAR10_SIZE) < 32
-        ),
-    }
-    for reason, refused in refusals.items():
-        if refused:
-            raise UsageError(reason)
 
 
 def _check_data(config: RecordConfig) -> None:

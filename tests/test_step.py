@@ -1,0 +1,125 @@
+"""One training step, in this process: alone, or as the only rank of a group."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from msgspec.structs import replace
+from torch import nn
+
+from tracer import compat, step
+from tracer.config import DdpOptions, Plan, RecordConfig
+from tracer.ranges import module_ranges
+
+CPU = torch.device("cpu")
+CONFIG = RecordConfig(
+    model="resnet18", strategy="single", device="cpu", devices=1, batch=2, plan=Plan(0, 1, 1, 1), image_size=32, seed=0
+)
+DDP = replace(CONFIG, strategy="ddp")
+
+
+@pytest.fixture
+def group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def small_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+
+def training(config: RecordConfig = CONFIG) -> step.Training:
+    model = step.parallelize(small_model(), config)
+    return step.Training(config, CPU, model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def batch(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(samples, 4, generator=generator), torch.randint(3, (samples,), generator=generator)
+
+
+def weights(trained: step.Training) -> list[torch.Tensor]:
+    return [parameter.detach() for parameter in trained.model.parameters()]
+
+
+def test_micro_batches_are_grouped_by_step():
+    batches = [batch(1, seed) for seed in range(5)]
+    assert list(step.micro_batches(batches, 2)) == [batches[:2], batches[2:4], batches[4:]]
+
+
+@pytest.mark.parametrize("config", [CONFIG, DDP, replace(CONFIG, strategy="fsdp")])
+def test_accumulated_gradients_are_those_of_all_samples_together(config, group):
+    parts = [batch(6, 1), batch(6, 2), batch(3, 3)]
+    whole = tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    apart, together = training(config), training(config)
+    for one in (apart, together):
+        # Statistics of a batch are not those of its parts.
+        one.model.eval()
+    step.train_step(apart, parts)
+    step.train_step(together, [whole])
+    for left, right in zip(weights(apart), weights(together), strict=True):
+        torch.testing.assert_close(left, right)
+
+
+def test_ddp_synchronizes_the_last_micro_batch_alone(group):
+    reduced = []
+
+    def hook(state, bucket):
+        reduced.append(bucket.index())
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    trained = training(DDP)
+    trained.model.register_comm_hook(None, hook)
+    step.train_step(trained, [batch(4, 1), batch(4, 2), batch(4, 3)])
+    assert reduced == [0]
+
+
+def test_ddp_is_told_its_options_without_a_warning(group):
+    options = DdpOptions(
+        bucket_mb=5, find_unused=True, broadcast_buffers=False, gradient_as_bucket_view=True, comm_hook="bf16"
+    )
+    trained = training(replace(DDP, ddp=options))
+    step.train_step(trained, [batch(4, 1)])
+    said = compat.ddp_logging_data(trained.model)
+    assert (said["find_unused_parameters"], said["gradient_as_bucket_view"]) == (1, 1)
+    assert said["broadcast_buffers"] == 0
+    assert said["bucket_cap_bytes"] == 5 * 2**20
+    assert said["comm_hook"] == "bf16_compress_hook"
+    assert training(replace(DDP, ddp=DdpOptions(static_graph=True))).model.static_graph
+
+
+def test_ddp_is_its_own_by_default(group):
+    said = compat.ddp_logging_data(training(DDP).model)
+    assert (said["find_unused_parameters"], said["gradient_as_bucket_view"], said["broadcast_buffers"]) == (0, 0, 1)
+    assert "comm_hook" not in said
+
+
+def test_channels_last_is_of_weights_and_inputs():
+    trained = step.begin(replace(CONFIG, model="resnet18-cifar", channels_last=True), CPU)
+    seen = []
+    trained.model.layer1.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    step.train_step(trained, [(torch.randn(2, 3, 32, 32), torch.tensor([1, 2]))])
+    assert trained.model.conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_compiled_modules_keep_their_names_and_have_no_ranges(group):
+    trained = training(replace(DDP, compile=True))
+    own = trained.model.module
+    assert compat.is_compiled(own)
+    assert [name for name, _ in own.named_parameters()][:2] == ["0.weight", "0.bias"]
+    with module_ranges(trained.model):
+        assert not any(module._forward_hooks for module in own.modules())
+
+
+def test_under_fsdp_each_unit_is_compiled(group):
+    model = training(replace(CONFIG, strategy="fsdp", compile=True)).model
+    assert [compat.is_compiled(child) for child in (model, *model.children())] == [False, True, False, True, True]
+
+
+def test_equal_seeds_begin_equal():
+    first, second = step.begin(CONFIG, CPU), step.begin(CONFIG, CPU)
+    assert all(torch.equal(left, right) for left, right in zip(weights(first), weights(second), strict=True))

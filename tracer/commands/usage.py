@@ -1,0 +1,95 @@
+"""Which options of `tracer record` contradict one another or would have no effect: those are refused."""
+
+from __future__ import annotations
+
+import argparse
+
+from tracer.config import CIFAR10_SIZE, DeviceType, Strategy
+from tracer.errors import UsageError
+
+DDP_OPTIONS = (
+    "--bucket-mb",
+    "--find-unused",
+    "--no-broadcast-buffers",
+    "--gradient-as-bucket-view",
+    "--static-graph",
+    "--comm-hook",
+)
+
+
+def check_usage(options: argparse.Namespace, device: DeviceType, devices: int, strategy: Strategy) -> None:
+    """Raises UsageError, with its reason, for the first of the options that is to be refused."""
+    refusals = {
+        "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single" and devices > 1,
+        "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and device == "cpu",
+        **_ddp_refusals(options, strategy),
+        **_model_refusals(options),
+        **_data_refusals(options),
+        **_execution_refusals(options, strategy),
+    }
+    for reason, refused in refusals.items():
+        if refused:
+            raise UsageError(reason)
+
+
+def _ddp_refusals(options: argparse.Namespace, strategy: Strategy) -> dict[str, bool]:
+    refusals = {
+        f"{option} is an option of DDP: give --strategy ddp": _is_given(options, option) and strategy != "ddp"
+        for option in DDP_OPTIONS
+    }
+    return refusals | {
+        f"--no-broadcast-buffers is for running statistics: {options.model} has no buffers": (
+            options.no_broadcast_buffers and not _is_resnet(options)
+        ),
+        "--find-unused has no effect beside --static-graph, which finds unused parameters once": (
+            options.find_unused and options.static_graph
+        ),
+        "--static-graph takes its graph from a backward that synchronizes: leave out --grad-accumulation": (
+            options.static_graph and options.grad_accumulation > 1
+        ),
+    }
+
+
+def _model_refusals(options: argparse.Namespace) -> dict[str, bool]:
+    size = options.image_size or CIFAR10_SIZE
+    return {
+        "--image-size is of images: the transformer has none": options.image_size is not None and _is_text(options),
+        "--channels-last is of images: the transformer has none": options.channels_last and _is_text(options),
+        "a ResNet's last stage is one pixel here, and BatchNorm needs two samples: give --batch 2 or more": (
+            options.batch == 1 and _is_resnet(options) and size <= CIFAR10_SIZE
+        ),
+        "vgg16 halves its images five times: give --image-size 32 or more": options.model == "vgg16" and size < 32,
+    }
+
+
+def _data_refusals(options: argparse.Namespace) -> dict[str, bool]:
+    return {
+        "--data is images: the transformer trains on tokens": options.data is not None and _is_text(options),
+        f"--data cifar10 has images of {CIFAR10_SIZE} pixels: leave out --image-size": (
+            options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
+        ),
+        "--workers load --data: synthetic batches need none": options.workers is not None and options.data is None,
+    }
+
+
+def _execution_refusals(options: argparse.Namespace, strategy: Strategy) -> dict[str, bool]:
+    return {
+        "--channels-last makes weights that FSDP cannot shard: give another --strategy": (
+            options.channels_last and strategy == "fsdp"
+        ),
+        # A replica would run the compiled forward of the module it was copied from, on that one's device.
+        "--compile does not work under nn.DataParallel: give another --strategy": options.compile and strategy == "dp",
+    }
+
+
+def _is_given(options: argparse.Namespace, option: str) -> bool:
+    value = getattr(options, option.removeprefix("--").replace("-", "_"))
+    return value is not None and value is not False
+
+
+def _is_resnet(options: argparse.Namespace) -> bool:
+    return bool(options.model.startswith("resnet"))
+
+
+def _is_text(options: argparse.Namespace) -> bool:
+    return bool(options.model == "transformer")
