@@ -134,7 +134,7 @@ class RecordConfig(msgspec.Struct, frozen=True):
     model: ModelName
     strategy: Strategy
     device: DeviceType
-    devices: int  # GPUs, or CPU ranks
+    devices: int  # GPUs, or CPU ranks, on each host
     batch: int  # per device
     plan: Plan
     image_size: int
@@ -147,11 +147,17 @@ class RecordConfig(msgspec.Struct, frozen=True):
     grad_accumulation: int = 1  # micro-batches of `batch` a device in each optimizer step
     calibration: CalibrationPlan | None = None  # of the links, when training has ended
     command: list[str] = []
+    hosts: int = 1
 
     @property
     def processes(self) -> int:
-        """nn.DataParallel drives all its devices from one process; every other strategy has one process a device."""
+        """On each host: nn.DataParallel drives its devices from one process, every other strategy has one a device."""
         return 1 if self.strategy in ("dp", "single") else self.devices
+
+    @property
+    def world_size(self) -> int:
+        """Processes on all hosts."""
+        return self.processes * self.hosts
 
     @property
     def backend(self) -> str | None:

@@ -68,7 +68,7 @@ def batches(config: RecordConfig, rank: int) -> Iterator[workloads.Batch]:
     pinned = config.device == "cuda"
     if config.data is None:
         return workloads.synthetic(config.model, batch, config.image_size, pinned)
-    return workloads.cifar10(config.data, batch, workloads.Shard(rank, config.processes), pinned)
+    return workloads.cifar10(config.data, batch, workloads.Shard(rank, config.world_size), pinned)
 
 
 def facts(config: RecordConfig) -> Facts:

@@ -14,7 +14,7 @@ from analyzers.manifest import MANIFEST
 from analyzers.report import report
 from tracer.commands.devices import add_device_arguments, pick_devices, positive
 from tracer.commands.hosts import OPTIONS as HOST_OPTIONS
-from tracer.commands.hosts import add_host_arguments, torchrun_options
+from tracer.commands.hosts import add_host_arguments, host_count, torchrun_options
 from tracer.commands.outside import run_script
 from tracer.commands.progress import progress, say
 from tracer.commands.report import for_terminal
@@ -152,14 +152,17 @@ def _run_script(options: argparse.Namespace) -> int:
 
 def default_name(config: RecordConfig) -> str:
     """The folder a recording goes to: `resnet18-ddp4`, on a CPU `resnet18-ddp2-cpu`."""
-    return f"{config.model}-{config.strategy}{config.devices}" + ("-cpu" if config.device == "cpu" else "")
+    return f"{config.model}-{config.strategy}{config.hosts * config.devices}" + (
+        "-cpu" if config.device == "cpu" else ""
+    )
 
 
 def configuration(options: argparse.Namespace) -> RecordConfig:
     """What the options ask for, checked against one another and this machine. Raises UsageError, TracerError."""
     device, devices = pick_devices(options)
-    strategy: Strategy = options.strategy or ("ddp" if devices > 1 else "single")
-    check_usage(options, device, devices, strategy)
+    hosts = host_count(options)
+    strategy: Strategy = options.strategy or ("ddp" if hosts * devices > 1 else "single")
+    check_usage(options, device, hosts * devices, strategy)
     data = None
     if options.data is not None:
         kind, _, folder = options.data.partition(":")
@@ -171,6 +174,8 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         strategy=strategy,
         device=device,
         devices=devices,
+        hosts=hosts,
+        command=["tracer", *sys.argv[1:]],
         batch=options.batch or DEFAULT_BATCH[device],
         plan=Plan(
             wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
@@ -186,7 +191,7 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         channels_last=options.channels_last,
         compile=options.compile,
         grad_accumulation=options.grad_accumulation,
-        calibration=None if options.no_calibrate else _calibration(strategy, device, devices),
+        calibration=None if options.no_calibrate else _calibration(strategy, device, hosts * devices),
     )
 
 
@@ -218,7 +223,8 @@ def _check_data(config: RecordConfig) -> None:
 def describe(config: RecordConfig) -> str:
     """One phrase that says what is recorded, defaults included."""
     where = {"cuda": "GPU", "cpu": "CPU rank"}[config.device] + ("s" if config.devices > 1 else "")
-    return f"{config.model}, {config.strategy}, batch {config.batch} a device, on {config.devices} {where}"
+    hosts = f" on each of {config.hosts} hosts" if config.hosts > 1 else ""
+    return f"{config.model}, {config.strategy}, batch {config.batch} a device, on {config.devices} {where}{hosts}"
 
 
 def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str, ...] = ()) -> list[Path]:

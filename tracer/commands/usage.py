@@ -22,6 +22,9 @@ def check_usage(options: argparse.Namespace, device: DeviceType, devices: int, s
     refusals = {
         "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single" and devices > 1,
         "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and device == "cpu",
+        "--strategy dp is nn.DataParallel in one process: it has no form over --nnodes": (
+            strategy == "dp" and options.nnodes is not None
+        ),
         **_ddp_refusals(options, strategy),
         **_model_refusals(options),
         **_data_refusals(options),
