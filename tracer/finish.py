@@ -10,11 +10,12 @@ A run appears by a rename, when all its ranks on this host have left all of it.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from analyzers.manifest import MANIFEST
+from tracer.errors import TracerError
 from tracer.files import put_in_place, refuse_folder
 from tracer.links import nccl_logs, nccl_transport
 from tracer.manifest import RUN, STEP, Part, assemble, read_parts, recordings
@@ -31,6 +32,7 @@ class Finisher:
     output: Path
     force: bool = False
     keep: int = 1
+    work: Path | None = None  # where NCCL's logs lie: the folder's own, unless several recordings share one
     placed: list[Path] = field(default_factory=list)
 
     def take_complete(self) -> list[Path]:
@@ -57,7 +59,7 @@ class Finisher:
 
     def _take(self, recording: Path, parts: Sequence[Part]) -> Path:
         final = self._final(recording, parts)
-        transport = nccl_transport(nccl_logs(self.folder / WORK))
+        transport = nccl_transport(nccl_logs(self.work or self.folder / WORK))
         is_run = recording.name == RUN
         assemble(recording, self.output.name if is_run else f"{self.output.name}-{recording.name}", transport)
         if final != self.output and (self.output / MANIFEST).is_file():
@@ -85,8 +87,37 @@ class Finisher:
                 shutil.rmtree(own)
 
 
+@dataclass
+class Taking:
+    """Takes what is complete while ranks go on, from the thread that looks after them; what went wrong is kept."""
+
+    finishers: tuple[Finisher, ...]
+    on_taken: Callable[[Path], None] = lambda place: None
+    errors: list[str] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Put in its place what is complete."""
+        for finisher in self.finishers:
+            self._try(finisher.take_complete)
+
+    def look_last(self) -> None:
+        """And, when all ranks have ended, what can be used."""
+        self.look()
+        for finisher in self.finishers:
+            self._try(finisher.take_rest)
+
+    def _try(self, take: Callable[[], list[Path]]) -> None:
+        if self.errors:
+            return
+        try:
+            for place in take():
+                self.on_taken(place)
+        except (TracerError, OSError) as error:
+            self.errors.append(str(error))
+
+
 def _is_complete(parts: Sequence[Part]) -> bool:
-    return all(part.kept_rounds is not None for part in parts)
+    return all(part.ended for part in parts)
 
 
 def _is_usable(parts: Sequence[Part]) -> bool:

@@ -55,14 +55,14 @@ def rank_arguments(module: str, config: str, folder: Path) -> tuple[str, ...]:
     return ("-m", module, config, str(folder))
 
 
-def launch(job: Job, folder: Path, progress: Progress) -> None:
+def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], object] = lambda: None) -> None:
     """Run every rank of a job of ours to its end; each leaves its files in `folder`, and its output there, too.
 
     Raises RankFailed, with the first failed rank's last lines and exit code, after all ranks have been stopped.
     """
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL)
     environment = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
-    with _environment(environment), following(folder, progress):
+    with _environment(environment), following(folder, progress, on_look):
         try:
             elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
         except ChildFailedError as error:

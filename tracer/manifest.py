@@ -56,7 +56,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank knows. The first rank's copy of what all share is the one that is used.
 
-    `rounds` and `steps` are how far it is; it is complete once it says which rounds are kept.
+    `rounds` and `steps` are how far the recording is, which is complete once the part says which rounds are kept; the
+    part is complete when it has `ended`.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     samples_ns: dict[str, list[int]] = {}
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None
+    ended: bool = False
 
 
 def facts_of(model: nn.Module, command: Sequence[str], settings: Mapping[str, Any]) -> Facts:

@@ -45,12 +45,14 @@ class SessionIncomplete(Exception):
 class Subject:
     """What is recorded. Without an optimizer no step is trained without synchronization: it would change the training.
 
-    With one, weights, buffers and the optimizer's state are put back after such steps.
+    With one, weights, buffers and the optimizer's state are put back after such steps. Where it `goes_on`, more is added
+    to the ranks' parts when the recording is complete.
     """
 
     model: nn.Module
     facts: Facts
     optimizer: torch.optim.Optimizer | None = None
+    goes_on: bool = False
 
     @property
     def may_skip_sync(self) -> bool:
@@ -249,6 +251,7 @@ class Recorder:
             samples_ns=taken.samples_ns,
             kept_rounds=kept_rounds,
             why_no_nosync=_why_no_nosync(self._subject),
+            ended=kept_rounds is not None and not self._subject.goes_on,
         )
         write_part(taken.folder, self.part)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tracer.config import DeviceType, Hook, Plan
-from tracer.errors import TracerError, UsageError
+from tracer.errors import UsageError
 from tracer.files import hidden_folder
-from tracer.finish import Finisher
+from tracer.finish import Finisher, Taking
 from tracer.launch import Job, following, launch_command, launch_script
 from tracer.ranks import reasons
 from tracer.recorder import Progress
@@ -74,7 +74,7 @@ def record_script(
     with hidden_folder(finisher_of(Path()).output) as folder:
         finisher = finisher_of(folder)
         hook = Hook(str(folder), str(ROOT), os.getpid(), ["tracer", "record", "--", *script.words], plan)
-        taking = _Taking(finisher)
+        taking = Taking((finisher,))
         with following(folder, told, taking.look):
             if ranks is None:
                 code = launch_command(script.words, hook)
@@ -84,32 +84,7 @@ def record_script(
         return Outcome(code, finisher.placed, [*taking.errors, *_why_not(finisher, taking)])
 
 
-@dataclass
-class _Taking:
-    """Takes what is complete while the script goes on, in the thread that follows its progress."""
-
-    finisher: Finisher
-    errors: list[str] = field(default_factory=list)
-
-    def look(self) -> None:
-        """Put in its place what is complete."""
-        self._try(self.finisher.take_complete)
-
-    def look_last(self) -> None:
-        """And at the end what can be used."""
-        self.look()
-        self._try(self.finisher.take_rest)
-
-    def _try(self, take: Callable[[], object]) -> None:
-        if self.errors:
-            return
-        try:
-            take()
-        except (TracerError, OSError) as error:
-            self.errors.append(str(error))
-
-
-def _why_not(finisher: Finisher, taking: _Taking) -> list[str]:
+def _why_not(finisher: Finisher, taking: Taking) -> list[str]:
     """Why there is no recording, or why there is no more of it, as far as the script's processes knew."""
     why = reasons(finisher.folder)
     if finisher.placed or taking.errors:

@@ -19,7 +19,7 @@ from tracer import workloads
 from tracer.calibrate import measure, write_links
 from tracer.config import CalibrationPlan, RecordConfig
 from tracer.errors import TracerError
-from tracer.manifest import RUN, Facts
+from tracer.manifest import RUN, Facts, write_part
 from tracer.ranks import LAUNCHER, die_with, leave_notes, pick_device, progress_of, refusing
 from tracer.recorder import Progress, Recorder, Subject
 from tracer.step import begin, micro_batches, train_step
@@ -36,7 +36,7 @@ def train(config: RecordConfig, folder: Path) -> None:
     torch.manual_seed(config.seed + rank)
 
     progress = progress_of(rank, folder)
-    subject = Subject(training.model, facts(config), training.optimizer)
+    subject = Subject(training.model, facts(config), training.optimizer, goes_on=True)
     with Recorder(folder, subject, config.plan, progress) as session:
         for step in micro_batches(batches(config, rank), config.grad_accumulation):
             train_step(training, step)
@@ -46,6 +46,8 @@ def train(config: RecordConfig, folder: Path) -> None:
     if config.calibration is not None:
         # Now that nothing is timed or profiled any more, and as long as there is a process group.
         calibrate_links(config.calibration, folder, device, progress)
+    assert session.part is not None
+    write_part(folder / RUN, msgspec.structs.replace(session.part, ended=True))
     if dist.is_initialized():
         dist.destroy_process_group()
 
