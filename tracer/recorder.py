@@ -45,8 +45,8 @@ class SessionIncomplete(Exception):
 class Subject:
     """What is recorded. Without an optimizer no step is trained without synchronization: it would change the training.
 
-    With one, weights, buffers and the optimizer's state are put back after such steps. Where it `goes_on`, more is added
-    to the ranks' parts when the recording is complete.
+    With one, weights, buffers and the optimizer's state are put back after such steps. Where it `goes_on`, more
+    is added to the ranks' parts when the recording is complete.
     """
 
     model: nn.Module
