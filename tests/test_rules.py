@@ -44,9 +44,12 @@ ORDER = [
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "ranges", "session", "links")),
     *(
         f"tracer.{name}"
-        for name in ("manifest", "ranks", "workloads", "step", "calibrate", "train", "launch", "workers")
+        for name in ("workloads", "step", "epochs", "manifest", "ranks", "calibrate", "train", "launch", "workers")
     ),
-    *(f"tracer.views.{name}" for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline")),
+    *(
+        f"tracer.views.{name}"
+        for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
+    ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration", "views")),
     *(f"tracer.commands.{name}" for name in ("devices", "progress", "usage", "report", "record", "calibrate")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
@@ -64,6 +67,7 @@ WITH_TORCH = {
         "ranks",
         "workloads",
         "step",
+        "epochs",
         "calibrate",
         "train",
         "launch",

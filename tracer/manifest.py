@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import resource
 import shutil
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.controls import Control, Controls, control
-from analyzers.manifest import MANIFEST, Bucket, Manifest, Parameter
+from analyzers.manifest import MANIFEST, Bucket, Dataset, Manifest, Memory, Parameter
 from analyzers.run import LIGHT
 from tracer import compat
-from tracer.config import RecordConfig
+from tracer.config import DeviceType, RecordConfig
+from tracer.epochs import RankEpoch, merged
 from tracer.links import nccl_logs, nccl_transport
 from tracer.ranges import inner
 from tracer.session import FULL, ROUND
+from tracer.step import own_gpus
 from tracer.version import VERSION
 
 # Of what DDP's own logger says: how it was set up, and the times it measured, ns, to be held against those in traces.
@@ -35,6 +39,10 @@ RECORDED_ENVIRONMENT = re.compile(
     r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
 )
 PART = "rank{rank}.part"
+MEMORY_SOURCE: dict[DeviceType, str] = {
+    "cuda": "torch.cuda.max_memory_allocated, the greatest of the process's devices",
+    "cpu": "getrusage's ru_maxrss, the process's resident memory",
+}
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -49,6 +57,8 @@ class Part(msgspec.Struct, frozen=True):
     buckets: list[Bucket] | None
     ddp: dict[str, int] | None
     samples_ns: dict[str, list[int]]
+    peak_bytes: int = 0
+    epochs: list[RankEpoch] = []
 
 
 def part(rank: int, model: nn.Module, config: RecordConfig, samples_ns: dict[str, list[int]]) -> Part:
@@ -63,6 +73,7 @@ def part(rank: int, model: nn.Module, config: RecordConfig, samples_ns: dict[str
         buckets=_buckets(model),
         ddp=_ddp_figures(model),
         samples_ns=samples_ns,
+        peak_bytes=_peak_bytes(config),
     )
 
 
@@ -131,6 +142,11 @@ def _manifest(
         parameters=first.parameters,
         buckets=first.buckets,
         controls=_controls(parts, config),
+        memory=Memory(
+            source=MEMORY_SOURCE[config.device], peak_bytes={str(found.rank): found.peak_bytes for found in parts}
+        ),
+        dataset=Dataset("CIFAR-10" if config.data else "synthetic", config.epoch_samples, config.data is None),
+        epochs=merged([found.epochs for found in parts]),
     )
 
 
@@ -144,6 +160,10 @@ def _settings(config: RecordConfig) -> dict[str, Any]:
         "channels_last": config.channels_last,
         "compile": config.compile,
         "grad_accumulation": config.grad_accumulation,
+        "lr": config.learning_rate.base,
+        "lr_scaling": config.learning_rate.scaling,
+        "lr_warmup": config.learning_rate.warmup_epochs,
+        "zero_init_residual": config.zero_init_residual,
         "ddp_options": msgspec.to_builtins(config.ddp) if config.strategy == "ddp" else None,
     }
 
@@ -166,8 +186,15 @@ def _devices(config: RecordConfig) -> list[str]:
     """The names of the devices this process drives."""
     if config.device == "cpu":
         return [platform.processor() or platform.machine()]
-    own = range(config.devices) if config.strategy == "dp" else [torch.cuda.current_device()]
-    return [torch.cuda.get_device_name(device) for device in own]
+    return [torch.cuda.get_device_name(gpu) for gpu in own_gpus(config)]
+
+
+def _peak_bytes(config: RecordConfig) -> int:
+    """The most memory that this process has had in use until now: MEMORY_SOURCE."""
+    if config.device == "cuda":
+        return max(torch.cuda.max_memory_allocated(gpu) for gpu in own_gpus(config))
+    # getrusage(2): KiB, but bytes on macOS.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _versions() -> dict[str, str | None]:
