@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from analyzers.errors import AnalysisError
+from analyzers.manifest import Dataset, Epoch, Memory
 
 SCHEMA = "tracer.report/1"
 
@@ -70,6 +71,9 @@ class RunFacts(msgspec.Struct, frozen=True):
     clock: Clock
     links: Links
     warnings: list[str]
+    memory: Memory | None = None
+    dataset: Dataset | None = None
+    epochs: list[Epoch] = []
 
 
 class Window(msgspec.Struct, frozen=True):

@@ -50,14 +50,15 @@ class Dataset(msgspec.Struct, frozen=True):
 class Epoch(msgspec.Struct, frozen=True):
     """One whole epoch, trained without a profiler: `time_ns` of the slowest rank, the mean loss over all samples.
 
-    `accuracy` is a share of 1, of the test set, or on synthetic data of the training batches. The first epoch is
-    warm-up: its time is no measurement.
+    `accuracy` is a share of 1, of the test set, or on synthetic data of the training batches; null without a test set.
+    `loss` is null where training diverged. `learning_rate` is the last step's. The first epoch is warm-up: its time is
+    no measurement.
     """
 
     epoch: int
     time_ns: int
     steps: int
-    loss: float
+    loss: float | None
     accuracy: float | None
     learning_rate: float
 
@@ -90,6 +91,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
     notes: list[str] = []
+
+    def why_null(self) -> list[str]:
+        """A line for what is null of the epochs."""
+        diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
+        untested = any(epoch.accuracy is None for epoch in self.epochs)
+        reasons = {
+            f"training diverged in epoch {min(diverged, default=0)}: loss is no number from there on; "
+            "lower --lr, or give --lr-warmup": bool(diverged),
+            "accuracy of epochs is null: the folder of --data held no test set": untested,
+        }
+        return [reason for reason, holds in reasons.items() if holds]
 
 
 def joined(manifests: Sequence[Manifest]) -> Manifest:

@@ -225,6 +225,7 @@ def _facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -
         *run.warnings,
         *more_warnings,
         *manifest.controls.why_null(),
+        *manifest.why_null(),
     ]
     names = manifest.devices or sorted({name for trace in run.ranks for name in trace.header.device_names})
     return RunFacts(
@@ -244,6 +245,9 @@ def _facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -
         clock=clock_row(exchanged),
         links=_links(names, manifest, exchanged.calibration),
         warnings=warnings,
+        memory=manifest.memory,
+        dataset=manifest.dataset,
+        epochs=manifest.epochs,
     )
 
 

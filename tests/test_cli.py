@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from msgspec.structs import replace
 
 from analyzers.document import from_json
 from tests.kineto_files import write_run
 from tracer.cli import COMMANDS, build_parser, main, parse
 from tracer.commands import record
-from tracer.errors import TracerError
+from tracer.commands.usage import check_last_batch
+from tracer.config import EpochPlan, RecordConfig
+from tracer.errors import TracerError, UsageError
 from tracer.files import new_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -206,6 +210,12 @@ def test_an_unwritable_place_is_one_line(run, tmp_path, capsys):
         "--ranks 2 --model vgg16 --no-broadcast-buffers",
         "--ranks 2 --model transformer --channels-last",
         "--ranks 2 --strategy fsdp --channels-last",
+        "--ranks 2 --epoch-samples 10",
+        "--ranks 2 --epochs 1 --data cifar10:x --epoch-samples 10",
+        "--ranks 2 --lr-scaling linear --lr-warmup 2",
+        "--ranks 2 --epochs 2 --lr-warmup 2",
+        "--ranks 1 --model vgg16 --zero-init-residual",
+        "--ranks 2 --batch 4 --epochs 1 --epoch-samples 10",
     ],
 )
 def test_options_that_contradict_one_another_are_usage_errors(arguments, tmp_path, capsys):
@@ -214,12 +224,49 @@ def test_options_that_contradict_one_another_are_usage_errors(arguments, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--gpus 0", "--gpus x", "--batch -1", "--bucket-mb nan", "--active 0", "--wait -1"]
+    "arguments",
+    [
+        "--gpus 0",
+        "--gpus x",
+        "--batch -1",
+        "--bucket-mb nan",
+        "--active 0",
+        "--wait -1",
+        "--lr 0",
+        "--epochs 0",
+        "--epoch --epochs 3",
+    ],
 )
 def test_numbers_that_make_no_sense_are_usage_errors(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["record", *arguments.split()])
     assert ended.value.code == 2
+
+
+def configured(*arguments: str) -> RecordConfig:
+    return record.configuration(build_parser().parse_args(["record", *arguments]))
+
+
+def test_one_epoch_is_a_second_one_after_a_warm_up():
+    assert configured("--ranks", "2", "--epoch") == configured("--ranks", "2", "--epochs", "2")
+    assert configured("--ranks", "2").epochs is None
+    assert configured("--ranks", "2", "--epoch").epochs == EpochPlan(2, 50_000)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("strategy", ["dp", "ddp"])
+def test_a_last_batch_of_one_sample_is_refused(strategy, devices):
+    for samples in range(1, 40):
+        config = replace(configured("--ranks", "2"), strategy=strategy, devices=devices, batch=3)
+        config = replace(config, epochs=EpochPlan(1, samples))
+        own = torch.arange(-(-samples // config.processes)).split(config.process_batch)[-1]
+        parts = own.chunk(devices) if strategy == "dp" else [own]
+        if min(map(len, parts)) == 1:
+            with pytest.raises(UsageError, match=f"an epoch of {samples} samples ends with one"):
+                check_last_batch(config)
+        else:
+            check_last_batch(config)
+        check_last_batch(replace(config, model="resnet18-cifar"))
 
 
 def test_more_gpus_than_there_are_is_refused(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from torch import nn
 
 import analyzers
 from analyzers.calibration import read_calibration
+from analyzers.manifest import Dataset
 from analyzers.report import report
 from tracer import links, manifest, workloads
 from tracer.config import Plan
@@ -32,7 +34,10 @@ def tracer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings") / "cpu2"
-    done = tracer("record", *QUICK, "--bucket-mb", "25", "-o", str(folder))
+    more = shlex.split(
+        "--bucket-mb 25 --epochs 2 --epoch-samples 8 --lr 0.01 --zero-init-residual --gradient-as-bucket-view"
+    )
+    done = tracer("record", *QUICK, *more, "-o", str(folder))
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -66,6 +71,35 @@ def test_run_json_says_how_it_was_recorded(recorded):
     assert sorted(index for bucket in written["buckets"] for index in bucket["parameters"]) == list(range(62))
     for name in ("unprofiled", "nosync", "full"):
         assert [len(samples) for samples in written["controls"][name]["samples_ns"].values()] == [3, 3]
+
+
+def test_run_json_says_what_was_asked_for(recorded):
+    settings = json.loads((recorded[0] / "run.json").read_text())["settings"]
+    asked = {"lr": 0.01, "lr_scaling": None, "lr_warmup": 0, "zero_init_residual": True, "grad_accumulation": 1}
+    asked |= {"amp": None, "image_size": 32, "seed": 0, "data": "synthetic", "channels_last": False, "compile": False}
+    options = {"bucket_mb": 25, "find_unused": False, "broadcast_buffers": True, "gradient_as_bucket_view": True}
+    asked["ddp_options"] = options | {"static_graph": False, "comm_hook": None}
+    assert {key: value for key, value in settings.items() if key != "ddp"} == asked
+
+
+def test_epochs_follow_the_recording(recorded):
+    folder, done = recorded
+    run = analyzers.load(folder).manifest
+    assert run.dataset == Dataset("synthetic", 8, True)
+    assert [(epoch.epoch, epoch.steps, epoch.learning_rate) for epoch in run.epochs] == [(1, 2, 0.01), (2, 2, 0.01)]
+    assert all(epoch.time_ns > 0 and epoch.loss > 0 and 0 <= epoch.accuracy <= 1 for epoch in run.epochs)
+    shown = report(analyzers.load(folder)).run
+    assert (shown.epochs, shown.dataset, shown.memory) == (run.epochs, run.dataset, run.memory)
+    assert "epoch 2 of 2" in done.stderr
+    assert "Epochs of 8 samples (synthetic)" in done.stdout
+
+
+def test_memory_is_known_by_rank(recorded):
+    found = analyzers.load(recorded[0]).manifest.memory
+    assert "ru_maxrss" in found.source
+    assert sorted(found.peak_bytes) == ["0", "1"]
+    # Torch alone takes more than the one, and this machine has less than the other.
+    assert all(10**8 < peak_bytes < 10**12 for peak_bytes in found.peak_bytes.values())
 
 
 def test_links_are_calibrated_after_training(recorded):

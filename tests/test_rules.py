@@ -46,10 +46,23 @@ ORDER = [
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
     *(
         f"tracer.{name}"
-        for name in ("attach", "hook.sitecustomize", "hook", "workloads", "step", "calibrate", "train", "launch")
+        for name in (
+            "attach",
+            "hook.sitecustomize",
+            "hook",
+            "workloads",
+            "step",
+            "epochs",
+            "calibrate",
+            "train",
+            "launch",
+        )
     ),
     *(f"tracer.{name}" for name in ("scripts", "workers")),
-    *(f"tracer.views.{name}" for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline")),
+    *(
+        f"tracer.views.{name}"
+        for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
+    ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration", "views")),
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "report")),
     *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate")),
@@ -61,7 +74,7 @@ ORDER = [
 WITH_TORCH = {
     f"tracer.{name}"
     for name in ("compat", "models", "profiles", "ranges", "manifest", "recorder", "ranks", "session", "attach")
-} | {f"tracer.{name}" for name in ("workloads", "step", "calibrate", "train", "launch")}
+} | {f"tracer.{name}" for name in ("workloads", "step", "epochs", "calibrate", "train", "launch")}
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
 
 

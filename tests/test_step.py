@@ -6,8 +6,8 @@ import torch.distributed as dist
 from msgspec.structs import replace
 from torch import nn
 
-from tracer import compat, step
-from tracer.config import DdpOptions, Plan, RecordConfig
+from tracer import compat, step, workloads
+from tracer.config import DdpOptions, LearningRate, Plan, RecordConfig
 from tracer.ranges import module_ranges
 
 CPU = torch.device("cpu")
@@ -98,7 +98,7 @@ def test_ddp_is_its_own_by_default(group):
 
 
 def test_channels_last_is_of_weights_and_inputs():
-    trained = step.begin(replace(CONFIG, model="resnet18-cifar", channels_last=True), CPU)
+    trained = step.begin(replace(CONFIG, channels_last=True), CPU)
     seen = []
     trained.model.layer1.register_forward_hook(lambda module, inputs, output: seen.append(output))
     step.train_step(trained, [(torch.randn(2, 3, 32, 32), torch.tensor([1, 2]))])
@@ -106,6 +106,11 @@ def test_channels_last_is_of_weights_and_inputs():
     assert seen[0].is_contiguous(memory_format=torch.channels_last)
 
 
+# torch 2.11 warns of itself when its compiler is loaded.
+compiler_warns = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+
+
+@compiler_warns
 def test_compiled_modules_keep_their_names_and_have_no_ranges(group):
     trained = training(replace(DDP, compile=True))
     own = trained.model.module
@@ -115,9 +120,51 @@ def test_compiled_modules_keep_their_names_and_have_no_ranges(group):
         assert not any(module._forward_hooks for module in own.modules())
 
 
+@compiler_warns
 def test_under_fsdp_each_unit_is_compiled(group):
     model = training(replace(CONFIG, strategy="fsdp", compile=True)).model
     assert [compat.is_compiled(child) for child in (model, *model.children())] == [False, True, False, True, True]
+
+
+# The learning rate.
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch", "expected"),
+    [
+        (LearningRate(0.2), 1024, {0: 0.2, 3: 0.2}),
+        (LearningRate(0.1, "linear"), 1024, {0: 0.8, 3: 0.8}),
+        (LearningRate(0.1, "linear"), 64, {0: 0.05}),
+        # A ramp of equal steps, from the reference batch's rate.
+        (LearningRate(0.1, "linear", 4), 1024, {0: 0.1, 1: 0.275, 2: 0.45, 3.5: 0.7125, 4: 0.8, 9: 0.8}),
+        (LearningRate(0.1, "linear", 4), 128, {0: 0.1, 2: 0.1, 9: 0.1}),
+        (LearningRate(0.1, "linear", 4), 64, {0: 0.05, 2: 0.05}),
+    ],
+)
+def test_the_rate_is_scaled_and_warmed_up(rate, batch, expected):
+    config = replace(CONFIG, batch=batch, learning_rate=rate)
+    assert {done: step.learning_rate(config, done) for done in expected} == pytest.approx(expected)
+
+
+def test_accumulated_batches_scale_the_rate_too():
+    config = replace(CONFIG, batch=64, devices=2, grad_accumulation=3, learning_rate=LearningRate(0.1, "linear"))
+    assert step.learning_rate(config, 0) == pytest.approx(0.3)
+
+
+def test_the_optimizer_begins_at_its_rate():
+    begun = step.begin(replace(CONFIG, learning_rate=LearningRate(0.25)), CPU)
+    assert [group["lr"] for group in begun.optimizer.param_groups] == [0.25]
+
+
+@pytest.mark.parametrize(("model", "blocks"), [("resnet18", 8), ("resnet18-cifar", 8), ("resnet50", 16)])
+def test_blocks_begin_as_identities_where_asked_for(model, blocks):
+    with torch.device("meta"):
+        names = [name for name, _ in workloads.build_model(model).named_modules()]
+    last = [name for name in names if name.endswith("bn3" if model == "resnet50" else "bn2")]
+    assert len(last) == blocks
+    built = workloads.build_model(model, zero_init_residual=True)
+    assert not any(built.get_submodule(name).weight.any() for name in last)
+    assert built.bn1.weight.all()
 
 
 def test_equal_seeds_begin_equal():

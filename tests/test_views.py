@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from analyzers.document import Advice, HiddenBy, Lane, LayerComm, LayerRow, Mark, Report, Spread, SyncCost, Timeline
+from analyzers.manifest import Dataset, Epoch, Memory
 from analyzers.report import report
 from analyzers.summary import summarize
 from analyzers.synccost import BESIDE, QUIET
@@ -248,6 +249,44 @@ def test_a_short_step_and_a_long_one_have_axes():
         found = drawn(comm(), span_ns=span_ns)
         assert found[1].strip().startswith("|0 ms")
         assert len(found[1]) <= 105
+
+
+# Epochs and memory.
+
+
+def with_facts(found: Report, **facts: Any) -> str:
+    return text(replace(found, run=replace(found.run, **facts)))
+
+
+EPOCHS = [Epoch(1, 90_000_000_000, 98, 1.5, 0.25, 0.1), Epoch(2, 3_210_000_000, 98, 1.25, 0.5, 0.4)]
+
+
+def test_epochs_are_a_table_whose_first_is_warm_up():
+    shown = with_facts(sample(), epochs=EPOCHS, dataset=Dataset("CIFAR-10", 50_000, False))
+    assert "Epochs of 50,000 samples (CIFAR-10)" in shown
+    assert "1  90.00     98  1.5000    25.0 %            0.1  warm-up: its time is not counted" in shown
+    assert "2   3.21     98  1.2500    50.0 %            0.4\n" in shown
+    assert "means nothing" not in shown
+
+
+def test_accuracy_on_synthetic_data_is_said_to_mean_nothing():
+    shown = with_facts(sample(), epochs=EPOCHS, dataset=Dataset("synthetic", 50_000, True))
+    assert "Accuracy means nothing here" in shown
+
+
+def test_what_is_null_of_an_epoch_is_a_dash():
+    shown = with_facts(sample(), epochs=[Epoch(1, 1, 1, None, None, 0.1)], dataset=Dataset("CIFAR-10", 1, False))
+    assert lines(shown, "1")[-1][:6] == ["1", "0.00", "1", "-", "-", "0.1"]
+
+
+def test_a_run_without_epochs_and_memory_shows_none():
+    assert "Epochs" not in text(sample())
+    assert "Memory" not in text(sample())
+
+
+def test_the_rank_that_uses_most_memory_is_named():
+    shown = with_facts(sample(), memory=Memory("a source", {"0": 10**9, "1": 2_500_000_000}))
+    assert "Memory: at most 2.5 GB in use, on rank 1 (a source)." in shown
 
 
 # Costs and advice.

@@ -15,12 +15,14 @@ DeviceType = Literal["cuda", "cpu"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"]
 DataType = Literal["float32", "float16", "bfloat16"]
 CommHook = Literal["bf16"]
+LrScaling = Literal["linear"]
 
 MODELS: tuple[str, ...] = get_args(ModelName)
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 DATA_TYPES: tuple[str, ...] = get_args(DataType)
 COMM_HOOKS: tuple[str, ...] = get_args(CommHook)
+LR_SCALINGS: tuple[str, ...] = get_args(LrScaling)
 
 # The environment variable by which a script's processes know that they are recorded.
 HOOK = "TRACER_HOOK"
@@ -28,6 +30,10 @@ HOOK = "TRACER_HOOK"
 BLOCKS_OF_ROUND, BLOCKS_AFTER_ROUNDS = 4, 2
 CLASSES = 10
 CIFAR10_SIZE = 32
+CIFAR10_SAMPLES = 50_000
+# What the rate 0.1 is for, with ResNets on CIFAR-10 (He et al. 2016, arXiv:1512.03385, section 4.2). Goyal et al. begin
+# from 256, ImageNet's.
+REFERENCE_BATCH = 128
 
 
 class DataSource(msgspec.Struct, frozen=True):
@@ -46,6 +52,21 @@ class DdpOptions(msgspec.Struct, frozen=True):
     gradient_as_bucket_view: bool = False
     static_graph: bool = False
     comm_hook: CommHook | None = None
+
+
+class LearningRate(msgspec.Struct, frozen=True):
+    """The rate of SGD: see `tracer.step.learning_rate`."""
+
+    base: float = 0.1
+    scaling: LrScaling | None = None
+    warmup_epochs: int = 0
+
+
+class EpochPlan(msgspec.Struct, frozen=True):
+    """How many whole epochs to train after the recording, and of how many samples where they are synthetic."""
+
+    count: int
+    samples: int = CIFAR10_SAMPLES
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -145,9 +166,13 @@ class RecordConfig(msgspec.Struct, frozen=True):
     channels_last: bool = False
     compile: bool = False
     grad_accumulation: int = 1  # micro-batches of `batch` a device in each optimizer step
+    learning_rate: LearningRate = LearningRate()
+    zero_init_residual: bool = False
+    epochs: EpochPlan | None = None
     calibration: CalibrationPlan | None = None  # of the links, when training has ended
     command: list[str] = []
     hosts: int = 1
+    place: str = ""  # of one recording among several: its folder below theirs
 
     @property
     def processes(self) -> int:
@@ -158,6 +183,21 @@ class RecordConfig(msgspec.Struct, frozen=True):
     def world_size(self) -> int:
         """Processes on all hosts."""
         return self.processes * self.hosts
+
+    @property
+    def process_batch(self) -> int:
+        """Samples in a batch of one process: nn.DataParallel splits one over all its devices."""
+        return self.batch * (self.devices if self.strategy == "dp" else 1)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in one step of the optimizer."""
+        return self.batch * self.devices * self.hosts * self.grad_accumulation
+
+    @property
+    def epoch_samples(self) -> int:
+        """Samples in an epoch; of synthetic data CIFAR-10's number, unless fewer are asked for."""
+        return CIFAR10_SAMPLES if self.epochs is None or self.data is not None else self.epochs.samples
 
     @property
     def backend(self) -> str | None:

@@ -21,11 +21,20 @@ import torch
 from torch import nn
 
 from analyzers.controls import Control, Controls, control
-from analyzers.manifest import MANIFEST, Bucket, Manifest, Parameter
+from analyzers.manifest import MANIFEST, Bucket, Dataset, Epoch, Manifest, Memory, Parameter
 from analyzers.run import LIGHT, NOSYNC
 from tracer import compat
 from tracer.config import Plan
-from tracer.models import bucket_cap_mb, buckets_of, ddp_figures, device_names, inner, parameters_of, strategy_of
+from tracer.models import (
+    bucket_cap_mb,
+    buckets_of,
+    ddp_figures,
+    device_names,
+    inner,
+    parameters_of,
+    peak_memory,
+    strategy_of,
+)
 from tracer.version import VERSION
 
 # Where a round's traces lie until one is chosen.
@@ -50,6 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None
     batch_per_gpu: int | None = None
     bucket_cap_mb: float | None = None
+    dataset: Dataset | None = None
     settings: dict[str, Any] = {}
 
 
@@ -71,6 +81,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     parameters: list[Parameter]
     buckets: list[Bucket] | None
     ddp: dict[str, int] | None
+    memory_source: str
+    peak_bytes: int
+    epochs: list[Epoch] = []
     plan: Plan = Plan()
     steps: int = 0
     of_steps: int = 0
@@ -96,6 +109,7 @@ def facts_of(model: nn.Module, command: Sequence[str], settings: Mapping[str, An
 def part(model: nn.Module, facts: Facts) -> Part:
     """What this process knows now."""
     rank, size = compat.rank_and_size()
+    memory_source, peak_bytes = peak_memory(model)
     return Part(
         rank=rank,
         world_size=size,
@@ -107,6 +121,8 @@ def part(model: nn.Module, facts: Facts) -> Part:
         parameters=parameters_of(model),
         buckets=buckets_of(model),
         ddp=ddp_figures(model),
+        memory_source=memory_source,
+        peak_bytes=peak_bytes,
     )
 
 
@@ -225,6 +241,9 @@ def _manifest(
         parameters=first.parameters,
         buckets=first.buckets,
         controls=_controls(parts),
+        memory=Memory(first.memory_source, {str(found.rank): found.peak_bytes for found in parts}),
+        dataset=facts.dataset,
+        epochs=first.epochs,
         notes=list(notes),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import platform
 import re
+import resource
+import sys
 
 import torch
 from torch import nn
@@ -72,6 +74,27 @@ def device_names(model: nn.Module) -> list[str]:
     """The names of the devices this process drives."""
     gpus = gpus_of(model)
     return [torch.cuda.get_device_name(gpu) for gpu in gpus] or [platform.processor() or platform.machine()]
+
+
+def reset_peak_memory() -> None:
+    """Forget what earlier recordings of this process had in use; what the whole process ever had can't be forgotten."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        for gpu in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(gpu)
+
+
+def peak_memory(model: nn.Module) -> tuple[str, int]:
+    """The most memory that this process has had in use until now, in bytes, and what says so."""
+    gpus = gpus_of(model)
+    if gpus:
+        source = "torch.cuda.max_memory_allocated, the greatest of the process's devices"
+        return source, max(torch.cuda.max_memory_allocated(gpu) for gpu in gpus)
+    # getrusage(2): KiB, but bytes on macOS.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return "getrusage's ru_maxrss, the process's resident memory", (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    )
 
 
 def parameters_of(model: nn.Module) -> list[Parameter]:

@@ -29,6 +29,8 @@ WORK = "work"
 PROGRESS = f"{WORK}/progress"
 NOTES = f"{WORK}/notes"
 REASON = f"{WORK}/{{process}}.out"
+# In a recording's own folder: what its rank said that ran out of memory.
+OUT_OF_MEMORY = "out-of-memory"
 CLAIM = f"{WORK}/rank{{rank}}.taken"
 REFUSAL = f"{WORK}/rank{{rank}}.refusal"
 

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tracer import compat, workloads
-from tracer.config import RecordConfig
+from tracer.config import REFERENCE_BATCH, RecordConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +28,30 @@ class Training:
 
 
 def begin(config: RecordConfig, device: torch.device) -> Training:
-    """Training before its first step: weights depend on the seed alone, so that all ranks have the same."""
+    """Training before its first step: all ranks have the same weights, and random numbers of their own from here on."""
     torch.manual_seed(config.seed)
-    model = workloads.build_model(config.model).to(device).to(memory_format=_memory_format(config))
-    model = parallelize(model, config)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    model = workloads.build_model(config.model, config.zero_init_residual).to(device)
+    model = parallelize(model.to(memory_format=_memory_format(config)), config)
+    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate(config, 0), momentum=0.9, weight_decay=5e-4)
+    rank, _ = compat.rank_and_size()
+    torch.manual_seed(config.seed + rank)
     return Training(config, device, model, optimizer)
+
+
+def learning_rate(config: RecordConfig, epochs_done: float) -> float:
+    """The rate of the step that comes after so many epochs, by Goyal et al. 2017 (arXiv:1706.02677).
+
+    Linear scaling (2.1): the base rate times the global batch over a reference batch. Gradual warm-up (2.2): up to that
+    by a constant amount each step, from the base rate. SGD of torch multiplies by the rate after momentum, so that a
+    changing rate needs no correction of momentum (their remark 2).
+    """
+    rate = config.learning_rate
+    if rate.scaling is None:
+        return rate.base
+    scaled = rate.base * config.global_batch / REFERENCE_BATCH
+    if scaled <= rate.base or epochs_done >= rate.warmup_epochs:
+        return scaled
+    return rate.base + (scaled - rate.base) * epochs_done / rate.warmup_epochs
 
 
 def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
@@ -78,25 +96,53 @@ def micro_batches(batches: Iterable[workloads.Batch], count: int) -> Iterator[li
         yield step
 
 
-def train_step(training: Training, batches: Sequence[workloads.Batch]) -> None:
+class Tally:
+    """Sums over steps, kept on the device, since the host would have to wait to read them."""
+
+    def __init__(self, device: torch.device, scored: bool) -> None:
+        self.samples = 0
+        self.labels = 0
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        self.correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._scored = scored
+
+    def add(self, outputs: Tensor, targets: Tensor, loss: Tensor) -> None:
+        """Count a batch: its samples, its loss; where scored, how many of its labels the model finds."""
+        self.samples += len(targets)
+        self.loss.add_(loss.detach(), alpha=len(targets))
+        if self._scored:
+            self.labels += targets.numel()
+            self.correct += (outputs.argmax(1) == targets).sum()
+
+
+def train_step(training: Training, batches: Sequence[workloads.Batch], tally: Tally | None = None) -> None:
     """One step of the optimizer, over the micro-batches it accumulates gradients of."""
     samples = sum(len(targets) for _, targets in batches)
     training.optimizer.zero_grad()
-    for number, (inputs, targets) in enumerate(batches, start=1):
+    for number, batch in enumerate(batches, start=1):
         with _synchronized_at_last(training.model, number, len(batches)):
-            loss = _loss(training, inputs, targets)
+            inputs, targets = to_device(training, batch)
+            with autocast(training):
+                outputs = training.model(inputs)
+                loss = nn.functional.cross_entropy(outputs, targets)
             # The gradient is of the mean over all samples: a micro-batch among N equal ones counts one N-th.
             share = loss if len(batches) == 1 else loss * (len(targets) / samples)
             share.backward()  # type: ignore[no-untyped-call]
+        if tally is not None:
+            tally.add(outputs, targets, loss)
     training.optimizer.step()
 
 
-def _loss(training: Training, inputs: Tensor, targets: Tensor) -> Tensor:
-    config, device = training.config, training.device
-    inputs = inputs.to(device, non_blocking=True, memory_format=_memory_format(config))
-    targets = targets.to(device, non_blocking=True)
-    with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
-        return nn.functional.cross_entropy(training.model(inputs), targets)
+def to_device(training: Training, batch: workloads.Batch) -> workloads.Batch:
+    """A batch on the model's device, without waiting for the copy."""
+    inputs, targets = batch
+    inputs = inputs.to(training.device, non_blocking=True, memory_format=_memory_format(training.config))
+    return inputs, targets.to(training.device, non_blocking=True)
+
+
+def autocast(training: Training) -> torch.autocast:
+    """Where forwards run."""
+    return torch.autocast(training.device.type, torch.bfloat16, enabled=training.config.bf16)
 
 
 def _synchronized_at_last(model: nn.Module, number: int, count: int) -> AbstractContextManager[None]:

@@ -6,9 +6,9 @@ sequence into the next token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import Any, ClassVar, cast
 
 import torch
 import torchvision
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision.transforms import v2
 
+from tracer import compat
 from tracer.config import CLASSES, DataSource, ModelName
 from tracer.errors import TracerError
 
@@ -52,26 +53,27 @@ class Transformer(nn.Module):
         return cast(Tensor, self.head(hidden)).transpose(1, 2)
 
 
-def resnet18_cifar() -> nn.Module:
+def resnet18_cifar(zero_init_residual: bool) -> nn.Module:
     """ResNet-18 with the 3x3 stem and no max-pool that 32-pixel images ask for: 11,173,962 parameters."""
-    model: nn.Module = torchvision.models.resnet18(num_classes=CLASSES)
+    model: nn.Module = torchvision.models.resnet18(num_classes=CLASSES, zero_init_residual=zero_init_residual)
     model.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
     model.maxpool = nn.Identity()
     return model
 
 
-def build_model(name: ModelName) -> nn.Module:
-    """The model on the CPU, initialized from torch's current seed."""
+def build_model(name: ModelName, zero_init_residual: bool = False) -> nn.Module:
+    """The model on the CPU, initialized from torch's current seed.
+
+    `zero_init_residual`: a ResNet's blocks begin as identities, which helps large batches (Goyal et al. 2017, 5.1).
+    """
     if name == "transformer":
         return Transformer()
+    if name == "vgg16":
+        return cast(nn.Module, torchvision.models.vgg16(num_classes=CLASSES))
     if name == "resnet18-cifar":
-        return resnet18_cifar()
-    constructor = {
-        "resnet18": torchvision.models.resnet18,
-        "resnet50": torchvision.models.resnet50,
-        "vgg16": torchvision.models.vgg16,
-    }[name]
-    return cast(nn.Module, constructor(num_classes=CLASSES))
+        return resnet18_cifar(zero_init_residual)
+    constructor = {"resnet18": torchvision.models.resnet18, "resnet50": torchvision.models.resnet50}[name]
+    return cast(nn.Module, constructor(num_classes=CLASSES, zero_init_residual=zero_init_residual))
 
 
 def shard_units(model: nn.Module) -> list[nn.Module]:
@@ -82,14 +84,6 @@ def shard_units(model: nn.Module) -> list[nn.Module]:
     return stages or [child for child in model.children() if any(True for _ in child.parameters())]
 
 
-@dataclass(frozen=True)
-class Shard:
-    """Which part of the data one process reads."""
-
-    rank: int
-    world_size: int
-
-
 def synthetic_batch(model: ModelName, batch: int, image_size: int) -> Batch:
     """Random inputs and targets of the workload's shape."""
     if model == "transformer":
@@ -98,56 +92,94 @@ def synthetic_batch(model: ModelName, batch: int, image_size: int) -> Batch:
     return torch.randn(batch, 3, image_size, image_size), torch.randint(CLASSES, (batch,))
 
 
-def synthetic(model: ModelName, batch: int, image_size: int, pinned: bool) -> Iterator[Batch]:
-    """A few random batches over and over, in pinned memory where a device will copy them."""
+def synthetic_batches(model: ModelName, batch: int, image_size: int, pinned: bool) -> list[Batch]:
+    """A few random batches to repeat, in pinned memory where a device will copy them."""
     batches = [synthetic_batch(model, batch, image_size) for _ in range(SYNTHETIC_BATCHES)]
     if pinned:
         batches = [(inputs.pin_memory(), targets.pin_memory()) for inputs, targets in batches]
-    while True:
-        yield from batches
+    return batches
 
 
-def cifar10(source: DataSource, batch: int, shard: Shard, pinned: bool) -> Iterator[Batch]:
-    """CIFAR-10's training images with the usual augmentation, reshuffled each epoch, without end.
+def synthetic_epoch(batches: Sequence[Batch], samples: int) -> Iterator[Batch]:
+    """Batches in turn until there have been so many samples; the last is as large as is left."""
+    for batch in cycle(batches):
+        yield batch[0][:samples], batch[1][:samples]
+        samples -= len(batch[1])
+        if samples <= 0:
+            return
 
-    Raises TracerError where the folder does not hold the dataset.
+
+def cifar10_loader(source: DataSource, batch: int, pinned: bool, whole: bool) -> DataLoader[Any]:
+    """This rank's part of CIFAR-10's training images, with the usual augmentation, in batches.
+
+    A `whole` epoch ends with what is left; else every batch is full. Raises TracerError where the folder does not hold
+    the dataset.
     """
     dataset = open_cifar10(source.folder)
-    sampler: DistributedSampler[Any] = DistributedSampler(dataset, shard.world_size, shard.rank, drop_last=True)
+    rank, size = compat.rank_and_size()
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, size, rank, drop_last=not whole)
     loader: DataLoader[Any] = DataLoader(
         dataset,
         batch,
         sampler=sampler,
         num_workers=source.workers,
         pin_memory=pinned,
-        drop_last=True,
+        drop_last=not whole,
         persistent_workers=source.workers > 0,
     )
     if len(loader) == 0:
         raise TracerError(
             f"{source.folder}: {len(dataset)} images are less than a batch of {batch} a rank; lower --batch"
         )
-    epoch = 0
-    while True:
-        sampler.set_epoch(epoch)
-        yield from loader
-        epoch += 1
+    return loader
+
+
+def cifar10_epoch(loader: DataLoader[Any], number: int) -> Iterator[Batch]:
+    """One pass over the data, in an order that this epoch's number decides."""
+    assert isinstance(loader.sampler, DistributedSampler)
+    loader.sampler.set_epoch(number)
+    yield from loader
 
 
 def open_cifar10(folder: str) -> Any:
-    """torchvision's CIFAR10 with random crop, horizontal flip and normalization."""
-    augment = v2.Compose(
-        [
-            v2.RandomCrop(32, padding=4),
-            v2.RandomHorizontalFlip(0.5),
-            v2.ToImage(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(CIFAR10_MEAN, CIFAR10_STD),
-        ]
-    )
+    """CIFAR-10's training images with random crop, horizontal flip and normalization."""
+    augment = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(0.5), v2.ToImage(), *normalization()])
     try:
-        return torchvision.datasets.CIFAR10(folder, train=True, transform=augment)
+        return _TrainingImages(folder, train=True, transform=augment)
     except RuntimeError as error:
         raise TracerError(
             f"{folder}: CIFAR-10 is not there ({error}); unpack cifar-10-python.tar.gz in it, or leave out --data"
         ) from error
+
+
+def cifar10_test_set(folder: str) -> Batch | None:
+    """All of CIFAR-10's test images, as bytes, and their labels; None where the folder does not hold them."""
+    try:
+        images = _TestImages(folder, train=False)
+    except RuntimeError:
+        return None
+    return torch.from_numpy(images.data).permute(0, 3, 1, 2), torch.tensor(images.targets)
+
+
+def cifar10_test_batches(test_set: Batch, batch: int) -> Iterator[Batch]:
+    """The test set in batches, normalized as the training images are."""
+    normalize = v2.Compose(normalization())
+    for images, labels in zip(*(torch.split(tensor, batch) for tensor in test_set), strict=True):
+        yield normalize(images), labels
+
+
+def normalization() -> list[nn.Module]:
+    """From bytes to what the model is given."""
+    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(CIFAR10_MEAN, CIFAR10_STD)]
+
+
+class _TrainingImages(torchvision.datasets.CIFAR10):  # type: ignore[misc]
+    """Does not ask for the test set, which it does not read."""
+
+    test_list: ClassVar[list[list[str]]] = []
+
+
+class _TestImages(torchvision.datasets.CIFAR10):  # type: ignore[misc]
+    """Does not ask for the training images."""
+
+    train_list: ClassVar[list[list[str]]] = []

@@ -18,17 +18,22 @@ from tracer.commands.hosts import add_host_arguments, host_count, torchrun_optio
 from tracer.commands.outside import run_script
 from tracer.commands.progress import progress, say
 from tracer.commands.report import for_terminal
-from tracer.commands.usage import check_usage
+from tracer.commands.usage import check_last_batch, check_usage
 from tracer.config import (
+    CIFAR10_SAMPLES,
     CIFAR10_SIZE,
     COMM_HOOKS,
+    LR_SCALINGS,
     MODELS,
+    REFERENCE_BATCH,
     STRATEGIES,
     CalibrationPlan,
     Collective,
     DataSource,
     DdpOptions,
     DeviceType,
+    EpochPlan,
+    LearningRate,
     Plan,
     RecordConfig,
     Strategy,
@@ -81,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--workers", type=_count, metavar="N", help="processes a rank that load the data (default: 2)")
     what.add_argument("--seed", type=_count, default=0, metavar="N", help="default: 0")
     _add_ddp_arguments(parser)
+    _add_learning_arguments(parser)
     how = parser.add_argument_group("steps")
     how.add_argument(
         "--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
@@ -114,6 +120,30 @@ def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
     ddp.add_argument("--gradient-as-bucket-view", action="store_true", help="gradients are views of their buckets")
     ddp.add_argument("--static-graph", action="store_true", help="every step uses the same parameters in one order")
     ddp.add_argument("--comm-hook", choices=COMM_HOOKS, help="all-reduce gradients compressed to bfloat16")
+
+
+def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
+    learning = parser.add_argument_group("whole epochs after the recording, without a profiler, from new weights")
+    number = learning.add_mutually_exclusive_group()
+    number.add_argument("--epochs", type=positive, metavar="N", help="train and time N (default: none)")
+    number.add_argument(
+        "--epoch", action="store_const", const=2, dest="epochs", help="one to warm up, and one: as --epochs 2"
+    )
+    learning.add_argument(
+        "--epoch-samples", type=positive, metavar="N", help="samples of a synthetic epoch (default: 50000, as CIFAR-10)"
+    )
+    learning.add_argument("--lr", type=_positive_number, default=0.1, metavar="RATE", help="default: 0.1")
+    learning.add_argument(
+        "--lr-scaling",
+        choices=LR_SCALINGS,
+        help=f"--lr times the global batch over {REFERENCE_BATCH} (Goyal et al. 2017, arXiv:1706.02677)",
+    )
+    learning.add_argument(
+        "--lr-warmup", type=positive, metavar="N", help="up to the scaled rate, step by step over the first N epochs"
+    )
+    learning.add_argument(
+        "--zero-init-residual", action="store_true", help="begin with a ResNet's blocks as identities"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -169,7 +199,7 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         if kind != "cifar10" or not folder:
             raise UsageError(f"--data {options.data}: the form is cifar10:DIR")
         data = DataSource(folder, 2 if options.workers is None else options.workers)
-    return RecordConfig(
+    config = RecordConfig(
         model=options.model,
         strategy=strategy,
         device=device,
@@ -191,8 +221,13 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         channels_last=options.channels_last,
         compile=options.compile,
         grad_accumulation=options.grad_accumulation,
+        learning_rate=LearningRate(options.lr, options.lr_scaling, options.lr_warmup or 0),
+        zero_init_residual=options.zero_init_residual,
+        epochs=EpochPlan(options.epochs, options.epoch_samples or CIFAR10_SAMPLES) if options.epochs else None,
         calibration=None if options.no_calibrate else _calibration(strategy, device, hosts * devices),
     )
+    check_last_batch(config)
+    return config
 
 
 def _ddp_options(options: argparse.Namespace) -> DdpOptions:
@@ -215,9 +250,11 @@ def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> Calibr
 
 def _check_data(config: RecordConfig) -> None:
     if config.data is not None:
-        from tracer.workloads import open_cifar10
+        from tracer.workloads import cifar10_test_set, open_cifar10
 
         open_cifar10(config.data.folder)
+        if config.epochs is not None and cifar10_test_set(config.data.folder) is None:
+            say(f"accuracy will be null: {config.data.folder} holds no test set (test_batch)")
 
 
 def describe(config: RecordConfig) -> str:
@@ -236,7 +273,7 @@ def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str,
     quiet_launcher()
     with hidden_folder(output) as folder:
         with progress("step") as heard:
-            arguments = rank_arguments("tracer.train", msgspec.json.encode(config).decode(), folder)
+            arguments = rank_arguments("tracer.train", msgspec.json.encode([config]).decode(), folder)
             launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
         for note in take_notes(folder):
             say(note)

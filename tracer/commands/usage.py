@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 
-from tracer.config import CIFAR10_SIZE, DeviceType, Strategy
+from tracer.config import CIFAR10_SIZE, DeviceType, RecordConfig, Strategy
 from tracer.errors import UsageError
 
+# By how much a ResNet shrinks its images.
+LAST_STAGE_STRIDE = {"resnet18": 32, "resnet50": 32, "resnet18-cifar": 8}
 DDP_OPTIONS = (
     "--bucket-mb",
     "--find-unused",
@@ -29,6 +32,7 @@ def check_usage(options: argparse.Namespace, device: DeviceType, devices: int, s
         **_model_refusals(options),
         **_data_refusals(options),
         **_execution_refusals(options, strategy),
+        **_learning_refusals(options),
     }
     for reason, refused in refusals.items():
         if refused:
@@ -59,7 +63,7 @@ def _model_refusals(options: argparse.Namespace) -> dict[str, bool]:
         "--image-size is of images: the transformer has none": options.image_size is not None and _is_text(options),
         "--channels-last is of images: the transformer has none": options.channels_last and _is_text(options),
         "a ResNet's last stage is one pixel here, and BatchNorm needs two samples: give --batch 2 or more": (
-            options.batch == 1 and _is_resnet(options) and size <= CIFAR10_SIZE
+            options.batch == 1 and _ends_in_one_pixel(options.model, size)
         ),
         "vgg16 halves its images five times: give --image-size 32 or more": options.model == "vgg16" and size < 32,
     }
@@ -83,6 +87,44 @@ def _execution_refusals(options: argparse.Namespace, strategy: Strategy) -> dict
         # A replica would run the compiled forward of the module it was copied from, on that one's device.
         "--compile does not work under nn.DataParallel: give another --strategy": options.compile and strategy == "dp",
     }
+
+
+def _learning_refusals(options: argparse.Namespace) -> dict[str, bool]:
+    return {
+        "--epoch-samples is of epochs: give --epochs": options.epoch_samples is not None and options.epochs is None,
+        "--epoch-samples is of synthetic data: an epoch of --data is all of it": (
+            options.epoch_samples is not None and options.data is not None
+        ),
+        "--lr-warmup is of the first epochs: give --epochs": options.lr_warmup is not None and options.epochs is None,
+        "--lr-warmup leads up to the scaled rate: give --lr-scaling linear": (
+            options.lr_warmup is not None and options.lr_scaling is None
+        ),
+        f"--zero-init-residual is of ResNets: {options.model} has no residual blocks": (
+            options.zero_init_residual and not _is_resnet(options)
+        ),
+    }
+
+
+def check_last_batch(config: RecordConfig) -> None:
+    """Raises UsageError where an epoch ends with a batch of one sample on a device that BatchNorm cannot take."""
+    if config.epochs is None or not _ends_in_one_pixel(config.model, config.image_size):
+        return
+    own = math.ceil(config.epoch_samples / config.processes)
+    last = own % config.process_batch or config.process_batch
+    if config.strategy == "dp":
+        # torch.chunk's parts: all of one size, but for the last.
+        part = math.ceil(last / config.devices)
+        last = last % part or part
+    if last == 1:
+        raise UsageError(
+            f"an epoch of {config.epoch_samples} samples ends with one on a device, and BatchNorm needs two here: "
+            "give another --batch"
+        )
+
+
+def _ends_in_one_pixel(model: str, image_size: int) -> bool:
+    """Whether a BatchNorm of the model's last stage sees one value of each sample alone."""
+    return image_size <= LAST_STAGE_STRIDE.get(model, 0)
 
 
 def _is_given(options: argparse.Namespace, option: str) -> bool:

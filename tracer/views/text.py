@@ -10,6 +10,7 @@ from analyzers.units import ms, percent
 from tracer.views.advice import advice, true_cost
 from tracer.views.buckets import by_bucket
 from tracer.views.communication import by_collective, communication, waiting
+from tracer.views.epochs import epochs, memory
 from tracer.views.layers import by_layer
 from tracer.views.palette import COMM, PARTS
 from tracer.views.terminal import WIDE, Section, count, milliseconds, rendered, styled, table
@@ -41,13 +42,8 @@ def _sections(report: Report, by: By, width: int | None) -> list[Section]:
 
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
-    return [
-        _by_rank(report, wide),
-        timeline(report, wide),
-        *_exchange(report, wide),
-        _representative(report),
-        _input(report),
-    ]
+    measured = [_by_rank(report, wide), timeline(report, wide), *_exchange(report, wide), _representative(report)]
+    return [*measured, _input(report), epochs(report.run), memory(report.run)]
 
 
 def _step_view(report: Report, wide: bool) -> list[Section]:
