@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def train_step(workload: Workload, ddp: bool) -> tuple[nn.Module, Callable[[], N
     if ddp:
         model = nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    batches = workloads.synthetic(workload.model, workload.batch, workload.image_size, pinned=True)  # type: ignore[arg-type]
+    few = workloads.synthetic_batches(workload.model, workload.batch, workload.image_size, pinned=True)  # type: ignore[arg-type]
+    batches = cycle(few)
 
     def step() -> None:
         inputs, targets = (t.to(device, non_blocking=True) for t in next(batches))
