@@ -50,13 +50,13 @@ class Epoch(msgspec.Struct, frozen=True):
     """One whole epoch, trained without a profiler: `time_ns` of the slowest rank, the mean loss over all samples.
 
     `accuracy` is a share of 1, of the test set, or on synthetic data of the training batches. The first epoch is
-    warm-up: its time is no measurement.
+    warm-up: its time is no measurement. A loss that is no number (training diverged) is null: JSON has no NaN.
     """
 
     epoch: int
     time_ns: int
     steps: int
-    loss: float
+    loss: float | None
     accuracy: float | None
     learning_rate: float
 

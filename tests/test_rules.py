@@ -40,12 +40,15 @@ ORDER = [
         f"analyzers.{name}"
         for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "frames", "report")
     ),
+    *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "ranges", "session", "links")),
     *(f"tracer.{name}" for name in ("manifest", "ranks", "workloads", "calibrate", "train", "launch", "workers")),
     *(f"tracer.views.{name}" for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline")),
-    *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration", "views")),
-    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record", "calibrate")),
+    *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
+    *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page")),
+    "tracer.views",
+    *(f"tracer.commands.{name}" for name in ("devices", "progress", "report", "record", "calibrate", "sweep")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]
