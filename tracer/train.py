@@ -118,7 +118,7 @@ def main(configs: list[RecordConfig], folder: Path) -> None:
         for config in configs:
             place = folder / config.place
             try:
-                train(config, place, device, progress)
+                train(config, place, device, _of_place(config, progress))
             except torch.OutOfMemoryError as error:
                 why = f"rank {rank} is out of memory at batch {config.batch}: {str(error).partition('.')[0]}"
                 place.mkdir(parents=True, exist_ok=True)
@@ -126,6 +126,13 @@ def main(configs: list[RecordConfig], folder: Path) -> None:
                 raise TracerError(f"{why}; lower --batch") from error
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _of_place(config: RecordConfig, progress: Progress) -> Progress:
+    """Progress that says which of several recordings it is of."""
+    if not config.place:
+        return progress
+    return lambda label, done, total: progress(f"{config.place}: {label}", done, total)
 
 
 if __name__ == "__main__":
