@@ -72,7 +72,7 @@ def calibrate_links(config: RecordConfig, folder: Path, device: torch.device, pr
 
 
 def _forget_peak_memory(config: RecordConfig) -> None:
-    """Begin anew with what was most in use, after other recordings in this process; touch no GPU that is not its own."""
+    """Begin anew with what was most in use, after other recordings of this process, on its own GPUs alone."""
     if config.device == "cpu":
         return  # the system keeps the greatest of the whole process
     torch.cuda.empty_cache()
