@@ -257,6 +257,20 @@ def test_a_step_that_fails_is_none(hearing, model):
     assert Counting.all[0].done == 1
 
 
+def test_nothing_of_ours_is_compiled_into_a_step(hearing, model, monkeypatch):
+    class Mine(SGD):
+        def step(self, closure=None):
+            return None
+
+    mine = Mine(model.parameters(), lr=0.1)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    mine.step()
+    assert Counting.all == []
+    # GradScaler is not compiled.
+    torch.amp.GradScaler("cpu", enabled=False).step(mine)
+    assert Counting.all[0].done == 1
+
+
 def test_a_script_that_profiles_is_left_alone(hearing, folder):
     with ours():
         torch.profiler.profile()

@@ -89,7 +89,7 @@ def why_not(folder, code):
 
 
 def test_where_no_step_was_seen_the_exit_code_tells_why(folder):
-    assert "python -I, -E and -S keep it out" in why_not(folder, 0)[0]
+    assert "python -I, -E and -S keep it out, and" in why_not(folder, 0)[0]
     assert why_not(folder, 137) == [
         "nothing was recorded: the script ended with exit code 137 before an optimizer of torch took a step"
     ]

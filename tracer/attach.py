@@ -187,7 +187,8 @@ def _after_steps(watched: Watched) -> None:
 
         @wraps(ranged)
         def stepping(self: Optimizer, *arguments: Any, **options: Any) -> Any:
-            if watched.is_out or getattr(within, "step", False):
+            # Within torch.compile it would break the graph to hear of a step.
+            if torch.compiler.is_compiling() or watched.is_out or getattr(within, "step", False):
                 return ranged(self, *arguments, **options)
             within.step = True
             try:

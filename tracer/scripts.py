@@ -103,5 +103,5 @@ def _why_not(finisher: Finisher, taking: Taking, code: int) -> list[str]:
         ]
     return [
         "nothing was recorded: no optimizer of torch took a step in a Python process that the hook could reach "
-        "(python -I, -E and -S keep it out)"
+        "(python -I, -E and -S keep it out, and steps inside of torch.compile are not seen)"
     ]
