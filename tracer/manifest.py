@@ -29,9 +29,9 @@ from tracer.errors import TracerError
 from tracer.models import (
     bucket_cap_mb,
     buckets_of,
+    class_name,
     ddp_figures,
     device_names,
-    inner,
     parameters_of,
     peak_memory,
     strategy_of,
@@ -99,7 +99,7 @@ def facts_of(model: nn.Module, command: Sequence[str], settings: Mapping[str, An
     """What a model that somebody else trains says of itself."""
     return Facts(
         command=list(command),
-        model=type(inner(model)).__name__,
+        model=class_name(model),
         strategy=strategy_of(model),
         backend=compat.backend(),
         bucket_cap_mb=bucket_cap_mb(model),

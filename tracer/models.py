@@ -63,6 +63,15 @@ def inner(model: nn.Module) -> nn.Module:
     return own
 
 
+def class_name(model: nn.Module) -> str:
+    """The name of a model's own class, without what wraps it, shards it or compiles it."""
+    own = inner(model)
+    kind = type(getattr(own, "_orig_mod", own))
+    # fully_shard makes a class of a model's: FSDPTransformer, of FSDPModule and Transformer.
+    last = kind.__bases__[-1].__name__
+    return last if kind.__name__ == f"FSDP{last}" else kind.__name__
+
+
 def strategy_of(model: nn.Module) -> Strategy | None:
     """How a model is parallelized, None where that is not told by its wrapper."""
     if ddp_of(model) is not None:
