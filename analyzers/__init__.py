@@ -15,6 +15,8 @@ from analyzers.frames import buckets_frame, collectives_frame, layers_frame, win
 from analyzers.manifest import Manifest
 from analyzers.report import report
 from analyzers.run import RankTrace, Run, load
+from analyzers.scaling import study
+from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, weak_frame
 from analyzers.summary import RunSummary, summarize
 
 __all__ = [
@@ -27,14 +29,20 @@ __all__ = [
     "Report",
     "Run",
     "RunSummary",
+    "Scaling",
     "breakdown",
     "buckets_frame",
+    "cells_frame",
     "collectives_frame",
+    "epochs_frame",
     "exchange",
     "layers_frame",
     "load",
     "read_calibration",
     "report",
+    "strong_frame",
+    "study",
     "summarize",
+    "weak_frame",
     "windows_frame",
 ]

@@ -25,3 +25,7 @@ class AmbiguousRun(AnalysisError):
 
 class UnreadableCalibration(AnalysisError):
     """A file that should hold a calibration and does not."""
+
+
+class UnreadableSweep(AnalysisError):
+    """A folder that should hold a sweep and does not."""

@@ -41,6 +41,7 @@ ORDER = [
         f"analyzers.{name}"
         for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "frames", "report")
     ),
+    *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
@@ -58,14 +59,16 @@ ORDER = [
             "launch",
         )
     ),
-    *(f"tracer.{name}" for name in ("scripts", "workers")),
+    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers")),
     *(
         f"tracer.views.{name}"
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
     ),
-    *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration", "views")),
-    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "report")),
-    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate")),
+    *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
+    *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page")),
+    "tracer.views",
+    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report")),
+    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]

@@ -21,3 +21,7 @@ class RankFailed(TracerError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class Stopped(RankFailed):
+    """A signal asked the launcher to end: nothing more is to be tried."""

@@ -28,6 +28,11 @@ def refuse_existing(path: Path, force: bool) -> None:
 
 
 def write_text(path: Path, text: str, force: bool) -> None:
+    """Write a text file; see `write_bytes`."""
+    write_bytes(path, text.encode(), force)
+
+
+def write_bytes(path: Path, data: bytes, force: bool) -> None:
     """Write a file through a temporary one beside it. Raises TracerError."""
     refuse_existing(path, force)
     if path.exists() and not path.is_file():
@@ -37,8 +42,8 @@ def write_text(path: Path, text: str, force: bool) -> None:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:

@@ -22,7 +22,7 @@ from torch.distributed.run import config_from_args, get_args_parser
 
 from tracer import hook
 from tracer.config import HOOK, DeviceType, Hook
-from tracer.errors import RankFailed, TracerError, UsageError
+from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.links import NCCL_LOG
 from tracer.ranks import LAUNCHER, PROGRESS, REFUSAL, WORK, die_with, last_words
 from tracer.recorder import Progress
@@ -68,7 +68,7 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
         except ChildFailedError as error:
             raise _failure(error, folder) from error
         except SignalException as error:
-            raise RankFailed(f"stopped by {error.sigval.name}; nothing was kept", 128 + error.sigval) from error
+            raise Stopped(f"stopped by {error.sigval.name}; nothing was kept", 128 + error.sigval) from error
 
 
 def launch_script(job: Job, recording: Hook) -> int:

@@ -97,14 +97,6 @@ def device_names(model: nn.Module) -> list[str]:
     return [torch.cuda.get_device_name(gpu) for gpu in gpus] or [platform.processor() or platform.machine()]
 
 
-def reset_peak_memory() -> None:
-    """Forget what earlier recordings of this process had in use; what the whole process ever had can't be forgotten."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        for gpu in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(gpu)
-
-
 def peak_memory(model: nn.Module) -> tuple[str, int]:
     """The most memory that this process has had in use until now, in bytes, and what says so."""
     gpus = gpus_of(model)

@@ -24,7 +24,6 @@ from tracer.config import RecordConfig
 from tracer.epochs import train_epochs
 from tracer.errors import TracerError
 from tracer.manifest import RUN, Facts, Part, write_part
-from tracer.models import reset_peak_memory
 from tracer.ranks import LAUNCHER, OUT_OF_MEMORY, die_with, leave_notes, pick_device, progress_of, refusing
 from tracer.recorder import Progress, Recorder, Subject
 from tracer.step import begin, micro_batches, train_step
@@ -32,7 +31,7 @@ from tracer.step import begin, micro_batches, train_step
 
 def train(config: RecordConfig, folder: Path, device: torch.device, progress: Progress) -> None:
     """Record steps, train whole epochs, measure the links; leave traces and this rank's part in the folder."""
-    reset_peak_memory()
+    _forget_peak_memory(config)
     recorded = record_steps(config, folder, progress, device)
     # The epochs begin with weights of their own. FSDP's modules refer to one another: this is when they go.
     gc.collect()
@@ -70,6 +69,15 @@ def calibrate_links(config: RecordConfig, folder: Path, device: torch.device, pr
         notes = [f"links are not calibrated: {error}"]
     if dist.get_rank() == 0:
         leave_notes(folder.parent if config.place else folder, notes)
+
+
+def _forget_peak_memory(config: RecordConfig) -> None:
+    """Begin anew with what was most in use, after other recordings of this process, on its own GPUs alone."""
+    if config.device == "cpu":
+        return  # the system keeps the greatest of the whole process
+    torch.cuda.empty_cache()
+    for gpu in range(config.devices) if config.strategy == "dp" else (torch.cuda.current_device(),):
+        torch.cuda.reset_peak_memory_stats(gpu)
 
 
 def endless_batches(config: RecordConfig) -> Iterator[workloads.Batch]:
@@ -118,7 +126,7 @@ def main(configs: list[RecordConfig], folder: Path) -> None:
         for config in configs:
             place = folder / config.place
             try:
-                train(config, place, device, progress)
+                train(config, place, device, _of_place(config, progress))
             except torch.OutOfMemoryError as error:
                 why = f"rank {rank} is out of memory at batch {config.batch}: {str(error).partition('.')[0]}"
                 place.mkdir(parents=True, exist_ok=True)
@@ -126,6 +134,13 @@ def main(configs: list[RecordConfig], folder: Path) -> None:
                 raise TracerError(f"{why}; lower --batch") from error
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _of_place(config: RecordConfig, progress: Progress) -> Progress:
+    """Progress that says which of several recordings it is of."""
+    if not config.place:
+        return progress
+    return lambda label, done, total: progress(f"{config.place}: {label}", done, total)
 
 
 if __name__ == "__main__":

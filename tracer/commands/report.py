@@ -81,7 +81,11 @@ def run(options: argparse.Namespace) -> int:
 
 def for_terminal(found: Report, by: str = "rank") -> str:
     """The text report as this terminal, or none, can show it."""
-    terminal = sys.stdout.isatty()
-    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    width = shutil.get_terminal_size().columns if terminal else None
-    return text(found, by, width, color)  # type: ignore[arg-type]  # argparse's choices are the literal's
+    return text(found, by, *terminal())  # type: ignore[arg-type]  # argparse's choices are the literal's
+
+
+def terminal() -> tuple[int | None, bool]:
+    """How many columns stdout has, none where it is no terminal, and whether it may have colors."""
+    is_terminal = sys.stdout.isatty()
+    color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size().columns if is_terminal else None, color

@@ -22,3 +22,25 @@ COMPUTE = Part("compute_ns", "compute", "#0072B2", "█")
 COMM = Part("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
 COPY = Part("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
 PARTS = (COMPUTE, COMM, COPY, Part("idle_ns", "idle", "#999999", "░"))
+
+# What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart.
+TRANSFER = Part("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)
+WAITING = Part("exposed_wait_ns", "exposed waiting", "#F0A882", "▚")
+SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, COPY, PARTS[-1])
+
+
+@dataclass(frozen=True)
+class Theme:
+    """A picture's or page's ground and ink; `ramp` colors what is ordered, from few to many.
+
+    The ramps are stretches of viridis (van der Walt and Smith, 2015), whose lightness alone tells them apart.
+    """
+
+    ground: str
+    ink: str
+    faint: str
+    ramp: tuple[float, float]
+
+
+LIGHT = Theme("#ffffff", "#1b1f24", "#6e7781", (0.0, 0.8))
+DARK = Theme("#16191d", "#e6e9ed", "#939ca6", (0.3, 1.0))
