@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analyzers.manifest import MANIFEST
+from analyzers.manifest import MANIFEST, read_manifest
 from tracer.errors import TracerError
-from tracer.files import put_in_place, refuse_folder
+from tracer.files import PART_OF_RUN, put_in_place, refuse_folder
 from tracer.links import nccl_logs, nccl_transport
 from tracer.manifest import RUN, STEP, Part, assemble, read_parts, recordings
 from tracer.ranks import WORK
@@ -47,9 +48,9 @@ class Finisher:
         """How far the recording is that could not be used; None where no rank has begun one."""
         for _, parts in self._unfinished():
             least = min(parts, key=lambda part: part.rounds)
+            rounds = "the one round" if least.plan.rounds == 1 else f"the first of {least.plan.rounds} rounds"
             return (
-                f"rank {least.rank} had {least.rounds} of {least.plan.rounds} rounds; the first takes up to "
-                f"{least.plan.shortest} steps, all take {least.of_steps}"
+                f"training ended before rank {least.rank} had {rounds}; a whole recording takes {least.of_steps} steps"
             )
         return None
 
@@ -62,9 +63,8 @@ class Finisher:
         transport = nccl_transport(nccl_logs(self.work or self.folder / WORK))
         is_run = recording.name == RUN
         assemble(recording, self.output.name if is_run else f"{self.output.name}-{recording.name}", transport)
-        if final != self.output and (self.output / MANIFEST).is_file():
-            refuse_folder(self.output, self.force, MANIFEST)
-            shutil.rmtree(self.output)
+        if final != self.output and self.output.is_dir():
+            self._make_room(parts[0].recording)
         put_in_place(recording, final, self.force, MANIFEST)
         self.placed.append(final)
         if not is_run:
@@ -77,6 +77,20 @@ class Finisher:
             final /= RANKS.format(first=parts[0].rank, last=parts[-1].rank)
         return final
 
+    def _make_room(self, recording: str) -> None:
+        """Remove what another recording left where only a part is put; other parts of this one may be there already.
+
+        Hosts may do this at one time.
+        """
+        if not self.force and not (self.output / MANIFEST).is_file():
+            return
+        refuse_folder(self.output, self.force, MANIFEST)
+        inside = sorted(self.output.iterdir(), key=lambda each: each.name == MANIFEST)
+        for each in inside:
+            ids = _ids(each) if PART_OF_RUN.fullmatch(each.name) else {""}
+            if ids and _job(recording) not in ids:
+                shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
+
     def _prune(self) -> None:
         """Bound the disk that a long run takes: its oldest recordings go, and those that it replaces."""
         kept, newest = self.placed[-self.keep :], self.placed[-1]
@@ -85,6 +99,9 @@ class Finisher:
             own = step if newest.parent == self.output else step / newest.name
             if own not in kept and (own / MANIFEST).is_file():
                 shutil.rmtree(own)
+                if own != step:
+                    with suppress(OSError):  # another host's ranks are still there
+                        step.rmdir()
 
 
 @dataclass
@@ -114,6 +131,17 @@ class Taking:
                 self.on_taken(place)
         except (TracerError, OSError) as error:
             self.errors.append(str(error))
+
+
+def _ids(folder: Path) -> set[str]:
+    """The jobs whose recordings lie in a part of a run."""
+    manifests = [read_manifest(place)[0] for place in (folder, *folder.glob(RANKS.format(first="*", last="*")))]
+    return {_job(manifest.id or "") for manifest in manifests if manifest is not None}
+
+
+def _job(recording: str) -> str:
+    """What the ids of all recordings of one job have in common."""
+    return recording.partition("-")[0]
 
 
 def _is_complete(parts: Sequence[Part]) -> bool:

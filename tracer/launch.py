@@ -24,7 +24,7 @@ from tracer import hook
 from tracer.config import HOOK, DeviceType, Hook
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.links import NCCL_LOG
-from tracer.ranks import LAUNCHER, PROGRESS, REFUSAL, WORK, die_with
+from tracer.ranks import LAUNCHER, PROGRESS, REFUSAL, WORK, die_with, last_words
 from tracer.recorder import Progress
 
 LOGS = f"{WORK}/logs"
@@ -77,7 +77,7 @@ def launch_script(job: Job, recording: Hook) -> int:
     0 where all ended well, 128 + its number where a signal ended one.
     """
     folder = Path(recording.folder)
-    environment = rank_environment(job.device, job.processes, folder) | hook_environment(recording)
+    environment = script_environment(job.device, job.processes, folder) | hook_environment(recording)
     with _environment(environment):
         try:
             logs = DefaultLogsSpecs(log_dir=str(folder / LOGS))
@@ -148,11 +148,21 @@ def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
 
 
 def rank_environment(device: DeviceType, processes: int, folder: Path) -> dict[str, str]:
-    """What the ranks' environment needs beyond this process's own; what the user has set stays as it is."""
+    """What the environment of our own ranks needs beyond this process's; what the user has set stays as it is."""
     # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
     # from launching kernels, most of all under the profiler.
     threads = max((os.cpu_count() or 1) // processes, 1) if device == "cpu" else 1
-    wanted = _unless_set(_of_every_rank(folder) | {"OMP_NUM_THREADS": str(threads)})
+    return _environment_on(device, folder, threads)
+
+
+def script_environment(device: DeviceType, processes: int, folder: Path) -> dict[str, str]:
+    """The same of a script's ranks: as many threads as torchrun would give them."""
+    return _environment_on(device, folder, 1 if processes > 1 else None)
+
+
+def _environment_on(device: DeviceType, folder: Path, threads: int | None) -> dict[str, str]:
+    wanted = _of_every_rank(folder) | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+    wanted = _unless_set(wanted)
     if device == "cpu":
         wanted = {key: value for key, value in wanted.items() if not key.startswith("NCCL_")}
         wanted["CUDA_VISIBLE_DEVICES"] = ""
@@ -222,17 +232,18 @@ def _follow(file: Path, progress: Progress, on_look: Callable[[], object], wait:
         whole = text[: text.rfind("\n") + 1]
         position += len(whole.encode())
         for line in whole.splitlines():
-            label, done, total = line.split("\t")
-            progress(label, int(done), int(total))
+            label, *steps = line.split("\t")
+            if len(steps) == 2:  # a full disk cuts lines short
+                progress(label, *map(int, steps))
 
 
 def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
     """The first rank that failed: what it said last, and its own exit code (torchrun's would be 1)."""
     rank, failure = error.get_first_failure()
     code = failure.exitcode
-    for refusal in sorted(folder.glob(REFUSAL.format(rank="*"))):
+    for refusal in last_words(folder, REFUSAL.format(rank="*")):
         # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
-        return RankFailed(refusal.read_text(encoding="utf-8"), TracerError.exit_code)
+        return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     lines = "".join(f"\n  rank {rank}: {line}" for line in said)

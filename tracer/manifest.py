@@ -25,12 +25,13 @@ from analyzers.manifest import MANIFEST, Bucket, Dataset, Epoch, Manifest, Memor
 from analyzers.run import LIGHT, NOSYNC
 from tracer import compat
 from tracer.config import Plan
+from tracer.errors import TracerError
 from tracer.models import (
     bucket_cap_mb,
     buckets_of,
+    class_name,
     ddp_figures,
     device_names,
-    inner,
     parameters_of,
     peak_memory,
     strategy_of,
@@ -98,7 +99,7 @@ def facts_of(model: nn.Module, command: Sequence[str], settings: Mapping[str, An
     """What a model that somebody else trains says of itself."""
     return Facts(
         command=list(command),
-        model=type(inner(model)).__name__,
+        model=class_name(model),
         strategy=strategy_of(model),
         backend=compat.backend(),
         bucket_cap_mb=bucket_cap_mb(model),
@@ -127,12 +128,15 @@ def part(model: nn.Module, facts: Facts) -> Part:
 
 
 def write_part(folder: Path, found: Part) -> None:
-    """Leave a rank's part in the run's unfinished folder, in place of what it left before."""
+    """Leave a rank's part in the run's unfinished folder, in place of what it left before. Raises TracerError."""
     file = folder / PART.format(rank=found.rank)
-    folder.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".writing")
-    partial.write_bytes(msgspec.json.encode(found))
-    partial.replace(file)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(msgspec.json.encode(found))
+        partial.replace(file)
+    except OSError as error:
+        raise TracerError(f"{file}: cannot be written ({error.strerror or error})") from error
 
 
 def recordings(folder: Path) -> list[Path]:

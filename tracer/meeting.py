@@ -54,12 +54,19 @@ class Meeting:
         if self.size == 1:
             return
         try:
-            store = self._store(f"{self._name}-{next(self._calls)}")
-            for key in ("open", "said", str(self.rank)):
-                store.set(key, f"{LEFT}rank {self.rank} has left: {why}")
+            # Rank 0 does not wait where it says something: who has heard it waits at the call after.
+            for _ in range(2):
+                store = self._store(f"{self._name}-{next(self._calls)}")
+                for key in ("open", "said", str(self.rank)):
+                    store.set(key, f"{LEFT}rank {self.rank} has left: {why}")
         except (RuntimeError, NotAllCame):
             # The store went with the process that kept it; who waits there learns that as soon.
             return
+
+    def all_left(self) -> None:
+        """Wait until all ranks have come here, where meetings end, however many each has had. Raises NotAllCame."""
+        if self.size > 1:
+            self._together(f"{self._name}-end")
 
     def _together(self, name: str) -> None:
         store = self._store(name)

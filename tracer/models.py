@@ -20,16 +20,28 @@ from tracer.config import Strategy
 DDP_FIGURES = re.compile(r"avg_\w+_time$|find_unused_parameters$|gradient_as_bucket_view$|broadcast_buffers$")
 
 
-def find_model() -> nn.Module | None:
+def find_model(optimizer: torch.optim.Optimizer | None = None) -> nn.Module | None:
     """The model that this process trains: of all modules that are no other's part, the one with most parameters.
 
-    Modules are looked for among all objects, so that a wrapper is found whoever made it, and however.
+    An optimizer tells it from a teacher that is larger: its are parameters of the model. Inside of it a DDP or
+    DataParallel is the model. Modules are looked for among all objects, so that a wrapper is found whoever made it.
     """
     # The type alone decides: isinstance would ask objects for `__class__`, which proxies answer by loading things.
     modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     inside = {id(child) for module in modules for child in module.children()}
-    roots = [module for module in modules if id(module) not in inside]
-    return max((root for root in roots if _trained(root)), key=_trained, default=None)
+    roots = [module for module in modules if id(module) not in inside and _trained(module)]
+    groups = optimizer.param_groups if optimizer is not None else []
+    stepped = {id(parameter) for group in groups for parameter in group["params"]}
+    trained = [root for root in roots if any(id(parameter) in stepped for parameter in root.parameters())]
+    root = max(trained or roots, key=_trained, default=None)
+    return None if root is None else _wrapper_in(root)
+
+
+def _wrapper_in(root: nn.Module) -> nn.Module:
+    if ddp_of(root) is not None:
+        return root
+    wrappers = [module for module in root.modules() if isinstance(module, DistributedDataParallel | nn.DataParallel)]
+    return max(wrappers, key=_trained, default=root)
 
 
 def _trained(module: nn.Module) -> int:
@@ -49,6 +61,15 @@ def inner(model: nn.Module) -> nn.Module:
     own = wrapper.module if isinstance(wrapper, DistributedDataParallel | nn.DataParallel) else model
     assert isinstance(own, nn.Module)
     return own
+
+
+def class_name(model: nn.Module) -> str:
+    """The name of a model's own class, without what wraps it, shards it or compiles it."""
+    own = inner(model)
+    kind = type(getattr(own, "_orig_mod", own))
+    # fully_shard makes a class of a model's: FSDPTransformer, of FSDPModule and Transformer.
+    last = kind.__bases__[-1].__name__
+    return last if kind.__name__ == f"FSDP{last}" else kind.__name__
 
 
 def strategy_of(model: nn.Module) -> Strategy | None:

@@ -90,9 +90,10 @@ class Profiling:
 
 def _check_whole(file: Path) -> None:
     """Kineto does not say when the disk was full: a trace that was cut short lacks its end."""
-    size = file.stat().st_size if file.exists() else 0
+    if not file.exists():
+        raise TracerError(f"{file}: was not written (is the disk full?)")
     with file.open("rb") as trace:
-        trace.seek(max(size - 16, 0))
+        trace.seek(max(file.stat().st_size - 16, 0))
         end = trace.read()
     if not end.rstrip().endswith(b"}"):
         raise TracerError(f"{file}: was cut short while it was written (is the disk full?)")

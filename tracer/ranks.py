@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -33,6 +33,9 @@ REASON = f"{WORK}/{{process}}.out"
 OUT_OF_MEMORY = "out-of-memory"
 CLAIM = f"{WORK}/rank{{rank}}.taken"
 REFUSAL = f"{WORK}/rank{{rank}}.refusal"
+# Room for last words, taken before they are needed: what is overwritten in place needs none on a disk that is full.
+LAST_WORDS_BYTES = 1024
+WORDLESS = "a process could not leave its reason (is the disk full?)"
 
 
 def die_with(parent: int) -> None:
@@ -54,8 +57,14 @@ def progress_of(rank: int, folder: Path) -> Progress:
     """Rank 0 says how far it is in a file that the launcher reads; the others say nothing."""
     if rank != 0:
         return lambda label, done, total: None
-    file = (folder / PROGRESS).open("w", buffering=1, encoding="utf-8")
-    return lambda label, done, total: print(label, done, total, sep="\t", file=file)
+    file = (folder / PROGRESS).open("wb", buffering=0)
+
+    def write(label: str, done: int, total: int) -> None:
+        # A full disk is for those to report who need it.
+        with suppress(OSError):
+            file.write(f"{label}\t{done}\t{total}\n".encode())
+
+    return write
 
 
 def leave_notes(folder: Path, notes: list[str]) -> None:
@@ -79,25 +88,44 @@ def claim(folder: Path, rank: int) -> bool:
         (folder / CLAIM.format(rank=rank)).open("x").close()
     except FileExistsError:
         return False
+    _take_room(folder / REASON.format(process=os.getpid()))
     return True
 
 
 def leave_reason(folder: Path, why: str) -> None:
     """Leave for the launcher why this process of a script is not recorded, or no longer."""
-    (folder / REASON.format(process=os.getpid())).write_text(why, encoding="utf-8")
+    _leave_words(folder / REASON.format(process=os.getpid()), why)
 
 
 def reasons(folder: Path) -> list[str]:
-    """The reasons that processes left, each once."""
-    files = sorted(folder.glob(REASON.format(process="*")))
-    return list(dict.fromkeys(file.read_text(encoding="utf-8") for file in files))
+    """The reasons that processes left, each once, and not again what others heard of it."""
+    said = list(dict.fromkeys(last_words(folder, REASON.format(process="*"))))
+    return [why for why in said if not any(why != other and why.endswith(other) for other in said)]
 
 
 @contextmanager
 def refusing(rank: int, folder: Path) -> Iterator[None]:
     """End this rank without a traceback, its reason left for the launcher, where the block raises TracerError."""
+    file = folder / REFUSAL.format(rank=rank)
+    _take_room(file)
     try:
         yield
     except TracerError as error:
-        (folder / REFUSAL.format(rank=rank)).write_text(str(error), encoding="utf-8")
+        _leave_words(file, str(error))
         sys.exit(str(error))
+
+
+def last_words(folder: Path, pattern: str) -> list[str]:
+    """What processes left in files of that pattern; of one that was cut off, that it was."""
+    said = [file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob(pattern))]
+    return [words.strip() or WORDLESS for words in said if words.strip() or not words]
+
+
+def _take_room(file: Path) -> None:
+    with suppress(OSError):
+        file.write_bytes(b" " * LAST_WORDS_BYTES)
+
+
+def _leave_words(file: Path, words: str) -> None:
+    with suppress(OSError), file.open("r+b" if file.exists() else "wb") as room:
+        room.write(words.encode()[:LAST_WORDS_BYTES].ljust(LAST_WORDS_BYTES))

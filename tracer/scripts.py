@@ -31,7 +31,9 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What to call its recording: by the Python file in it, else by its module, else by its command."""
+        """What to call its recording: by its Python file, else by its module, else by its command."""
+        if not self.is_command:
+            return Path(self.words[self.words[0] == "-m"]).name.removesuffix(".py")
         files = [word for word in self.words if word.endswith(".py")]
         modules = [after for word, after in zip(self.words, self.words[1:], strict=False) if word == "-m"]
         return Path([*files, *modules, self.words[0]][0]).name.removesuffix(".py")
@@ -81,23 +83,25 @@ def record_script(
             else:
                 code = launch_script(Job(script.words, ranks.device, ranks.processes, ranks.torchrun), hook)
         taking.look_last()
-        return Outcome(code, finisher.placed, [*taking.errors, *_why_not(finisher, taking)])
+        return Outcome(code, finisher.placed, [*taking.errors, *_why_not(finisher, taking, code)])
 
 
-def _why_not(finisher: Finisher, taking: Taking) -> list[str]:
+def _why_not(finisher: Finisher, taking: Taking, code: int) -> list[str]:
     """Why there is no recording, or why there is no more of it, as far as the script's processes knew."""
     why = reasons(finisher.folder)
     if finisher.placed or taking.errors:
         return why
-    how_far = finisher.how_far()
-    if how_far is not None:
-        return [
-            *why,
-            f"nothing was recorded: training ended too early: {how_far}; let it train longer, or lower --wait",
-        ]
     if why:
         return [f"nothing was recorded: {reason}" for reason in why]
+    how_far = finisher.how_far()
+    if how_far is not None:
+        advice = "" if code else ": let it train longer, or lower --wait"
+        return [f"nothing was recorded: {how_far}{advice}"]
+    if code:
+        return [
+            f"nothing was recorded: the script ended with exit code {code} before an optimizer of torch took a step"
+        ]
     return [
-        "nothing was recorded: no torch optimizer took a step in a Python process that the hook could reach "
-        "(python -I, -E and -S keep it out)"
+        "nothing was recorded: no optimizer of torch took a step in a Python process that the hook could reach "
+        "(python -I, -E and -S keep it out, and steps inside of torch.compile are not seen)"
     ]

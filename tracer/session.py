@@ -52,6 +52,7 @@ class Session:
         self._force = force
         self._recorder: Recorder | None = None
         self._finisher: Finisher | None = None
+        self._is_first = False
         self._ended = False
         _Sessions.count += 1
 
@@ -100,20 +101,23 @@ class Session:
 
         Raises SessionIncomplete where there is none.
         """
-        if self._ended or self._recorder is None:
+        if self._ended:
             return
         self._ended = True
         recorder, finisher = self._recorder, self._finisher
+        if recorder is None:
+            raise SessionIncomplete("the session was closed before a step was taken")
         recorder.close()
         if finisher is None:
             return
-        recorder.meeting.together()
-        if recorder.part is not None and recorder.part.rounds == 0 and not recorder.recorded:
-            shutil.rmtree(finisher.folder, ignore_errors=True)
-            raise SessionIncomplete(recorder.how_far())
-        if recorder.is_first_here():
+        recorder.meeting.all_left()
+        if self._is_first:
             finisher.take_rest()
             shutil.rmtree(finisher.folder, ignore_errors=True)
+            if not finisher.placed:
+                raise SessionIncomplete(recorder.how_far())
+        if recorder.part is not None and recorder.part.rounds == 0 and not recorder.recorded:
+            raise SessionIncomplete(recorder.how_far())
 
     def _begin(self, model: nn.Module) -> None:
         folder = hooked_folder()
@@ -123,6 +127,8 @@ class Session:
         subject = Subject(model, facts_of(model, sys.orig_argv, {}))
         self._recorder = Recorder(folder, subject, self._plan, lambda label, done, total: None, self._put_in_place)
         self._recorder.__enter__()
+        # All ranks have left their parts, and none has taken any away.
+        self._is_first = self._recorder.is_first_here()
 
     def _agree_on_a_folder(self) -> Path:
         """The hidden folder that all ranks fill, if none has anything against `output`. Raises TracerError."""
@@ -147,8 +153,9 @@ class Session:
         if finisher is None or recorder is None:
             return
         recorder.meeting.together()
-        if recorder.is_first_here():
-            finisher.take_complete()
+        if not self._is_first:
+            return
+        finisher.take_complete()
         if self._plan.every is None:
             shutil.rmtree(finisher.folder, ignore_errors=True)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from analyzers.errors import AnalysisError
 from analyzers.manifest import MANIFEST
 from analyzers.report import report
+from analyzers.run import OF_HOST
 from tracer.commands.devices import pick_devices
 from tracer.commands.hosts import host_count, torchrun_options
 from tracer.commands.progress import say
@@ -46,7 +47,7 @@ def run_script(options: argparse.Namespace) -> int:
         lambda folder: Finisher(folder, output, options.force, plan.keep),
         lambda label, done, total: None,
     )
-    _say(outcome)
+    _say(outcome, plan.keep)
     return outcome.exit_code
 
 
@@ -87,14 +88,13 @@ def _plan(options: argparse.Namespace) -> Plan:
     return plan
 
 
-def _say(outcome: Outcome) -> None:
+def _say(outcome: Outcome, keep: int) -> None:
     for line in outcome.said:
         say(f"tracer: {line}")
     if not outcome.recorded:
         return
-    newest = outcome.recorded[-1]
-    places = f"{newest}" if len(outcome.recorded) == 1 else f"{len(outcome.recorded)} recordings, the last {newest}"
-    say(f"tracer: recorded {places}")
+    newest, count = outcome.recorded[-1], len(outcome.recorded)
+    say(f"tracer: recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
     try:
         found = read(newest)
         for note in found.manifest.notes if found.manifest else []:
@@ -102,4 +102,7 @@ def _say(outcome: Outcome) -> None:
         say(f"tracer: {report(found).summary.verdict}")
     except AnalysisError as error:
         say(f"tracer: {error}")
+    if OF_HOST.fullmatch(newest.name):
+        say("tracer: these are this host's ranks; with the other hosts' folders beside them they are one run")
+        newest = newest.parent
     say(f"tracer: next: tracer report {shlex.quote(str(newest))}")

@@ -1,0 +1,30 @@
+"""Two ranks with a loop and a session of their own, of a plain process group: `sessions.py OUTPUT STEPS`."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import tracer
+
+
+def train(rank, output, steps):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{output}.store", rank=rank, world_size=2)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plan = tracer.Plan(wait=1, warmup=1, active=1, rounds=1, every=12, keep=2)
+    with tracer.Session(output, plan=plan) as session:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.randn(8, 16)).sum().backward()
+            optimizer.step()
+            session.step()
+    print(rank, [place.name for place in session.recorded], flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(sys.argv[1], int(sys.argv[2])), nprocs=2)

@@ -1,0 +1,35 @@
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from tracer.models import class_name, find_model
+
+
+class Toy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+
+def test_a_model_is_called_by_its_own_class():
+    sharded = Toy()
+    sharded.__class__ = type("FSDPToy", (FSDPModule, Toy), {})
+    compiled = torch.compile(Toy(), backend="eager")
+    assert [class_name(model) for model in (Toy(), nn.DataParallel(Toy()), sharded, compiled)] == ["Toy"] * 4
+
+
+def test_the_model_is_the_wrapper_inside_of_what_trains():
+    class Trainer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wrapped, self.head = nn.DataParallel(Toy()), nn.Linear(100, 100)
+
+    trainer = Trainer()
+    optimizer = torch.optim.SGD(trainer.parameters(), lr=0.1)
+    assert find_model(optimizer) is trainer.wrapped
+
+
+def test_frozen_modules_are_no_model():
+    frozen = nn.Linear(3, 3).requires_grad_(False)
+    optimizer = torch.optim.SGD(frozen.parameters(), lr=0.1)
+    assert find_model(optimizer) is not frozen
