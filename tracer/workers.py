@@ -42,8 +42,12 @@ def read(path: Where) -> RunSummary:
             return summarize(path, pool)
     except BrokenProcessPool as error:
         raise TracerError(
-            f"{path}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
+            f"{_in_words(path)}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
         ) from error
+
+
+def _in_words(path: Where) -> str:
+    return str(path) if isinstance(path, str | Path) else ", ".join(map(str, path))
 
 
 def start_method() -> str:
