@@ -13,6 +13,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
 
 from analyzers.run import Where, find
 from analyzers.summary import RunSummary, summarize, watch
@@ -47,7 +48,8 @@ def read(path: Where) -> RunSummary:
 
 
 def _in_words(path: Where) -> str:
-    return str(path) if isinstance(path, str | Path) else ", ".join(map(str, path))
+    places = [path] if isinstance(path, str | Path) else path
+    return ", ".join(map(str, places))
 
 
 def start_method() -> str:
