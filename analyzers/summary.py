@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -116,6 +116,11 @@ class RunSummary:
         if self.is_light:
             return tuple(rank.timed for rank in self.ranks)
         return self.in_full
+
+    def of_full_windows(self) -> RunSummary:
+        """The same run with the times of full windows, as the traces have them that lie in its folder."""
+        ranks = (replace(rank, timed=rank.full or rank.timed, full=None) for rank in self.ranks)
+        return replace(self, ranks=tuple(ranks))
 
     @property
     def in_full(self) -> tuple[Measured, ...]:
