@@ -39,7 +39,18 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows")),
     *(
         f"analyzers.{name}"
-        for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "frames", "report")
+        for name in (
+            "buckets",
+            "reducing",
+            "layers",
+            "timeline",
+            "synccost",
+            "advice",
+            "summaries",
+            "frames",
+            "report",
+            "lanes",
+        )
     ),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling")),
     "analyzers",
@@ -65,9 +76,9 @@ ORDER = [
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
     ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
-    *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page")),
+    *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page", "tracks", "perfetto")),
     "tracer.views",
-    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report")),
+    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
     *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
@@ -124,7 +135,7 @@ def test_torch_is_imported_only_where_it_runs():
 def test_reading_and_reporting_load_no_torch_and_no_plots():
     code = (
         "import sys, analyzers, tracer.cli, tracer.views.text;"
-        "print(*[m for m in ('torch', 'matplotlib', 'tensorboard', 'rich') if m in sys.modules])"
+        "print(*[m for m in ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf') if m in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == ""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from tracer.errors import TracerError
 
@@ -33,7 +34,14 @@ def write_text(path: Path, text: str, force: bool) -> None:
 
 
 def write_bytes(path: Path, data: bytes, force: bool) -> None:
-    """Write a file through a temporary one beside it. Raises TracerError."""
+    """Write a file as a whole. Raises TracerError."""
+    with new_file(path, force) as file:
+        file.write(data)
+
+
+@contextmanager
+def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
+    """A temporary file beside `path` to fill, which takes its name when the block ends well. Raises TracerError."""
     refuse_existing(path, force)
     if path.exists() and not path.is_file():
         raise TracerError(f"{path}: is no ordinary file; give another name")
@@ -43,7 +51,7 @@ def write_bytes(path: Path, data: bytes, force: bool) -> None:
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                yield file
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:

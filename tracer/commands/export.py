@@ -1,0 +1,81 @@
+"""`tracer export RUN`: a run's lanes as a file for other viewers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import IO
+
+from analyzers.calibration import Calibration, read_calibration
+from analyzers.lanes import lanes
+from analyzers.report import report
+from analyzers.summary import RunSummary
+from tracer.errors import UsageError
+from tracer.files import new_file, refuse_existing
+from tracer.views.perfetto import write_archive, write_trace
+from tracer.views.tracks import groups
+from tracer.workers import read
+
+NAME = "export"
+HELP = "a run's lanes, buckets and layers as a timeline for Perfetto, alone or beside the raw traces"
+TRACE, ARCHIVE = ".pftrace", ".zip"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer export`."""
+    parser.add_argument(
+        "run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, one trace file, or several hosts' folders"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="run.pftrace: lanes of every rank and device; run.zip: the same beside the raw traces, as one timeline",
+    )
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, and write the file."""
+    output: Path = options.output
+    if output.suffix not in (TRACE, ARCHIVE):
+        raise UsageError(f"{output}: the name says what is written: end it in {TRACE} or {ARCHIVE}")
+    refuse_existing(output, options.force)
+    links = read_calibration(options.links) if options.links is not None else None
+    summary = read(options.run, lanes=True)
+    with new_file(output, options.force) as file:
+        if output.suffix == ARCHIVE:
+            note = archive(file, summary, links)
+        else:
+            trace(file, summary, links)
+            note = ""
+    print(f"{output}: {_size(output)}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
+    return 0
+
+
+def trace(file: IO[bytes], summary: RunSummary, links: Calibration | None) -> None:
+    """Write a run's lanes, on one clock."""
+    found = report(summary, links)
+    write_trace(file, groups(lanes(summary, found), found))
+
+
+def archive(file: IO[bytes], summary: RunSummary, links: Calibration | None) -> str:
+    """Write a run's lanes beside its raw traces; what is to be known of it."""
+    full = summary.of_full_windows()
+    found = report(full, links)
+    write_archive(file, full, lanes(full, found), found)
+    words = []
+    if summary.is_light:
+        words.append("lanes are those of the full window, which the raw traces are of")
+    if found.run.clock.applied:
+        words.append("each rank is on the clock of its own trace, and ranks' clocks differ")
+    return "".join(f"\nnote: {each}" for each in words)
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.3g} MB"

@@ -1,0 +1,145 @@
+"""Tracks as Perfetto's protobuf, streamed: ui.perfetto.dev, or any copy of it, opens the file.
+
+In a ZIP beside the raw traces both are one timeline: Kineto's times count from its trace's baseTimeNanoseconds.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from analyzers.document import Report
+from analyzers.lanes import Lanes
+from analyzers.summary import RunSummary
+from tracer.errors import TracerError
+from tracer.views.tracks import Counter, Group, Slice, Track, groups
+
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protocol
+
+LANES = "lanes.pftrace"
+_SEQUENCE = 1
+_TRACKS_OF_GROUP = 2**16
+NEEDS = "perfetto 'protobuf>=6.31.1,<8'"
+
+
+def write_trace(file: IO[bytes], found: Iterable[Group]) -> None:
+    """Write tracks as a Perfetto trace. Raises TracerError where what writes it is not installed."""
+    writer = _Writer(file)
+    for number, group in enumerate(found, 1):
+        writer.group(group, number * _TRACKS_OF_GROUP)
+
+
+def write_archive(file: IO[bytes], run: RunSummary, found: Sequence[Lanes], report: Report) -> None:
+    """Write a ZIP of the lanes and the run's raw traces, as they are.
+
+    `found` and `report` are of the full windows, whose traces these are. Each rank's lanes are put on the clock of its
+    own trace, in which nothing is moved.
+    """
+    base_ns = {summary.rank: summary.header.base_time_ns for summary in run.ranks}
+    later_ns = {lane.rank: lane.shift_ns - base_ns[lane.rank] for lane in found}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        try:
+            with archive.open(LANES, "w") as lanes:
+                write_trace(lanes, groups(found, report, later_ns))
+        except RuntimeError as error:  # Perfetto reads no ZIP64, without which a part has 2 GiB at most
+            raise TracerError(f"the lanes do not fit into a ZIP ({error}); export them alone (.pftrace)") from error
+        for name, path in archived(run).items():
+            packed = zipfile.ZIP_STORED if path.suffix == ".gz" else zipfile.ZIP_DEFLATED
+            archive.write(path, name, packed)
+
+
+def archived(run: RunSummary) -> dict[str, Path]:
+    """The raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
+    names = [summary.path.name for summary in run.ranks]
+    plain = len(set(names)) == len(names)
+    return {name if plain else f"{each.rank}-{name}": each.path for name, each in zip(names, run.ranks, strict=True)}
+
+
+class _Writer:
+    """Packets, one by one, into a file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.events, self.builder = _library(file)
+
+    def group(self, group: Group, uuid: int) -> None:
+        """A device and its tracks, in their order."""
+        descriptor = self._descriptor(uuid, group.name)
+        descriptor.track_descriptor.child_ordering = self.events.TrackDescriptor.EXPLICIT
+        descriptor.track_descriptor.sibling_order_rank = uuid // _TRACKS_OF_GROUP
+        self.builder.write_packet(descriptor)
+        for rank, track in enumerate(group.tracks, 1):
+            self._track(track, uuid, rank)
+            if isinstance(track, Counter):
+                self._values(track, uuid + rank, group.later_ns)
+            else:
+                for each in track.slices:
+                    self._slice(each, uuid + rank, group.later_ns)
+
+    def _track(self, track: Track | Counter, parent: int, rank: int) -> None:
+        packet = self._descriptor(parent + rank, track.name)
+        packet.track_descriptor.parent_uuid = parent
+        packet.track_descriptor.sibling_order_rank = rank
+        if isinstance(track, Counter):
+            packet.track_descriptor.counter.unit_name = track.unit
+        self.builder.write_packet(packet)
+
+    def _descriptor(self, uuid: int, name: str) -> protocol.TracePacket:
+        packet = self.builder.create_packet()
+        packet.track_descriptor.uuid = uuid
+        packet.track_descriptor.name = _text(name)
+        return packet
+
+    def _slice(self, each: Slice, track: int, later_ns: int) -> None:
+        begin = self._event(each.start_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_BEGIN)
+        event = begin.track_event
+        event.name = _text(each.name)
+        event.categories.append(_text(each.category))
+        event.flow_ids.extend(each.arrows)
+        for name, value in each.facts.items():
+            _annotate(event.debug_annotations.add(), name, value)
+        self.builder.write_packet(begin)
+        for inner in each.inside:
+            self._slice(inner, track, later_ns)
+        self.builder.write_packet(self._event(each.end_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_END))
+
+    def _values(self, counter: Counter, track: int, later_ns: int) -> None:
+        for at, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
+            packet = self._event(at + later_ns, track, self.events.TrackEvent.TYPE_COUNTER)
+            packet.track_event.double_counter_value = value
+            self.builder.write_packet(packet)
+
+    def _event(self, at_ns: int, track: int, kind: Any) -> protocol.TracePacket:
+        packet = self.builder.create_packet()
+        packet.timestamp = at_ns
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        packet.track_event.track_uuid = track
+        packet.track_event.type = kind
+        return packet
+
+
+def _library(file: IO[bytes]) -> tuple[Any, Any]:
+    """Perfetto's messages and a builder that writes them as they come."""
+    try:
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+        from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+    except Exception as error:  # protobuf has an error of its own for a version that does not fit
+        raise TracerError(f"Perfetto's traces cannot be written ({error}); pip install {NEEDS}") from error
+    return perfetto_trace_pb2, StreamingTraceProtoBuilder(file)
+
+
+def _annotate(annotation: Any, name: str, value: str | int | float) -> None:
+    annotation.name = name
+    if isinstance(value, str):
+        annotation.string_value = _text(value)
+    elif isinstance(value, int):
+        annotation.int_value = value
+    else:
+        annotation.double_value = value
+
+
+def _text(words: str) -> str:
+    """Words as UTF-8 can say them."""
+    return words.encode("utf-8", "replace").decode()
