@@ -66,9 +66,10 @@ ORDER = [
     ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
     *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page")),
+    *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures")),
     "tracer.views",
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report")),
-    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep")),
+    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep", "plot")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]
