@@ -41,7 +41,7 @@ ORDER = [
         f"analyzers.{name}"
         for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "frames", "report")
     ),
-    *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling")),
+    *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
@@ -59,17 +59,18 @@ ORDER = [
             "launch",
         )
     ),
-    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers")),
+    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers", "board", "listing")),
     *(
         f"tracer.views.{name}"
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
     ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
     *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page")),
-    *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures")),
+    *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures", "blocks", "events", "tab")),
     "tracer.views",
+    "tracer.plugin",
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report")),
-    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep", "plot")),
+    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep", "plot", "tensorboard")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]

@@ -127,9 +127,7 @@ def _write(lane: list[str], taken: list[bool], name: str, place: tuple[int, int,
 
 def _axis(span_ns: int, cells: int) -> str:
     """Ticks at round milliseconds, each with its figure right of it."""
-    span = span_ns / NS_PER_MS
-    power = 10.0 ** floor(log10(span / _TICKS))
-    step = next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= _TICKS)
+    span, step = span_ns / NS_PER_MS, tick_ms(span_ns)
     axis = ""
     for tick in range(int(span / step) + 1):
         at = round(tick * step / span * cells)
@@ -137,6 +135,13 @@ def _axis(span_ns: int, cells: int) -> str:
         if at + len(label) <= cells and (not axis or len(axis) < at):
             axis = axis.ljust(at) + label
     return axis
+
+
+def tick_ms(span_ns: int) -> float:
+    """How far apart ticks stand: round milliseconds."""
+    span = span_ns / NS_PER_MS
+    power = 10.0 ** floor(log10(span / _TICKS))
+    return next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= _TICKS)
 
 
 def _legend(drawn: Timeline) -> Section:
