@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: install demo test check clean
+.PHONY: install demo test check pictures clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -25,6 +25,12 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The pictures in the README, drawn anew from a sample run.
+pictures: install
+	for kind in breakdown timeline bandwidth; do \
+	    $(BIN)/tracer plot traces/resnet50-ddp4-bf16 --kind $$kind -o docs/$$kind.png --force || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -199,6 +199,14 @@ def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> Gra
     )
 
 
+def gradient_steps(rows: Sequence[CollectiveRow]) -> dict[int, float]:
+    """Bus bandwidth, GB/s, of the gradients' collectives of each step of which all are known, by step."""
+    if gradient_bandwidth(rows, None).why is not None:
+        return {}
+    own = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
+    return {step[0].step or 0: _bus_bytes(step) / _transfer_ns(step) for step in _whole_steps(own)}
+
+
 def _whole_steps(rows: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
     """The steps of which every collective is known: a step that lacks its large ones has another bandwidth."""
     steps: dict[int | None, list[CollectiveRow]] = {}

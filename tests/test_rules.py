@@ -52,7 +52,7 @@ ORDER = [
             "lanes",
         )
     ),
-    *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling")),
+    *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
@@ -70,16 +70,18 @@ ORDER = [
             "launch",
         )
     ),
-    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers")),
+    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers", "board", "listing")),
     *(
         f"tracer.views.{name}"
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
     ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
     *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page", "tracks", "perfetto")),
+    *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures", "blocks", "events", "tab")),
     "tracer.views",
+    "tracer.plugin",
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
-    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep")),
+    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep", "plot", "tensorboard")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]

@@ -190,7 +190,7 @@ def _report(options: argparse.Namespace) -> int:
     if folder is not None:
         for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
             refuse_existing(folder / name, options.force)
-    found = study(options.report, _read)
+    found = study(options.report, read_cell)
     sys.stdout.write(to_json(found) + "\n" if options.json else text(found, *terminal()))
     written = _write(folder, found, options.force) if folder is not None else []
     if written and not options.json:
@@ -201,7 +201,7 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _read(path: Path) -> RunSummary:
+def read_cell(path: Path) -> RunSummary:
     """A cell's summary; what ends one cell's reading must not end the study."""
     try:
         return read(path)

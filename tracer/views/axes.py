@@ -1,4 +1,4 @@
-"""Ink: panels of lines drawn with matplotlib, and figures as PNG. matplotlib is loaded when the first is drawn.
+"""Ink: panels of lines drawn with matplotlib, and figures as files. matplotlib is loaded when the first is drawn.
 
 A hollow point is an uncertain one, the bar through it what the quartiles give; dashed lines are ideal.
 """
@@ -6,12 +6,14 @@ A hollow point is an uncertain one, the bar through it what the quartiles give; 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracer.views.palette import Theme
+from tracer.views.terminal import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 WIDTH_IN, DPI = 10.0, 160
 PANEL_HEIGHT_IN = 3.0
 MARKERS = "osD^vP*X"
+# The forms of files, and what of their metadata would say when they were made.
+FORMS = {"png": (), "svg": ("Date",), "pdf": ("CreationDate",)}
+REPLACED = "\N{REPLACEMENT CHARACTER}"
 DASHED = (0, (4, 3))
 
 Color: TypeAlias = "str | tuple[float, float, float, float]"
@@ -70,7 +75,7 @@ def places(values: Iterable[int]) -> dict[int, float]:
 
 
 @contextmanager
-def style(theme: Theme) -> Iterator[None]:
+def style(theme: Theme, points: float = 10.0) -> Iterator[None]:
     """Our own style, whatever the user's matplotlibrc says. Words are never taken for formulas."""
     import matplotlib.style
 
@@ -87,7 +92,7 @@ def style(theme: Theme) -> Iterator[None]:
         "text.parse_math": False,
         "legend.frameon": False,
         "legend.fontsize": 8.5,
-        "font.size": 10,
+        "font.size": points,
         "hatch.linewidth": 0.6,
     }
     with matplotlib.style.context(["default", ink | ground | faint | rest]):
@@ -96,22 +101,43 @@ def style(theme: Theme) -> Iterator[None]:
 
 def png(figure: Figure) -> bytes:
     """A figure as a PNG file."""
+    return saved(figure, "png")
+
+
+def saved(figure: Figure, form: str) -> bytes:
+    """A figure as a file of a form of FORMS; the same bytes for the same figure."""
+    import matplotlib
+
     out = io.BytesIO()
     # A figure made without pyplot has Agg's canvas, which needs no display.
-    figure.savefig(out, format="png")
+    with matplotlib.rc_context({"svg.hashsalt": "tracer", "pdf.fonttype": 42}):
+        figure.savefig(out, format=form, metadata=dict.fromkeys(FORMS[form]))
     return out.getvalue()
 
 
-def blank(height_in: float) -> Figure:
-    """An empty figure, as wide as all are."""
+def words(text: str) -> str:
+    """Text that the font can draw: what would steer it, or has no glyph, becomes U+FFFD."""
+    drawn = _glyphs()
+    return "".join(sign if ord(sign) in drawn else REPLACED for sign in plain(text))
+
+
+@cache
+def _glyphs() -> Collection[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
+
+
+def blank(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+    """An empty figure."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    return Figure(figsize=(width_in, height_in), dpi=DPI, layout="constrained")
 
 
-def grid(rows: Sequence[Sequence[Panel]], theme: Theme) -> Figure:
+def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_IN) -> Figure:
     """Panels in rows; a row's panels have the same scales and one legend, to their right."""
-    figure = blank(PANEL_HEIGHT_IN * len(rows))
+    figure = blank(PANEL_HEIGHT_IN * len(rows), width_in)
     axes = figure.subplots(len(rows), len(rows[0]), sharey="row", sharex="row", squeeze=False)
     for panels, row in zip(rows, axes, strict=True):
         labels = dict.fromkeys(line.label for panel in panels for line in sorted(panel.lines, key=_place))
@@ -146,7 +172,7 @@ def _draw_ideal(axis: Axes, ideal: Sequence[tuple[float, float]], color: Color) 
 
 
 def _draw_line(axis: Axes, line: Line, marker: str, theme: Theme) -> None:
-    color = _color(theme, line.place)
+    color = ramp(theme, line.place)
     points = sorted(line.points, key=lambda point: point.x)
     if line.ideal:
         _draw_ideal(axis, line.ideal, color)
@@ -164,7 +190,7 @@ def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, 
 
     lines = {line.label: line for panel in panels for line in panel.lines}
     handles = [
-        Line2D([], [], color=_color(theme, lines[label].place), marker=marker, label=label)
+        Line2D([], [], color=ramp(theme, lines[label].place), marker=marker, label=label)
         for label, marker in markers.items()
     ]
     if any(point.uncertain for line in lines.values() for point in line.points):
@@ -175,7 +201,8 @@ def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, 
         row[-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.03))
 
 
-def _color(theme: Theme, place: float) -> tuple[float, float, float, float]:
+def ramp(theme: Theme, place: float) -> tuple[float, float, float, float]:
+    """The color at a place, 0 to 1, on the theme's ramp."""
     from matplotlib import colormaps
 
     first, last = theme.ramp

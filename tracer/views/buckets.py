@@ -32,7 +32,7 @@ def by_bucket(report: Report, wide: bool) -> Section:
     """Every bucket, medians over ranks and steps; what each holds, and what hid it."""
     buckets, layout = report.summary.buckets, report.summary.layout
     if not buckets or layout is None:
-        return [styled(_why_none(report), "bold")]
+        return [styled(why_none(report), "bold")]
     notes = [_WORDS, *([_PARTIAL] if _is_partial(report) else [])]
     return [
         styled("DDP's buckets: medians over ranks and steps, ms", "bold"),
@@ -110,7 +110,7 @@ def is_layer(name: str) -> bool:
     return name == ROOT or not name.startswith("(")
 
 
-def _why_none(report: Report) -> str:
+def why_none(report: Report) -> str:
     """Why a run has no buckets, in one line."""
     kinds = {each.kind for row in report.layers if is_layer(row.layer) for each in row.comm}
     if not any(window.comm_ns for window in report.windows):

@@ -26,7 +26,26 @@ PARTS = (COMPUTE, COMM, COPY, Part("idle_ns", "idle", "#999999", "░"))
 # What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart.
 TRANSFER = Part("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)
 WAITING = Part("exposed_wait_ns", "exposed waiting", "#F0A882", "▚")
+# What compute and communication of a layer or bucket are made of: the forward's compute is paler.
+FORWARD = Part("forward_ns", "forward compute", "#8CC4E8", "▚")
+BACKWARD = Part("backward_ns", "backward compute", COMPUTE.color, COMPUTE.glyph)
+HIDDEN = Part("overlapped_ns", "hidden comm", "#009E73", "▓")
+EXPOSED = Part("exposed_ns", COMM.label, COMM.color, COMM.glyph)
 SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, COPY, PARTS[-1])
+# Kinds of collectives beside one another: a place on the ramp of colors and a marker each. Those that run beside one
+# another are far apart on it.
+KIND_MARKS = {
+    "all_reduce": (0.0, "o"),
+    "reduce_scatter": (0.33, "v"),
+    "all_gather": (0.66, "^"),
+    "all_to_all": (0.88, "s"),
+    "broadcast": (0.44, "D"),
+    "reduce": (0.11, "P"),
+    "gather": (0.77, "<"),
+    "scatter": (0.22, ">"),
+    "send_recv": (1.0, "X"),
+    "other": (0.55, "*"),
+}
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ Columns of panels are strategies; every number comes from `analyzers.scaling`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from analyzers.document import Spread
 from analyzers.study import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.sweeps import SINGLE
 from analyzers.units import NS_PER_MS, NS_PER_S, ms
-from tracer.views.axes import Line, Panel, Point, blank, grid, places, png, style
+from tracer.views.axes import WIDTH_IN, Line, Panel, Point, blank, grid, places, png, style
 from tracer.views.palette import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, WAITING, Part, Theme
 from tracer.views.scaling import grouped
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_STRATEGIES = 3
+# A picture over a page's whole width.
+PAGE_IN = 7.2
+# Of a strategy's name, what a title of such a picture holds.
+SHORT = 10
 # From this share of a step, %, on, a part of its bar has room for its number.
 LABELLED = 5.0
 BAR_HEIGHT_IN, MARGINS_IN = 0.34, 1.2
@@ -39,7 +43,25 @@ def plots(study: Scaling, theme: Theme = LIGHT) -> dict[str, bytes]:
         return {name: png(figure) for name, figure in made.items() if figure is not None}
 
 
-def _grid(study: Scaling, rows: Sequence[Callable[[Scaling, str], Panel]], theme: Theme) -> Figure | None:
+def speedups(study: Scaling, theme: Theme) -> Figure | None:
+    """Weak and strong scaling over GPUs in one picture, with room for short titles; none where nothing compares."""
+    if not any(row.gpus > 1 and row.scaled_speedup for row in study.weak):
+        return None
+
+    def weak(study: Scaling, strategy: str) -> Panel:
+        own = _weak_over_gpus(study, strategy)
+        return replace(own, title=f"{strategy[:SHORT]}: weak scaling", y="speedup, batch per GPU fixed")
+
+    def strong(study: Scaling, strategy: str) -> Panel:
+        own = _strong_over_gpus(study, strategy)
+        return replace(own, title=f"{strategy[:SHORT]}: strong scaling", y="speedup, global batch fixed")
+
+    return _grid(study, (weak, strong), theme, PAGE_IN)
+
+
+def _grid(
+    study: Scaling, rows: Sequence[Callable[[Scaling, str], Panel]], theme: Theme, width_in: float = WIDTH_IN
+) -> Figure | None:
     """Rows of panels, a column for each strategy; none where nothing would be drawn."""
     strategies = list(dict.fromkeys(cell.strategy for cell in study.cells if cell.gpus > 1)) or [SINGLE]
     panels = [[panel(study, strategy) for strategy in strategies[:MOST_STRATEGIES]] for panel in rows]
@@ -47,7 +69,7 @@ def _grid(study: Scaling, rows: Sequence[Callable[[Scaling, str], Panel]], theme
     shown = [
         row for row in panels if len({point.x for panel in row for line in panel.lines for point in line.points}) > 1
     ]
-    return grid(shown, theme) if shown else None
+    return grid(shown, theme, width_in) if shown else None
 
 
 def _timed(study: Scaling, strategy: str) -> list[CellRow]:

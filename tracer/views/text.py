@@ -25,20 +25,21 @@ BAR_CELLS = 66
 
 def text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
     """The whole report; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
-    return rendered(_sections(report, by, width), width, color)
+    return rendered(sections(report, by, width), width, color)
 
 
-def _sections(report: Report, by: By, width: int | None) -> list[Section]:
+def sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
+    """The report's parts in order, as wide as there is room."""
     wide = width is None or width >= WIDE
-    sections: list[Section] = [
-        [styled(_title(report.run), "")],
+    parts: list[Section] = [
+        [styled(title(report.run), "")],
         [styled(report.summary.verdict, "bold")],
         [styled(f"warning: {warning}", "yellow") for warning in report.run.warnings],
         *_VIEWS[by](report, wide),
         _controls(report.run),
         *([] if by in ("step", "collective") else [true_cost(report), advice(report)]),
     ]
-    return [section for section in sections if section]
+    return [part for part in parts if part]
 
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
@@ -64,7 +65,8 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
 }
 
 
-def _title(run: RunFacts) -> str:
+def title(run: RunFacts) -> str:
+    """What was run on what, in a line."""
     batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
     partial = len(run.ranks) < run.world_size
     ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else count(run.world_size, "rank")
@@ -85,7 +87,7 @@ def _by_rank(report: Report, wide: bool) -> Section:
     if len(devices) > 1:
         rows.add_section()
         rows.add_row("all", "", *_medians(report.summary.windows, wide))
-    bars = [_bar(f"{_name(device, devices):>10}", _shares(device.windows)) for device in devices]
+    bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device in devices]
     window = "light window's times" if report.run.times_from == "light" else "full window's times"
     return [
         styled(f"Medians over windows (one step on one device each), ms; {window}", "bold"),
@@ -102,7 +104,8 @@ _LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS} | {"expo
 _HEADS = (*(_LABELS[name] for name in COLUMNS), "overlap")
 
 
-def _name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
+def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
+    """`rank 3`, or `device 3` where a rank has several."""
     alone = len({other.device for other in devices if other.rank == device.rank}) == 1
     return f"rank {device.rank}" if alone else f"device {device.device}"
 

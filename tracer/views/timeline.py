@@ -37,7 +37,7 @@ def timeline(report: Report, wide: bool) -> Section:
     drawn = report.timeline
     if not drawn.span_ns:
         return []
-    labels = _labels(drawn.lanes)
+    labels = lane_labels(drawn.lanes)
     gutter = max(map(len, labels)) + _GAP
     cells = max(min(columns(wide) - gutter, drawn.cells), _FEWEST_CELLS)
     # A table, since a lane cannot wrap.
@@ -53,7 +53,7 @@ def timeline(report: Report, wide: bool) -> Section:
     return [styled(title, "bold"), rows, *_legend(drawn)]
 
 
-def _labels(lanes: Sequence[Lane]) -> list[str]:
+def lane_labels(lanes: Sequence[Lane]) -> list[str]:
     """`compute`, `copies`, `comm`; `comm 19` where several streams communicate."""
     several = sum(lane.kind == "comm" for lane in lanes) > 1
     short = [lane.label.replace("stream", "comm") if several else "comm" for lane in lanes]
@@ -91,7 +91,7 @@ def _drawn(marks: Sequence[Mark], span_ns: int, cells: int) -> str:
     taken = [False] * cells
     order = sorted(range(len(marks)), key=lambda index: marks[index].bucket is None)
     for index in order:
-        _write(lane, taken, _name(marks[index]), places[index])
+        _write(lane, taken, letter(marks[index]), places[index])
     return "".join(lane)
 
 
@@ -105,7 +105,8 @@ def _place(mark: Mark, span_ns: int, cells: int) -> tuple[int, int, int]:
     return first, min(turn, last - 1), last
 
 
-def _name(mark: Mark) -> str:
+def letter(mark: Mark) -> str:
+    """The number of a mark's bucket, or what stands for its kind."""
     return str(mark.bucket) if mark.bucket is not None else LETTERS.get(mark.kind, OTHER)
 
 
@@ -126,9 +127,7 @@ def _write(lane: list[str], taken: list[bool], name: str, place: tuple[int, int,
 
 def _axis(span_ns: int, cells: int) -> str:
     """Ticks at round milliseconds, each with its figure right of it."""
-    span = span_ns / NS_PER_MS
-    power = 10.0 ** floor(log10(span / _TICKS))
-    step = next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= _TICKS)
+    span, step = span_ns / NS_PER_MS, tick_ms(span_ns)
     axis = ""
     for tick in range(int(span / step) + 1):
         at = round(tick * step / span * cells)
@@ -138,13 +137,25 @@ def _axis(span_ns: int, cells: int) -> str:
     return axis
 
 
+def tick_ms(span_ns: int) -> float:
+    """How far apart ticks stand: round milliseconds."""
+    span = span_ns / NS_PER_MS
+    power = 10.0 ** floor(log10(span / _TICKS))
+    return next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= _TICKS)
+
+
 def _legend(drawn: Timeline) -> Section:
     """What the signs mean, those alone that are there."""
     marks = [mark for lane in drawn.lanes for mark in lane.marks]
     if not marks:
         return []
+    return [styled("; ".join([f"{WAITING} waiting, {TRANSFER} transfer", *meanings(marks)]), "dim")]
+
+
+def meanings(marks: Sequence[Mark]) -> list[str]:
+    """What the numbers and letters of some marks mean."""
     kinds = {mark.kind for mark in marks if mark.bucket is None}
-    words = [f"{letter} {kind}" for kind, letter in LETTERS.items() if kind in kinds]
+    words = [f"{sign} {kind}" for kind, sign in LETTERS.items() if kind in kinds]
     numbers = ["numbers: buckets"] if any(mark.bucket is not None for mark in marks) else []
     others = [f"{OTHER} {', '.join(sorted(kinds - set(LETTERS)))}"] if kinds - set(LETTERS) else []
-    return [styled("; ".join([f"{WAITING} waiting, {TRANSFER} transfer", *numbers, *words, *others]), "dim")]
+    return [*numbers, *words, *others]

@@ -1,0 +1,37 @@
+"""TensorBoard, where it is installed: started on loopback over a folder, without a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+from tracer.errors import TracerError
+
+MISSING = "TensorBoard is not installed: pip install 'tracer-toolkit[tensorboard]'"
+LOOPBACK = "127.0.0.1"
+# TensorBoard's own.
+PORT = 6006
+
+
+def check_installed() -> None:
+    """Raises TracerError where TensorBoard is missing."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise TracerError(MISSING)
+
+
+def command(logdir: Path, port: int = PORT) -> list[str]:
+    """What starts TensorBoard over a folder; it can be reached from this machine alone."""
+    return [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
+
+
+def address(port: int = PORT) -> str:
+    """Where TensorBoard shows our tab."""
+    return f"http://{LOOPBACK}:{port}/#tracer"
+
+
+def serve(logdir: Path, port: int = PORT) -> int:
+    """Run TensorBoard over a folder until it is interrupted; its exit code. Raises TracerError where it is missing."""
+    check_installed()
+    return subprocess.run(command(logdir, port), check=False).returncode

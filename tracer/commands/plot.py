@@ -1,0 +1,70 @@
+"""`tracer plot RUN --kind KIND -o FILE`: a run's figures as pictures to publish."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from analyzers.calibration import read_calibration
+from analyzers.report import report
+from analyzers.scaling import study
+from tracer.commands.sweep import read_cell
+from tracer.errors import UsageError
+from tracer.files import refuse_existing, write_bytes
+from tracer.views.axes import FORMS
+from tracer.views.pictures import BANDWIDTH, KINDS, SCALING, picture, scaling_picture
+from tracer.workers import read
+
+NAME = "plot"
+HELP = "a run's or a sweep's figures as pictures: PNG, SVG, PDF"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer plot`."""
+    parser.add_argument(
+        "run",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run; "
+        "with --kind scaling a sweep's folder",
+    )
+    parser.add_argument(
+        "--kind",
+        choices=KINDS,
+        required=True,
+        help="breakdown: the median step of each rank; timeline: one step in time; buckets: DDP's, in one step; "
+        "layers: those that take longest; bandwidth: busbw over message size; scaling: speedups of a sweep",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="its ending says what: .png, .svg or .pdf"
+    )
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, draw, write."""
+    form = options.output.suffix.lower().removeprefix(".")
+    if form not in FORMS:
+        raise UsageError(f"-o {options.output}: a picture ends in {', '.join(f'.{name}' for name in FORMS)}")
+    if options.links is not None and options.kind != BANDWIDTH:
+        raise UsageError(f"--links is of --kind {BANDWIDTH}: {options.kind} shows no bandwidth")
+    refuse_existing(options.output, options.force)
+    drawn = _scaling(options, form) if options.kind == SCALING else _picture(options, form)
+    write_bytes(options.output, drawn, options.force)
+    return 0
+
+
+def _picture(options: argparse.Namespace, form: str) -> bytes:
+    links = read_calibration(options.links) if options.links is not None else None
+    found = read(options.run)
+    return picture(report(found, links), options.kind, form, links or found.calibration)
+
+
+def _scaling(options: argparse.Namespace, form: str) -> bytes:
+    if len(options.run) > 1:
+        raise UsageError(f"--kind {SCALING} draws one sweep: give one folder")
+    return scaling_picture(study(options.run[0], read_cell), form)

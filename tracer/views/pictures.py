@@ -1,0 +1,53 @@
+"""The pictures of a run and of a sweep, by kind, as they are printed in a paper: a file's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from analyzers.calibration import Calibration
+from analyzers.document import Report
+from analyzers.study import Scaling
+from tracer.errors import TracerError
+from tracer.views import charts, lanes
+from tracer.views.axes import saved, style
+from tracer.views.palette import LIGHT, Theme
+from tracer.views.plots import speedups
+from tracer.views.sheet import TEXT_PT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# What shows a report alone; bandwidth also shows what the links were measured to give.
+OF_REPORT: dict[str, Callable[[Report, Theme], Figure]] = {
+    "breakdown": charts.breakdown,
+    "timeline": lanes.timeline,
+    "buckets": lanes.buckets,
+    "layers": charts.layers,
+}
+BANDWIDTH, SCALING = "bandwidth", "scaling"
+KINDS = (*OF_REPORT, BANDWIDTH, SCALING)
+
+
+def picture(
+    report: Report, kind: str, form: str, calibration: Calibration | None = None, theme: Theme = LIGHT
+) -> bytes:
+    """A run's picture as a file of a form of FORMS. Raises TracerError where the run has nothing for it."""
+    with style(theme, TEXT_PT):
+        return saved(figure(report, kind, calibration, theme), form)
+
+
+def figure(report: Report, kind: str, calibration: Calibration | None, theme: Theme) -> Figure:
+    """A run's picture, inside of a style."""
+    if kind == BANDWIDTH:
+        return charts.bandwidth(report, calibration, theme)
+    return OF_REPORT[kind](report, theme)
+
+
+def scaling_picture(study: Scaling, form: str, theme: Theme = LIGHT) -> bytes:
+    """A sweep's speedups over GPUs, weak and strong. Raises TracerError where nothing can be compared."""
+    with style(theme, TEXT_PT):
+        drawn = speedups(study, theme)
+        if drawn is None:
+            raise TracerError(f"{study.name}: no scaling to draw: no cells on 1 and on more GPUs can be compared")
+        return saved(drawn, form)
