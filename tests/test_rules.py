@@ -70,7 +70,7 @@ ORDER = [
             "launch",
         )
     ),
-    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers")),
+    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers", "serving")),
     *(
         f"tracer.views.{name}"
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
@@ -78,7 +78,10 @@ ORDER = [
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
     *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page", "tracks", "perfetto")),
     "tracer.views",
-    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
+    *(
+        f"tracer.commands.{name}"
+        for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export", "view")
+    ),
     *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 
 from analyzers.errors import AnalysisError
-from tracer.commands import calibrate, export, record, report, sweep
+from tracer.commands import calibrate, export, record, report, sweep, view
 from tracer.errors import TracerError
 from tracer.version import VERSION
 from tracer.views.terminal import plain
 
-COMMANDS = (record, report, export, calibrate, sweep)
+COMMANDS = (record, report, view, export, calibrate, sweep)
 
 
 def build_parser() -> argparse.ArgumentParser:
