@@ -26,7 +26,7 @@ from tracer.views.tracks import apart, groups, name_of
 
 DDP4 = SAMPLES / "resnet18-ddp4"
 Slices = dict[int, list[tuple[int, int, int, str, str]]]
-NAMES = ["every-collective4", "resnet18-ddp4", "resnet18-dp4", "transformer-fsdp4-bf16"]
+NAMES = ["every-collective4", "resnet18-ddp4", "resnet18-dp4"]
 
 
 def parsed(data: bytes) -> Trace:
@@ -241,3 +241,9 @@ def test_nothing_is_left_of_a_file_that_could_not_be_written(monkeypatch, tmp_pa
     assert main(["export", str(SAMPLES / "resnet18-ddp1"), "-o", str(tmp_path / "run.pftrace")]) == 1
     assert "cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_is_whole_whatever_fits_into_a_piece(monkeypatch):
+    whole = of_sample("resnet18-ddp4")[1]
+    monkeypatch.setattr("tracer.views.perfetto._PACKETS_AT_ONCE", 7)
+    assert exported(of_sample("resnet18-ddp4")[0], reported(DDP4)) == whole

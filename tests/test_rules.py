@@ -70,7 +70,7 @@ ORDER = [
             "launch",
         )
     ),
-    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers", "board", "listing")),
+    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers", "serving", "board", "listing")),
     *(
         f"tracer.views.{name}"
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
@@ -81,7 +81,7 @@ ORDER = [
     "tracer.views",
     "tracer.plugin",
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
-    *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep", "plot", "tensorboard")),
+    *(f"tracer.commands.{name}" for name in ("view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]

