@@ -28,6 +28,9 @@ TRANSFER = Part("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyp
 WAITING = Part("exposed_wait_ns", "exposed waiting", "#F0A882", "▚")
 SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, COPY, PARTS[-1])
 
+# What has no order and is no part of a step: kinds of collectives. Each also has a shape of its own where it is drawn.
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+
 
 @dataclass(frozen=True)
 class Theme:
