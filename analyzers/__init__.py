@@ -12,6 +12,7 @@ from analyzers.document import Report
 from analyzers.errors import AnalysisError
 from analyzers.exchange import Exchange, exchange
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.lanes import Lanes, lanes
 from analyzers.manifest import Manifest
 from analyzers.report import report
 from analyzers.run import RankTrace, Run, load
@@ -24,6 +25,7 @@ __all__ = [
     "Breakdown",
     "Calibration",
     "Exchange",
+    "Lanes",
     "Manifest",
     "RankTrace",
     "Report",
@@ -36,6 +38,7 @@ __all__ = [
     "collectives_frame",
     "epochs_frame",
     "exchange",
+    "lanes",
     "layers_frame",
     "load",
     "read_calibration",

@@ -77,7 +77,7 @@ def clocks(run: RunSummary, matching: Matching) -> Clocks:
     for reference in ranks:
         if reference not in found:
             found |= _reached(reference, shared, len(ranks) - len(found))
-    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), _hosts(run)))
+    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run)))
 
 
 def _reached(reference: int, shared: _Shared, most: int) -> dict[int, Clock]:
@@ -121,7 +121,7 @@ def _shift_ns(clocks: list[Clock]) -> int:
     return offset_ns if abs(offset_ns) > doubt_ns else 0
 
 
-def _hosts(run: RunSummary) -> dict[int, str]:
+def hosts(run: RunSummary) -> dict[int, str]:
     """The host of each rank, where its trace names it or the run was recorded on one."""
     if run.manifest is not None and len(run.manifest.hosts) == 1:
         return {summary.rank: run.manifest.hosts[0] for summary in run.ranks}

@@ -78,6 +78,24 @@ class Exchange:
         return wait_ns
 
     @cached_property
+    def begun_ns(self) -> Int64:
+        """Of each row of the table, from when on it was transfer, on its rank's own clock."""
+        return in_transfer(self.matching, self.transfers)
+
+    def rows_of(self, rank: int, device: int) -> Int64:
+        """Rows of the table that one device of a rank (by its place in the run) takes part in."""
+        table, low = self.matching.table, int(self.first_row[rank])
+        high = low + len(self.run.measured[rank].communication)
+        rows: Int64 = low + np.flatnonzero((table.device[low:high] == device) | (table.peer[low:high] == device))
+        return rows
+
+    def exposed_transfer(self, rank: int, device: int) -> Intervals:
+        """When a device of a rank (by its place in the run) transferred and did not compute; on its own clock."""
+        own = self.rows_of(rank, device)
+        moving = union_of(self.begun_ns[own], self.matching.table.end_ns[own])
+        return moving & _exposed(self.run.measured[rank], device)
+
+    @cached_property
     def world_size(self) -> int:
         """Processes of the run."""
         return world_size(self.run.manifest, self.run.ranks)
@@ -99,18 +117,14 @@ class Exchange:
     def in_windows(self, rows: Breakdown) -> tuple[Int64, Int64]:
         """Of each window the exposed transfer and the communication that is in no instance, lengths of unions in ns."""
         table = self.matching.table
-        begun = in_transfer(self.matching, self.transfers)
         alone = self.matching.instance < 0
         exposed_ns, unmatched_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-        first = np.searchsorted(table.rank, [summary.rank for summary in self.run.ranks])
-        past = np.searchsorted(table.rank, [summary.rank for summary in self.run.ranks], side="right")
-        for summary, measured, low, high in zip(self.run.ranks, self.run.measured, first, past, strict=True):
+        for place, (summary, measured) in enumerate(zip(self.run.ranks, self.run.measured, strict=True)):
             for device in np.unique(measured.windows.device).tolist():
-                own = low + np.flatnonzero((table.device[low:high] == device) | (table.peer[low:high] == device))
+                own = self.rows_of(place, device)
                 chosen = (rows.rank == summary.rank) & (rows.device == device)
                 start, end = rows.start_ns[chosen], rows.start_ns[chosen] + rows.span_ns[chosen]
-                moving = union_of(begun[own], table.end_ns[own]) & _exposed(measured, device)
-                exposed_ns[chosen] = moving.length_within(start, end)
+                exposed_ns[chosen] = self.exposed_transfer(place, device).length_within(start, end)
                 lost = own[alone[own]]
                 unmatched_ns[chosen] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
         return exposed_ns, unmatched_ns

@@ -44,6 +44,10 @@ class Intervals:
         left = end > start
         return Intervals(start[left], end[left])
 
+    def moved(self, by: int) -> Intervals:
+        """The same set, later by so much."""
+        return Intervals(self.start + by, self.end + by)
+
     def length_ns(self) -> int:
         """|X|: the length of the union."""
         return int((self.end - self.start).sum())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from analyzers.occupancy import Occupancy, occupancy
 from analyzers.reductions import Gradients, Reductions, reductions
 from analyzers.run import RankFile, RankTrace, Run, Where, find, gather, read_rank, tried
 from analyzers.sharding import Sharding, sharding
-from analyzers.work import Work, work
+from analyzers.work import Pieces, Work, pieces, work
 
 Int64 = NDArray[np.int64]
 
@@ -47,11 +48,22 @@ class Copies:
 
 
 @dataclass(frozen=True, eq=False)
+class Course:
+    """What one device did when, on the epoch: its compute by line, and its copies.
+
+    It grows with the trace, and is kept only where lanes are asked for.
+    """
+
+    compute: Pieces
+    copy: Intervals
+
+
+@dataclass(frozen=True, eq=False)
 class Measured:
     """What one rank's times say, on the epoch.
 
     Its windows, when its host fetched input, its communication, whose its compute is, its reductions of gradients, its
-    copies, and M - C by device.
+    copies, and M - C by device; the course of each device where it was asked for.
     """
 
     earliest_ns: int
@@ -66,6 +78,7 @@ class Measured:
     occupancy: Occupancy
     copies: Copies
     exposed: dict[int, Intervals]
+    course: dict[int, Course] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,28 +123,29 @@ class RunSummary:
         return tuple(rank.full or rank.timed for rank in self.ranks)
 
 
-def summarize(path: Where, executor: Executor | None = None) -> RunSummary:
+def summarize(path: Where, executor: Executor | None = None, *, lanes: bool = False) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
-    Raises as `analyzers.load` does.
+    With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Raises as `analyzers.load` does.
     """
     recording = find(path)
     mapped = executor.map if executor is not None else map
-    ranks, warnings = gather(recording, mapped(tried(summarize_file), recording.files))
+    ranks, warnings = gather(recording, mapped(tried(partial(summarize_file, lanes=lanes)), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
-def summary_of(run: Run) -> RunSummary:
+def summary_of(run: Run, *, lanes: bool = False) -> RunSummary:
     """The summary of a run that is in memory."""
-    return RunSummary(run.name, run.manifest, tuple(map(summarize_rank, run.ranks)), run.warnings, run.calibration)
+    ranks = tuple(summarize_rank(rank, lanes=lanes) for rank in run.ranks)
+    return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration)
 
 
-def summarize_file(file: RankFile) -> RankSummary:
+def summarize_file(file: RankFile, *, lanes: bool = False) -> RankSummary:
     """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
-    return summarize_rank(read_rank(file, _watcher.on_bytes))
+    return summarize_rank(read_rank(file, _watcher.on_bytes), lanes=lanes)
 
 
-def summarize_rank(trace: RankTrace) -> RankSummary:
+def summarize_rank(trace: RankTrace, *, lanes: bool = False) -> RankSummary:
     """What one rank alone can say."""
     light = trace.timed is not trace.events
     found = attribution(trace)
@@ -143,12 +157,12 @@ def summarize_rank(trace: RankTrace) -> RankSummary:
         lost=trace.lost,
         mismatch=trace.mismatch,
         unknown_communication=trace.unknown_communication,
-        timed=_measured(trace, found),
-        full=_measured(full, found) if light else None,
+        timed=_measured(trace, found, lanes),
+        full=_measured(full, found, lanes) if light else None,
     )
 
 
-def _measured(trace: RankTrace, found: Attribution) -> Measured:
+def _measured(trace: RankTrace, found: Attribution, lanes: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communication(trace, devices)
     reduced, gradients = reductions(trace, found, comm)
@@ -165,7 +179,12 @@ def _measured(trace: RankTrace, found: Attribution) -> Measured:
         occupancy=occupancy(devices, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
+        course={activity.device: _course(trace, activity, found) for activity in devices} if lanes else None,
     )
+
+
+def _course(trace: RankTrace, activity: Activity, found: Attribution) -> Course:
+    return Course(pieces(trace, activity, found).merged(), activity.copy)
 
 
 def _copies(events: Events) -> Copies:

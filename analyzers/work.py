@@ -42,6 +42,23 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False)
+class Pieces:
+    """A device's activity of one kind in disjoint pieces, by start, with the line and the pass of each."""
+
+    start: Int64
+    end: Int64
+    line: Int64
+    backward: Mask
+
+    def merged(self) -> Pieces:
+        """The same time in fewer pieces: those that touch and are of one line and pass are one."""
+        touches = (self.start[1:] == self.end[:-1]) & (self.line[1:] == self.line[:-1])
+        opens = np.r_[True, ~(touches & (self.backward[1:] == self.backward[:-1]))][: len(self.start)]
+        closes = np.r_[opens[1:], True][: len(self.start)]
+        return Pieces(self.start[opens], self.end[closes], self.line[opens], self.backward[opens])
+
+
+@dataclass(frozen=True, eq=False)
 class Work:
     """One rank's compute by line.
 
@@ -67,51 +84,41 @@ def work(
     beside: list[Parts] = []
     packing_ns = np.zeros(len(rows), dtype=np.int64)
     for activity in devices:
-        pieces = _pieces(trace, activity, found)
+        parted = pieces(trace, activity, found)
         tiles = np.flatnonzero(rows.device == activity.device)
         begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
-        parts.append(_in_windows(pieces, tiles, begin, stop))
+        parts.append(_in_windows(parted, tiles, begin, stop))
         copies.append(_in_windows(_copies(trace, activity, found), tiles, begin, stop))
         kernels = np.flatnonzero(comm.device == activity.device)
-        met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], pieces.start, pieces.end)
-        line, backward = pieces.line[met.theirs], pieces.backward[met.theirs]
+        met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], parted.start, parted.end)
+        line, backward = parted.line[met.theirs], parted.backward[met.theirs]
         beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
-        packing_ns[tiles] = _packing(trace, activity, found, pieces).length_within(begin, stop)
+        packing_ns[tiles] = _packing(trace, activity, found, parted).length_within(begin, stop)
     return Work(found.lines, found.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pieces:
-    """A device's activity of one kind in disjoint pieces, by start, with the line and the pass of each."""
-
-    start: Int64
-    end: Int64
-    line: Int64
-    backward: Mask
-
-
-def _pieces(trace: RankTrace, activity: Activity, found: Attribution) -> _Pieces:
-    """A device's compute."""
+def pieces(trace: RankTrace, activity: Activity, found: Attribution) -> Pieces:
+    """A device's compute; its pieces cover all of it."""
     if activity.device != CPU_DEVICE:
         mine = trace.timed.device[found.rows] == activity.device
         return _owned(trace.timed, found, mine & (trace.timed.kind[found.rows] == Kind.COMPUTE))
     start, end, row = _innermost_operators(trace.timed, found.rows)
     piece = crossings(start, end, activity.compute.start, activity.compute.end)
     owner = np.searchsorted(found.rows, row[piece.mine])
-    return _Pieces(piece.start, piece.end, found.line[owner], found.backward[owner])
+    return Pieces(piece.start, piece.end, found.line[owner], found.backward[owner])
 
 
-def _copies(trace: RankTrace, activity: Activity, found: Attribution) -> _Pieces:
+def _copies(trace: RankTrace, activity: Activity, found: Attribution) -> Pieces:
     """A device's copies, a CPU's none."""
     events, rows = trace.timed, found.rows
     here = (events.device[rows] == activity.device) | (events.peer[rows] == activity.device)
     return _owned(events, found, here & (events.kind[rows] == Kind.COPY))
 
 
-def _owned(events: Events, found: Attribution, chosen: Mask) -> _Pieces:
+def _owned(events: Events, found: Attribution, chosen: Mask) -> Pieces:
     own = np.flatnonzero(chosen)
     start, end, index = owned(events.start_ns[found.rows[own]], events.end_ns[found.rows[own]])
-    return _Pieces(start, end, found.line[own[index]], found.backward[own[index]])
+    return Pieces(start, end, found.line[own[index]], found.backward[own[index]])
 
 
 def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
@@ -127,20 +134,20 @@ def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int
     return begin, stop, row[index]
 
 
-def _packing(trace: RankTrace, activity: Activity, found: Attribution, pieces: _Pieces) -> Intervals:
+def _packing(trace: RankTrace, activity: Activity, found: Attribution, parted: Pieces) -> Intervals:
     events = trace.timed
     if activity.device == CPU_DEVICE:
-        packs = pieces.line == Own.PACKING
-        return union_of(pieces.start[packs], pieces.end[packs])
+        packs = parted.line == Own.PACKING
+        return union_of(parted.start[packs], parted.end[packs])
     rows = found.rows[found.line == Own.PACKING]
     rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
     return union_of(events.start_ns[rows], events.end_ns[rows])
 
 
-def _in_windows(pieces: _Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
+def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
     """The parts of windows, rows `tiles` of the breakdown, that run from `begin` to `stop`."""
-    met = crossings(pieces.start, pieces.end, begin, stop)
-    line, backward = pieces.line[met.mine], pieces.backward[met.mine]
+    met = crossings(parted.start, parted.end, begin, stop)
+    line, backward = parted.line[met.mine], parted.backward[met.mine]
     return _summed(tiles[met.theirs], line, backward, met.end - met.start)
 
 

@@ -91,6 +91,7 @@ def meet(
     kind: Collective = Collective.ALL_REDUCE,
     calls: Mapping[str, Call] | None = None,
     compute: Sequence[str] = (),
+    copy: Sequence[str] = (),
     launch: Sequence[str] = (),
     since: Sequence[int] = (),
     hosts: Sequence[str | None] = (),
@@ -107,12 +108,13 @@ def meet(
     traces = []
     for rank, picture in enumerate(comm):
         drawn = {"comm": picture} | ({"compute": compute[rank]} if compute else {})
+        drawn |= {"copy": copy[rank]} if copy else {}
         header = Header(distributed={"rank": rank, "world_size": size}, host_name=hosts[rank] if hosts else None)
         shown = {"comm": launch[rank]} if launch else None
         begin = since[rank] if since else 0
         more = {"rank": rank, "device": rank, "since": begin, "header": header, "launch": shown, "step": step}
         traces.append(draw(**more, calls=calls or known, **drawn))
-    return summary_of(Run("drawn", None, tuple(traces)))
+    return summary_of(Run("drawn", None, tuple(traces)), lanes=True)
 
 
 def row(category: Category, kind: Kind, name: str, start: int, length: int, **more: int) -> dict[str, Any]:

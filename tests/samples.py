@@ -37,9 +37,9 @@ def load(path: Path) -> Run:
 
 @cache
 def summarized(path: Path) -> RunSummary:
-    """The summary of a run, each made once; refused runs as `load` has it."""
+    """The summary of a run, with its lanes, each made once; refused runs as `load` has it."""
     try:
-        return summarize(path)
+        return summarize(path, lanes=True)
     except analyzers.AnalysisError:
         load(path)
         raise

@@ -39,7 +39,18 @@ ORDER = [
     *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows")),
     *(
         f"analyzers.{name}"
-        for name in ("buckets", "reducing", "layers", "timeline", "synccost", "advice", "summaries", "frames", "report")
+        for name in (
+            "buckets",
+            "reducing",
+            "layers",
+            "timeline",
+            "synccost",
+            "advice",
+            "summaries",
+            "frames",
+            "report",
+            "lanes",
+        )
     ),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling")),
     "analyzers",

@@ -26,10 +26,10 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.1
 
 
-def read(path: Where) -> RunSummary:
+def read(path: Where, *, lanes: bool = False) -> RunSummary:
     """A run's summary, its ranks read by as many processes as there are cores; progress on stderr if on a terminal.
 
-    Raises as `analyzers.load` does.
+    With `lanes` it has what `analyzers.lanes` needs. Raises as `analyzers.load` does.
     """
     files = find(path).files
     paths = [place for file in files for place in (file.path, file.light) if place is not None]
@@ -40,7 +40,7 @@ def read(path: Where) -> RunSummary:
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with _executor(count if total > SMALL_RUN else 1, context, done) as pool, _progress(lambda: done.value, total):
-            return summarize(path, pool)
+            return summarize(path, pool, lanes=lanes)
     except BrokenProcessPool as error:
         raise TracerError(
             f"{_in_words(path)}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
