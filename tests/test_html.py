@@ -1,6 +1,7 @@
 """The report as a page: what stands in it, what it carries, and that nothing gets out of its place."""
 
 import base64
+import dataclasses as dc
 import gzip
 import hashlib
 import re
@@ -9,21 +10,29 @@ from html.parser import HTMLParser
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from analyzers.document import Report, from_json
+from analyzers.document import Report, Window, from_json
+from analyzers.lanes import Lanes, lanes
 from analyzers.report import report
+from analyzers.summary import summarize
 from tests.drawing import meet
+from tests.generator import dumps
+from tests.physics import ddp
 from tests.samples import SAMPLES, reported, summarized
 from tests.test_cli import fails
+from tests.worlds import World, build
 from tracer.cli import main
 from tracer.views.html import page
 from tracer.views.palette import SPLIT_PARTS
+from tracer.views.strips import STATES, strips
 from tracer.views.text import title
 
-RUNS = [run.name for run in sorted(SAMPLES.iterdir()) if run.is_dir()]
+RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "transformer-fsdp4-bf16"]
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
+SMALL = SAMPLES / "resnet18-ddp2"
 EVIL = "</script><img src=x onerror=alert(1)> \u202egnp.exe \x1b[31m"
 SHOWN_EVIL = "</script><img src=x onerror=alert(1)> \ufffdgnp.exe \ufffd[31m"
 VOID = {"meta", "input", "img", "br", "link"}
@@ -78,7 +87,12 @@ class Page(HTMLParser):
 
 @cache
 def written(name: str) -> str:
-    return page(reported(SAMPLES / name), summarized(SAMPLES / name).calibration)
+    return page(reported(SAMPLES / name), drawn(name), summarized(SAMPLES / name).calibration)
+
+
+@cache
+def drawn(name: str = RESNET50.name) -> tuple[Lanes, ...]:
+    return lanes(summarized(SAMPLES / name), reported(SAMPLES / name))
 
 
 @cache
@@ -95,7 +109,7 @@ def test_every_sample_has_a_page_with_every_part(name):
     parsed = read(name)
     assert parsed.open == []
     sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
-    assert sections == ["advice", "ranks", "communication", "waiting", "buckets", "layers", "about"]
+    assert sections == ["advice", "ranks", "timeline", "communication", "waiting", "buckets", "layers", "about"]
     targets = [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
     assert targets == [f"#{section}" for section in sections]
     found = reported(SAMPLES / name)
@@ -145,9 +159,94 @@ def test_bars_are_as_long_as_their_medians():
 
 def test_the_calibrated_curve_is_drawn_where_there_is_one():
     assert "polyline" in [tag for tag, _ in read().elements]
-    without = Page(page(reported(RESNET50), None))
+    without = Page(page(reported(RESNET50), drawn()))
     assert "polyline" not in [tag for tag, _ in without.elements]
     assert "<svg" not in page(reported(SAMPLES / "resnet18-ddp1"))
+
+
+# The timeline.
+
+
+def step_of(name: str, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(read(name).data(f"step-{step}"))
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_strips_are_as_long_as_the_reports_figures(name):
+    for step in {row.step for row in reported(SAMPLES / name).windows}:
+        shown = step_of(name, step)
+        windows = [row for row in reported(SAMPLES / name).windows if row.step == step]
+        assert shown["start_ns"] == min(row.start_ns for row in windows)
+        by_device = {(each["rank"], each["device"]): each for each in shown["devices"]}
+        assert len(by_device) == len(shown["devices"])
+        for row in windows:
+            check_strips(by_device[row.rank, row.device], row, shown)
+
+
+def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any]) -> None:
+    """In the window of a step, each state's stretches, and those of all layers, add up to the report's figure."""
+    (window,) = [span for step, *span in device["windows"] if step == row.step]
+    assert window == [row.start_ns - shown["start_ns"], row.start_ns - shown["start_ns"] + row.span_ns]
+    ends = np.cumsum(device["lengths"])
+    assert ends[-1] == shown["span_ns"]
+    inside = np.minimum(ends, window[1]) - np.maximum(ends - device["lengths"], window[0])
+    letters = np.array(list(device["states"]))
+    for letter, (part, _) in STATES.items():
+        assert np.maximum(inside[letters == letter], 0).sum() == getattr(row, part.field), part.field
+    gaps, lengths, codes = np.array(device["layers"], dtype=np.int64).reshape(-1, 3).T
+    ends = np.cumsum(gaps + lengths)
+    inside = np.minimum(ends, window[1]) - np.maximum(ends - lengths, window[0])
+    assert np.maximum(inside, 0).sum() == row.compute_ns
+    assert (codes < 2 * len(shown["names"])).all()
+
+
+def test_collectives_of_a_step_are_the_reports():
+    found = reported(RESNET50)
+    shown = step_of(RESNET50.name, found.summary.representative.step)
+    assert {int(index) for index in shown["collectives"]} >= {
+        row.index for row in found.collectives if row.step == shown["step"]
+    }
+    for index, row in shown["collectives"].items():
+        assert row == msgspec.to_builtins(found.collectives[int(index)])
+    for device in shown["devices"]:
+        for start, length, wait, exposed, index, _, kind in device["marks"]:
+            row = found.collectives[index]
+            (member,) = [each for each in row.members if each.rank == device["rank"]]
+            assert (start + shown["start_ns"], length, exposed, kind) == (
+                *(member.start_ns, member.dur_ns, member.exposed_ns),
+                row.kind,
+            )
+            assert wait == (-1 if member.wait_ns is None else member.wait_ns)
+
+
+def test_what_is_too_much_is_left_out_whole_and_said():
+    found = reported(RESNET50)
+    whole = strips(found, drawn())
+    assert list(whole.steps) == [found.summary.representative.step, 4]
+    assert whole.left_out == []
+    one_step = strips(found, drawn(), 20_000)
+    assert list(one_step.steps) == [5]
+    assert one_step.steps[5] == whole.steps[5]
+    assert one_step.left_out == ["Drawn are 1 of 2 steps."]
+    few = strips(found, drawn(), 9_000)
+    # The representative one, and the one that made the others wait.
+    assert [each["rank"] for each in msgspec.json.decode(few.steps[5])["devices"]] == [2, 3]
+    assert few.left_out[0].startswith("Drawn are 2 of 4 devices: ")
+    assert len(msgspec.json.decode(strips(found, drawn(), 1).steps[5])["devices"]) == 1
+
+
+def test_sixty_four_ranks_fit(tmp_path):
+    made = build(World(ranks=64, steps=2, program=ddp()))
+    for document in made.documents:
+        (tmp_path / document["traceName"]).write_text(dumps(document))
+    summary = summarize(tmp_path, lanes=True)
+    found = report(summary)
+    document = page(found, lanes(summary, found))
+    assert len(document) < 10_000_000
+    parsed = Page(document)
+    assert len(msgspec.json.decode(parsed.data("step-5"))["devices"]) == 64
+    assert len([row for row in parsed.rows["waiting"] if row[0].isdigit()]) == 64
 
 
 # What keeps the page to itself.
@@ -185,11 +284,16 @@ def hostile(found: Report) -> Report:
     return replace(found, run=facts, summary=summary, layers=rows, collectives=collectives)
 
 
+def hostile_lanes(found: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
+    layers = [dc.replace(lane.layers, names=tuple(name + EVIL for name in lane.layers.names)) for lane in found]
+    return tuple(dc.replace(lane, layers=own) for lane, own in zip(found, layers, strict=True))
+
+
 def test_hostile_names_are_shown_as_text():
     found = hostile(reported(RESNET50))
-    document = page(found)
+    document = page(found, hostile_lanes(drawn()), summarized(RESNET50).calibration)
     parsed = Page(document)
-    assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in Page(page(reported(RESNET50))).elements]
+    assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in read().elements]
     assert "".join(parsed.words).count(SHOWN_EVIL) > len(found.summary.layers)
     assert "\u202e" not in document
     assert "\x1b" not in document
@@ -208,20 +312,20 @@ def test_a_silent_run_says_so():
 
 def test_the_page_is_written_beside_the_text(tmp_path, capsys):
     file = tmp_path / "report.html"
-    assert main(["report", str(RESNET50), "--html", str(file)]) == 0
+    assert main(["report", str(SMALL), "--html", str(file)]) == 0
     out, err = capsys.readouterr()
     assert "A step takes" in out
     assert err.startswith(f"{file}: written (")
     assert err.count("\n") == 1
-    assert from_json(Page(file.read_text()).data("report")) == reported(RESNET50)
-    assert main(["report", str(RESNET50), "--json", "--html", str(file), "--force"]) == 0
+    assert from_json(Page(file.read_text()).data("report")) == reported(SMALL)
+    assert main(["report", str(SMALL), "--json", "--html", str(file), "--force"]) == 0
     assert msgspec.json.decode(capsys.readouterr().out)["schema"] == "tracer.report/1"
 
 
 def test_a_page_is_replaced_only_with_force(tmp_path, capsys):
     file = tmp_path / "report.html"
     file.write_text("precious")
-    code, err = fails(capsys, "report", str(RESNET50), "--html", str(file))
+    code, err = fails(capsys, "report", str(SMALL), "--html", str(file))
     assert code == 1
     assert "--force" in err
     assert file.read_text() == "precious"

@@ -76,7 +76,10 @@ ORDER = [
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
     ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
-    *(f"tracer.views.{name}" for name in ("tables", "templates", "scaling", "axes", "plots", "page", "curve", "html")),
+    *(
+        f"tracer.views.{name}"
+        for name in ("tables", "templates", "scaling", "axes", "plots", "page", "curve", "strips", "html")
+    ),
     "tracer.views",
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report")),
     *(f"tracer.commands.{name}" for name in ("outside", "record", "calibrate", "sweep")),

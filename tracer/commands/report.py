@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from analyzers.calibration import read_calibration
 from analyzers.document import Report, to_json
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.lanes import lanes
 from analyzers.report import report
 from tracer.files import refuse_existing, write_text
 from tracer.views.communication import size
@@ -70,12 +71,12 @@ def run(options: argparse.Namespace) -> int:
         if path is not None:
             refuse_existing(path, options.force)
     links = read_calibration(options.links) if options.links is not None else None
-    summary = read(options.run)
+    summary = read(options.run, lanes=options.html is not None)
     found = report(summary, links)
     for path, frame in tables.items():
         write_text(path, frame(found).to_csv(index=False), options.force)
     if options.html is not None:
-        _write_page(options.html, page(found, links or summary.calibration), options.force)
+        _write_page(options.html, page(found, lanes(summary, found), links or summary.calibration), options.force)
     if options.output is not None:
         write_text(
             options.output,

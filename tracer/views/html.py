@@ -18,6 +18,7 @@ import msgspec
 
 from analyzers.calibration import Calibration
 from analyzers.document import Report, UnmatchedRow
+from analyzers.lanes import Lanes
 from analyzers.units import NS_PER_MS, ms, us
 from tracer.views.advice import advice, true_cost
 from tracer.views.buckets import by_bucket
@@ -26,6 +27,7 @@ from tracer.views.curve import curve
 from tracer.views.epochs import epochs, memory
 from tracer.views.layers import layers
 from tracer.views.palette import SPLIT_PARTS
+from tracer.views.strips import STATES, strips
 from tracer.views.tables import Column
 from tracer.views.templates import FOLDER, filled
 from tracer.views.terminal import Section, milliseconds
@@ -34,7 +36,7 @@ from tracer.views.text import by_rank, by_step, controls, device_name, loader, r
 if TYPE_CHECKING:
     from rich.table import Table
 
-SCRIPTS = ("report.js",)
+SCRIPTS = ("report.js", "timeline.js")
 # A page of more windows or unmatched kernels than this would open slowly; its JSON has them all.
 MOST_ROWS = 400
 # Nothing is fetched from anywhere; only scripts of these hashes run.
@@ -54,14 +56,18 @@ class Shown:
     notes: list[str] = field(default_factory=list)
 
 
-def page(report: Report, calibration: Calibration | None = None) -> str:
-    """The page; `calibration` is the curve that bandwidths are drawn against."""
-    scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS]
+def page(report: Report, lanes: Sequence[Lanes] = (), calibration: Calibration | None = None) -> str:
+    """The page; without lanes it has no timeline. `calibration` is the curve that bandwidths are drawn against."""
+    scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS[: 2 if lanes else 1]]
+    drawn = strips(report, lanes) if lanes else None
     values = {
         "report": report,
         "title": title(report.run),
         "policy": POLICY.format(hashes=" ".join(map(_hash, scripts))),
         "scripts": [_markup(script) for script in scripts],
+        "drawn": drawn,
+        "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
+        "states": _markup(_states()),
         "packed": _packed(msgspec.json.encode(report)),
         "advised": [(_figure(each.figure_ns), each) for each in report.summary.advice],
         "parts": SPLIT_PARTS,
@@ -192,6 +198,12 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("times from", f"the {run.times_from} window"),
     ]
     return [*((name, value) for name, value in said if value), *versions]
+
+
+def _states() -> str:
+    """What the timeline's letters mean, for its script; all of it is the palette's, and holds no `<`."""
+    states = [{"letter": letter, "field": part.field, "label": part.label} for letter, (part, _) in STATES.items()]
+    return msgspec.json.encode(states).decode()
 
 
 def _markup(text: str) -> object:

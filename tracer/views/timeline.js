@@ -1,0 +1,642 @@
+"use strict";
+// A step over all ranks, on a canvas. Its document is strips.py's; times are ns from the step's beginning.
+// Of each pixel's column a state has the height of its share of that column's time, so that nothing is lost to drawing.
+
+const LABEL = 118; // width of the ranks' names
+const AXIS = 24;
+const STATES = JSON.parse(document.getElementById("states").textContent);
+const timeline = { step: null, from: 0, to: 1, selected: -1, hover: null, rows: [], layers: true, armed: false };
+const canvas = document.getElementById("canvas");
+const frame = document.getElementById("frame");
+const tip = document.getElementById("tip");
+const loaded = new Map();
+
+// --- the document ---
+
+// What is drawn of a device: its stretches with their starts, its layers, its communication in lanes.
+function prepared(device) {
+  const starts = new Float64Array(device.lengths.length + 1);
+  device.lengths.forEach((length, at) => (starts[at + 1] = starts[at] + length));
+  const layers = [];
+  let at = 0;
+  for (let k = 0; k < device.layers.length; k += 3) {
+    const start = at + device.layers[k];
+    at = start + device.layers[k + 1];
+    layers.push({ start, end: at, name: device.layers[k + 2] >> 1, backward: device.layers[k + 2] & 1 });
+  }
+  const marks = device.marks.map(([start, length, wait, exposed, index, bucket, kind]) => (
+    { start, end: start + length, length, wait, exposed, index, bucket, kind, lane: 0 }));
+  return { ...device, starts, layers, marks, lanes: inLanes(marks) };
+}
+
+// Kernels that overlap stand below one another, in three lanes at most; how many lanes.
+function inLanes(marks) {
+  const ends = [];
+  for (const mark of marks) {
+    let lane = ends.findIndex((end) => end <= mark.start);
+    if (lane < 0) lane = Math.min(ends.length, 2);
+    ends[lane] = Math.max(mark.end, ends[lane] ?? 0);
+    mark.lane = lane;
+  }
+  return Math.max(ends.length, 1);
+}
+
+async function load(step) {
+  if (!loaded.has(step)) {
+    const document_ = JSON.parse(new TextDecoder().decode(await unpacked(`step-${step}`)));
+    loaded.set(step, { ...document_, devices: document_.devices.map(prepared) });
+  }
+  return loaded.get(step);
+}
+
+// The last place of a sorted list whose value is not above the one that is asked for; -1 where all are.
+function placeOf(values, wanted, key = (value) => value) {
+  let low = 0;
+  let high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (key(values[middle]) <= wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+// --- words ---
+
+const grouped = new Intl.NumberFormat("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
+// Microseconds to the nanosecond: exact.
+const us = (ns) => (ns === null || ns < 0 ? "-" : `${grouped.format(ns / 1000)} us`);
+const share = (value) => (value === null ? "-" : `${(100 * value).toFixed(1)} %`);
+const rate = (value) => (value === null ? "-" : `${value.toPrecision(4)} GB/s`);
+const bytes = (value) => (value === null ? "-" : `${new Intl.NumberFormat("en").format(value)} B`);
+
+function nameOf(mark) {
+  return mark.bucket >= 0 ? `bucket ${mark.bucket}` : plain(mark.kind);
+}
+
+function layerName(layer) {
+  return `${plain(timeline.step.names[layer.name])}${layer.backward ? " (backward)" : ""}`;
+}
+
+// --- places ---
+
+const plotWidth = () => canvas.clientWidth - LABEL;
+const scale = () => plotWidth() / (timeline.to - timeline.from);
+const xOf = (ns) => LABEL + (ns - timeline.from) * scale();
+const nsAt = (x) => timeline.from + (x - LABEL) / scale();
+
+// Where each device's strips are, from the top of all; many devices are drawn small.
+function layOut() {
+  const devices = timeline.step.devices;
+  const small = devices.length > 8;
+  const [state, lane, gap] = small ? [12, 7, 4] : [20, 15, 12];
+  const layer = timeline.layers ? (small ? 8 : 15) : 0;
+  let y = AXIS + 4;
+  timeline.rows = devices.map((device) => {
+    const row = { device, y, state, lane, layer, comm: y + state + 1, layers: y + state + 1 + lane * device.lanes + 1 };
+    y = row.layers + layer + gap;
+    return row;
+  });
+  const most = Math.max(240, Math.round(innerHeight * 0.7));
+  const height = Math.min(y, most);
+  canvas.style.height = `${height}px`;
+  document.getElementById("rest").style.height = `${y - height}px`;
+}
+
+function fit() {
+  show(0, timeline.step.span_ns);
+}
+
+// Move to an extent, which stays inside the step and is 50 ns long at least.
+function show(from, to) {
+  const span = timeline.step.span_ns;
+  const length = Math.min(Math.max(to - from, 50), span);
+  timeline.from = Math.min(Math.max(from, 0), span - length);
+  timeline.to = timeline.from + length;
+  const words = `${us(Math.round(timeline.from))} to ${us(Math.round(timeline.to))} of ${us(span)}`;
+  document.getElementById("extent").textContent = words;
+  tip.hidden = true;
+  draw();
+}
+
+function zoom(factor, at = (timeline.from + timeline.to) / 2) {
+  show(at - (at - timeline.from) * factor, at + (timeline.to - at) * factor);
+}
+
+function pan(shareOfView) {
+  const by = (timeline.to - timeline.from) * shareOfView;
+  const length = timeline.to - timeline.from;
+  const from = Math.min(Math.max(timeline.from + by, 0), timeline.step.span_ns - length);
+  show(from, from + length);
+}
+
+// --- drawing ---
+
+let colors = {};
+function takeColors() {
+  const style = getComputedStyle(document.documentElement);
+  const of = (name) => style.getPropertyValue(`--${name}`).trim();
+  colors = { ground: of("ground"), ink: of("ink"), faint: of("faint"), line: of("line"), rows: of("rows") };
+  colors.comm = of("exposed_transfer_ns");
+  colors.compute = of("compute_ns");
+  colors.states = STATES.map((state) => rgba(of(state.field), state.letter === "i" ? 0.45 : 1));
+  colors.groundPixel = rgba(colors.ground, 1);
+  colors.hatch = hatched(of("exposed_wait_ns"), colors.comm);
+}
+
+// A color as a pixel of an image, laid over the ground.
+function rgba(color, alpha) {
+  const parts = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  const over = parts(colors.ground ?? "#ffffff");
+  const [r, g, b] = parts(color).map((value, at) => Math.round(value * alpha + over[at] * (1 - alpha)));
+  return (255 << 24) | (b << 16) | (g << 8) | r;
+}
+
+function hatched(paper, pen) {
+  const tile = new OffscreenCanvas(6, 6);
+  const brush = tile.getContext("2d");
+  brush.fillStyle = paper;
+  brush.fillRect(0, 0, 6, 6);
+  brush.strokeStyle = pen;
+  brush.lineWidth = 1.2;
+  for (const at of [-6, 0, 6]) {
+    brush.beginPath();
+    brush.moveTo(at - 1, 7);
+    brush.lineTo(at + 7, -1);
+    brush.stroke();
+  }
+  return tile;
+}
+
+let asked = false;
+function draw() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    paint();
+  });
+}
+
+function paint() {
+  if (!timeline.step) return;
+  const ratio = devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const brush = canvas.getContext("2d");
+  brush.fillStyle = colors.ground;
+  brush.fillRect(0, 0, canvas.width, canvas.height);
+  const seen = timeline.rows.filter((row) => row.layers + row.layer > frame.scrollTop && row.y < frame.scrollTop + height);
+  paintStates(brush, ratio, seen);
+  brush.setTransform(ratio, 0, 0, ratio, 0, 0);
+  brush.font = "11px system-ui, sans-serif";
+  brush.textBaseline = "middle";
+  brush.save();
+  brush.beginPath();
+  brush.rect(LABEL, AXIS, width - LABEL, height - AXIS);
+  brush.clip();
+  for (const row of seen) paintRow(brush, row, row.y - frame.scrollTop);
+  brush.restore();
+  for (const row of seen) paintLabel(brush, row);
+  paintAxis(brush, width, height);
+}
+
+// All states' strips at once, pixel by pixel.
+function paintStates(brush, ratio, seen) {
+  const left = Math.round(LABEL * ratio);
+  const [width, height] = [canvas.width - left, canvas.height];
+  if (width <= 0) return;
+  const image = brush.createImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  pixels.fill(colors.groundPixel);
+  const shares = new Float32Array(width * STATES.length);
+  for (const row of seen) {
+    shares.fill(0);
+    gather(row.device, width, shares);
+    const top = Math.round((row.y - frame.scrollTop) * ratio);
+    paintStrip(pixels, width, height, top, Math.round(row.state * ratio), shares);
+  }
+  brush.putImageData(image, left, 0);
+}
+
+// The share of each pixel's time that each state has.
+function gather(device, width, shares) {
+  const perNs = width / (timeline.to - timeline.from);
+  for (let k = Math.max(placeOf(device.starts, timeline.from), 0); k < device.lengths.length; k++) {
+    if (device.starts[k] >= timeline.to) break;
+    const state = STATES.findIndex((each) => each.letter === device.states[k]);
+    if (state < 0) continue;
+    const begin = Math.max((device.starts[k] - timeline.from) * perNs, 0);
+    const end = Math.min((device.starts[k + 1] - timeline.from) * perNs, width);
+    for (let x = Math.floor(begin); x < end; x++) {
+      shares[state * width + x] += Math.min(end, x + 1) - Math.max(begin, x);
+    }
+  }
+}
+
+// A column's states from the bottom up, each as high as its share; waiting is hatched.
+function paintStrip(pixels, width, height, top, high, shares) {
+  const waiting = STATES.findIndex((state) => state.letter === "w");
+  const transfer = STATES.findIndex((state) => state.letter === "t");
+  for (let x = 0; x < width; x++) {
+    let covered = 0;
+    let below = top + high;
+    for (let state = 0; state < STATES.length; state++) {
+      const part = shares[state * width + x];
+      if (!part) continue;
+      covered += part;
+      const above = top + high - Math.round(Math.min(covered, 1) * high);
+      for (let y = Math.max(above, 0); y < Math.min(below, height); y++) {
+        const hatch = state === waiting && (x + y) % 6 === 0;
+        pixels[y * width + x] = colors.states[hatch ? transfer : state];
+      }
+      below = above;
+    }
+  }
+}
+
+function paintRow(brush, row, y) {
+  const shift = y - row.y;
+  paintMarks(brush, row, row.comm + shift);
+  if (row.layer) paintLayers(brush, row, row.layers + shift);
+  brush.fillStyle = colors.ink;
+  for (const [, start, end] of row.device.windows) {
+    for (const at of [start, end]) brush.fillRect(xOf(at) - 0.5, y - 3, 1, row.state + 6);
+  }
+}
+
+function paintMarks(brush, row, y) {
+  const hatch = brush.createPattern(colors.hatch, "repeat");
+  for (const mark of row.device.marks) {
+    if (mark.end < timeline.from || mark.start > timeline.to) continue;
+    const [x, turn, end] = [mark.start, mark.start + Math.max(mark.wait, 0), mark.end].map(xOf);
+    const top = y + mark.lane * row.lane;
+    const high = row.lane - 1;
+    brush.fillStyle = hatch;
+    brush.fillRect(x, top, turn - x, high);
+    brush.fillStyle = colors.comm;
+    brush.fillRect(turn, top, Math.max(end - turn, 1), high);
+    if (mark.index >= 0 && mark.index === timeline.selected) {
+      brush.strokeStyle = colors.ink;
+      brush.lineWidth = 2;
+      brush.strokeRect(x - 1, top - 1, Math.max(end - x, 1) + 2, high + 2);
+    }
+    inside(brush, nameOf(mark), x, end, top + high / 2, high, true);
+  }
+}
+
+function paintLayers(brush, row, y) {
+  const layers = row.device.layers;
+  let last = -1;
+  for (let k = Math.max(placeOf(layers, timeline.from, (each) => each.start), 0); k < layers.length; k++) {
+    const layer = layers[k];
+    if (layer.start > timeline.to) break;
+    const [x, end] = [xOf(layer.start), xOf(layer.end)];
+    // What lies within a pixel that is drawn already adds nothing.
+    if (end < last) continue;
+    brush.globalAlpha = layer.name % 2 ? 0.3 : 0.55;
+    brush.fillStyle = colors.compute;
+    brush.fillRect(x, y, Math.max(end - x, 0.5), row.layer - 1);
+    brush.globalAlpha = 1;
+    last = Math.floor(end) + 0.5;
+    if (end - x > 40) inside(brush, layerName(layer), x, end, y + row.layer / 2, row.layer, false);
+  }
+}
+
+// Words on a mark, where they fit.
+function inside(brush, words, start, end, middle, high, onColor) {
+  const [from, to] = [Math.max(start, LABEL), Math.min(end, canvas.clientWidth)];
+  if (high < 10 || to - from < 14 || brush.measureText(words).width > to - from - 6) return;
+  brush.lineWidth = 3;
+  brush.lineJoin = "round";
+  brush.strokeStyle = onColor ? "rgb(0 0 0 / .6)" : colors.ground;
+  brush.fillStyle = onColor ? "#ffffff" : colors.ink;
+  if (onColor) brush.strokeText(words, from + 3, middle + 0.5);
+  brush.fillText(words, from + 3, middle + 0.5);
+}
+
+function paintLabel(brush, row) {
+  const y = row.y - frame.scrollTop + row.state / 2;
+  if (y < AXIS) return;
+  brush.fillStyle = colors.ink;
+  brush.textAlign = "right";
+  brush.fillText(plain(row.device.label), LABEL - 8, y, LABEL - 12);
+  if (row.lane > 10) {
+    brush.fillStyle = colors.faint;
+    const strips = [["communication", row.comm + row.lane / 2], ...(row.layer ? [["layers", row.layers + row.layer / 2]] : [])];
+    for (const [words, at] of strips) brush.fillText(words, LABEL - 8, at - frame.scrollTop);
+  }
+  brush.textAlign = "left";
+}
+
+function paintAxis(brush, width, height) {
+  brush.fillStyle = colors.ground;
+  brush.fillRect(0, 0, width, AXIS);
+  const step = niceStep((timeline.to - timeline.from) / Math.max(plotWidth() / 110, 1));
+  const small = step < 1e4;
+  for (let at = Math.ceil(timeline.from / step) * step; at <= timeline.to; at += step) {
+    const x = Math.round(xOf(at)) + 0.5;
+    brush.fillStyle = colors.line;
+    brush.fillRect(x - 0.5, AXIS - 5, 1, 5);
+    brush.fillStyle = colors.faint;
+    const words = small ? `${+(at / 1e3).toFixed(3)} us` : `${+(at / 1e6).toFixed(3)} ms`;
+    brush.fillText(words, x + 3, AXIS / 2);
+  }
+  if (timeline.hover !== null) {
+    brush.fillStyle = colors.faint;
+    brush.fillRect(Math.round(xOf(timeline.hover)), AXIS, 1, height);
+  }
+}
+
+function niceStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least);
+}
+
+// --- what is under the pointer ---
+
+function under(x, y) {
+  const place = y + frame.scrollTop;
+  const row = timeline.rows.find((each) => place >= each.y && place < each.layers + each.layer);
+  if (!row || x < LABEL || y < AXIS) return null;
+  const at = nsAt(x);
+  if (place < row.comm - 1) return { row, at, stretch: Math.max(placeOf(row.device.starts, at), 0) };
+  if (place < row.layers - 1) return { row, at, mark: markAt(row, x, Math.floor((place - row.comm) / row.lane)) };
+  return { row, at, layer: layerAt(row.device, at) };
+}
+
+// The kernel under the pointer, with two pixels' patience for short ones; the nearest.
+function markAt(row, x, lane) {
+  const near = row.device.marks.filter((mark) => (
+    mark.lane === Math.max(lane, 0) && x >= xOf(mark.start) - 2 && x <= xOf(mark.end) + 2));
+  const away = (mark) => Math.abs(x - (xOf(mark.start) + xOf(mark.end)) / 2);
+  return near.sort((a, b) => away(a) - away(b))[0];
+}
+
+function layerAt(device, at) {
+  const layer = device.layers[placeOf(device.layers, at, (each) => each.start)];
+  return layer && layer.end > at ? layer : undefined;
+}
+
+function linesOf(found) {
+  const lines = [plain(found.row.device.label)];
+  const spans = (start, end) => `from ${us(start)}, ${us(end - start)} long`;
+  if (found.stretch !== undefined) {
+    const { starts, states } = found.row.device;
+    const state = STATES.find((each) => each.letter === states[found.stretch]);
+    lines.push(state ? state.label : "outside of the device's steps", spans(starts[found.stretch], starts[found.stretch + 1]));
+    found.layer = layerAt(found.row.device, found.at);
+  }
+  if (found.mark) lines.push(...wordsOf(found.mark), spans(found.mark.start, found.mark.end));
+  if (found.layer) lines.push(`layer ${layerName(found.layer)}`, spans(found.layer.start, found.layer.end));
+  return lines.length > 1 ? lines : null;
+}
+
+function wordsOf(mark) {
+  const row = timeline.step.collectives[mark.index];
+  const kind = mark.bucket >= 0 ? `${nameOf(mark)}, ${plain(mark.kind)}` : nameOf(mark);
+  const about = row ? `${kind}, ${bytes(row.bytes)}` : `${kind}, in no collective`;
+  const figures = row ? [`transfer ${us(row.transfer_ns)}, busbw ${rate(row.busbw_gbps)}`] : [];
+  return [about, `waiting ${us(mark.wait)}, exposed ${us(mark.exposed)}`, ...figures];
+}
+
+function hover(event) {
+  const box = canvas.getBoundingClientRect();
+  const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+  timeline.hover = x >= LABEL ? nsAt(x) : null;
+  const found = under(x, y);
+  const lines = found && linesOf(found);
+  tip.hidden = !lines;
+  if (lines) {
+    tip.replaceChildren(...lines.map((line) => element("div", line)));
+    const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+    tip.style.left = `${Math.min(event.clientX + 14, room)}px`;
+    tip.style.top = `${Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 8)}px`;
+  }
+  draw();
+}
+
+function element(tag, words, kind) {
+  const made = document.createElement(tag);
+  if (words !== undefined) made.textContent = words;
+  if (kind) made.className = kind;
+  return made;
+}
+
+// --- one collective, in all ranks ---
+
+function select(index) {
+  timeline.selected = index;
+  const panel = document.getElementById("collective");
+  const row = timeline.step.collectives[index];
+  panel.replaceChildren(...(row ? described(row) : []));
+  draw();
+}
+
+function described(row) {
+  const name = `${plain(row.kind)} ${row.index}${row.bucket === null ? "" : ` of bucket ${row.bucket}`}`;
+  const of = [bytes(row.bytes), row.dtype && plain(row.dtype), `${row.group_size} members`, plain(row.purpose)];
+  const bound = row.bound ? " (a bound)" : "";
+  const known = [
+    [row.algbw_gbps, `algbw ${rate(row.algbw_gbps)}`], [row.busbw_gbps, `busbw ${rate(row.busbw_gbps)}`],
+    [row.utilization_at_size, `${share(row.utilization_at_size)} of what was calibrated`],
+    [row.utilization_of_link, `${share(row.utilization_of_link)} of the link`],
+  ];
+  const transfer = row.transfer_ns === null ? "transfer not known" : `transfer ${us(row.transfer_ns)}${bound}`;
+  const figures = [transfer, ...known.filter((each) => each[0] !== null).map((each) => each[1])];
+  const table = element("table");
+  const heads = ["rank", "device", "begins", "length", "waiting", "exposed"];
+  const head = table.createTHead().insertRow();
+  for (const each of heads) head.append(element("th", each));
+  const body = table.createTBody();
+  for (const member of row.members) {
+    const line = body.insertRow();
+    const since = member.start_ns - timeline.step.start_ns;
+    const begins = `${since < 0 ? "-" : ""}${us(Math.abs(since))}`;
+    const cells = [member.rank, plain(member.device), begins, us(member.dur_ns), us(member.wait_ns), us(member.exposed_ns)];
+    for (const cell of cells) line.append(element("td", cell));
+  }
+  const scroll = element("div", undefined, "wide members");
+  scroll.append(table);
+  return [element("h3", name), element("p", of.filter(Boolean).join(", ")), element("p", figures.join("; ")), scroll];
+}
+
+// The next or the last collective before the selected one, by their first beginnings; the view follows.
+function selectNext(way) {
+  const starts = new Map();
+  for (const { device } of timeline.rows) {
+    for (const mark of device.marks) {
+      if (mark.index >= 0) starts.set(mark.index, Math.min(mark.start, starts.get(mark.index) ?? Infinity));
+    }
+  }
+  const order = [...starts.keys()].sort((a, b) => starts.get(a) - starts.get(b));
+  if (!order.length) return;
+  const at = order.indexOf(timeline.selected);
+  const next = order[at < 0 ? (way > 0 ? 0 : order.length - 1) : Math.min(Math.max(at + way, 0), order.length - 1)];
+  select(next);
+  const start = starts.get(next);
+  if (start < timeline.from || start > timeline.to) pan((start - (timeline.from + timeline.to) / 2) / (timeline.to - timeline.from));
+}
+
+// Zoom to the selected collective, with as much again around it.
+function focusSelected() {
+  const marks = timeline.rows.flatMap((row) => row.device.marks.filter((mark) => mark.index === timeline.selected));
+  if (timeline.selected < 0 || !marks.length) return;
+  const [start, end] = [Math.min(...marks.map((mark) => mark.start)), Math.max(...marks.map((mark) => mark.end))];
+  show(start - (end - start) / 2, end + (end - start) / 2);
+}
+
+// --- hands ---
+
+// The wheel zooms once the pointer has moved here: a page that scrolls by under it goes on scrolling.
+function onWheel(event) {
+  if (!timeline.armed && !event.ctrlKey && !event.metaKey) return;
+  if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey) {
+    event.preventDefault();
+    pan((event.deltaX || event.deltaY) / 1000);
+    return;
+  }
+  const whole = timeline.to - timeline.from >= timeline.step.span_ns;
+  if (whole && event.deltaY > 0) return;
+  event.preventDefault();
+  zoom(Math.exp(Math.max(Math.min(event.deltaY, 300), -300) / 400), nsAt(Math.max(event.offsetX, LABEL)));
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const far = event.shiftKey ? 0.5 : 0.1;
+  const keys = {
+    ArrowLeft: () => pan(-far), ArrowRight: () => pan(far), "+": () => zoom(0.7), "=": () => zoom(0.7),
+    "-": () => zoom(1 / 0.7), 0: fit, Home: fit, n: () => selectNext(1), p: () => selectNext(-1), f: focusSelected,
+    Escape: () => select(-1), ArrowUp: () => (frame.scrollTop -= 60), ArrowDown: () => (frame.scrollTop += 60),
+  };
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+// A drag moves the time under the pointer along; a press that did not move is a click.
+function onPress(event) {
+  if (event.button !== 0) return;
+  const begin = { x: event.clientX, from: timeline.from, to: timeline.to, moved: false };
+  canvas.setPointerCapture(event.pointerId);
+  const move = (now) => {
+    begin.moved ||= Math.abs(now.clientX - begin.x) > 3;
+    if (!begin.moved) return;
+    const by = Math.min(Math.max((begin.x - now.clientX) / scale(), -begin.from), timeline.step.span_ns - begin.to);
+    show(begin.from + by, begin.to + by);
+  };
+  const release = (now) => {
+    canvas.removeEventListener("pointermove", move);
+    canvas.removeEventListener("pointerup", release);
+    canvas.removeEventListener("pointercancel", release);
+    if (!begin.moved && now.type === "pointerup") onClick(now);
+  };
+  canvas.addEventListener("pointermove", move);
+  canvas.addEventListener("pointerup", release);
+  canvas.addEventListener("pointercancel", release);
+}
+
+function onClick(event) {
+  const box = canvas.getBoundingClientRect();
+  const found = under(event.clientX - box.left, event.clientY - box.top);
+  select(found?.mark ? found.mark.index : -1);
+}
+
+// --- Perfetto ---
+
+// The step as Chrome's trace events: a process for each device, with the strips that are drawn here as its threads.
+function chromeTrace() {
+  const events = [];
+  const add = (pid, tid, name, start, length, args = {}) => (
+    events.push({ ph: "X", pid, tid, name: plain(name), ts: start / 1000, dur: length / 1000, args }));
+  timeline.step.devices.forEach((device, pid) => {
+    const called = (name, tid, value) => events.push({ ph: "M", pid, tid, name, args: { name: value } });
+    called("process_name", 0, plain(device.label));
+    called("thread_name", 1, "states");
+    called("thread_name", 2, "layers");
+    device.lengths.forEach((length, at) => {
+      const state = STATES.find((each) => each.letter === device.states[at]);
+      if (state) add(pid, 1, state.label, device.starts[at], length);
+    });
+    for (const layer of device.layers) add(pid, 2, layerName(layer), layer.start, layer.end - layer.start);
+    for (const mark of device.marks) {
+      called("thread_name", 3 + mark.lane, "communication");
+      const about = { waiting_us: mark.wait / 1000, exposed_us: mark.exposed / 1000, collective: mark.index };
+      add(pid, 3 + mark.lane, nameOf(mark), mark.start, mark.length, about);
+    }
+  });
+  return JSON.stringify({ displayTimeUnit: "ns", traceEvents: events });
+}
+
+// Perfetto answers PING with PONG once it listens, and then takes the trace; nothing leaves the browser.
+function openInPerfetto() {
+  const site = "https://ui.perfetto.dev";
+  const other = open(site);
+  const title = `${document.title}, step ${timeline.step.step}`;
+  const buffer = new TextEncoder().encode(chromeTrace()).buffer;
+  if (!other) return saveAs("timeline.json", [buffer], "application/json");
+  const calling = setInterval(() => other.postMessage("PING", site), 100);
+  setTimeout(() => clearInterval(calling), 60000);
+  addEventListener("message", function answered(event) {
+    if (event.source !== other || event.origin !== site || event.data !== "PONG") return;
+    clearInterval(calling);
+    removeEventListener("message", answered);
+    other.postMessage({ perfetto: { buffer, title, fileName: "timeline.json" } }, site);
+  });
+}
+
+// --- start ---
+
+async function open_(step) {
+  timeline.step = await load(step);
+  timeline.selected = -1;
+  document.getElementById("collective").replaceChildren();
+  layOut();
+  fit();
+}
+
+function listen() {
+  const click = (id, act) => document.getElementById(id).addEventListener("click", act);
+  click("closer", () => zoom(0.6));
+  click("wider", () => zoom(1 / 0.6));
+  click("whole", fit);
+  click("earlier", () => selectNext(-1));
+  click("later", () => selectNext(1));
+  click("perfetto", openInPerfetto);
+  document.getElementById("step").addEventListener("change", (event) => open_(Number(event.target.value)));
+  document.getElementById("strips").addEventListener("change", (event) => {
+    timeline.layers = event.target.checked;
+    layOut();
+    draw();
+  });
+  canvas.addEventListener("pointermove", (event) => { timeline.armed = true; hover(event); });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; timeline.hover = null; draw(); });
+  canvas.addEventListener("pointerdown", onPress);
+  canvas.addEventListener("keydown", onKey);
+  canvas.addEventListener("wheel", onWheel, { passive: false });
+  frame.addEventListener("scroll", draw);
+  addEventListener("scroll", () => { timeline.armed = false; tip.hidden = true; });
+  new ResizeObserver(() => { if (timeline.step) { layOut(); draw(); } }).observe(frame);
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) {
+    matchMedia(media).addEventListener("change", () => { takeColors(); paint(); });
+  }
+}
+
+async function startTimeline() {
+  const select_ = document.getElementById("step");
+  const strips = document.getElementById("strips");
+  takeColors();
+  listen();
+  try {
+    const step = await load(Number(select_.value));
+    timeline.layers = strips.checked = step.devices.length <= 8;
+    await open_(step.step);
+  } catch (error) {
+    document.getElementById("extent").textContent = `The timeline cannot be shown by this browser: ${error.message}`;
+    console.error(error);
+  }
+}
+startTimeline();
