@@ -178,6 +178,31 @@ def test_the_trace_for_perfetto_holds_every_stretch(opened):
     assert round(1000 * sum(event["dur"] for event in own if event["ts"] >= begin_us)) == row.idle_ns
 
 
+PERFETTO = """<title>waits</title><script>addEventListener("message", (event) => {
+  if (event.data === "PING") event.source.postMessage("PONG", "*");
+  else document.title = `${event.data.perfetto.title}: ${event.data.perfetto.buffer.byteLength} bytes`;
+});</script>"""
+
+
+def test_perfetto_is_handed_the_step_when_it_listens(opened):
+    tab = opened(document())
+    # A stand-in for the site, since no test asks the network for anything.
+    tab.context.route(
+        "https://ui.perfetto.dev/**", lambda route: route.fulfill(body=PERFETTO, content_type="text/html")
+    )
+    with tab.expect_popup() as caught:
+        tab.click("#perfetto")
+    sync.expect(caught.value).to_have_title(re.compile(rf"^{RUN.name}: tracer report, step 5: \d{{6,}} bytes$"))
+
+
+def test_paper_is_white_and_shows_every_rank(opened):
+    tab = opened(document(), dark=True)
+    tab.emulate_media(media="print", color_scheme="dark")
+    assert brightness(tab) == 1
+    assert tab.evaluate("document.getElementById('rest').clientHeight") == 0
+    assert not tab.locator("#save").is_visible()
+
+
 def test_hostile_names_do_nothing(opened):
     found = hostile(reported(RUN))
     tab = opened(page(found, hostile_lanes(lanes(summarized(RUN), reported(RUN)))))

@@ -30,7 +30,7 @@ from tracer.views.palette import SPLIT_PARTS
 from tracer.views.strips import STATES, strips
 from tracer.views.tables import Column
 from tracer.views.templates import FOLDER, filled
-from tracer.views.terminal import Section, milliseconds
+from tracer.views.terminal import Section, count, milliseconds, plain, styled, table
 from tracer.views.text import by_rank, by_step, controls, device_name, loader, representative, title
 
 if TYPE_CHECKING:
@@ -147,8 +147,6 @@ def _groups(table: Table) -> list[list[list[str]]]:
 
 
 def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
-    from tracer.views.terminal import plain, styled, table
-
     if not rows:
         return []
     left = ("kind", "kernel", "why")
@@ -156,7 +154,7 @@ def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
     for row in islice(rows, MOST_ROWS):
         times = (milliseconds(row.start_ns), milliseconds(row.dur_ns))
         lines.add_row(str(row.rank), str(row.device), row.kind, plain(row.name), *times, plain(row.why))
-    return [styled(f"Communication that is in no collective: {len(rows)} kernels", "bold"), lines]
+    return [styled(f"Communication that is in no collective: {count(len(rows), 'kernel')}", "bold"), lines]
 
 
 @dataclass(frozen=True)

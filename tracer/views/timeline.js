@@ -97,7 +97,8 @@ function layOut() {
     y = row.layers + layer + gap;
     return row;
   });
-  const most = Math.max(240, Math.round(innerHeight * 0.7));
+  // On paper nothing scrolls; canvases end somewhere.
+  const most = matchMedia("print").matches ? 8000 : Math.max(240, Math.round(innerHeight * 0.7));
   const height = Math.min(y, most);
   canvas.style.height = `${height}px`;
   document.getElementById("rest").style.height = `${y - height}px`;
@@ -341,7 +342,7 @@ function paintAxis(brush, width, height) {
     brush.fillRect(x - 0.5, AXIS - 5, 1, 5);
     brush.fillStyle = colors.faint;
     const words = small ? `${+(at / 1e3).toFixed(3)} us` : `${+(at / 1e6).toFixed(3)} ms`;
-    brush.fillText(words, x + 3, AXIS / 2);
+    if (x + 3 + brush.measureText(words).width < width) brush.fillText(words, x + 3, AXIS / 2);
   }
   if (timeline.hover !== null) {
     brush.fillStyle = colors.faint;
@@ -621,7 +622,11 @@ function listen() {
   addEventListener("scroll", () => { timeline.armed = false; tip.hidden = true; });
   new ResizeObserver(() => { if (timeline.step) { layOut(); draw(); } }).observe(frame);
   for (const media of ["(prefers-color-scheme: dark)", "print"]) {
-    matchMedia(media).addEventListener("change", () => { takeColors(); paint(); });
+    matchMedia(media).addEventListener("change", () => {
+      takeColors();
+      if (timeline.step) layOut();
+      paint();
+    });
   }
 }
 
