@@ -16,7 +16,7 @@ from matplotlib.image import imread
 from analyzers.document import from_json
 from analyzers.lanes import lanes
 from tests.samples import SAMPLES, reported, summarized
-from tests.test_html import EVIL, SHOWN_EVIL, hostile, hostile_lanes
+from tests.test_html import EVIL, SHOWN_EVIL, lanes_named, named
 from tracer.views.html import page
 
 sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")
@@ -204,8 +204,8 @@ def test_paper_is_white_and_shows_every_rank(opened):
 
 
 def test_hostile_names_do_nothing(opened):
-    found = hostile(reported(RUN))
-    tab = opened(page(found, hostile_lanes(lanes(summarized(RUN), reported(RUN)))))
+    found = lanes(summarized(RUN), reported(RUN))
+    tab = opened(page(named(reported(RUN), EVIL), lanes_named(found, EVIL)))
     tab.evaluate("document.getElementById('timeline').scrollIntoView()")
     canvas = tab.locator("#canvas").bounding_box()
     tab.mouse.move(canvas["x"] + 600, canvas["y"] + 40)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from analyzers.document import Report, Window, from_json
+from analyzers.document import Report, UnmatchedRow, Window, from_json
 from analyzers.lanes import Lanes, lanes
 from analyzers.report import report
 from analyzers.summary import summarize
@@ -266,34 +266,30 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts():
     assert "@import" not in document
 
 
-def hostile(found: Report) -> Report:
-    """A report in which every name that a trace or a path may bring is one of an attacker's."""
-    layers = [replace(each, layer=each.layer + EVIL, type=EVIL) for each in found.summary.layers]
-    buckets = [replace(each, layers=[EVIL]) for each in found.summary.buckets]
-    summary = replace(found.summary, layers=layers, buckets=buckets, verdict=EVIL)
-    rows = [replace(row, layer=row.layer + EVIL) for row in found.layers]
-    collectives = [replace(row, group_name=EVIL, dtype=EVIL) for row in found.collectives]
-    facts = replace(
-        found.run,
-        name=EVIL,
-        model=EVIL,
-        devices=[EVIL],
-        warnings=[EVIL],
-        versions=dict.fromkeys(found.run.versions, EVIL),
-    )
-    return replace(found, run=facts, summary=summary, layers=rows, collectives=collectives)
+def named(found: Report, words: str) -> Report:
+    """A report in which every name that a trace or a path may bring holds these words."""
+    layers = [replace(each, layer=each.layer + words, type=words) for each in found.summary.layers]
+    buckets = [replace(each, layers=[words]) for each in found.summary.buckets]
+    summary = replace(found.summary, layers=layers, buckets=buckets, verdict=words)
+    rows = [replace(row, layer=row.layer + words) for row in found.layers]
+    collectives = [replace(row, group_name=words, dtype=words) for row in found.collectives]
+    unmatched = [UnmatchedRow(0, 0, "other", words, 1, 2, None, words)]
+    facts = replace(found.run, name=words, model=words, devices=[words], warnings=[words])
+    facts = replace(facts, versions=dict.fromkeys(found.run.versions, words))
+    return replace(found, run=facts, summary=summary, layers=rows, collectives=collectives, unmatched=unmatched)
 
 
-def hostile_lanes(found: tuple[Lanes, ...]) -> tuple[Lanes, ...]:
-    layers = [dc.replace(lane.layers, names=tuple(name + EVIL for name in lane.layers.names)) for lane in found]
+def lanes_named(found: tuple[Lanes, ...], words: str) -> tuple[Lanes, ...]:
+    layers = [dc.replace(lane.layers, names=tuple(name + words for name in lane.layers.names)) for lane in found]
     return tuple(dc.replace(lane, layers=own) for lane, own in zip(found, layers, strict=True))
 
 
 def test_hostile_names_are_shown_as_text():
-    found = hostile(reported(RESNET50))
-    document = page(found, hostile_lanes(drawn()), summarized(RESNET50).calibration)
+    found = named(reported(RESNET50), EVIL)
+    document = page(found, lanes_named(drawn(), EVIL))
     parsed = Page(document)
-    assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in read().elements]
+    innocent = Page(page(named(reported(RESNET50), "x"), lanes_named(drawn(), "x")))
+    assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in innocent.elements]
     assert "".join(parsed.words).count(SHOWN_EVIL) > len(found.summary.layers)
     assert "\u202e" not in document
     assert "\x1b" not in document

@@ -36,7 +36,8 @@ from tracer.views.text import by_rank, by_step, controls, device_name, loader, r
 if TYPE_CHECKING:
     from rich.table import Table
 
-SCRIPTS = ("report.js", "timeline.js")
+# The first is for tables, the others are for the timeline.
+SCRIPTS = ("report.js", "timeline.js", "hands.js")
 # A page of more windows or unmatched kernels than this would open slowly; its JSON has them all.
 MOST_ROWS = 400
 # Nothing is fetched from anywhere; only scripts of these hashes run.
@@ -58,7 +59,7 @@ class Shown:
 
 def page(report: Report, lanes: Sequence[Lanes] = (), calibration: Calibration | None = None) -> str:
     """The page; without lanes it has no timeline. `calibration` is the curve that bandwidths are drawn against."""
-    scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS[: 2 if lanes else 1]]
+    scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in (SCRIPTS if lanes else SCRIPTS[:1])]
     drawn = strips(report, lanes) if lanes else None
     values = {
         "report": report,

@@ -9,13 +9,6 @@ async function unpacked(id) {
   return new Response(stream).arrayBuffer();
 }
 
-// The report as an object; unpacked once.
-let reportPromise = null;
-function reportObject() {
-  reportPromise ??= unpacked("report").then((bytes) => JSON.parse(new TextDecoder().decode(bytes)));
-  return reportPromise;
-}
-
 function saveAs(name, parts, type) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob(parts, { type }));
@@ -26,7 +19,7 @@ function saveAs(name, parts, type) {
 
 // Text from a trace, without what would steer the reader: as the page's own text has it.
 function plain(text) {
-  return String(text).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\uFFFD");
+  return String(text).replace(/[\p{C}\p{Z}]/gu, (character) => (character === " " ? " " : "\uFFFD"));
 }
 
 // A cell as something to sort by: sizes, percentages and numbers by what they amount to, other words as they are.
