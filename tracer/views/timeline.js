@@ -26,7 +26,16 @@ function prepared(device) {
   }
   const marks = device.marks.map(([start, length, wait, exposed, index, bucket, kind]) => (
     { start, end: start + length, length, wait, exposed, index, bucket, kind, lane: 0 }));
-  return { ...device, starts, layers, marks, lanes: inLanes(marks) };
+  const codes = Uint8Array.from(device.states, (letter) => STATES.findIndex((state) => state.letter === letter));
+  const strips = {
+    states: { starts, ends: starts.subarray(1), codes, length: codes.length },
+    // Neighbors among a step's layers differ in shade.
+    layers: {
+      starts: Float64Array.from(layers, (layer) => layer.start), ends: Float64Array.from(layers, (layer) => layer.end),
+      codes: Uint8Array.from(layers, (layer) => layer.name % 2), length: layers.length,
+    },
+  };
+  return { ...device, starts, layers, marks, strips, lanes: inLanes(marks) };
 }
 
 // Kernels that overlap stand below one another, in three lanes at most; how many lanes.
@@ -141,6 +150,7 @@ function takeColors() {
   colors.comm = of("exposed_transfer_ns");
   colors.compute = of("compute_ns");
   colors.states = STATES.map((state) => rgba(of(state.field), state.letter === "i" ? 0.45 : 1));
+  colors.layers = [0.55, 0.3].map((alpha) => rgba(colors.compute, alpha));
   colors.groundPixel = rgba(colors.ground, 1);
   colors.hatch = hatched(of("exposed_wait_ns"), colors.comm);
 }
@@ -189,7 +199,7 @@ function paint() {
   brush.fillStyle = colors.ground;
   brush.fillRect(0, 0, canvas.width, canvas.height);
   const seen = timeline.rows.filter((row) => row.layers + row.layer > frame.scrollTop && row.y < frame.scrollTop + height);
-  paintStates(brush, ratio, seen);
+  paintStrips(brush, ratio, seen);
   brush.setTransform(ratio, 0, 0, ratio, 0, 0);
   brush.font = "11px system-ui, sans-serif";
   brush.textBaseline = "middle";
@@ -203,8 +213,8 @@ function paint() {
   paintAxis(brush, width, height);
 }
 
-// All states' strips at once, pixel by pixel.
-function paintStates(brush, ratio, seen) {
+// All strips of states and layers at once, pixel by pixel.
+function paintStrips(brush, ratio, seen) {
   const left = Math.round(LABEL * ratio);
   const [width, height] = [canvas.width - left, canvas.height];
   if (width <= 0) return;
@@ -212,45 +222,49 @@ function paintStates(brush, ratio, seen) {
   const pixels = new Uint32Array(image.data.buffer);
   pixels.fill(colors.groundPixel);
   const shares = new Float32Array(width * STATES.length);
-  for (const row of seen) {
+  const paintOne = (strip, y, high, shades, hatch) => {
     shares.fill(0);
-    gather(row.device, width, shares);
-    const top = Math.round((row.y - frame.scrollTop) * ratio);
-    paintStrip(pixels, width, height, top, Math.round(row.state * ratio), shares);
+    gather(strip, width, shares);
+    const top = Math.round((y - frame.scrollTop) * ratio);
+    paintStrip(pixels, [width, height], [top, Math.round(high * ratio)], shares, shades, hatch);
+  };
+  for (const row of seen) {
+    paintOne(row.device.strips.states, row.y, row.state, colors.states, true);
+    if (row.layer) paintOne(row.device.strips.layers, row.layers, row.layer - 1, colors.layers, false);
   }
   brush.putImageData(image, left, 0);
 }
 
-// The share of each pixel's time that each state has.
-function gather(device, width, shares) {
+// The share of each pixel's time that each code of a strip has.
+function gather(strip, width, shares) {
   const perNs = width / (timeline.to - timeline.from);
-  for (let k = Math.max(placeOf(device.starts, timeline.from), 0); k < device.lengths.length; k++) {
-    if (device.starts[k] >= timeline.to) break;
-    const state = STATES.findIndex((each) => each.letter === device.states[k]);
-    if (state < 0) continue;
-    const begin = Math.max((device.starts[k] - timeline.from) * perNs, 0);
-    const end = Math.min((device.starts[k + 1] - timeline.from) * perNs, width);
+  for (let k = Math.max(placeOf(strip.starts, timeline.from), 0); k < strip.length; k++) {
+    if (strip.starts[k] >= timeline.to) break;
+    const code = strip.codes[k];
+    // Outside of the device's steps: findIndex's -1 as a byte.
+    if (code === 255) continue;
+    const begin = Math.max((strip.starts[k] - timeline.from) * perNs, 0);
+    const end = Math.min((strip.ends[k] - timeline.from) * perNs, width);
     for (let x = Math.floor(begin); x < end; x++) {
-      shares[state * width + x] += Math.min(end, x + 1) - Math.max(begin, x);
+      shares[code * width + x] += Math.min(end, x + 1) - Math.max(begin, x);
     }
   }
 }
 
-// A column's states from the bottom up, each as high as its share; waiting is hatched.
-function paintStrip(pixels, width, height, top, high, shares) {
-  const waiting = STATES.findIndex((state) => state.letter === "w");
+// A column's codes from the bottom up, each as high as its share; waiting is hatched.
+function paintStrip(pixels, [width, height], [top, high], shares, shades, hatch) {
+  const waiting = hatch ? STATES.findIndex((state) => state.letter === "w") : -1;
   const transfer = STATES.findIndex((state) => state.letter === "t");
   for (let x = 0; x < width; x++) {
     let covered = 0;
     let below = top + high;
-    for (let state = 0; state < STATES.length; state++) {
-      const part = shares[state * width + x];
+    for (let code = 0; code < shades.length; code++) {
+      const part = shares[code * width + x];
       if (!part) continue;
       covered += part;
       const above = top + high - Math.round(Math.min(covered, 1) * high);
       for (let y = Math.max(above, 0); y < Math.min(below, height); y++) {
-        const hatch = state === waiting && (x + y) % 6 === 0;
-        pixels[y * width + x] = colors.states[hatch ? transfer : state];
+        pixels[y * width + x] = shades[code === waiting && (x + y) % 6 === 0 ? transfer : code];
       }
       below = above;
     }
@@ -260,7 +274,7 @@ function paintStrip(pixels, width, height, top, high, shares) {
 function paintRow(brush, row, y) {
   const shift = y - row.y;
   paintMarks(brush, row, row.comm + shift);
-  if (row.layer) paintLayers(brush, row, row.layers + shift);
+  if (row.layer > 10) nameLayers(brush, row, row.layers + shift);
   brush.fillStyle = colors.ink;
   for (const [, start, end] of row.device.windows) {
     for (const at of [start, end]) brush.fillRect(xOf(at) - 0.5, y - 3, 1, row.state + 6);
@@ -287,20 +301,12 @@ function paintMarks(brush, row, y) {
   }
 }
 
-function paintLayers(brush, row, y) {
+function nameLayers(brush, row, y) {
   const layers = row.device.layers;
-  let last = -1;
-  for (let k = Math.max(placeOf(layers, timeline.from, (each) => each.start), 0); k < layers.length; k++) {
+  for (let k = Math.max(placeOf(row.device.strips.layers.starts, timeline.from), 0); k < layers.length; k++) {
     const layer = layers[k];
     if (layer.start > timeline.to) break;
     const [x, end] = [xOf(layer.start), xOf(layer.end)];
-    // What lies within a pixel that is drawn already adds nothing.
-    if (end < last) continue;
-    brush.globalAlpha = layer.name % 2 ? 0.3 : 0.55;
-    brush.fillStyle = colors.compute;
-    brush.fillRect(x, y, Math.max(end - x, 0.5), row.layer - 1);
-    brush.globalAlpha = 1;
-    last = Math.floor(end) + 0.5;
     if (end - x > 40) inside(brush, layerName(layer), x, end, y + row.layer / 2, row.layer, false);
   }
 }
