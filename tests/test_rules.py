@@ -76,7 +76,11 @@ ORDER = [
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
     ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
-    *(f"tracer.views.{name}" for name in ("tables", "scaling", "axes", "plots", "page", "tracks", "perfetto")),
+    *(
+        f"tracer.views.{name}"
+        for name in ("tables", "templates", "scaling", "axes", "plots", "page", "curve", "strips", "html")
+    ),
+    *(f"tracer.views.{name}" for name in ("tracks", "perfetto")),
     *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures", "blocks", "events", "tab")),
     "tracer.views",
     "tracer.plugin",

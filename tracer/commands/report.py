@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 from analyzers.calibration import read_calibration
 from analyzers.document import Report, to_json
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.lanes import lanes
 from analyzers.report import report
 from tracer.files import refuse_existing, write_text
+from tracer.views.communication import size
+from tracer.views.html import page
 from tracer.views.text import text
 from tracer.workers import read
 
@@ -53,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
     parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
     parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write all of it as one page for a browser, which loads nothing"
+    )
+    parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout"
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
@@ -61,13 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, report, print."""
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
-    for path in (options.output, *tables):
+    for path in (options.output, options.html, *tables):
         if path is not None:
             refuse_existing(path, options.force)
     links = read_calibration(options.links) if options.links is not None else None
-    found = report(read(options.run), links)
+    summary = read(options.run, lanes=options.html is not None)
+    found = report(summary, links)
     for path, frame in tables.items():
         write_text(path, frame(found).to_csv(index=False), options.force)
+    if options.html is not None:
+        _write_page(options.html, page(found, lanes(summary, found), links or summary.calibration), options.force)
     if options.output is not None:
         write_text(
             options.output,
@@ -77,6 +86,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         sys.stdout.write(to_json(found) + "\n" if options.json else for_terminal(found, options.by))
     return 0
+
+
+def _write_page(path: Path, document: str, force: bool) -> None:
+    write_text(path, document, force)
+    print(f"{path}: written ({size(path.stat().st_size)}); open it in a browser", file=sys.stderr)
 
 
 def for_terminal(found: Report, by: str = "rank") -> str:

@@ -21,12 +21,12 @@ MOST_RANKS = 16
 REASONS = ("launch", "compute", "collective", "input", "unknown")
 
 
-def communication(report: Report, wide: bool) -> Section:
-    """Bandwidth of each kind, group and size against what calibration measured; the clocks."""
+def communication(report: Report, wide: bool, most: int = MOST_KINDS) -> Section:
+    """Bandwidth of each kind, group and size against what calibration measured, `most` of them; the clocks."""
     rows = report.summary.communication
     if not rows:
         return []
-    shown = sorted(rows, key=_total_ns, reverse=True)[:MOST_KINDS]
+    shown = sorted(rows, key=_total_ns, reverse=True)[:most]
     names = _twins(rows)
     heads = ("kind", "ranks", *(("for",) if wide else ()), "size", "times", "transfer\nms", "waited\nms", "busbw\nGB/s")
     more = ("(quartiles)",) if wide else ()
@@ -141,13 +141,13 @@ def _copies(report: Report) -> list[str]:
     return [f"Copies {most.direction} of {size(most.bytes)}: {gbps(most.gbps)} GB/s (median of {most.count})."]
 
 
-def waiting(report: Report, wide: bool) -> Section:
+def waiting(report: Report, wide: bool, most: int = MOST_RANKS) -> Section:
     """What each rank waited and what it made the others wait, a mean over steps, and what kept it."""
     rows = [row for row in report.waiting if row.step is not None]
     if not any(row.waited_ns for row in rows):
         return []
     means = [_mean(list(own)) for _, own in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
-    shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:MOST_RANKS]
+    shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:most]
     reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
     lines = table("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
     for row in sorted(shown, key=lambda row: (row.rank, str(row.device))):

@@ -32,13 +32,17 @@ SHARDING = ("all_gather", "reduce_scatter")
 
 def by_layer(report: Report, wide: bool) -> Section:
     """Every layer, medians over windows; one step in which they add up; sharded modules' collectives, or buckets."""
-    layers = report.summary.layers
-    if not layers:
+    held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
+    return [*layers(report, wide), *(("", *held) if held else ())]
+
+
+def layers(report: Report, wide: bool) -> Section:
+    """The same without what buckets hold."""
+    if not report.summary.layers:
         return [styled("No layers: no compute here is launched in a step.", "bold")]
     source = _SOURCES.get(report.summary.layers_from, report.summary.layers_from)
     sharded = _sharded(report, wide)
     share = [_SHARE] if report.summary.buckets else [_OWN] if sharded else []
-    parts = [sharded, holdings(report, wide) if report.summary.buckets else []]
     return [
         styled("Layers: medians over windows (one step on one device each), ms", "bold"),
         styled(source),
@@ -46,12 +50,11 @@ def by_layer(report: Report, wide: bool) -> Section:
         styled(" ".join([*share, _BRACKETS]), "dim"),
         "",
         *_representative(report),
-        *(line for part in parts if part for line in ("", *part)),
+        *(("", *sharded) if sharded else ()),
     ]
 
 
 def _table(report: Report, wide: bool) -> Table:
-    layers = report.summary.layers
     communicate = {row.layer for row in report.layers if row.comm}
     heads = ["layer", *(["type"] if wide else []), "forward", "backward", "gradients"]
     heads += ["bucket"] if report.summary.buckets else []
@@ -59,7 +62,7 @@ def _table(report: Report, wide: bool) -> Table:
     buckets = _buckets(report.layers)
     lines = table(*heads, left=("layer", "type"))
     for own in (True, False):
-        for layer in layers:
+        for layer in report.summary.layers:
             if is_layer(layer.layer) == own:
                 cells = _cells(layer, buckets.get(layer.layer) or "-", layer.layer in communicate)
                 lines.add_row(*(cells[head] for head in heads))
@@ -96,10 +99,10 @@ def _representative(report: Report) -> Section:
     place = (chosen.rank, chosen.device, chosen.step)
     rows = [row for row in report.layers if (row.rank, row.device, row.step) == place]
     whole = sum(row.forward_ns + row.backward_ns for row in rows)
-    layers = [row for row in rows if is_layer(row.layer)]
-    forward, backward = (sum(getattr(row, name) for row in layers) for name in ("forward_ns", "backward_ns"))
+    own = [row for row in rows if is_layer(row.layer)]
+    forward, backward = (sum(getattr(row, name) for row in own) for name in ("forward_ns", "backward_ns"))
     parts = [f"layers {milliseconds(forward + backward)} ({ms(forward)} forward, {ms(backward)} backward)"]
-    others = sorted((row for row in rows if row not in layers), key=lambda row: -row.forward_ns - row.backward_ns)
+    others = sorted((row for row in rows if row not in own), key=lambda row: -row.forward_ns - row.backward_ns)
     for row in others:
         if computed := row.forward_ns + row.backward_ns:
             parts.append(f"{row.layer.strip('()')} {milliseconds(computed)}")

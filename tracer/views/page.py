@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from pathlib import Path
 
 from analyzers.study import Scaling
-from tracer.views.palette import DARK, LIGHT
 from tracer.views.scaling import picture_of, tables, title
-from tracer.views.terminal import plain
+from tracer.views.templates import filled
 
-TEMPLATE = Path(__file__).with_name("scaling.html")
 # Which of the study's definitions stand below which table.
 MEANINGS = {
     "time": ("step", "epoch"),
@@ -26,12 +23,6 @@ MEANINGS = {
 
 def page(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) -> str:
     """The page, with the same pictures on a light and on a dark ground, by file name."""
-    import jinja2
-
-    # `finalize` sees each value before it is escaped: what could steer a terminal is no text for a page either.
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, finalize=_plain, trim_blocks=True, lstrip_blocks=True
-    )
     shown = tables(study)
     pictures = {
         table.name: {"light": _embedded(light[name]), "dark": _embedded(dark[name])}
@@ -39,14 +30,10 @@ def page(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) 
         if (name := picture_of(table)) in light and name in dark
     }
     meanings = {table: {name: study.definitions[name] for name in names} for table, names in MEANINGS.items()}
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        study=study, title=title(study), tables=shown, pictures=pictures, meanings=meanings, light=LIGHT, dark=DARK
+    return filled(
+        "scaling.html",
+        {"study": study, "title": title(study), "tables": shown, "pictures": pictures, "meanings": meanings},
     )
-
-
-def _plain(value: object) -> object:
-    # A head of several lines stays one.
-    return "\n".join(map(plain, value.split("\n"))) if type(value) is str else value
 
 
 def _embedded(picture: bytes) -> str:

@@ -47,6 +47,9 @@ KIND_MARKS = {
     "other": (0.55, "*"),
 }
 
+# What has no order and is no part of a step: kinds of collectives. Each also has a shape of its own where it is drawn.
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+
 
 @dataclass(frozen=True)
 class Theme:

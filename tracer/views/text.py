@@ -36,19 +36,19 @@ def sections(report: Report, by: By = "rank", width: int | None = None) -> list[
         [styled(report.summary.verdict, "bold")],
         [styled(f"warning: {warning}", "yellow") for warning in report.run.warnings],
         *_VIEWS[by](report, wide),
-        _controls(report.run),
+        controls(report.run),
         *([] if by in ("step", "collective") else [true_cost(report), advice(report)]),
     ]
     return [part for part in parts if part]
 
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
-    measured = [_by_rank(report, wide), timeline(report, wide), *_exchange(report, wide), _representative(report)]
-    return [*measured, _input(report), epochs(report.run), memory(report.run)]
+    measured = [_by_rank(report, wide), timeline(report, wide), *_exchange(report, wide), representative(report)]
+    return [*measured, loader(report), epochs(report.run), memory(report.run)]
 
 
 def _step_view(report: Report, wide: bool) -> list[Section]:
-    return [_by_step(report, wide), *_exchange(report, wide), _representative(report), _input(report)]
+    return [by_step(report, wide), *_exchange(report, wide), representative(report), loader(report)]
 
 
 def _exchange(report: Report, wide: bool) -> list[Section]:
@@ -59,7 +59,7 @@ def _exchange(report: Report, wide: bool) -> list[Section]:
 _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
     "rank": _rank_view,
     "step": _step_view,
-    "collective": lambda report, wide: [by_collective(report, wide), _representative(report)],
+    "collective": lambda report, wide: [by_collective(report, wide), representative(report)],
     "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
     "layer": lambda report, wide: [by_layer(report, wide)],
 }
@@ -79,6 +79,13 @@ def title(run: RunFacts) -> str:
 
 def _by_rank(report: Report, wide: bool) -> Section:
     devices = report.summary.by_device
+    bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device in devices]
+    return [*by_rank(report, wide), "", _legend(), *bars]
+
+
+def by_rank(report: Report, wide: bool) -> Section:
+    """Every device's medians, and those of all."""
+    devices = report.summary.by_device
     rows = table(
         "rank", "device", *(("windows",) if wide else ()), "step", *(("(min - max)",) if wide else ()), *_HEADS
     )
@@ -87,15 +94,8 @@ def _by_rank(report: Report, wide: bool) -> Section:
     if len(devices) > 1:
         rows.add_section()
         rows.add_row("all", "", *_medians(report.summary.windows, wide))
-    bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device in devices]
     window = "light window's times" if report.run.times_from == "light" else "full window's times"
-    return [
-        styled(f"Medians over windows (one step on one device each), ms; {window}", "bold"),
-        rows,
-        "",
-        _legend(),
-        *bars,
-    ]
+    return [styled(f"Medians over windows (one step on one device each), ms; {window}", "bold"), rows]
 
 
 # The parts of a step, with what waiting is of the exposed communication behind it.
@@ -118,7 +118,8 @@ def _medians(measures: Mapping[str, Spread], wide: bool) -> list[str]:
     return [*(count if wide else []), *step, *(extent if wide else []), *parts, percent(measures["overlap"].median)]
 
 
-def _by_step(report: Report, wide: bool) -> Section:
+def by_step(report: Report, wide: bool) -> Section:
+    """Every window."""
     rows = table("rank", "device", "step", *(("starts",) if wide else ()), "span", *_HEADS)
     for window in report.windows:
         start = [milliseconds(window.start_ns)] if wide else []
@@ -128,7 +129,8 @@ def _by_step(report: Report, wide: bool) -> Section:
     return [styled("Every window (one step on one device), ms", "bold"), rows]
 
 
-def _representative(report: Report) -> Section:
+def representative(report: Report) -> Section:
+    """The one window whose lines add up."""
     window = representative_window(report)
     rows = table("", "ms", "share")
     for part in PARTS:
@@ -151,7 +153,7 @@ def _of(value_ns: int, window: Window) -> str:
     return percent(value_ns / window.span_ns if window.span_ns else None)
 
 
-def _input(report: Report) -> Section:
+def loader(report: Report) -> Section:
     """What the loader takes, where the traces show one."""
     found = report.summary.input
     if found is None or found.fetch_ns.median is None:
@@ -173,7 +175,8 @@ def representative_window(report: Report) -> Window:
     return next(window for window in report.windows if (window.rank, window.device, window.step) == key)
 
 
-def _controls(run: RunFacts) -> Section:
+def controls(run: RunFacts) -> Section:
+    """What a step takes without the profiler, and without synchronization."""
     controls = run.controls
     if controls.unprofiled_step_ns is None:
         return []

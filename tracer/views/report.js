@@ -1,0 +1,92 @@
+"use strict";
+// What the page's tables do: sort, search; and the report's JSON, saved. Without this script all is there to read.
+
+// The bytes that an element of the page carries, gzipped, in base64.
+async function unpacked(id) {
+  const packed = atob(document.getElementById(id).textContent.trim());
+  const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+function saveAs(name, parts, type) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(parts, { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// Text from a trace, without what would steer the reader: as the page's own text has it.
+function plain(text) {
+  return String(text).replace(/[\p{C}\p{Z}]/gu, (character) => (character === " " ? " " : "\uFFFD"));
+}
+
+// A cell as something to sort by: sizes, percentages and numbers by what they amount to, other words as they are.
+const UNITS = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
+function sortKey(text) {
+  const found = /^[~\u2265]?(-?[\d,]*\.?\d+)(?: (B|kB|MB|GB|TB|%))?(?: - .*)?$/.exec(text);
+  if (found) return Number(found[1].replaceAll(",", "")) * (UNITS[found[2]] ?? 1);
+  return text === "-" || text === "" ? null : text;
+}
+
+// Numbers before words; what is unknown last, whichever way.
+function compare(a, b, sign) {
+  if (a === null || b === null) return (a === null) - (b === null);
+  if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
+  return sign * (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
+}
+
+// Numbers begin with the largest, words with A; each group of rows keeps to itself.
+function sortBy(table, head, column) {
+  const bodies = [...table.tBodies];
+  const keyOf = (row) => sortKey(row.cells[column].textContent);
+  const isNumeric = bodies.some((body) => [...body.rows].some((row) => typeof keyOf(row) === "number"));
+  const before = head.getAttribute("aria-sort");
+  const way = before ? (before === "ascending" ? "descending" : "ascending") : isNumeric ? "descending" : "ascending";
+  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", way);
+  for (const body of bodies) {
+    const rows = [...body.rows].map((row) => [keyOf(row), row]);
+    rows.sort((a, b) => compare(a[0], b[0], way === "ascending" ? 1 : -1));
+    body.append(...rows.map((each) => each[1]));
+  }
+}
+
+function makeSortable(table) {
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sortBy(table, head, column));
+    head.append(button);
+  });
+}
+
+// Rows that hold all the words that are searched for.
+function search(words) {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  const rows = document.querySelectorAll("table.searchable tbody tr");
+  let found = 0;
+  for (const row of rows) {
+    const text = row.textContent.toLowerCase();
+    row.hidden = !wanted.every((word) => text.includes(word));
+    found += !row.hidden;
+  }
+  document.getElementById("matches").textContent = wanted.length ? `${found} of ${rows.length} lines` : "";
+}
+
+function start() {
+  document.querySelectorAll("table.sortable").forEach(makeSortable);
+  document.querySelectorAll(".tools").forEach((each) => (each.hidden = false));
+  document.getElementById("search").addEventListener("input", (event) => search(event.target.value));
+  const save = document.getElementById("save");
+  save.hidden = false;
+  save.addEventListener("click", async () => {
+    const name = document.title.replace(/[^\w.-]+/g, "-");
+    saveAs(`${name}.json`, [await unpacked("report")], "application/json");
+  });
+  // Paper shows what is folded away on the screen.
+  addEventListener("beforeprint", () => document.querySelectorAll("details:not(.read)").forEach((each) => (each.open = true)));
+}
+start();
