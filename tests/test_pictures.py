@@ -176,6 +176,14 @@ def test_bounds_are_marked():
     assert {line.get_markerfacecolor() for line in made.axes[0].lines if line.get_marker() != "None"} == {"none"}
 
 
+def test_collectives_of_one_size_have_an_axis_with_figures():
+    (row, *_) = [row for row in reported(DDP4).collectives if row.busbw_gbps]
+    with style(LIGHT, TEXT_PT):
+        made = figure(replace(reported(DDP4), collectives=[row]), "bandwidth", None, LIGHT)
+        texts = [text.get_text() for text in drawn_words(made)]
+    assert {"1 MB", "10 MB", "100", "1,000"} <= set(texts)
+
+
 def test_many_ranks_fit():
     found = reported(DDP4)
     devices = [replace(found.summary.by_device[0], rank=rank) for rank in range(300)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 from analyzers.calibration import Calibration
@@ -175,7 +176,7 @@ def layers(report: Report, theme: Theme) -> Figure:
     notes = [
         f"{len(shown)} of {count(len(own), 'layer')}: those that {most} longest, in the model's order; medians "
         "over windows (one step on one device each). Optimizer, loss, packing: left out.",
-        *_whose(report),
+        *(_whose(report) if comm else []),
     ]
     entries = [swatch(each.part, theme) for each in (*compute, *comm)]
     figure = framed(sheet(report, "Layers that take longest", entries, notes), bars_in(len(shown)), theme)
@@ -210,7 +211,7 @@ def _sum(layer: LayerSummary, *parts: Part) -> float:
 def _whose(report: Report) -> list[str]:
     if report.summary.buckets:
         return ["Communication: of its bucket's reduction, the layer's share by bytes."]
-    return ["Communication: the layer's own collectives."] if any(row.comm for row in report.layers) else []
+    return ["Communication: the layer's own collectives."]
 
 
 def bandwidth(report: Report, calibration: Calibration | None, theme: Theme) -> Figure:
@@ -312,6 +313,9 @@ def _logarithmic(axis: Axes) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     for each in (axis.xaxis, axis.yaxis):
+        low, high = each.get_data_interval()
+        # Whole decades, so that two at least have a tick.
+        each.axes.set(**{f"{each.axis_name}lim": (10 ** floor(log10(low) - 0.02), 10 ** ceil(log10(high) + 0.02))})
         each.set_major_locator(LogLocator(numticks=7))
         each.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(lambda value, _: size(round(value)))

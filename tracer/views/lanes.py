@@ -218,5 +218,5 @@ def _bucket_entries(own: Sequence[BucketRow], theme: Theme) -> list[Entry]:
         found += [("launched", mark(LAUNCHED)), ("launched ahead", ahead)]
     found += [swatch(WAITING, theme, "waiting")] if any(row.wait_ns for row in own) else []
     found += [swatch(TRANSFER, theme, "transfer")]
-    found += [swatch(HIDDEN, theme, "hidden")] if any(row.overlapped_ns for row in own) else []
-    return found + ([swatch(EXPOSED, theme, "exposed")] if any(row.exposed_ns for row in own) else [])
+    found += [swatch(HIDDEN, theme, "hidden (below)")] if any(row.overlapped_ns for row in own) else []
+    return found + ([swatch(EXPOSED, theme, "exposed (below)")] if any(row.exposed_ns for row in own) else [])

@@ -35,6 +35,8 @@ GAP_PT = 5.0
 # Of a legend: what stands before its words, and between its columns.
 SWATCH_PT, BETWEEN_PT = 20.0, 14.0
 PT_PER_IN = 72.0
+# Letters are measured as curves; drawn as dots they are a little wider.
+HINTED = 0.98
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 Entry: TypeAlias = "tuple[str, Artist]"
@@ -67,7 +69,7 @@ def profiler_note(report: Report) -> str:
 
 def framed(made: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:
     """A figure whose axes have so much height, and what stands around them in its place."""
-    room = width_in * PT_PER_IN - 2 * MARGIN_PT
+    room = (width_in * PT_PER_IN - 2 * MARGIN_PT) * HINTED
     title, facts = (list(_wrapped(text, size, room)) for text, size in ((made.title, TITLE_PT), (made.facts, SMALL_PT)))
     notes = [line for note in made.notes for line in _wrapped(note, SMALL_PT, room)]
     columns = _columns([label for label, _ in made.entries], room)
