@@ -290,6 +290,9 @@ def _mixed_windows(ranks: Sequence[Rank]) -> list[str]:
     return [f"times are those of the full windows, distorted, for want of light ones ({'; '.join(mismatches[:3])})"]
 
 
+_BELOW = tuple(f"{folders}/*{suffix}" for folders in ("*", "*/ranks*") for suffix in SUFFIXES)
+
+
 def trace_files(path: Path) -> list[Path]:
     """The trace files of a run, by name. Raises NoTraces."""
     try:
@@ -298,7 +301,8 @@ def trace_files(path: Path) -> list[Path]:
         if not path.is_dir():
             return [path]
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
-        below = sorted({file.parent.name for suffix in SUFFIXES for file in path.glob(f"*/*{suffix}")})
+        # A long run's steps may hold their ranks by host.
+        below = sorted({file.relative_to(path).parts[0] for pattern in _BELOW for file in path.glob(pattern)})
     except OSError as error:
         raise NoTraces(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})") from error
     if files:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 import weakref
 from typing import ClassVar
 
@@ -285,3 +286,29 @@ def test_the_model_is_the_one_that_the_optimizer_steps(watched):
     watched.stepped(SGD(student.parameters(), lr=0.1))
     assert Counting.all[0].model is student
     assert teacher.weight.requires_grad
+
+
+def in_a_thread(act):
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+def test_steps_may_move_to_another_thread_during_the_wait_alone(watched, model, folder):
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    in_a_thread(lambda: [watched.stepped(optimizer) for _ in range(10)])
+    assert Counting.all[0].done == 11
+    watched.stepped(optimizer)
+    assert watched.is_out
+    assert reasons(folder) == ["the optimizer that steps are counted by went on in another thread"]
+
+
+def test_a_short_training_whose_optimizer_was_replaced_says_so(watched, model, folder):
+    first, second = optimizers(model)
+    for _ in range(12):
+        watched.stepped(first)
+    for _ in range(13):
+        watched.stepped(second)
+    watched.end()
+    assert reasons(folder) == ["the optimizer that steps were counted by stopped; another went on"]

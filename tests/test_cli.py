@@ -337,6 +337,13 @@ def test_without_torch_record_says_what_to_install(monkeypatch, capsys):
     assert "pip install 'tracer-toolkit[record]'" in err
 
 
+def test_keep_without_every_has_no_effect_and_is_refused(capsys, tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+    code, err = fails(capsys, "record", "--ranks", "2", "--keep", "3", "--", str(script))
+    assert (code, "--keep is of recordings again and again" in err) == (2, True)
+
+
 def test_help_and_version():
     for arguments in (["--version"], ["--help"], *([command.NAME, "--help"] for command in COMMANDS)):
         with pytest.raises(SystemExit) as ended:

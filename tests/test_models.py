@@ -1,3 +1,5 @@
+import gc
+
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -33,3 +35,22 @@ def test_frozen_modules_are_no_model():
     frozen = nn.Linear(3, 3).requires_grad_(False)
     optimizer = torch.optim.SGD(frozen.parameters(), lr=0.1)
     assert find_model(optimizer) is not frozen
+
+
+def test_a_model_is_found_that_the_collector_has_frozen():
+    class Holder:
+        model = Toy()
+
+    holder = Holder()
+    optimizer = torch.optim.SGD(holder.model.parameters(), lr=0.1)
+    gc.freeze()
+    try:
+        assert find_model(optimizer) is holder.model
+    finally:
+        gc.unfreeze()
+
+
+def test_a_module_whose_constructor_failed_is_no_model():
+    unfinished, model = nn.Linear.__new__(nn.Linear), Toy()
+    assert find_model(torch.optim.SGD(model.parameters(), lr=0.1)) is model
+    assert "_modules" not in vars(unfinished)

@@ -5,6 +5,7 @@ import pytest
 
 import analyzers
 from analyzers.errors import AmbiguousRun, NoDeviceActivity, NoTraces, UnreadableTrace
+from analyzers.run import trace_files
 from tests.kineto_files import small_trace, step, write, write_run
 
 
@@ -169,3 +170,11 @@ def test_kernels_that_look_like_communication_are_named(tmp_path):
         said for said in analyzers.load(write(tmp_path / "a.json", document)).warnings if "looks like" in said
     ]
     assert "'my_allreduce_kernel' (1 times)" in warning
+
+
+def test_of_a_long_run_over_hosts_the_steps_are_named(tmp_path):
+    for name in ("step2", "step12"):
+        (tmp_path / name / "ranks0-3").mkdir(parents=True)
+        (tmp_path / name / "ranks0-3" / "rank0.json.gz").touch()
+    with pytest.raises(NoTraces, match="its folders step12, step2 do"):
+        trace_files(tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from analyzers.sweeps import Cell, Sweep, read_sweep
 from tracer.cli import main, parse
 from tracer.commands.sweep import cells_of
-from tracer.errors import TracerError, UsageError
-from tracer.sweep import Grid, merged
+from tracer.config import Plan, RecordConfig
+from tracer.errors import RankFailed, Stopped, TracerError, UsageError
+from tracer.files import OWNER, alone_in
+from tracer.sweep import Grid, merged, record_grid
 
 ROOT = Path(__file__).resolve().parents[1]
 # As short as a recording can be: what is recorded is not looked at here.
@@ -152,3 +155,64 @@ def test_what_failed_is_tried_again_and_what_is_done_is_not(tmp_path):
     assert [[each.name for each in row] for row in grid.rows()] == [["ddp2-batch4", "ddp2-batch8"], ["ddp4-batch2"]]
     with pytest.raises(TracerError, match="other settings"):
         merged(written, Sweep(name="s", settings={"seed": 2}), tmp_path)
+
+
+def test_gpus_that_are_not_there_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(TracerError, match="2 GPUs asked for, 0 here"):
+        cells_of(parse(["sweep", "--gpus", "2", "--batch", "4"]))
+
+
+def test_one_sweep_at_a_time_fills_a_folder(tmp_path, capsys):
+    with alone_in(tmp_path):
+        assert main(["sweep", *QUICK, "--ranks", "1", "--batch", "2", "-o", str(tmp_path)]) == 1
+    assert "another process is at work in it" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def grid(tmp_path):
+    both = [cell("ddp2-batch2", "pending"), cell("ddp2-batch4", "pending")]
+    config = RecordConfig("resnet18", "ddp", "cpu", 2, 2, Plan(), 32, 0)
+    return Grid(tmp_path, Sweep(name="s", cells=both), {each.name: config for each in both})
+
+
+def record_failing(grid: Grid, monkeypatch, error: Exception) -> str:
+    """What is said of a grid all of whose launches end with an error."""
+
+    def launch(*arguments):
+        raise error
+
+    monkeypatch.setattr("tracer.sweep.launch", launch)
+    said: list[str] = []
+    try:
+        record_grid(grid, lambda label, done, total: None, said.append)
+    except TracerError as raised:
+        said.append(str(raised))
+    return "\n".join(said)
+
+
+def test_why_a_cell_failed_is_one_line_and_the_traceback_is_said(grid, monkeypatch):
+    error = RankFailed(
+        "rank 0 failed; nothing was kept\n  rank 0: File", 1, "rank 0 failed (exit code 1): ValueError: no"
+    )
+    said = record_failing(grid, monkeypatch, error)
+    assert [(each.state, each.why) for each in grid.sweep.cells] == [("failed", error.brief)] * 2
+    assert said.splitlines()[:2] == [
+        f"ddp2-batch2: failed: {error.brief}; 1 of 2 cells, about 0 min left",
+        "  rank 0: File",
+    ]
+
+
+def test_a_sweep_that_is_stopped_says_that_it_goes_on(grid, monkeypatch):
+    said = record_failing(grid, monkeypatch, Stopped("stopped by SIGINT; nothing was kept", 130, "stopped by SIGINT"))
+    assert said == "stopped by SIGINT; 0 of 2 cells; the same command goes on, and keeps what is done"
+
+
+def test_what_a_killed_sweep_left_is_removed(grid, monkeypatch, tmp_path):
+    left = tmp_path / ".ddp2.partial-x"
+    left.mkdir()
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    (left / OWNER).write_text(f"{socket.gethostname()} {int(done.stdout)}")
+    assert f"removed {left}, left by a sweep that was killed" in record_failing(grid, monkeypatch, RankFailed("no", 1))
+    assert not left.exists()

@@ -73,9 +73,13 @@ class Watched:
             return
         if self._recorder is None:
             self._guard(lambda: self._begin(optimizer))
-        if self._recorder is None or threading.get_ident() != self._thread:
+        if self._recorder is None:
             return
         key = id(optimizer)
+        if threading.get_ident() != self._thread:
+            if key == self._clock:
+                self._guard(self._change_thread)
+            return
         self._seen[key] += 1
         self._silent += 1
         if key == self._clock:
@@ -95,8 +99,12 @@ class Watched:
 
     def end(self) -> None:
         """The process ends: what it has recorded is on disk already."""
-        if self._recorder is not None and not self._is_a_fork():
-            self._end("its training ended")
+        if self._recorder is None or self._is_a_fork():
+            return
+        if self._silent > self._recorder.done:
+            # Too few steps to say so before.
+            leave_reason(Path(self._hook.folder), "the optimizer that steps were counted by stopped; another went on")
+        self._end("its training ended")
 
     def seen_scaled(self, optimizer: Optimizer) -> int:
         """How often an optimizer has stepped so far."""
@@ -144,6 +152,15 @@ class Watched:
             name = type(optimizer).__name__
             self.stay_out(f"the optimizer that steps were counted by has stopped, while another ({name}) goes on")
         self._clock, self._silent = id(optimizer), 0
+
+    def _change_thread(self) -> None:
+        """The optimizer whose steps are counted steps in another thread now; a profiler records the one it began in."""
+        assert self._recorder is not None
+        if self._recorder.done >= self._hook.plan.wait:
+            self.stay_out("the optimizer that steps are counted by went on in another thread")
+            return
+        self._thread = threading.get_ident()
+        self._step()
 
     def _let_go(self) -> None:
         """Do nothing any more; nor may the model live on here that the script has done with."""

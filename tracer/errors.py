@@ -18,9 +18,10 @@ class UsageError(TracerError):
 class RankFailed(TracerError):
     """A rank of a recording ended badly; the command ends with that rank's own exit code."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int, brief: str | None = None) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        self.brief = message if brief is None else brief  # in one line, and of the ranks alone
 
 
 class Stopped(RankFailed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shutil
@@ -87,12 +88,42 @@ def hidden_folder(path: Path) -> Iterator[Path]:
 def own(folder: Path) -> None:
     """Make a hidden folder this process's. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / OWNER).write_text(f"{socket.gethostname()} {os.getpid()}", encoding="utf-8")
+    (folder / OWNER).write_text(_here(), encoding="utf-8")
+
+
+def _here() -> str:
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Be the only process that fills a folder until the block ends. Raises TracerError where another one does."""
+    owner = folder / OWNER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if _is_abandoned(folder):
+            owner.unlink(missing_ok=True)
+        try:
+            file = owner.open("x", encoding="utf-8")
+        except FileExistsError as error:
+            raise TracerError(
+                f"{folder}: another process is at work in it ({owner.read_text(encoding='utf-8')}): wait until it has "
+                f"ended, or remove {owner} if it is gone"
+            ) from error
+        with file:
+            file.write(_here())
+    except OSError as error:
+        raise TracerError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    try:
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
 
 
 def remove_abandoned(path: Path) -> list[Path]:
     """Remove the hidden folders beside `path` whose process was killed on this host; which they were."""
-    abandoned = [folder for folder in path.parent.glob(f".{path.name}.{PARTIAL}*") if _is_abandoned(folder)]
+    hidden = path.parent.glob(f".{glob.escape(path.name)}.{PARTIAL}*")
+    abandoned = [folder for folder in hidden if _is_abandoned(folder)]
     for folder in abandoned:
         shutil.rmtree(folder, ignore_errors=True)
     return abandoned

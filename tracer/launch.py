@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from tracer.recorder import Progress
 
 LOGS = f"{WORK}/logs"
 LAST_LINES = 15
+# A traceback's last line, as Python or torch prints it.
+RAISED = re.compile(r"(?:\[rank\d+\]: )?(\w[\w.]*(?:Error|Exception)\b.*)")
 POLL_S = 0.1
 
 
@@ -68,7 +71,8 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
         except ChildFailedError as error:
             raise _failure(error, folder) from error
         except SignalException as error:
-            raise Stopped(f"stopped by {error.sigval.name}; nothing was kept", 128 + error.sigval) from error
+            stopped = f"stopped by {error.sigval.name}"
+            raise Stopped(f"{stopped}; nothing was kept", 128 + error.sigval, stopped) from error
 
 
 def launch_script(job: Job, recording: Hook) -> int:
@@ -248,7 +252,8 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
     said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     lines = "".join(f"\n  rank {rank}: {line}" for line in said)
     message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}"
-    return RankFailed(message, _exit_code(code))
+    raised = [match[1] for line in said if (match := RAISED.match(line))] or said
+    return RankFailed(message, _exit_code(code), ": ".join([f"rank {rank} failed ({how})", *raised[-1:]]))
 
 
 def _last_lines(log: Path) -> list[str]:

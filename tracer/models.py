@@ -7,6 +7,8 @@ import platform
 import re
 import resource
 import sys
+from types import FrameType
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,7 +29,7 @@ def find_model(optimizer: torch.optim.Optimizer | None = None) -> nn.Module | No
     DataParallel is the model. Modules are looked for among all objects, so that a wrapper is found whoever made it.
     """
     # The type alone decides: isinstance would ask objects for `__class__`, which proxies answer by loading things.
-    modules = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
+    modules = [found for found in _objects() if issubclass(type(found), nn.Module) and "_modules" in vars(found)]
     inside = {id(child) for module in modules for child in module.children()}
     roots = [module for module in modules if id(module) not in inside and _trained(module)]
     groups = optimizer.param_groups if optimizer is not None else []
@@ -35,6 +37,28 @@ def find_model(optimizer: torch.optim.Optimizer | None = None) -> nn.Module | No
     trained = [root for root in roots if any(id(parameter) in stepped for parameter in root.parameters())]
     root = max(trained or roots, key=_trained, default=None)
     return None if root is None else _wrapper_in(root)
+
+
+def _objects() -> list[Any]:
+    """All objects that the garbage collector tracks; where a script froze some, those that its frames lead to.
+
+    The collector does not tell which it has frozen, and to unfreeze them would be felt by the training.
+    """
+    if not gc.get_freeze_count():
+        return gc.get_objects()
+    found = {id(each): each for each in gc.get_objects()}
+    frame: FrameType | None = sys._getframe()
+    ahead: list[Any] = []
+    while frame is not None:
+        ahead += [*frame.f_locals.values(), *frame.f_globals.values()]
+        frame = frame.f_back
+    reached: set[int] = set()
+    while ahead:
+        new = {id(each): each for each in ahead if id(each) not in reached and gc.is_tracked(each)}
+        reached |= new.keys()
+        found |= new
+        ahead = gc.get_referents(*new.values())
+    return list(found.values())
 
 
 def _wrapper_in(root: nn.Module) -> nn.Module:

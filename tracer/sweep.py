@@ -21,7 +21,7 @@ from analyzers.manifest import LINKS, MANIFEST
 from analyzers.sweeps import SWEEP, Cell, State, Sweep
 from tracer.config import RecordConfig
 from tracer.errors import RankFailed, Stopped, TracerError
-from tracer.files import hidden_folder, write_text
+from tracer.files import hidden_folder, remove_abandoned, write_text
 from tracer.finish import Finisher, Taking
 from tracer.launch import Job, launch, rank_arguments
 from tracer.ranks import OUT_OF_MEMORY, WORK
@@ -74,10 +74,18 @@ class Grid:
 
 def record_grid(grid: Grid, told: Progress, say: Callable[[str], None]) -> None:
     """Record every cell that is pending. Raises TracerError where nothing can be written; cells that fail say why."""
+    for place in dict.fromkeys(_launch_of(grid, cell) for cell in grid.sweep.cells):
+        for folder in remove_abandoned(place):
+            say(f"removed {folder}, left by a sweep that was killed")
     for row in grid.rows():
         left = row
         while left:
             left = _record_row(grid, left, told, say)
+
+
+def _launch_of(grid: Grid, cell: Cell) -> Path:
+    """What the hidden folder of a cell's launch is named after."""
+    return grid.folder / f"{cell.strategy}{cell.gpus}"
 
 
 def _record_row(grid: Grid, row: Sequence[Cell], told: Progress, say: Callable[[str], None]) -> list[Cell]:
@@ -88,7 +96,7 @@ def _record_row(grid: Grid, row: Sequence[Cell], told: Progress, say: Callable[[
         grid.mark(place.name, "done")
         say(f"{place.name}: recorded; {grid.in_words()}")
 
-    with hidden_folder(grid.folder / f"{row[0].strategy}{row[0].gpus}") as hidden:
+    with hidden_folder(_launch_of(grid, row[0])) as hidden:
         finishers = tuple(
             Finisher(hidden / cell.name, grid.folder / cell.name, force=True, work=hidden / WORK) for cell in row
         )
@@ -96,22 +104,23 @@ def _record_row(grid: Grid, row: Sequence[Cell], told: Progress, say: Callable[[
         first, *others = (grid.configs[cell.name] for cell in row)
         configs = [first, *(msgspec.structs.replace(config, calibration=None) for config in others)]
         arguments = rank_arguments("tracer.train", msgspec.json.encode(configs).decode(), hidden)
-        why = ""
+        failure = None
         try:
             launch(Job(arguments, first.device, first.processes), hidden, told, taking.look)
-        except Stopped:
-            raise
+        except Stopped as error:
+            words = f"{error.brief}; {grid.in_words()}; the same command goes on, and keeps what is done"
+            raise Stopped(words, error.exit_code) from error
         except RankFailed as error:
-            why = str(error)
+            failure = error
         taking.look()
         if taking.errors:
             raise TracerError(taking.errors[0])
         pending = [cell for cell in row if grid.state(cell.name) == "pending"]
-        return _after_failure(grid, pending, why, hidden, say) if pending else []
+        return _after_failure(grid, pending, failure, hidden, say) if pending else []
 
 
 def _after_failure(
-    grid: Grid, pending: Sequence[Cell], why: str, hidden: Path, say: Callable[[str], None]
+    grid: Grid, pending: Sequence[Cell], failure: RankFailed | None, hidden: Path, say: Callable[[str], None]
 ) -> list[Cell]:
     """Mark the cell that ended its row; the larger ones, which are tried unless this one was out of memory."""
     failed, larger = pending[0], list(pending[1:])
@@ -121,8 +130,10 @@ def _after_failure(
             grid.mark(cell.name, "skipped", f"batch {failed.batch} is out of memory already")
         say(f"{failed.name}: out of memory, and larger batches are not tried; {grid.in_words()}")
         return []
-    grid.mark(failed.name, "failed", why or "its ranks ended without a recording")
-    say(f"{failed.name}: failed: {why.splitlines()[0] if why else 'its ranks ended without a recording'}")
+    why = "its ranks ended without a recording" if failure is None else failure.brief
+    grid.mark(failed.name, "failed", why)
+    said = str(failure or "").splitlines()[1:]
+    say("\n".join([f"{failed.name}: failed: {why}; {grid.in_words()}", *said]))
     return larger
 
 

@@ -84,6 +84,8 @@ def _plan(options: argparse.Namespace) -> Plan:
         every=options.every,
         keep=options.keep or DEFAULTS.keep,
     )
+    if options.keep is not None and options.every is None:
+        raise UsageError("--keep is of recordings again and again: give --every N")
     plan.check()
     return plan
 

@@ -26,7 +26,7 @@ from tracer.commands.report import terminal
 from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.files import refuse_existing, write_bytes
+from tracer.files import alone_in, refuse_existing, write_bytes
 from tracer.views.page import page
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots import PICTURES, plots
@@ -100,13 +100,14 @@ def run(options: argparse.Namespace) -> int:
             "--force replaces files of a --report; a sweep keeps what it has: give another -o, or remove it"
         )
     folder = options.output or Path("traces") / "sweep"
-    _record(options, folder)
+    failed = _record(options, folder)
     options.report, options.output, options.force = folder, None, True
-    return _report(options)
+    _report(options)
+    return TracerError.exit_code if failed else 0
 
 
-def _record(options: argparse.Namespace, folder: Path) -> None:
-    """Record every cell that is not done. Raises UsageError, TracerError."""
+def _record(options: argparse.Namespace, folder: Path) -> list[str]:
+    """Record every cell that is not done; those that failed. Raises UsageError, TracerError."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
     from tracer.launch import quiet_launcher
@@ -119,13 +120,15 @@ def _record(options: argparse.Namespace, folder: Path) -> None:
     settings = {name: value for name, value in vars(options).items() if name not in OF_CELLS}
     cells = [Cell(name, each.strategy, each.devices, each.batch, "pending") for name, each in configs.items()]
     wanted = Sweep(name=folder.resolve().name, command=first.command, settings=settings, cells=cells)
-    written = read_sweep(folder)[0] if (folder / SWEEP).is_file() else None
-    grid = Grid(folder.absolute(), merged(written, wanted, folder), configs)
-    grid.write()
     quiet_launcher()
-    say(f"sweeping {first.model} over {len(configs)} cells into {folder}: {grid.in_words()}")
-    with progress("step") as heard:
-        record_grid(grid, heard, say)
+    with alone_in(folder):
+        written = read_sweep(folder)[0] if (folder / SWEEP).is_file() else None
+        grid = Grid(folder.absolute(), merged(written, wanted, folder), configs)
+        grid.write()
+        say(f"sweeping {first.model} over {len(configs)} cells into {folder}: {grid.in_words()}")
+        with progress("step") as heard:
+            record_grid(grid, heard, say)
+    return [name for name in configs if grid.state(name) == "failed"]
 
 
 def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
@@ -152,6 +155,8 @@ def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
 
 
 def _on_cpu(options: argparse.Namespace) -> bool:
+    if options.gpus is not None:
+        return False  # they are there, or are refused
     device, _ = pick_devices(argparse.Namespace(**vars(options) | {"gpus": None, "ranks": None}))
     return device == "cpu" or options.ranks is not None
 
