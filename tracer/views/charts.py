@@ -26,7 +26,7 @@ from tracer.views.palette import (
     Part,
     Theme,
 )
-from tracer.views.sheet import SMALL_PT, TEXT_PT, Entry, framed, hatch, length, sheet, shortened, swatch
+from tracer.views.sheet import SMALL_PT, TEXT_PT, Entry, framed, hatch, laid_out_pt, length, sheet, shortened, swatch
 from tracer.views.terminal import count, gbps
 from tracer.views.text import device_name
 
@@ -128,9 +128,8 @@ def draw_bars(axis: Axes, bars: Bars, theme: Theme, height: float = 0.8, shift: 
 
 def _number(figure: Figure, axis: Axes, bars: Sequence[Bars]) -> None:
     """Each part's milliseconds inside of it, where there is room."""
-    figure.draw_without_rendering()
     low, high = axis.get_xlim()
-    pt_per_ms = axis.get_window_extent().width / figure.dpi * 72 / (high - low)
+    pt_per_ms = laid_out_pt(figure, axis) / (high - low)
     for each in bars:
         ink = "white" if each.part in DARK_PARTS else "black"
         around = {"facecolor": each.part.color, "edgecolor": "none", "pad": 0.8}

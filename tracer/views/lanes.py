@@ -12,7 +12,7 @@ from tracer.views.buckets import why_none
 from tracer.views.charts import bars_in, behind, draw_bars, is_roomy, rows, stacked
 from tracer.views.communication import size
 from tracer.views.palette import COMPUTE, COPY, EXPOSED, HIDDEN, TRANSFER, WAITING, Theme
-from tracer.views.sheet import SMALL_PT, TEXT_PT, Entry, framed, hatch, length, sheet, shortened, swatch
+from tracer.views.sheet import SMALL_PT, TEXT_PT, Entry, framed, hatch, laid_out_pt, length, sheet, shortened, swatch
 from tracer.views.terminal import milliseconds
 from tracer.views.text import representative_window
 from tracer.views.timeline import lane_labels, letter, meanings
@@ -48,8 +48,7 @@ def timeline(report: Report, theme: Theme) -> Figure:
     _in_time(axis, drawn)
     for place, lane in enumerate(drawn.lanes):
         _draw_lane(axis, lane, drawn, place + BOTTOM, theme)
-    figure.draw_without_rendering()
-    pt_per_ns = axis.get_window_extent().width / figure.dpi * 72 / drawn.span_ns
+    pt_per_ns = laid_out_pt(figure, axis) / drawn.span_ns
     for place, lane in enumerate(drawn.lanes):
         _letters(axis, lane.marks, place + TOP, pt_per_ns)
     return figure

@@ -24,6 +24,7 @@ from tracer.views.text import title as facts_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # As wide as a column of text, or half of a page; what is drawn at 8 points is read at 5 in a column of 3.3 inches.
@@ -86,6 +87,14 @@ def framed(made: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_I
     _legend(figure, made.entries, columns, top)
     _written(figure, notes, foot_pt - GAP_PT, SMALL_PT, theme.faint)
     return figure
+
+
+def laid_out_pt(figure: Figure, axis: Axes) -> float:
+    """How wide axes are once room is made for what stands beside them, in points."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    return float(axis.get_window_extent().width) / figure.dpi * PT_PER_IN
 
 
 def _written(figure: Figure, lines: Sequence[str], top_pt: float, size: float, color: str) -> float:
