@@ -126,7 +126,7 @@ def test_options_that_make_no_sense(run, served, capsys):
     assert "--offline" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parse(["view", str(run), "--perfetto", "--port", "0"])
-    for wrong in (["--offline"], ["--tensorboard", str(run)], ["--tensorboard", "--links", "links.json"]):
+    for wrong in (["--offline"], [str(run), "--tensorboard"], ["--tensorboard", "--links", "links.json"]):
         assert main(["view", str(run), *wrong]) == 2
 
 
