@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from analyzers.cells import ASSUMED, measured, missing
 from analyzers.controls import HIGH_DISTORTION, WIDEST_SPREAD
 from analyzers.errors import AnalysisError
+from analyzers.manifest import MANIFEST
 from analyzers.study import (
     DEFINITIONS,
     SCHEMA,
@@ -180,7 +181,10 @@ def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
         return cell.why or "no step of it was timed"
     baseline = _baseline(cells, cell, batch)
     if baseline is None:
-        return f"no 1-GPU cell of batch {batch}"
+        others = [other.name for other in cells if other.gpus == 1 and other.batch == batch]
+        return f"no 1-GPU cell of batch {batch}" + (
+            f" (of strategy {SINGLE} or {cell.strategy}; {others[0]} is of another)" if others else ""
+        )
     if not baseline.step.median_ns:
         return f"the 1-GPU cell of batch {batch} has no time: {baseline.why or 'no step of it was timed'}"
     if different := _different(baseline, cell):
@@ -209,6 +213,9 @@ def _warnings(cells: Sequence[CellRow]) -> Iterator[str]:
     for cell in cells:
         if cell.why and cell.state == "done":
             yield f"{cell.name}: {cell.why}"
+        for warning in cell.warnings:
+            if warning.startswith(MANIFEST):
+                yield f"{cell.name}: {warning}"
         if cell.missing_ranks:
             yield f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are of the others"
     timed = [cell for cell in cells if cell.step.median_ns]

@@ -120,6 +120,12 @@ def test_the_ideal_epoch_has_as_many_steps():
     assert found.ideal_epoch_ns == 782 * 10 * MS
 
 
+def test_a_cell_whose_run_json_cannot_be_read_is_warned_of():
+    found = studied([cell("single", 1, 32, 2.0, warnings=["run.json: cannot be read (no)", "a clock is unknown"])])
+    assert "single1-batch32: run.json: cannot be read (no)" in found.warnings
+    assert not any("clock" in warning for warning in found.warnings)
+
+
 # What cannot be compared.
 
 
@@ -127,7 +133,10 @@ def test_the_ideal_epoch_has_as_many_steps():
     ("cells", "why"),
     [
         ([cell("ddp", 2, 32, 2.0)], "no 1-GPU cell of batch 32"),
-        ([cell("ddp", 2, 32, 2.0), cell("dp", 1, 32, 2.0)], "no 1-GPU cell of batch 32"),
+        (
+            [cell("ddp", 2, 32, 2.0), cell("dp", 1, 32, 2.0)],
+            "no 1-GPU cell of batch 32 (of strategy single or ddp; dp1-batch32 is of another)",
+        ),
         ([cell("ddp", 2, 32, 2.0), cell("single", 1, 64, 2.0)], "no 1-GPU cell of batch 32"),
         (
             [cell("ddp", 2, 32, 2.0), CellRow("one", "single", 1, 32, "out_of_memory", "full")],
