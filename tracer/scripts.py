@@ -13,7 +13,6 @@ from tracer.files import hidden_folder
 from tracer.finish import Finisher, Taking
 from tracer.launch import Job, following, launch_command, launch_script
 from tracer.ranks import reasons
-from tracer.recorder import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -66,9 +65,7 @@ class Outcome:
     said: list[str] = field(default_factory=list)
 
 
-def record_script(
-    script: Script, ranks: Ranks | None, plan: Plan, finisher_of: Callable[[Path], Finisher], told: Progress
-) -> Outcome:
+def record_script(script: Script, ranks: Ranks | None, plan: Plan, finisher_of: Callable[[Path], Finisher]) -> Outcome:
     """Run a script to its end; its recordings appear as soon as they are complete.
 
     `ranks` is None for a command that starts its own. Raises UsageError where it cannot be run.
@@ -77,7 +74,7 @@ def record_script(
         finisher = finisher_of(folder)
         hook = Hook(str(folder), str(ROOT), os.getpid(), ["tracer", "record", "--", *script.words], plan)
         taking = Taking((finisher,))
-        with following(folder, told, taking.look):
+        with following(folder, lambda label, done, total: None, taking.look):
             if ranks is None:
                 code = launch_command(script.words, hook)
             else:

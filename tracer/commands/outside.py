@@ -45,7 +45,6 @@ def run_script(options: argparse.Namespace) -> int:
         ranks,
         plan,
         lambda folder: Finisher(folder, output, options.force, plan.keep),
-        lambda label, done, total: None,
     )
     _say(outcome, plan.keep)
     return outcome.exit_code
