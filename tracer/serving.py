@@ -80,6 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD; the base answers 501 to all else."""
 
     server_version, sys_version = "tracer", ""
+    timeout = 30  # seconds, after which a request that does not end is let go
 
     def __init__(self, site: Site, *request: Any) -> None:
         self.site = site

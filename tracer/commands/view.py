@@ -7,11 +7,13 @@ import getpass
 import importlib.util
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -85,7 +87,26 @@ def run(options: argparse.Namespace) -> int:
     if options.offline and options.viewer is not perfetto:
         raise UsageError("--offline is of --perfetto: the others need no internet")
     viewer: Callable[[argparse.Namespace], int] = options.viewer
-    return viewer(options)
+    with _ended_by_signals():
+        return viewer(options)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """What asks this process to end does so as Ctrl-C does, so that nothing is left behind.
+
+    A shell's background job inherits that Ctrl-C is ignored, which would leave nothing to stop it by but SIGKILL.
+    """
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def html(options: argparse.Namespace) -> int:
