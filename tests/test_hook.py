@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 HOOK = Path(__file__).resolve().parents[1] / "tracer" / "hook"
+# Outside of the environment that this runs in: there tracer may be installed, and would be found.
+PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def run(places: Path, code: str, *more: str, hook: bool = True) -> list[str]:
         environment["TRACER_HOOK"] = json.dumps({"folder": str(places), "root": str(places / "root")})
     script = places / "script" / "script.py"
     script.write_text(code)
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([PYTHON, script], env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.split()
 
