@@ -97,4 +97,4 @@ def test_an_interpreter_that_cannot_import_us_says_so(places):
     (places / "root" / "tracer" / "attach.py").write_text("import no_such_package\n")
     assert run(places, "import torch") == ["torch"]
     assert "No module named 'no_such_package'" in reason(places)
-    assert sys.executable in reason(places)
+    assert str(PYTHON) in reason(places)
