@@ -7,6 +7,7 @@ The rows are those of json and Decimal, or what is missing is said.
 
 import gzip
 import json
+import re
 import os
 from decimal import Decimal
 from pathlib import Path
@@ -244,7 +245,12 @@ def test_a_damaged_byte_is_read_as_json_reads_it_or_said(place, data, block, zip
         whole = expected(damaged)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         return
-    assert rows == whole or lost
+    assert shown(rows) == shown(whole) or lost
+
+
+def shown(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows with half of a surrogate pair, which is no character, as readers show it: some keep it, some replace it."""
+    return [(row[0], re.sub("[\ud800-\udfff]", "\ufffd", row[1]), *row[2:]) for row in rows]
 
 
 @same_place
