@@ -7,8 +7,8 @@ The rows are those of json and Decimal, or what is missing is said.
 
 import gzip
 import json
-import re
 import os
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
