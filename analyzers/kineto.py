@@ -383,8 +383,8 @@ _LONGEST_REPAIRED = 1 << 16
 # How much of a damaged text is looked at for one event: json's errors count the lines before them, so that each would
 # cost the whole text. More is looked at where parsing came far.
 _WINDOWS = (1 << 18, 1 << 22, 1 << 25)
-# Bytes that were no UTF-8, as a damaged text is read.
-_NO_UTF8 = re.compile("[\udc80-\udcff]")
+# Bytes that were no UTF-8, as a damaged text is read, and halves of surrogate pairs: no characters, nor to be written.
+_NO_UTF8 = re.compile("[\ud800-\udfff]")
 
 
 def _decimal(digits: str) -> Decimal:
