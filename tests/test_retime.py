@@ -36,3 +36,28 @@ def test_host_rows_keep_their_own_times():
     timed = retime(full.events, light(draw(compute=".ab.")))
     host = full.events.category == Category.ANNOTATION
     assert np.array_equal(timed.start_ns[host], full.events.start_ns[host])
+
+
+def on_streams(trace, *streams):
+    """A drawing's events, the device's on these streams in the order of their launches."""
+    events = trace.events
+    rows = np.flatnonzero(events.on_device)
+    stream = events.stream.copy()
+    stream[rows[np.argsort(events.correlation[rows])]] = streams
+    return replace(trace, events=replace(events, stream=stream))
+
+
+def test_streams_of_a_pool_are_other_ones_in_each_window():
+    full = on_streams(draw(step="33333333", compute="aabbccdd"), 7, 17, 21, 7)
+    quick = on_streams(draw(compute="abcd"), 7, 25, 17, 7)
+    timed = retime(full.events, light(quick))
+    assert not isinstance(timed, Mismatch)
+    rows = np.flatnonzero(timed.on_device)
+    assert timed.start_ns[rows].tolist() == [0, 1, 2, 3]
+    assert timed.stream[rows].tolist() == [7, 17, 21, 7]
+
+
+def test_other_kernels_on_a_stream_are_a_mismatch_on_whatever_stream():
+    full = on_streams(draw(compute="aabbcc"), 7, 17, 21)
+    for other in (on_streams(draw(compute="acb"), 7, 17, 21), on_streams(draw(compute="abd"), 7, 21, 25)):
+        assert isinstance(retime(full.events, light(other)), Mismatch)
