@@ -50,6 +50,7 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
     assert b"\xff\x00 as it is\n" in out
     assert len(out.splitlines()) == 31
     assert [line for line in lines if not line.startswith("tracer: ")] == plain_lines
+    assert said(lines)[0].endswith("up to 14 training steps")  # 2 to wait, and four blocks of 3
     assert f"recorded {output}" in said(lines)
 
     found = report(summarize(output))

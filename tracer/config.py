@@ -26,8 +26,8 @@ LR_SCALINGS: tuple[str, ...] = get_args(LrScaling)
 
 # The environment variable by which a script's processes know that they are recorded.
 HOOK = "TRACER_HOOK"
-# Of `tracer.recorder`: the blocks of a round, and those after the last, at most.
-BLOCKS_OF_ROUND, BLOCKS_AFTER_ROUNDS = 4, 2
+# Of `tracer.recorder`: the blocks of a round, at most.
+BLOCKS_OF_ROUND = 4
 CLASSES = 10
 CIFAR10_SIZE = 32
 CIFAR10_SAMPLES = 50_000
@@ -84,8 +84,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def longest(self) -> int:
-        """The most steps that one recording takes, after the wait: its blocks are those of `tracer.recorder`."""
-        return (BLOCKS_OF_ROUND * self.rounds + BLOCKS_AFTER_ROUNDS) * (self.warmup + self.active)
+        """The most steps that one recording takes, after the wait, of training that is not ours.
+
+        It has no steps without gradient synchronization, and so none of the blocks after the last round.
+        """
+        return BLOCKS_OF_ROUND * self.rounds * (self.warmup + self.active)
 
     @property
     def shortest(self) -> int:
