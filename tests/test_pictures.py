@@ -213,6 +213,18 @@ def test_a_sweeps_picture():
         assert_readable(speedups(STUDY, LIGHT))
 
 
+def test_a_baseline_alone_is_no_line_of_speedup():
+    """One device at every global batch, as --strong has them recorded, is a point of weak scaling that says nothing."""
+    baselines = [cell("single", 1, batch, 10.0) for batch in (32, 64, 128, 256)]
+    study = studied([*baselines, cell("ddp", 2, 32, 12.0), cell("ddp", 2, 128, 14.0), cell("dp", 2, 32, 40.0)])
+    with style(LIGHT):
+        made = speedups(study, LIGHT)
+        shown = [text.get_text() for text in drawn_words(made)]
+    assert [words for words in shown if words.endswith("a GPU")] == ["batch 32 a GPU", "batch 128 a GPU"]
+    # One device has a point for each line, of the batches that its strategy has on two.
+    assert [[list(line.get_xdata()) for line in axis.get_lines()].count([1]) for axis in made.axes] == [2, 1, 2, 1]
+
+
 def test_a_sweep_with_nothing_to_compare_has_none():
     with pytest.raises(TracerError, match="no cells on 1 and on more GPUs"):
         scaling_picture(studied([cell("single", 1, 8, 1.0)]), "png")

@@ -115,7 +115,8 @@ def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
 
 def _weak_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [_Speedup(row.batch, row.gpus, row.gpus, row.scaled_speedup) for row in _own(study.weak, strategy)]
-    lines = _speedups(rows, places(row.batch for row in study.weak), "batch {} a GPU")
+    known = {row.batch for row in study.weak if row.gpus > 1 and row.scaled_speedup}
+    lines = _compared(_speedups(rows, places(known), "batch {} a GPU"))
     title = f"{strategy}: weak scaling, batch per GPU fixed"
     return Panel(title, "GPUs", "scaled speedup", lines, _ideal(lines), doublings=True)
 
@@ -131,9 +132,8 @@ def _weak_over_batch(study: Scaling, strategy: str) -> Panel:
 
 def _strong_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [_Speedup(row.global_batch, row.gpus, row.gpus, row.speedup) for row in _own(study.strong, strategy)]
-    # A baseline alone is no line.
     known = {row.global_batch for row in study.strong if row.gpus > 1 and row.speedup}
-    lines = _speedups(rows, places(known), "global batch {}")
+    lines = _compared(_speedups(rows, places(known), "global batch {}"))
     title = f"{strategy}: strong scaling, global batch fixed"
     return Panel(title, "GPUs", "speedup", lines, _ideal(lines), doublings=True, empty=NO_COUNTERPART)
 
@@ -191,6 +191,11 @@ def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str,
         points = [Point(row.x, ratio.value, ratio.low, ratio.high, ratio.uncertain) for row, ratio in own]
         lines.append(Line(label.format(name), color, points, [(row.x, row.gpus) for row, _ in own] if flat else []))
     return _drawn(lines)
+
+
+def _compared(lines: Sequence[Line]) -> list[Line]:
+    """Lines over GPUs; a baseline alone is none."""
+    return [line for line in lines if any(point.x > 1 for point in line.points)]
 
 
 def _drawn(lines: Sequence[Line]) -> list[Line]:
