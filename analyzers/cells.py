@@ -40,6 +40,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
     accumulation = accumulation_of(manifest)
     global_batch = cell.batch * cell.gpus * accumulation
     step = step_time(manifest.controls, found)
+    distortion, distortion_uncertain = _distortion(manifest.controls, found)
     return CellRow(
         name=cell.name,
         strategy=cell.strategy,
@@ -53,7 +54,8 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         on_cpu=found.summary.representative.device == device_label(CPU_DEVICE),
         missing_ranks=found.run.world_size - len(found.run.ranks),
         step=step,
-        distortion=_distortion(manifest.controls, found),
+        distortion=distortion,
+        distortion_uncertain=distortion_uncertain,
         epoch=epoch_time(manifest, global_batch, step),
         samples_per_s=NS_PER_S * global_batch / step.median_ns if step.median_ns else None,
         peak_memory_bytes=max(manifest.memory.peak_bytes.values(), default=None) if manifest.memory else None,
@@ -121,11 +123,13 @@ def _spread_time(span: Spread) -> StepTime:
     return StepTime(span.median, span.low, span.high, spread, PROFILED, spread > WIDEST_SPREAD)
 
 
-def _distortion(controls: Controls, found: Report) -> float | None:
-    """Profiled step over unprofiled step, of medians that may scatter."""
-    without = control_time(controls.unprofiled, UNPROFILED).median_ns
-    under = control_time(getattr(controls, found.run.times_from, None), PROFILED).median_ns
-    return under / without if without and under else None
+def _distortion(controls: Controls, found: Report) -> tuple[float | None, bool]:
+    """Profiled step over unprofiled step, and whether either of them scatters."""
+    without = control_time(controls.unprofiled, UNPROFILED)
+    under = control_time(getattr(controls, found.run.times_from, None), PROFILED)
+    if not without.median_ns or not under.median_ns:
+        return None, False
+    return under.median_ns / without.median_ns, without.uncertain or under.uncertain
 
 
 def epoch_time(manifest: Manifest, global_batch: int, step: StepTime) -> EpochTime:

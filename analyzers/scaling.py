@@ -224,8 +224,9 @@ def _warnings(cells: Sequence[CellRow]) -> Iterator[str]:
     if uncertain := [cell.name for cell in timed if cell.step.uncertain]:
         yield f"steps scatter by more than {100 * WIDEST_SPREAD:.0f} %, their times are uncertain: {_named(uncertain)}"
     if stretched := [cell for cell in timed if (cell.distortion or 0) > HIGH_DISTORTION]:
-        most, names = max(cell.distortion or 0 for cell in stretched), _named([cell.name for cell in stretched])
-        yield f"the profiler stretches steps, up to {most:.2f} times, and waiting and idle time with them: {names}"
+        most, names = max(stretched, key=lambda cell: cell.distortion or 0), _named([cell.name for cell in stretched])
+        times = f"up to {'about ' * most.distortion_uncertain}{most.distortion:.2f} times"
+        yield f"the profiler stretches steps, {times}, and waiting and idle time with them: {names}"
     yield from _baseline_warnings(timed)
     yield from _epoch_warnings(timed)
 

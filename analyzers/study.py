@@ -122,6 +122,7 @@ class CellRow(msgspec.Struct, frozen=True):
     missing_ranks: int = 0
     step: StepTime = StepTime()
     distortion: float | None = None
+    distortion_uncertain: bool = False
     epoch: EpochTime | None = None
     samples_per_s: float | None = None
     peak_memory_bytes: int | None = None
@@ -254,6 +255,7 @@ def _cell(row: CellRow) -> dict[str, Any]:
         **{name: getattr(row, name) for name in ("state", "why")},
         **{f"step_{name}": getattr(row.step, name) for name in StepTime.__struct_fields__},
         "distortion": row.distortion,
+        "distortion_uncertain": row.distortion_uncertain,
         **{f"epoch_{name}": getattr(epoch, name, None) for name in EpochTime.__struct_fields__},
         "samples_per_s": row.samples_per_s,
         "peak_memory_bytes": row.peak_memory_bytes,

@@ -29,6 +29,7 @@ from analyzers.study import (
     to_json,
     weak_frame,
 )
+from analyzers.summary import summarize
 from analyzers.sweeps import Cell
 from tests.samples import SAMPLES, summarized
 from tests.sweeping import MS, cell, entry, studied, timed, write_cell, write_sweep
@@ -364,6 +365,17 @@ def test_a_study_of_real_recordings():
     assert dp and dp.ratio and dp.ratio > 10
     assert any("recorded under ddp on one device" in warning for warning in found.warnings)
     assert any("CIFAR-10's 50,000 samples" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize(("unprofiled", "full", "uncertain"), [(10, 10, False), (13, 10, True), (10, 13, True)])
+def test_a_distortion_is_uncertain_where_either_step_scatters(tmp_path, unprofiled, full, uncertain):
+    controls = {
+        name: {"samples_ns": {"0": [10 * MS, last * MS]}, "median_ns": None, "spread": None}
+        for name, last in (("unprofiled", unprofiled), ("full", full))
+    }
+    write_cell(tmp_path, "single", 1, 8, controls=controls)
+    row = measured(Cell("single1-batch8", "single", 1, 8, "done"), summarize(tmp_path / "single1-batch8"))
+    assert (row.distortion, row.distortion_uncertain) == ((10 + full) / (10 + unprofiled), uncertain)
 
 
 def test_another_cells_recording_has_no_figures():

@@ -62,6 +62,18 @@ def test_uncertain_and_profiled_times_are_marked():
     assert "p timed under the profiler" in shown
 
 
+def test_a_distortion_of_steps_that_scatter_is_marked():
+    cells = [
+        cell("single", 1, 8, 1.0, distortion=1.3),
+        cell("single", 1, 16, 1.0, distortion=1.5, distortion_uncertain=True),
+    ]
+    shown = text(studied(cells), 120)
+    assert line(shown, "Time of", "single", "1", "8")[7:9] == ["x1.300", "-"]
+    assert line(shown, "Time of", "single", "1", "16")[7:9] == ["x1.500", "?"]
+    assert "? uncertain" in shown
+    assert "the profiler stretches steps, up to about 1.50 times" in shown
+
+
 @pytest.mark.parametrize("study", [STUDY, ONLY_ONE, NOTHING, studied([])])
 def test_every_view_of_every_study_fits(study):
     for width in (80, 105, 160):

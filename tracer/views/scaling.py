@@ -96,11 +96,15 @@ def _time(cell: CellRow) -> list[str]:
     return [
         *(*_place(cell), str(cell.global_batch) if cell.step.median_ns else "-"),
         milliseconds(cell.step.median_ns) + _mark(cell.step.uncertain, cell.step.is_profiled),
-        *(percent(cell.step.spread), "-" if cell.distortion is None else f"x{cell.distortion:.3f}"),
+        *(percent(cell.step.spread), _distortion(cell)),
         *(_number(cell.samples_per_s), f"{epoch.steps:,}" if epoch else "-"),
         *(_seconds(epoch.derived_ns if epoch else None), _seconds(epoch.measured_ns if epoch else None)),
         "-" if cell.peak_memory_bytes is None else f"{cell.peak_memory_bytes / 1e9:.2f}",
     ]
+
+
+def _distortion(cell: CellRow) -> str:
+    return "-" if cell.distortion is None else f"x{cell.distortion:.3f}" + _mark(cell.distortion_uncertain)
 
 
 def _weak(study: Scaling) -> Table:
