@@ -1,0 +1,193 @@
+"""Records what `tracer whatif` is judged by: a trace, and beside it the unprofiled step under every bucket cap.
+
+    python benchmarks/truth.py FOLDER [--models resnet50,vgg16] [--links nvlink,host,sockets] [--gpus 1,2,4]
+
+One launch for each link and number of GPUs. In each, for each model: a recording of 25 MB buckets into
+FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap, in turn, three times over.
+FOLDER/truth.jsonl has a line for each cell: the same command goes on where one has ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+
+from analyzers.manifest import LINKS as LINKS_FILE
+from tracer.config import CalibrationPlan, DdpOptions, ModelName, Plan, RecordConfig
+from tracer.files import hidden_folder
+from tracer.finish import Finisher, Taking
+from tracer.launch import Job, launch, quiet_launcher
+from tracer.ranks import LAUNCHER, WORK, die_with, pick_device, progress_of, refusing
+from tracer.step import Training, begin, parallelize, train_step
+from tracer.train import endless_batches, train
+
+TRUTH = "truth.jsonl"
+CAPS: list[float | None] = [None, 1, 2, 5, 10, 25, 50, 100]
+LINKS: dict[str, dict[str, str]] = {
+    "nvlink": {},
+    "host": {"NCCL_P2P_DISABLE": "1"},
+    "sockets": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
+}
+BATCHES: dict[ModelName, int] = {"resnet50": 64, "vgg16": 32, "transformer": 32, "resnet18": 128}
+VISITS = 3
+# Of one visit of a cell: steps that build the buckets and settle, and then so long.
+SETTLING = 4
+VISIT_S = 0.6
+FEWEST, MOST = 6, 30
+
+
+def config_of(model: ModelName, link: str, gpus: int) -> RecordConfig:
+    """What is recorded of a model: 25 MB buckets, or one GPU alone."""
+    return RecordConfig(
+        model=model,
+        strategy="ddp" if gpus > 1 else "single",
+        device="cuda",
+        devices=gpus,
+        batch=BATCHES[model],
+        plan=Plan(wait=8, warmup=3, active=5, rounds=3),
+        image_size=32 if model == "resnet18" else 224,
+        seed=0,
+        bf16=model != "resnet18",
+        ddp=DdpOptions(bucket_mb=25.0),
+        calibration=CalibrationPlan(("all_reduce", "broadcast"), 4096, 512 << 20, 2) if gpus > 1 else None,
+        place=f"{model}-{link}-{gpus}",
+    )
+
+
+def record(folder: Path, link: str, gpus: int, models: Sequence[ModelName]) -> None:
+    """One launch: recordings and cells of all models over one link."""
+    known = {(cell["model"], cell["link"], cell["gpus"]) for cell in cells(folder / TRUTH)}
+    configs = [config_of(model, link, gpus) for model in models if (model, link, gpus) not in known]
+    if not configs:
+        return
+    # The links are the same for all models of a launch, and measured once.
+    configs = [configs[0], *(msgspec.structs.replace(each, calibration=None) for each in configs[1:])]
+    os.environ.update(LINKS[link])
+    with hidden_folder(folder / f"{link}-{gpus}") as hidden:
+        finishers = (Finisher(hidden / c.place, folder / c.place, force=True, work=hidden / WORK) for c in configs)
+        taking = Taking(tuple(finishers))
+        script = str(Path(__file__).resolve())
+        arguments = (script, "--rank", msgspec.json.encode(configs).decode(), str(hidden), str(folder / TRUTH), link)
+        launch(Job(arguments, "cuda", gpus), hidden, lambda label, done, total: None, taking.look)
+        taking.look()
+        if taking.errors:
+            sys.exit(taking.errors[0])
+    for config in configs[1:] if gpus > 1 else []:
+        shutil.copyfile(folder / configs[0].place / LINKS_FILE, folder / config.place / LINKS_FILE)
+    for key in LINKS[link]:
+        del os.environ[key]
+
+
+def rank(configs: list[RecordConfig], folder: Path, truth: Path, link: str) -> None:
+    """One rank of a launch."""
+    number = int(os.environ["RANK"])
+    device, progress = pick_device("cuda"), progress_of(number, folder)
+    with refusing(number, folder):
+        dist.init_process_group("nccl")
+        for config in configs:
+            train(config, folder / config.place, device, progress)
+            gc.collect()
+            measure(config, device, truth, link)
+            gc.collect()
+            torch.cuda.empty_cache()
+        dist.destroy_process_group()
+
+
+def measure(config: RecordConfig, device: torch.device, truth: Path, link: str) -> None:
+    """The unprofiled step of a model under every cap."""
+    caps = CAPS if config.strategy == "ddp" else [None]
+    training = begin(msgspec.structs.replace(config, strategy="single"), device)
+    batches = endless_batches(config)
+    samples: dict[float | None, list[float]] = {cap: [] for cap in caps}
+    for visit in range(VISITS):
+        for cap in caps if visit % 2 == 0 else reversed(caps):
+            samples[cap].append(_visit(training, config, cap, batches))
+    if int(os.environ["RANK"]) == 0:
+        with truth.open("a") as file:
+            for cap, times in samples.items():
+                cell = {"model": config.model, "link": link, "gpus": config.devices, "bucket_mb": cap}
+                print(json.dumps(cell | {"step_ns": round(statistics.median(times)), "samples_ns": times}), file=file)
+
+
+def _visit(training: Training, config: RecordConfig, cap: float | None, batches: Iterator[Any]) -> float:
+    """The step of one wrapping: the mean over a block, of the slowest rank, in ns."""
+    # What wrapped the model before goes only now, and its hooks with it.
+    gc.collect()
+    wrapped = replace(training, model=parallelize(training.model, _with_cap(config, cap)))
+    for _ in range(SETTLING):
+        train_step(wrapped, [next(batches)])
+    began = _now()
+    for _ in range(2):
+        train_step(wrapped, [next(batches)])
+    steps = round(_slowest(VISIT_S * 1e9 / ((_now() - began) / 2)))
+    steps = max(FEWEST, min(MOST, steps))
+    began = _now()
+    for _ in range(steps):
+        train_step(wrapped, [next(batches)])
+    return _slowest((_now() - began) / steps)
+
+
+def _with_cap(config: RecordConfig, cap: float | None) -> RecordConfig:
+    return msgspec.structs.replace(config, ddp=msgspec.structs.replace(config.ddp, bucket_mb=cap))
+
+
+def _now() -> int:
+    """The time when all devices are idle and all ranks here."""
+    torch.cuda.synchronize()
+    dist.barrier()
+    torch.cuda.synchronize()
+    return time.perf_counter_ns()
+
+
+def _slowest(value: float) -> float:
+    tensor = torch.tensor([value], dtype=torch.float64, device="cuda")
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return float(tensor.item())
+
+
+def cells(truth: Path) -> list[dict[str, Any]]:
+    """The cells that are known."""
+    return [json.loads(line) for line in truth.read_text().splitlines()] if truth.is_file() else []
+
+
+def main() -> None:
+    """Record what is missing."""
+    if sys.argv[1:2] == ["--rank"]:
+        die_with(int(os.environ.get(LAUNCHER, 0)))
+        configs = msgspec.json.decode(sys.argv[2], type=list[RecordConfig])
+        rank(configs, Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5])
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--models", default="resnet50,vgg16,transformer")
+    parser.add_argument("--links", default="nvlink,host")
+    parser.add_argument("--gpus", default="4")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    quiet_launcher()
+    for gpus in map(int, options.gpus.split(",")):
+        for link in options.links.split(",") if gpus > 1 else ["nvlink"]:
+            began = time.monotonic()
+            record(options.folder.absolute(), link, gpus, options.models.split(","))
+            print(f"{link}, {gpus} GPUs: {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
