@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType
+from numpy.typing import ArrayLike, NDArray
 
 from analyzers.errors import UnreadableCalibration
+
+Float64 = NDArray[np.float64]
 
 SCHEMA = "tracer.calibration/1"
 # From this size on a bus bandwidth no longer grows with the size, so that the largest measured one stands for more.
@@ -120,26 +123,52 @@ def to_json(calibration: Calibration) -> str:
     return msgspec.json.format(msgspec.json.encode(calibration), indent=1).decode()
 
 
-def peak_busbw_gbps(calibration: Calibration, collective: str, group_size: int, nbytes: int) -> float | None:
-    """The bus bandwidth, in GB/s, that these links were measured to reach for a collective of this size.
+@dataclass(frozen=True)
+class Curve:
+    """How long one collective takes a group of so many, over sizes: what was measured, by size, in bytes and ns.
 
-    Between two measured sizes the logarithm of time is linear in the logarithm of size. (Leaving out every other row of
-    an NCCL all-reduce table by factors of 2 from 32 KiB to 64 MiB, that was 4 % off on average; time linear in the
-    logarithm of size 6 %, bus bandwidth linear in it 10 %.) None where it was not measured: another collective or group
-    size, a size below the smallest, or above the largest unless that is 64 MiB or more, where bus bandwidth is flat.
+    Between two sizes the logarithm of time is linear in the logarithm of size. (Leaving out every other row of an NCCL
+    all-reduce table by factors of 2 from 32 KiB to 64 MiB, that was 4 % off on average; time linear in the logarithm of
+    size 6 %, bus bandwidth linear in it 10 %.) Beyond the largest bandwidth is its bandwidth, below the smallest time
+    is its time.
+    """
+
+    group_size: int
+    sizes: tuple[int, ...]
+    times_ns: tuple[float, ...]
+
+    def time_ns(self, nbytes: ArrayLike) -> Float64:
+        """The time of each size, in ns: a float array of their shape."""
+        sizes = np.asarray(nbytes, dtype=np.float64)
+        within = np.clip(sizes, self.sizes[0], self.sizes[-1])
+        time_ns = np.exp(np.interp(np.log(within), np.log(self.sizes), np.log(self.times_ns)))
+        return np.asarray(time_ns * np.maximum(sizes / self.sizes[-1], 1.0), dtype=np.float64)
+
+
+def curve(calibration: Calibration, collective: str, group_size: int) -> Curve | None:
+    """What was measured of a collective in a group of this size, None where nothing was.
+
     dtype is ignored: a link moves bytes. Several rows of one size count as their mean time.
     """
     times: dict[int, list[int]] = {}
     for row in calibration.rows:
         if (row.collective, row.group_size) == (collective, group_size):
             times.setdefault(row.bytes, []).append(row.time_ns)
-    if not times or nbytes < min(times):
+    if not times:
         return None
-    largest = max(times)
-    if nbytes > largest and largest < FLAT_FROM_BYTES:
+    sizes = tuple(sorted(times))
+    return Curve(group_size, sizes, tuple(sum(times[size]) / len(times[size]) for size in sizes))
+
+
+def peak_busbw_gbps(calibration: Calibration, collective: str, group_size: int, nbytes: int) -> float | None:
+    """The bus bandwidth, in GB/s, that these links were measured to reach for a collective of this size.
+
+    None where it was not measured: another collective or group size, a size below the smallest, or above the largest
+    unless that is 64 MiB or more, where bus bandwidth is flat.
+    """
+    found = curve(calibration, collective, group_size)
+    if found is None or nbytes < found.sizes[0]:
         return None
-    sizes = sorted(times)
-    within = min(nbytes, largest)
-    means_ns = [sum(times[size]) / len(times[size]) for size in sizes]
-    time_ns = math.exp(np.interp(math.log(within), np.log(sizes), np.log(means_ns)))
-    return within / time_ns * bus_factor(collective, group_size)
+    if nbytes > found.sizes[-1] and found.sizes[-1] < FLAT_FROM_BYTES:
+        return None
+    return nbytes / float(found.time_ns(nbytes)) * bus_factor(collective, group_size)

@@ -29,3 +29,7 @@ class UnreadableCalibration(AnalysisError):
 
 class UnreadableSweep(AnalysisError):
     """A folder that should hold a sweep and does not."""
+
+
+class NotReplayable(AnalysisError):
+    """A run whose steps cannot be replayed with other settings."""

@@ -48,9 +48,11 @@ class Reductions:
 class Gradients:
     """One row for each gradient taken in a step, in order.
 
-    Its line, elements and shape (indexes `shapes`), and the reduction (a row of Reductions) it went with, -1 for none.
+    Its node's row among the rank's events, line, elements and shape (indexes `shapes`), and the reduction (a row of
+    Reductions) it went with, -1 for none.
     """
 
+    row: Int64
     step: Int64
     pass_: Int64
     line: Int64
@@ -92,14 +94,14 @@ def reductions(trace: RankTrace, found: Attribution, comm: Communication) -> tup
         step=step,
         pass_=passes - first_of(passes, begins_step),
         place=places_since(begins_pass),
-        ready_ns=_ready(trace, found, calls),
+        ready_ns=ready_at(trace, found, events.thread[calls], call_ns),
         launched_ns=call_ns if told else comm.launched_ns[kernels],
     )
     return reduced, _gradients(trace, found, calls, passes, step)
 
 
-def _ready(trace: RankTrace, found: Attribution, calls: Int64) -> Int64:
-    """End of the last compute that the calling thread launched (a CPU's thread: ran) before each call."""
+def ready_at(trace: RankTrace, found: Attribution, threads: Int64, instants_ns: Int64) -> Int64:
+    """End of the last compute that a thread launched (a CPU's thread: ran) before each instant of the host; -1."""
     events = trace.events
     if trace.is_cpu_run:
         ended, thread, known = events.end_ns[found.rows], events.thread[found.rows], found.rows
@@ -109,11 +111,11 @@ def _ready(trace: RankTrace, found: Attribution, calls: Int64) -> Int64:
         launches, known = found.launches[mine], found.rows[mine]
         ended, thread = events.start_ns[launches], events.thread[launches]
     order = np.lexsort((ended, thread))
-    ready = np.full(len(calls), UNKNOWN, dtype=np.int64)
-    for each in np.unique(events.thread[calls]):
+    ready = np.full(len(instants_ns), UNKNOWN, dtype=np.int64)
+    for each in np.unique(threads):
         own = order[thread[order] == each]
-        here = np.flatnonzero(events.thread[calls] == each)
-        place = np.searchsorted(ended[own], events.start_ns[calls[here]], side="left") - 1
+        here = np.flatnonzero(threads == each)
+        place = np.searchsorted(ended[own], instants_ns[here], side="left") - 1
         ends = trace.timed.end_ns[known[own]]
         ready[here] = np.r_[ends, UNKNOWN][place]
     return ready
@@ -133,6 +135,7 @@ def _gradients(trace: RankTrace, found: Attribution, calls: Int64, passes: Int64
     reduction = np.where(following < len(calls), following, UNKNOWN)
     same = (reduction >= 0) & (np.r_[passes, UNKNOWN][reduction] == pass_) & (np.r_[step, UNKNOWN][reduction] == number)
     return Gradients(
+        row=rows,
         step=number,
         pass_=pass_ - first_of(pass_, begins(number)),
         line=line,

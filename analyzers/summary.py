@@ -29,6 +29,7 @@ from analyzers.header import Header
 from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
 from analyzers.occupancy import Occupancy, occupancy
+from analyzers.pace import Pace, Synchronized, pace
 from analyzers.reductions import Gradients, Reductions, reductions
 from analyzers.run import RankFile, RankTrace, Run, Where, find, gather, read_rank, tried
 from analyzers.sharding import Sharding, sharding
@@ -63,7 +64,7 @@ class Measured:
     """What one rank's times say, on the epoch.
 
     Its windows, when its host fetched input, its communication, whose its compute is, its reductions of gradients, its
-    copies, and M - C by device; the course of each device where it was asked for.
+    copies, and M - C by device; the course of each device where it was asked for; the pace of each.
     """
 
     earliest_ns: int
@@ -78,6 +79,7 @@ class Measured:
     occupancy: Occupancy
     copies: Copies
     exposed: dict[int, Intervals]
+    paces: dict[int, Pace]
     course: dict[int, Course] | None = None
 
 
@@ -171,6 +173,8 @@ def _measured(trace: RankTrace, found: Attribution, lanes: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communication(trace, devices)
     reduced, gradients = reductions(trace, found, comm)
+    costs = cost(trace, devices, found, windows, gradients)
+    synchronized = Synchronized(comm, reduced, gradients, costs)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
@@ -179,11 +183,12 @@ def _measured(trace: RankTrace, found: Attribution, lanes: bool) -> Measured:
         work=work(trace, devices, found, windows, comm),
         reductions=reduced,
         gradients=gradients,
-        cost=cost(trace, devices, found, windows, gradients),
+        cost=costs,
         sharding=sharding(found.host, comm),
         occupancy=occupancy(devices, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
+        paces={activity.device: pace(trace, activity, found, windows, synchronized) for activity in devices},
         course={activity.device: _course(trace, activity, found) for activity in devices} if lanes else None,
     )
 

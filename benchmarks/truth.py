@@ -3,7 +3,7 @@
     python benchmarks/truth.py FOLDER [--models resnet50,vgg16] [--links nvlink,host,sockets] [--gpus 1,2,4]
 
 One launch for each link and number of GPUs. In each, for each model: a recording of 25 MB buckets into
-FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap, in turn, three times over.
+FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap, in turn, several times over.
 FOLDER/truth.jsonl has a line for each cell: the same command goes on where one has ended.
 """
 
@@ -46,7 +46,6 @@ LINKS: dict[str, dict[str, str]] = {
     "sockets": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
 }
 BATCHES: dict[ModelName, int] = {"resnet50": 64, "vgg16": 32, "transformer": 32, "resnet18": 128}
-VISITS = 3
 # Of one visit of a cell: steps that build the buckets and settle, and then so long.
 SETTLING = 4
 VISIT_S = 0.6
@@ -71,7 +70,7 @@ def config_of(model: ModelName, link: str, gpus: int) -> RecordConfig:
     )
 
 
-def record(folder: Path, link: str, gpus: int, models: Sequence[ModelName]) -> None:
+def record(folder: Path, link: str, gpus: int, models: Sequence[ModelName], visits: int) -> None:
     """One launch: recordings and cells of all models over one link."""
     known = {(cell["model"], cell["link"], cell["gpus"]) for cell in cells(folder / TRUTH)}
     configs = [config_of(model, link, gpus) for model in models if (model, link, gpus) not in known]
@@ -84,7 +83,8 @@ def record(folder: Path, link: str, gpus: int, models: Sequence[ModelName]) -> N
         finishers = (Finisher(hidden / c.place, folder / c.place, force=True, work=hidden / WORK) for c in configs)
         taking = Taking(tuple(finishers))
         script = str(Path(__file__).resolve())
-        arguments = (script, "--rank", msgspec.json.encode(configs).decode(), str(hidden), str(folder / TRUTH), link)
+        encoded = msgspec.json.encode(configs).decode()
+        arguments = (script, "--rank", encoded, str(hidden), str(folder / TRUTH), link, str(visits))
         launch(Job(arguments, "cuda", gpus), hidden, lambda label, done, total: None, taking.look)
         taking.look()
         if taking.errors:
@@ -95,7 +95,7 @@ def record(folder: Path, link: str, gpus: int, models: Sequence[ModelName]) -> N
         del os.environ[key]
 
 
-def rank(configs: list[RecordConfig], folder: Path, truth: Path, link: str) -> None:
+def rank(configs: list[RecordConfig], folder: Path, truth: Path, link: str, visits: int) -> None:
     """One rank of a launch."""
     number = int(os.environ["RANK"])
     device, progress = pick_device("cuda"), progress_of(number, folder)
@@ -104,19 +104,19 @@ def rank(configs: list[RecordConfig], folder: Path, truth: Path, link: str) -> N
         for config in configs:
             train(config, folder / config.place, device, progress)
             gc.collect()
-            measure(config, device, truth, link)
+            measure(config, device, truth, link, visits)
             gc.collect()
             torch.cuda.empty_cache()
         dist.destroy_process_group()
 
 
-def measure(config: RecordConfig, device: torch.device, truth: Path, link: str) -> None:
+def measure(config: RecordConfig, device: torch.device, truth: Path, link: str, visits: int) -> None:
     """The unprofiled step of a model under every cap."""
     caps = CAPS if config.strategy == "ddp" else [None]
     training = begin(msgspec.structs.replace(config, strategy="single"), device)
     batches = endless_batches(config)
     samples: dict[float | None, list[float]] = {cap: [] for cap in caps}
-    for visit in range(VISITS):
+    for visit in range(visits):
         for cap in caps if visit % 2 == 0 else reversed(caps):
             samples[cap].append(_visit(training, config, cap, batches))
     if int(os.environ["RANK"]) == 0:
@@ -172,20 +172,21 @@ def main() -> None:
     if sys.argv[1:2] == ["--rank"]:
         die_with(int(os.environ.get(LAUNCHER, 0)))
         configs = msgspec.json.decode(sys.argv[2], type=list[RecordConfig])
-        rank(configs, Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5])
+        rank(configs, Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5], int(sys.argv[6]))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--models", default="resnet50,vgg16,transformer")
     parser.add_argument("--links", default="nvlink,host")
     parser.add_argument("--gpus", default="4")
+    parser.add_argument("--visits", type=int, default=3, help="of each cell")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     quiet_launcher()
     for gpus in map(int, options.gpus.split(",")):
         for link in options.links.split(",") if gpus > 1 else ["nvlink"]:
             began = time.monotonic()
-            record(options.folder.absolute(), link, gpus, options.models.split(","))
+            record(options.folder.absolute(), link, gpus, options.models.split(","), options.visits)
             print(f"{link}, {gpus} GPUs: {time.monotonic() - began:.0f} s", flush=True)
 
 

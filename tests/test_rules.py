@@ -28,6 +28,7 @@ ORDER = [
             "contention",
             "sharding",
             "occupancy",
+            "pace",
             "summary",
             "kernels",
             "alignment",
@@ -52,6 +53,7 @@ ORDER = [
             "lanes",
         )
     ),
+    *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "whatif")),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),

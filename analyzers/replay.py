@@ -1,0 +1,174 @@
+"""Replays steps of all ranks with other buckets and other links.
+
+    compute      fffff ggg1 ggg2 gg3 . 12 . 3 oo       12, 3: reduced gradients copied out of their buckets
+    all_reduce             aaaa bbbbbbbbb              a: gradient 1, b: gradients 2 and 3
+                          ^ ready, launched, the stream free, and so on every rank
+
+Beside communication compute is slower. A kernel that its host launched late is as late as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.pace import Pace
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """The same steps of all ranks, in ns: arrays of ranks x steps, and of ranks x steps x gradients.
+
+    `begin_ns` is when each step begins, from the first rank's on; the rest is as in `analyzers.pace`. `slower` is how
+    much longer compute takes beside communication, which is taken out of `work_ns` and `total_ns`.
+    """
+
+    begin_ns: Float64
+    span_ns: Float64
+    buffers_ns: Float64
+    packing_ns: Float64
+    host_gap_ns: Float64
+    norms: Float64
+    work_ns: Float64
+    host_ns: Float64
+    copy_ns: Float64
+    total_ns: Float64
+    tail_host_ns: Float64
+    slower: float
+    start_delay_ns: float
+    next_delay_ns: float
+    elements: Int64
+
+    @property
+    def gradients(self) -> int:
+        """How many a step takes."""
+        return len(self.elements)
+
+    @property
+    def alone_ns(self) -> Float64:
+        """How long the steps would take without synchronization, and nothing else changed."""
+        return np.maximum(self.total_ns - self.packing_ns, self.tail_host_ns + self.total_ns)
+
+    def hurried(self, share: float) -> Course:
+        """The same with hosts that are later than the work by this share less."""
+        host_ns, tail_host_ns = (
+            np.where(late > 0, late * (1 - share), late) for late in (self.host_ns, self.tail_host_ns)
+        )
+        return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns)
+
+    def packed(self, in_ns: Float64, out_ns: Float64) -> Course:
+        """The same with copies of gradients into and out of buckets, so long each, where there were none."""
+        so_far = np.cumsum(in_ns)
+        added = float(so_far[-1] + out_ns.sum())
+        return replace(
+            self,
+            work_ns=self.work_ns + so_far,
+            # Hosts launch what they launched when they did.
+            host_ns=self.host_ns - so_far,
+            copy_ns=self.copy_ns + out_ns,
+            total_ns=self.total_ns + added,
+            tail_host_ns=self.tail_host_ns - added,
+            packing_ns=self.packing_ns + added,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Buckets as they follow one another: the last gradient of each, and how long its reduction takes.
+
+    `call_ns` is how much later than recorded the host comes to each bucket's last gradient, and to what follows them
+    all, for calls that it did not make then. `head_ns` is added before the first gradient, in arrays of ranks x steps.
+    """
+
+    last: Int64
+    transfer_ns: Float64
+    call_ns: Float64
+    head_ns: Float64
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """What came out, arrays of ranks x steps: how long each step takes, and how much of it compute waited."""
+
+    span_ns: Float64
+    stalled_ns: Float64
+
+
+def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Course | None:
+    """The steps that all ranks have, of as many gradients as most; None where there are none."""
+    counts = np.concatenate([np.diff(pace.first) for pace in paces])
+    if not len(counts):
+        return None
+    count = int(np.bincount(counts).argmax())
+    places = [
+        {int(step): place for place, step in enumerate(pace.step) if np.diff(pace.first)[place] == count}
+        for pace in paces
+    ]
+    steps = sorted(set.intersection(*map(set, places)))
+    if not steps:
+        return None
+    rows = [np.array([place[step] for step in steps]) for place in places]
+
+    def per_step(name: str) -> Float64:
+        return np.array([getattr(pace, name)[row] for pace, row in zip(paces, rows, strict=True)], dtype=np.float64)
+
+    def per_gradient(name: str) -> Float64:
+        taken = [pace.first[row][:, np.newaxis] + np.arange(count) for pace, row in zip(paces, rows, strict=True)]
+        return np.array([getattr(pace, name)[of] for pace, of in zip(paces, taken, strict=True)], dtype=np.float64)
+
+    # Epoch times are too large for floats.
+    begin_ns = np.array([pace.start_ns[row] - by for pace, row, by in zip(paces, rows, shift_ns, strict=True)])
+    lost = slower / (1 + slower)  # of the time beside communication
+    first = paces[0].first[rows[0][0]]
+    return Course(
+        begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
+        span_ns=per_step("span_ns"),
+        buffers_ns=per_step("buffers_ns"),
+        packing_ns=per_step("packing_ns"),
+        host_gap_ns=per_step("host_gap_ns"),
+        norms=per_step("norms"),
+        work_ns=per_gradient("work_ns") - lost * per_gradient("beside_ns"),
+        host_ns=per_gradient("host_ns"),
+        copy_ns=per_gradient("copy_ns"),
+        total_ns=per_step("total_ns") - lost * per_step("total_beside_ns"),
+        tail_host_ns=per_step("tail_host_ns"),
+        slower=slower,
+        start_delay_ns=float(np.median([pace.delays.begin_ns for pace in paces])),
+        next_delay_ns=float(np.median([pace.delays.next_ns for pace in paces])),
+        elements=paces[0].elements[first : first + count],
+    )
+
+
+def play(steps: Course, plan: Plan) -> Played:
+    """How the steps go under a plan."""
+    now = steps.begin_ns + plan.head_ns
+    free = np.full_like(now, -np.inf)  # when the communication stream is
+    lost = steps.slower / (1 + steps.slower)
+    done = np.zeros_like(now)
+    stalled = np.zeros_like(now)
+    ended: list[Float64] = []
+    bounds = np.r_[-1, plan.last]
+    for bucket, last in enumerate(plan.last.tolist()):
+        work = steps.work_ns[..., last] - done
+        # Beside the reductions so far, of which one follows another until `free`.
+        beside = np.clip(free - now, 0, work * (1 + steps.slower))
+        host = steps.host_ns[..., bounds[bucket] + 1 : last + 1].max(axis=-1) + plan.call_ns[bucket]
+        now = np.maximum(now + work + lost * beside, steps.begin_ns + host + steps.work_ns[..., last])
+        done = steps.work_ns[..., last]
+        begin = np.maximum(now + steps.start_delay_ns, free + steps.next_delay_ns).max(axis=0)
+        free = np.broadcast_to(begin + plan.transfer_ns[bucket], now.shape)
+        ended.append(free)
+    copied = np.add.reduceat(steps.copy_ns, bounds[:-1] + 1, axis=-1)
+    for bucket, end in enumerate(ended):
+        stalled += np.clip(end - now, 0, None)
+        now = np.maximum(now, end) + copied[..., bucket]
+    rest = steps.total_ns - done - copied.sum(axis=-1)
+    host = steps.begin_ns + steps.tail_host_ns + steps.total_ns + plan.call_ns[-1]
+    now = np.maximum(now + rest, host)
+    return Played(now - steps.begin_ns, stalled)
