@@ -134,10 +134,10 @@ class _Device:
 
 def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdown, measured: Synchronized) -> Pace:
     """The pace of one device of a rank; it has no steps where no gradients are taken or their kernels are not known."""
-    device = _device(trace, activity, found, measured.communication)
     gradients = measured.gradients
     node = gradients.row
     ready_ns = ready_at(trace, found, trace.events.thread[node], trace.events.end_ns[node])
+    device = _device(trace, activity, found, measured.communication, _backwards(gradients, ready_ns))
     norm_steps = _steps_of(trace.events, BATCH_NORM)
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
@@ -161,7 +161,15 @@ def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdo
     return Pace(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, found, measured))
 
 
-def _device(trace: RankTrace, activity: Activity, found: Attribution, comm: Communication) -> _Device:
+def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
+    """From the first gradient of each step to the last: in between DDP has compute wait for no communication."""
+    steps = [ready_ns[(gradients.step == step) & (ready_ns != UNKNOWN)] for step in np.unique(gradients.step)]
+    return union_of([own.min() for own in steps if len(own)], [own.max() for own in steps if len(own)])
+
+
+def _device(
+    trace: RankTrace, activity: Activity, found: Attribution, comm: Communication, backwards: Intervals
+) -> _Device:
     events, rows = trace.timed, found.rows
     if activity.device == CPU_DEVICE:
         # What runs on the host waits for no launch.
@@ -180,7 +188,7 @@ def _device(trace: RankTrace, activity: Activity, found: Attribution, comm: Comm
         packs = ((found.line == Own.PACKING) & found.backward)[mine][order]
     own = comm.device == activity.device
     stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[own]))
-    return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls, host_gaps)
+    return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls - backwards, host_gaps)
 
 
 def _steps_of(events: Events, operator: str) -> Int64:

@@ -26,7 +26,8 @@ class Course:
     """The same steps of all ranks, in ns: arrays of ranks x steps, and of ranks x steps x gradients.
 
     `begin_ns` is when each step begins, from the first rank's on; the rest is as in `analyzers.pace`. `slower` is how
-    much longer compute takes beside communication, which is taken out of `work_ns` and `total_ns`.
+    much longer compute takes beside communication, which is taken out of `work_ns` and `total_ns`, and left in
+    `recorded_ns` and `total_recorded_ns`, which host times go with.
     """
 
     begin_ns: Float64
@@ -36,9 +37,11 @@ class Course:
     host_gap_ns: Float64
     norms: Float64
     work_ns: Float64
+    recorded_ns: Float64
     host_ns: Float64
     copy_ns: Float64
     total_ns: Float64
+    total_recorded_ns: Float64
     tail_host_ns: Float64
     slower: float
     start_delay_ns: float
@@ -53,7 +56,7 @@ class Course:
     @property
     def alone_ns(self) -> Float64:
         """How long the steps would take without synchronization, and nothing else changed."""
-        return np.maximum(self.total_ns - self.packing_ns, self.tail_host_ns + self.total_ns)
+        return np.maximum(self.total_ns - self.packing_ns, self.tail_host_ns + self.total_recorded_ns)
 
     def hurried(self, share: float) -> Course:
         """The same with hosts that are later than the work by this share less."""
@@ -69,11 +72,8 @@ class Course:
         return replace(
             self,
             work_ns=self.work_ns + so_far,
-            # Hosts launch what they launched when they did.
-            host_ns=self.host_ns - so_far,
             copy_ns=self.copy_ns + out_ns,
             total_ns=self.total_ns + added,
-            tail_host_ns=self.tail_host_ns - added,
             packing_ns=self.packing_ns + added,
         )
 
@@ -134,9 +134,11 @@ def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Cou
         host_gap_ns=per_step("host_gap_ns"),
         norms=per_step("norms"),
         work_ns=per_gradient("work_ns") - lost * per_gradient("beside_ns"),
+        recorded_ns=per_gradient("work_ns"),
         host_ns=per_gradient("host_ns"),
         copy_ns=per_gradient("copy_ns"),
         total_ns=per_step("total_ns") - lost * per_step("total_beside_ns"),
+        total_recorded_ns=per_step("total_ns"),
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
         start_delay_ns=float(np.median([pace.delays.begin_ns for pace in paces])),
@@ -159,7 +161,7 @@ def play(steps: Course, plan: Plan) -> Played:
         # Beside the reductions so far, of which one follows another until `free`.
         beside = np.clip(free - now, 0, work * (1 + steps.slower))
         host = steps.host_ns[..., bounds[bucket] + 1 : last + 1].max(axis=-1) + plan.call_ns[bucket]
-        now = np.maximum(now + work + lost * beside, steps.begin_ns + host + steps.work_ns[..., last])
+        now = np.maximum(now + work + lost * beside, steps.begin_ns + host + steps.recorded_ns[..., last])
         done = steps.work_ns[..., last]
         begin = np.maximum(now + steps.start_delay_ns, free + steps.next_delay_ns).max(axis=0)
         free = np.broadcast_to(begin + plan.transfer_ns[bucket], now.shape)
@@ -169,6 +171,6 @@ def play(steps: Course, plan: Plan) -> Played:
         stalled += np.clip(end - now, 0, None)
         now = np.maximum(now, end) + copied[..., bucket]
     rest = steps.total_ns - done - copied.sum(axis=-1)
-    host = steps.begin_ns + steps.tail_host_ns + steps.total_ns + plan.call_ns[-1]
+    host = steps.begin_ns + steps.tail_host_ns + steps.total_recorded_ns + plan.call_ns[-1]
     now = np.maximum(now + rest, host)
     return Played(now - steps.begin_ns, stalled)

@@ -300,24 +300,27 @@ def _links(
     run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Calibration | None
 ) -> tuple[Links, list[str]]:
     """What all-reduces take, and what is assumed of it."""
-    nbytes, time_ns, count = _transfers(exchanged)
+    own = _transfers(exchanged)
+    measured = len(own.nbytes) > 0
     if isinstance(given, Links):
         return given, ["all-reduces take what the given bandwidth and latency say"]
     calibration = given or run.calibration
     found = calibrated(calibration, "calibration") if calibration is not None else None
-    if found is None and not len(nbytes):
+    if found is None and not measured:
         raise NotReplayable(
             f"{run.name}: nothing tells of the links; give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
         )
     if found is None:
-        return fitted(nbytes, time_ns, gpus, "this run's transfers"), [
-            "latency and bandwidth of the links are fitted to this run's own transfers: sizes far from them are guesses"
+        bounds = ", which are upper bounds since ranks are missing" if own.bound else ""
+        return fitted(own.nbytes, own.time_ns, gpus, "this run's transfers"), [
+            f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}: sizes far from them "
+            "are guesses"
         ]
-    if not len(nbytes) or gpus not in found.timings:
+    if not measured or own.bound or gpus not in found.timings:
         return replace(found, strain=BUSY_LINKS), [
             f"all-reduces take {BUSY_LINKS} times what was measured of them alone: this run does not tell"
         ]
-    strain = float(time_ns @ count / (found.all_reduce_ns(nbytes, gpus) @ count))
+    strain = own.against(found, gpus)
     if not 1 / OTHER_LINKS < strain < OTHER_LINKS:
         return found, [
             f"the calibration is of other links than the run had (its transfers took {strain:.2g} times as long): they "
@@ -328,17 +331,36 @@ def _links(
     ]
 
 
-def _transfers(exchanged: Exchange) -> tuple[Float64, Float64, Float64]:
-    """Bytes and mean transfer of the reductions of gradients of each size, and how many there are."""
+@dataclass(frozen=True, eq=False)
+class _Transfers:
+    """Reductions of gradients, a row each: the step, bytes and transfer."""
+
+    step: Int64
+    nbytes: Float64
+    time_ns: Float64
+    bound: bool
+
+    def against(self, links: Links, gpus: int) -> float:
+        """How much longer a step's reductions take, all together, than alone over these links: the median step's."""
+        alone_ns = links.all_reduce_ns(self.nbytes, gpus)
+        steps, which = np.unique(self.step, return_inverse=True)
+        count = len(steps)
+        return float(np.median(np.bincount(which, self.time_ns, count) / np.bincount(which, alone_ns, count)))
+
+
+def _transfers(exchanged: Exchange) -> _Transfers:
+    """The reductions of gradients of a run: where ranks are missing, upper bounds."""
     instances, transfers = exchanged.matching.instances, exchanged.transfers
-    if not len(instances):
-        return np.zeros(0), np.zeros(0), np.zeros(0)
-    purpose = purposes(exchanged.matching)
-    good = (instances.kind == Collective.ALL_REDUCE) & (purpose == Purpose.GRADIENTS) & ~transfers.bound
-    good &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
-    sizes, count = np.unique(transfers.nbytes[good], return_counts=True)
-    times = [float(np.mean(transfers.transfer_ns[good & (transfers.nbytes == size)])) for size in sizes]
-    return sizes.astype(np.float64), np.array(times), count.astype(np.float64)
+    known = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
+    known &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
+    exact = known & ~transfers.bound
+    rows = exact if exact.any() else known
+    return _Transfers(
+        step=instances.step[rows],
+        nbytes=transfers.nbytes[rows].astype(np.float64),
+        time_ns=transfers.transfer_ns[rows].astype(np.float64),
+        bound=bool(known.any() and not exact.any()),
+    )
 
 
 def _packed(steps: Course, itemsize: int) -> tuple[Course, str]:
