@@ -53,13 +53,11 @@ class Synchronized:
 class Delays:
     """What a device's reductions take beside their transfer, in ns: 0 where it has none.
 
-    `begin_ns` is the median from ready and launched to the start, `next_ns` the mean from the end of the one before
-    where it stood behind that (one follows another, and what they add up to counts), `call_ns` the median of what a
+    `begin_ns` is the median from ready and launched to the start where it stood behind no other, `call_ns` of what a
     call for one takes the host.
     """
 
     begin_ns: int
-    next_ns: int
     call_ns: int
 
 
@@ -298,16 +296,17 @@ def _contention(cost: Cost, one: slice) -> Int64:
 
 def _delays(trace: RankTrace, found: Attribution, measured: Synchronized) -> Delays:
     reduced, comm = measured.reductions, measured.communication
-    start_ns, end_ns = comm.start_ns[reduced.kernel], comm.end_ns[reduced.kernel]
+    begin_ns = comm.start_ns[reduced.kernel] - np.maximum(reduced.ready_ns, reduced.launched_ns)
+    free = (reduced.ready_ns != UNKNOWN) & (begin_ns >= 0) & ~queued(comm, reduced)
+    return Delays(begin_ns=_median(begin_ns[free]), call_ns=_call_ns(trace, found, measured))
+
+
+def queued(comm: Communication, reduced: Reductions) -> Mask:
+    """Which reductions were ready and launched before the one before them on the device had ended."""
+    end_ns = comm.end_ns[reduced.kernel]
     before_ns = np.r_[NEVER, end_ns[:-1]][: len(end_ns)]
-    could_ns = np.maximum(reduced.ready_ns, reduced.launched_ns)
-    known = (reduced.ready_ns != UNKNOWN) & (start_ns >= np.maximum(could_ns, before_ns))
-    queued = known & (before_ns > could_ns)
-    return Delays(
-        begin_ns=_median((start_ns - could_ns)[known & ~queued]),
-        next_ns=int(np.mean((start_ns - before_ns)[queued])) if queued.any() else 0,
-        call_ns=_call_ns(trace, found, measured),
-    )
+    behind: Mask = (reduced.ready_ns != UNKNOWN) & (before_ns > np.maximum(reduced.ready_ns, reduced.launched_ns))
+    return behind
 
 
 def _call_ns(trace: RankTrace, found: Attribution, measured: Synchronized) -> int:

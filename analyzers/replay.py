@@ -45,7 +45,6 @@ class Course:
     tail_host_ns: Float64
     slower: float
     start_delay_ns: float
-    next_delay_ns: float
     elements: Int64
 
     @property
@@ -83,13 +82,15 @@ class Plan:
     """Buckets as they follow one another: the last gradient of each, and how long its reduction takes.
 
     `call_ns` is how much later than recorded the host comes to each bucket's last gradient, and to what follows them
-    all, for calls that it did not make then. `head_ns` is added before the first gradient, in arrays of ranks x steps.
+    all, for calls that it did not make then. `head_ns` is added before the first gradient, in arrays of ranks x steps;
+    `next_delay_ns` lies between a reduction's transfer and the next one's that stood behind it.
     """
 
     last: Int64
     transfer_ns: Float64
     call_ns: Float64
     head_ns: Float64
+    next_delay_ns: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,10 @@ class Played:
 
 
 def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Course | None:
-    """The steps that all ranks have, of as many gradients as most; None where there are none."""
+    """The steps that all ranks have, of as many gradients as most; None where there are none.
+
+    `shift_ns` is what each rank's clock is ahead.
+    """
     counts = np.concatenate([np.diff(pace.first) for pace in paces])
     if not len(counts):
         return None
@@ -142,7 +146,6 @@ def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Cou
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
         start_delay_ns=float(np.median([pace.delays.begin_ns for pace in paces])),
-        next_delay_ns=float(np.median([pace.delays.next_ns for pace in paces])),
         elements=paces[0].elements[first : first + count],
     )
 
@@ -163,7 +166,7 @@ def play(steps: Course, plan: Plan) -> Played:
         host = steps.host_ns[..., bounds[bucket] + 1 : last + 1].max(axis=-1) + plan.call_ns[bucket]
         now = np.maximum(now + work + lost * beside, steps.begin_ns + host + steps.recorded_ns[..., last])
         done = steps.work_ns[..., last]
-        begin = np.maximum(now + steps.start_delay_ns, free + steps.next_delay_ns).max(axis=0)
+        begin = np.maximum(now + steps.start_delay_ns, free + plan.next_delay_ns).max(axis=0)
         free = np.broadcast_to(begin + plan.transfer_ns[bucket], now.shape)
         ended.append(free)
     copied = np.add.reduceat(steps.copy_ns, bounds[:-1] + 1, axis=-1)

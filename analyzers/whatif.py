@@ -25,7 +25,7 @@ from analyzers.errors import NotReplayable
 from analyzers.exchange import Exchange, exchange
 from analyzers.links import Links, calibrated, fitted
 from analyzers.manifest import Manifest
-from analyzers.pace import Pace
+from analyzers.pace import Pace, queued
 from analyzers.replay import Course, Plan, course, play
 from analyzers.run import world_size
 from analyzers.summary import RunSummary
@@ -168,6 +168,7 @@ class _Model:
     itemsize: int
     hook_itemsize: int
     call_ns: float
+    next_delay_ns: float
     buffer_copies_ns: Float64
     profiler_ns: float  # what replayed steps take longer than unprofiled ones
     measured_ns: int
@@ -205,6 +206,7 @@ def _model(run: RunSummary, given: Links | Calibration | None) -> _Model:
         itemsize=itemsizes[0],
         hook_itemsize=itemsizes[1],
         call_ns=float(np.median([pace.delays.call_ns for pace in paces])) if _host_share(steps) > HOST_BOUND else 0.0,
+        next_delay_ns=_next_delay_ns(exchanged),
         buffer_copies_ns=_buffer_copies(run, steps),
         profiler_ns=0.0,
         measured_ns=measured_ns,
@@ -363,6 +365,29 @@ def _transfers(exchanged: Exchange) -> _Transfers:
     )
 
 
+def _next_delay_ns(exchanged: Exchange) -> float:
+    """What lies between the transfers of two reductions where one stands behind the other on all ranks; the mean.
+
+    Members end one after the other, by their places in the ring: none begins the next before it has ended itself.
+    """
+    matching, transfer_ns = exchanged.matching, exchanged.transfers.transfer_ns
+    rows = [
+        int(first) + measured.reductions.kernel
+        for first, measured in zip(exchanged.first_row, exchanged.run.measured, strict=True)
+    ]
+    behind = [queued(measured.communication, measured.reductions) for measured in exchanged.run.measured]
+    everywhere = np.ones(len(matching.instances) + 1, dtype=bool)
+    np.logical_and.at(everywhere, np.concatenate([matching.instance[own] for own in rows]), np.concatenate(behind))
+    everywhere[-1] = False  # of what is in no instance
+    delays = []
+    for own in rows:
+        instance = matching.instance[own]
+        chained = everywhere[instance[:-1]] & everywhere[instance[1:]]
+        delays.append((np.diff(matching.table.start_ns[own]) - transfer_ns[instance[:-1]])[chained])
+    found = np.concatenate(delays)
+    return float(found.mean()) if len(found) else 0.0
+
+
 def _packed(steps: Course, itemsize: int) -> tuple[Course, str]:
     """Steps of one GPU with what DDP would add to them, and words for it."""
     nbytes = steps.elements * itemsize
@@ -441,7 +466,8 @@ def _plan(model: _Model, scene: Scene, options: Options, last: Int64, sizes: Int
     # Calls that came before each bucket's last gradient, and before all that follows: now, and in the recording.
     calls = np.r_[np.arange(len(last)), len(last)] - np.searchsorted(before, np.r_[last, steps.gradients])
     head_ns = steps.buffers_ns if options.broadcast_buffers else -model.buffer_copies_ns
-    return Plan(last, model.links.all_reduce_ns(sizes, scene.gpus), calls * model.call_ns, head_ns)
+    transfer_ns = model.links.all_reduce_ns(sizes, scene.gpus)
+    return Plan(last, transfer_ns, calls * model.call_ns, head_ns, model.next_delay_ns)
 
 
 def _unmeasured(model: _Model, scene: Scene) -> list[str]:
