@@ -4,7 +4,8 @@
     buckets     a b       | c    | d e            one closes with the gradient that reaches the cap
 
 torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size. Gradients of one dtype and device share
-buckets; those of several dtypes are cut apart, and their buckets come in the order in which they close.
+buckets; those of several dtypes are cut apart, and their buckets come in the order in which they close. Those that
+never do come last (DDP takes these from a hash map, in whatever order; here as they were opened).
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ class Course:
 
     `begin_ns` is when each step begins, from the first rank's on; the rest is as in `analyzers.pace`. `slower` is how
     much longer compute takes beside communication, which is taken out of `work_ns` and `total_ns`, and left in
-    `recorded_ns` and `total_recorded_ns`, which host times go with.
+    `recorded_ns` and `total_recorded_ns`, which host times go with. `packing_launch_ns` is what launching copies takes
+    a host that launched none in the recording.
     """
 
     begin_ns: Float64
@@ -46,6 +47,7 @@ class Course:
     slower: float
     start_delay_ns: float
     elements: Int64
+    packing_launch_ns: float = 0.0
 
     @property
     def gradients(self) -> int:
@@ -55,7 +57,8 @@ class Course:
     @property
     def alone_ns(self) -> Float64:
         """How long the steps would take without synchronization, and nothing else changed."""
-        return np.maximum(self.total_ns - self.packing_ns, self.tail_host_ns + self.total_recorded_ns)
+        host_ns = self.tail_host_ns + self.total_recorded_ns - self.packing_launch_ns
+        return np.maximum(self.total_ns - self.packing_ns, host_ns)
 
     def hurried(self, share: float) -> Course:
         """The same with hosts that are later than the work by this share less."""
@@ -64,13 +67,21 @@ class Course:
         )
         return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns)
 
-    def packed(self, in_ns: Float64, out_ns: Float64) -> Course:
-        """The same with copies of gradients into and out of buckets, so long each, where there were none."""
+    def packed(self, in_ns: Float64, out_ns: Float64, launch_ns: float) -> Course:
+        """The same with copies of gradients into and out of buckets, so long each, where there were none.
+
+        `launch_ns` is what each copy takes the host.
+        """
         so_far = np.cumsum(in_ns)
+        launches = np.arange(1, self.gradients + 1)
+        all_launches_ns = 2 * self.gradients * launch_ns
         added = float(so_far[-1] + out_ns.sum())
         return replace(
             self,
             work_ns=self.work_ns + so_far,
+            host_ns=self.host_ns + launches * launch_ns,
+            tail_host_ns=self.tail_host_ns + all_launches_ns,
+            packing_launch_ns=all_launches_ns,
             copy_ns=self.copy_ns + out_ns,
             total_ns=self.total_ns + added,
             packing_ns=self.packing_ns + added,
