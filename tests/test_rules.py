@@ -53,7 +53,7 @@ ORDER = [
             "lanes",
         )
     ),
-    *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "whatif")),
+    *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "runlinks", "model", "whatif")),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),

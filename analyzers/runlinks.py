@@ -1,0 +1,120 @@
+"""What all-reduces take a run: as calibrated, over links that are given, or fitted to its own transfers.
+
+In training they take longer than alone: how much, a run with calibrated links tells itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.bandwidth import purposes
+from analyzers.calibration import Calibration
+from analyzers.calls import Collective
+from analyzers.communication import Purpose
+from analyzers.errors import NotReplayable
+from analyzers.exchange import Exchange
+from analyzers.links import Links, calibrated, fitted
+from analyzers.pace import queued
+from analyzers.summary import RunSummary
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+# A calibration whose times are this far from a run's own transfers is of other links than the run had.
+OTHER_LINKS = 1.5
+# How much longer all-reduces take beside compute than alone, where a run does not tell: resnet50, vgg16 and transformer
+# in bf16 on 2 and 4 x H200, over NVLink and host memory (torch 2.11, NCCL 2.28.9), took between 1.02 and 1.24 times.
+BUSY_LINKS = 1.05
+
+
+def links_of(
+    run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Calibration | None
+) -> tuple[Links, list[str]]:
+    """The links of a run, and what is assumed of them. Raises NotReplayable where nothing tells of them."""
+    own = _transfers(exchanged)
+    measured = len(own.nbytes) > 0
+    if isinstance(given, Links):
+        return given, ["all-reduces take what the given bandwidth and latency say"]
+    calibration = given or run.calibration
+    found = calibrated(calibration, "calibration") if calibration is not None else None
+    if found is None and not measured:
+        raise NotReplayable(
+            f"{run.name}: nothing tells of the links; give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
+        )
+    if found is None:
+        bounds = ", which are upper bounds since ranks are missing" if own.bound else ""
+        return fitted(own.nbytes, own.time_ns, gpus, "this run's transfers"), [
+            f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}: sizes far from them "
+            "are guesses"
+        ]
+    if not measured or own.bound or gpus not in found.timings:
+        return replace(found, strain=BUSY_LINKS), [
+            f"all-reduces take {BUSY_LINKS} times what was measured of them alone: this run does not tell"
+        ]
+    strain = own.against(found, gpus)
+    if not 1 / OTHER_LINKS < strain < OTHER_LINKS:
+        return found, [
+            f"the calibration is of other links than the run had (its transfers took {strain:.2g} times as long): they "
+            "take as long beside compute as measured alone"
+        ]
+    return replace(found, strain=strain), [
+        f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Transfers:
+    """Reductions of gradients, a row each: the step, bytes and transfer."""
+
+    step: Int64
+    nbytes: Float64
+    time_ns: Float64
+    bound: bool
+
+    def against(self, links: Links, gpus: int) -> float:
+        """How much longer a step's reductions take, all together, than alone over these links: the median step's."""
+        alone_ns = links.all_reduce_ns(self.nbytes, gpus)
+        steps, which = np.unique(self.step, return_inverse=True)
+        count = len(steps)
+        return float(np.median(np.bincount(which, self.time_ns, count) / np.bincount(which, alone_ns, count)))
+
+
+def _transfers(exchanged: Exchange) -> _Transfers:
+    """The reductions of gradients of a run: where ranks are missing, upper bounds."""
+    instances, transfers = exchanged.matching.instances, exchanged.transfers
+    known = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
+    known &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
+    exact = known & ~transfers.bound
+    rows = exact if exact.any() else known
+    return _Transfers(
+        step=instances.step[rows],
+        nbytes=transfers.nbytes[rows].astype(np.float64),
+        time_ns=transfers.transfer_ns[rows].astype(np.float64),
+        bound=bool(known.any() and not exact.any()),
+    )
+
+
+def next_delay_ns(exchanged: Exchange) -> float:
+    """What lies between the transfers of two reductions where one stands behind the other on all ranks; the mean.
+
+    Members end one after the other, by their places in the ring: none begins the next before it has ended itself.
+    """
+    matching, transfer_ns = exchanged.matching, exchanged.transfers.transfer_ns
+    rows = [
+        int(first) + measured.reductions.kernel
+        for first, measured in zip(exchanged.first_row, exchanged.run.measured, strict=True)
+    ]
+    behind = [queued(measured.communication, measured.reductions) for measured in exchanged.run.measured]
+    everywhere = np.ones(len(matching.instances) + 1, dtype=bool)
+    np.logical_and.at(everywhere, np.concatenate([matching.instance[own] for own in rows]), np.concatenate(behind))
+    everywhere[-1] = False  # of what is in no instance
+    delays = []
+    for own in rows:
+        instance = matching.instance[own]
+        chained = everywhere[instance[:-1]] & everywhere[instance[1:]]
+        delays.append((np.diff(matching.table.start_ns[own]) - transfer_ns[instance[:-1]])[chained])
+    found = np.concatenate(delays)
+    return float(found.mean()) if len(found) else 0.0
