@@ -78,7 +78,8 @@ class Model:
     name: str
     steps: Course
     gpus: int
-    links: Links
+    links: Links  # that predictions are for
+    own_links: Links  # that the run had
     bucket_mb: float | None
     recorded: Int64 | None  # the last gradient of each bucket as recorded
     itemsize: int
@@ -121,7 +122,7 @@ class Model:
         """The run's own settings."""
         if self.gpus < 2:
             return self.predict(Scene(None, 1))
-        return self.predict(Scene(self.bucket_mb, self.gpus, recorded=True))
+        return replace(self, links=self.own_links).predict(Scene(self.bucket_mb, self.gpus, recorded=True))
 
 
 def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
@@ -138,7 +139,7 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         raise NotReplayable(f"{run.name}: no step of its traces shows gradients that are taken (with their shapes)")
     itemsizes = _itemsizes(run, manifest)
     recorded = _recorded(paces[0], steps) if gpus > 1 else None
-    links, of_links = links_of(run, exchanged, gpus, given)
+    links = links_of(run, exchanged, gpus, given)
     measured_ns, source, spread = _measured(run, manifest, steps)
     if gpus == 1:
         steps, packed = _packed(steps, itemsizes[0])
@@ -147,7 +148,8 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         name=run.name,
         steps=steps,
         gpus=gpus,
-        links=links,
+        links=links.asked,
+        own_links=links.own,
         bucket_mb=_cap(manifest, steps, recorded, itemsizes[0]) if run.manifest is None else manifest.bucket_cap_mb,
         recorded=recorded,
         itemsize=itemsizes[0],
@@ -160,7 +162,7 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         measured_from=source,
         spread=spread,
         doubts=_doubts(run, manifest, steps),
-        assumptions=[*words, *of_links],
+        assumptions=[*words, *links.assumptions],
     )
     return model if source.endswith("window") else _unprofiled(model, float(np.median(steps.span_ns)))
 

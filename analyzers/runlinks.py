@@ -30,38 +30,66 @@ OTHER_LINKS = 1.5
 BUSY_LINKS = 1.05
 
 
-def links_of(
-    run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Calibration | None
-) -> tuple[Links, list[str]]:
-    """The links of a run, and what is assumed of them. Raises NotReplayable where nothing tells of them."""
-    own = _transfers(exchanged)
-    measured = len(own.nbytes) > 0
-    if isinstance(given, Links):
-        return given, ["all-reduces take what the given bandwidth and latency say"]
-    calibration = given or run.calibration
-    found = calibrated(calibration, "calibration") if calibration is not None else None
-    if found is None and not measured:
+@dataclass(frozen=True)
+class RunLinks:
+    """The links that a run had, those that predictions are made for, and what is assumed of the latter."""
+
+    own: Links
+    asked: Links
+    assumptions: list[str]
+
+
+def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Calibration | None) -> RunLinks:
+    """The links of a run, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
+    transfers = _transfers(exchanged)
+    known = [each for each in (given, run.calibration) if isinstance(each, Calibration)]
+    curves = [links for each in known if (links := calibrated(each, "calibration")) is not None]
+    fit = _fitted(transfers, gpus)
+    own = next((found for links in curves if (found := _strained(links, transfers, gpus)) is not None), fit)
+    asked = given if isinstance(given, Links) else curves[0] if curves else own
+    if asked is None:
         raise NotReplayable(
             f"{run.name}: nothing tells of the links; give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
         )
-    if found is None:
-        bounds = ", which are upper bounds since ranks are missing" if own.bound else ""
-        return fitted(own.nbytes, own.time_ns, gpus, "this run's transfers"), [
-            f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}: sizes far from them "
-            "are guesses"
-        ]
-    if not measured or own.bound or gpus not in found.timings:
-        return replace(found, strain=BUSY_LINKS), [
-            f"all-reduces take {BUSY_LINKS} times what was measured of them alone: this run does not tell"
-        ]
-    strain = own.against(found, gpus)
-    if not 1 / OTHER_LINKS < strain < OTHER_LINKS:
-        return found, [
-            f"the calibration is of other links than the run had (its transfers took {strain:.2g} times as long): they "
-            "take as long beside compute as measured alone"
-        ]
-    return replace(found, strain=strain), [
-        f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
+    if isinstance(given, Links):
+        return RunLinks(own or given, given, ["all-reduces take what the given bandwidth and latency say"])
+    if own is None:
+        busy = replace(asked, strain=BUSY_LINKS)
+        return RunLinks(busy, busy, [f"all-reduces take {BUSY_LINKS} times what was measured of them alone"])
+    if own is fit and not curves:
+        return RunLinks(own, own, _of_fit(transfers))
+    if own.timings == asked.timings:
+        return RunLinks(own, own, [f"all-reduces take {own.strain:.2f} times what was measured of them alone, as here"])
+    return RunLinks(own, replace(asked, strain=BUSY_LINKS), _of_others(asked, transfers, gpus))
+
+
+def _strained(links: Links, transfers: _Transfers, gpus: int) -> Links | None:
+    """The links with how much longer a run's transfers took, None where they must have been others, or do not tell."""
+    if transfers.bound or not len(transfers.nbytes) or gpus not in links.timings:
+        return None
+    strain = transfers.against(links, gpus)
+    return replace(links, strain=strain) if 1 / OTHER_LINKS < strain < OTHER_LINKS else None
+
+
+def _fitted(transfers: _Transfers, gpus: int) -> Links | None:
+    if not len(transfers.nbytes):
+        return None
+    return fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
+
+
+def _of_fit(transfers: _Transfers) -> list[str]:
+    bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
+    words = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
+    return [f"{words}: sizes far from them are guesses"]
+
+
+def _of_others(links: Links, transfers: _Transfers, gpus: int) -> list[str]:
+    busy = f"all-reduces take {BUSY_LINKS} times what was measured of them alone"
+    if gpus not in links.timings:
+        return [f"{busy}: nothing was measured between {gpus} GPUs"]
+    longer = transfers.against(links, gpus)
+    return [
+        f"{busy}: the calibration is of other links than this run's, whose transfers took {longer:.2g} times as long"
     ]
 
 

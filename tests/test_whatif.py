@@ -147,6 +147,14 @@ def test_a_calibration_of_other_links_is_taken_as_it_is(resnet50):
     rows = [msgspec.structs.replace(row, time_ns=10 * row.time_ns) for row in resnet50.calibration.rows]
     found = whatif(resnet50, Options(), msgspec.structs.replace(resnet50.calibration, rows=rows))
     assert any("other links" in each for each in found.assumptions)
+    assert found.scenarios[0].predicted_step_ns > 1.04 * found.baseline.predicted_step_ns
+
+
+def test_a_run_is_replayed_over_its_own_links_whatever_is_asked(resnet50):
+    own = whatif(resnet50, Options()).baseline
+    assert whatif(resnet50, Options(), given(3)).baseline == own
+    alone = replace(resnet50, calibration=None)
+    assert whatif(alone, Options(), resnet50.calibration).baseline == own
 
 
 def test_a_host_bound_step_is_predicted_and_not_trusted(runs):

@@ -1,10 +1,12 @@
-"""Records what `tracer whatif` is judged by: a trace, and beside it the unprofiled step under every bucket cap.
+"""Records what `tracer whatif` is judged by, and judges it: a trace, and beside it the step under every bucket cap.
 
-    python benchmarks/truth.py FOLDER [--models resnet50,vgg16] [--links nvlink,host,sockets] [--gpus 1,2,4]
+    python benchmarks/whatif.py record FOLDER [--models resnet50,vgg16] [--links nvlink,host,sockets] [--gpus 1,2,4]
+    python benchmarks/whatif.py judge FOLDER
 
 One launch for each link and number of GPUs. In each, for each model: a recording of 25 MB buckets into
 FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap, in turn, several times over.
-FOLDER/truth.jsonl has a line for each cell: the same command goes on where one has ended.
+FOLDER/truth.jsonl has a line for each cell: the same command goes on where one has ended. `judge` predicts every cell
+from the recording of its row, and from that of one GPU with the row's calibration, and prints the errors.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.distributed as dist
 
+from analyzers.calibration import read_calibration
 from analyzers.manifest import LINKS as LINKS_FILE
+from analyzers.summary import summarize
+from analyzers.whatif import Options, whatif
 from tracer.config import CalibrationPlan, DdpOptions, ModelName, Plan, RecordConfig
 from tracer.files import hidden_folder
 from tracer.finish import Finisher, Taking
@@ -39,7 +44,10 @@ from tracer.step import Training, begin, parallelize, train_step
 from tracer.train import endless_batches, train
 
 TRUTH = "truth.jsonl"
-CAPS: list[float | None] = [None, 1, 2, 5, 10, 25, 50, 100]
+RECORDED_MB = 25.0
+CAPS: list[float | None] = [None, 1, 2, 5, 10, RECORDED_MB, 50, 100]
+# Cells whose step is this far from the recorded cap's have moved.
+MOVED = 0.02
 LINKS: dict[str, dict[str, str]] = {
     "nvlink": {},
     "host": {"NCCL_P2P_DISABLE": "1"},
@@ -64,7 +72,7 @@ def config_of(model: ModelName, link: str, gpus: int) -> RecordConfig:
         image_size=32 if model == "resnet18" else 224,
         seed=0,
         bf16=model != "resnet18",
-        ddp=DdpOptions(bucket_mb=25.0),
+        ddp=DdpOptions(bucket_mb=RECORDED_MB),
         calibration=CalibrationPlan(("all_reduce", "broadcast"), 4096, 512 << 20, 2) if gpus > 1 else None,
         place=f"{model}-{link}-{gpus}",
     )
@@ -167,20 +175,80 @@ def cells(truth: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in truth.read_text().splitlines()] if truth.is_file() else []
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """The predictions of one row of cells from one recording, by cap: measured and predicted, in ns."""
+
+    source: str
+    measured: dict[float | None, int]
+    predicted: dict[float | None, int]
+    recommended: float | None
+
+    @property
+    def errors(self) -> dict[float | None, float]:
+        """Of each cap, as a share of what was measured."""
+        return {cap: self.predicted[cap] / step - 1 for cap, step in self.measured.items()}
+
+    @property
+    def moved(self) -> float | None:
+        """Over cells 2 % and more from the recorded cap's: summed error over that of predicting no change."""
+        same = self.measured[RECORDED_MB]
+        moved = [cap for cap, step in self.measured.items() if abs(step / same - 1) > MOVED]
+        wrong = sum(abs(self.predicted[cap] - self.measured[cap]) for cap in moved)
+        return wrong / sum(abs(same - self.measured[cap]) for cap in moved) if moved else None
+
+    def __str__(self) -> str:
+        cells = "  ".join(
+            f"{'default' if cap is None else f'{cap:g}'}: {step / 1e6:.2f} {100 * self.errors[cap]:+.1f} %"
+            for cap, step in self.measured.items()
+        )
+        absolute = [abs(error) for error in self.errors.values()]
+        chosen = self.measured[self.recommended] / min(self.measured.values()) - 1
+        moved = "" if self.moved is None else f", of what moved {self.moved:.2f}"
+        return (
+            f"{self.source}\n  {cells}\n  median {100 * statistics.median(absolute):.2f} %, "
+            f"worst {100 * max(absolute):.2f} %{moved}; the recommended cap is {100 * chosen:.1f} % from the best"
+        )
+
+
+def judge(folder: Path) -> list[Verdict]:
+    """Predict all cells, each from two recordings."""
+    rows: dict[tuple[str, str, int], dict[float | None, int]] = {}
+    for cell in cells(folder / TRUTH):
+        rows.setdefault((cell["model"], cell["link"], cell["gpus"]), {})[cell["bucket_mb"]] = cell["step_ns"]
+    verdicts = []
+    for (model, link, gpus), measured in rows.items():
+        own, single = folder / f"{model}-{link}-{gpus}", folder / f"{model}-nvlink-1"
+        for source in (own, single) if gpus > 1 and single.is_dir() else (own,) if gpus > 1 else ():
+            found = whatif(
+                summarize(source),
+                Options(bucket_mb=tuple(measured), gpus=(gpus,)),
+                read_calibration(own / LINKS_FILE),
+            )
+            name = f"{own.name} from {'its own trace' if source == own else 'one GPU'}"
+            predicted = {each.bucket_mb: each.predicted_step_ns for each in found.scenarios}
+            verdicts.append(Verdict(name, measured, predicted, found.recommended.bucket_mb))
+    return verdicts
+
+
 def main() -> None:
-    """Record what is missing."""
+    """Record what is missing, or judge what there is."""
     if sys.argv[1:2] == ["--rank"]:
         die_with(int(os.environ.get(LAUNCHER, 0)))
         configs = msgspec.json.decode(sys.argv[2], type=list[RecordConfig])
         rank(configs, Path(sys.argv[3]), Path(sys.argv[4]), sys.argv[5], int(sys.argv[6]))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["record", "judge"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--models", default="resnet50,vgg16,transformer")
     parser.add_argument("--links", default="nvlink,host")
     parser.add_argument("--gpus", default="4")
     parser.add_argument("--visits", type=int, default=3, help="of each cell")
     options = parser.parse_args()
+    if options.what == "judge":
+        print(*judge(options.folder), sep="\n")
+        return
     options.folder.mkdir(parents=True, exist_ok=True)
     quiet_launcher()
     for gpus in map(int, options.gpus.split(",")):
