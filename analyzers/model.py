@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.activity import CPU_DEVICE
 from analyzers.bucketing import assign
 from analyzers.calibration import Calibration
 from analyzers.calls import Collective, itemsize
@@ -282,6 +283,8 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[str]:
         words.append(f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled")
     if distortion is not None and distortion > HIGH_DISTORTION:
         words.append(f"the profiler stretches this step by {percent(distortion - 1)}")
+    if any(CPU_DEVICE in measured.paces for measured in run.measured):
+        words.append("on a CPU run communication takes cores away from compute, which is not modelled")
     if len({parameter.dtype for parameter in manifest.parameters}) > 1:
         words.append("parameters of several dtypes are cut into buckets as if they were of one")
     return words

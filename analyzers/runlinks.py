@@ -45,7 +45,8 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Cal
     known = [each for each in (given, run.calibration) if isinstance(each, Calibration)]
     curves = [links for each in known if (links := calibrated(each, "calibration")) is not None]
     fit = _fitted(transfers, gpus)
-    own = next((found for links in curves if (found := _strained(links, transfers, gpus)) is not None), fit)
+    strained = (_strained(links, transfers, gpus, beside=given is None) for links in curves)
+    own = next((links for links in strained if links is not None), fit)
     asked = given if isinstance(given, Links) else curves[0] if curves else own
     if asked is None:
         raise NotReplayable(
@@ -59,16 +60,19 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Cal
     if own is fit and not curves:
         return RunLinks(own, own, _of_fit(transfers))
     if own.timings == asked.timings:
-        return RunLinks(own, own, [f"all-reduces take {own.strain:.2f} times what was measured of them alone, as here"])
+        return RunLinks(own, own, [f"all-reduces take {own.strain:.2f} times what was measured of them alone, as in this run"])
     return RunLinks(own, replace(asked, strain=BUSY_LINKS), _of_others(asked, transfers, gpus))
 
 
-def _strained(links: Links, transfers: _Transfers, gpus: int) -> Links | None:
-    """The links with how much longer a run's transfers took, None where they must have been others, or do not tell."""
+def _strained(links: Links, transfers: _Transfers, gpus: int, beside: bool) -> Links | None:
+    """The links with how much longer a run's transfers took, None where they must have been others, or do not tell.
+
+    What lies `beside` a run its own ranks measured.
+    """
     if transfers.bound or not len(transfers.nbytes) or gpus not in links.timings:
         return None
     strain = transfers.against(links, gpus)
-    return replace(links, strain=strain) if 1 / OTHER_LINKS < strain < OTHER_LINKS else None
+    return replace(links, strain=strain) if beside or 1 / OTHER_LINKS < strain < OTHER_LINKS else None
 
 
 def _fitted(transfers: _Transfers, gpus: int) -> Links | None:
