@@ -32,8 +32,10 @@ Float64 = NDArray[np.float64]
 # From this share of a step on that a device waits for launches, its host sets the pace.
 HOST_BOUND = 0.05
 # Where a run does not tell: the median of resnet50, vgg16 and transformer in bf16 on 2 and 4 x H200, over NVLink and
-# host memory (torch 2.11, NCCL 2.28.9; between 0.14 and 0.39). A kernel beside NCCL's has fewer SMs.
-SLOWER = 0.25
+# host memory (torch 2.11, NCCL 2.28.9; between 0.18 and 0.40). A kernel beside NCCL's has fewer SMs.
+SLOWER = 0.28
+# How long a reduction stands until it begins, and behind another (measured there: 3 to 9 us, and 16 to 22).
+START_DELAY_NS, NEXT_DELAY_NS = 5_000.0, 15_000.0
 # What DDP's copy of a gradient takes, the gap before it included, in ns and GB/s, on the same machines: into a bucket,
 # and out of it; and of one buffer before its broadcast.
 COPY_IN, COPY_OUT = (2100.0, 2600.0), (2100.0, 1500.0)
@@ -156,7 +158,7 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         itemsize=itemsizes[0],
         hook_itemsize=itemsizes[1],
         call_ns=float(np.median([pace.delays.call_ns for pace in paces])) if _host_share(steps) > HOST_BOUND else 0.0,
-        next_delay_ns=next_delay_ns(exchanged),
+        next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
         buffer_copies_ns=_buffer_copies(run, steps),
         profiler_ns=0.0,
         measured_ns=measured_ns,
@@ -251,7 +253,8 @@ def _packed(steps: Course, itemsize: int) -> tuple[Course, str]:
     nbytes = steps.elements * itemsize
     in_ns, out_ns = (latency_ns + nbytes / gbps for latency_ns, gbps in (COPY_IN, COPY_OUT))
     buffers_ns = steps.norms * BUFFERS_OF_NORM * BUFFER_COPY_NS
-    packed = replace(steps.packed(in_ns, out_ns, COPY_LAUNCH_NS), buffers_ns=steps.buffers_ns + buffers_ns)
+    packed = steps.packed(in_ns, out_ns, COPY_LAUNCH_NS)
+    packed = replace(packed, buffers_ns=steps.buffers_ns + buffers_ns, start_delay_ns=START_DELAY_NS)
     added_ns = float(in_ns.sum() + out_ns.sum() + np.median(buffers_ns))
     return packed, f"DDP adds {ms(added_ns)} of copies into and out of buckets and of buffers, as on an H200"
 

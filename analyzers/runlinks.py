@@ -60,7 +60,9 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Cal
     if own is fit and not curves:
         return RunLinks(own, own, _of_fit(transfers))
     if own.timings == asked.timings:
-        return RunLinks(own, own, [f"all-reduces take {own.strain:.2f} times what was measured of them alone, as in this run"])
+        return RunLinks(
+            own, own, [f"all-reduces take {own.strain:.2f} times what was measured of them alone, as in this run"]
+        )
     return RunLinks(own, replace(asked, strain=BUSY_LINKS), _of_others(asked, transfers, gpus))
 
 
