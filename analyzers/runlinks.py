@@ -43,7 +43,9 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Cal
     """The links of a run, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
     transfers = _transfers(exchanged)
     known = [each for each in (given, run.calibration) if isinstance(each, Calibration)]
-    curves = [links for each in known if (links := calibrated(each, "calibration")) is not None]
+    names = ["the given calibration" if each is given else "the run's own calibration" for each in known]
+    found = (calibrated(each, name) for each, name in zip(known, names, strict=True))
+    curves = [links for links in found if links is not None]
     fit = _fitted(transfers, gpus)
     strained = (_strained(links, transfers, gpus, beside=given is None) for links in curves)
     own = next((links for links in strained if links is not None), fit)

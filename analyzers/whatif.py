@@ -8,12 +8,13 @@ The run's own settings are predicted by the same replay, so that its error shows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from analyzers.calibration import Calibration
 from analyzers.errors import NotReplayable
-from analyzers.links import Links
+from analyzers.links import Hosts, Links
 from analyzers.model import Model, Scene, model_of
 from analyzers.summary import RunSummary
 from analyzers.units import ms
@@ -28,6 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     gpus: Sequence[int] = ()
     broadcast_buffers: bool = True
     gradient_itemsize: int | None = None  # bytes of each element that travels; None: as recorded
+    hosts: Hosts | None = None  # those that scenarios run on; None: as the links have them
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -82,6 +84,9 @@ def whatif(run: RunSummary, options: Options, links: Links | Calibration | None 
     """
     model = model_of(run, links)
     own = model.own()
+    if options.hosts is not None:
+        # The run itself is predicted on the links that it had.
+        model = replace(model, links=replace(model.links, hosts=options.hosts))
     caps = options.bucket_mb or (model.bucket_mb,)
     counts = options.gpus or (model.gpus,)
     if max(counts) < 2 and model.gpus < 2:
