@@ -17,8 +17,11 @@ from analyzers.manifest import Manifest
 from analyzers.report import report
 from analyzers.run import RankTrace, Run, load
 from analyzers.scaling import study
+from analyzers.scenarios import scenarios_frame
 from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, weak_frame
 from analyzers.summary import RunSummary, summarize
+from analyzers.whatif import Options as WhatIfOptions
+from analyzers.whatif import WhatIf, whatif
 
 __all__ = [
     "AnalysisError",
@@ -32,6 +35,8 @@ __all__ = [
     "Run",
     "RunSummary",
     "Scaling",
+    "WhatIf",
+    "WhatIfOptions",
     "breakdown",
     "buckets_frame",
     "cells_frame",
@@ -43,9 +48,11 @@ __all__ = [
     "load",
     "read_calibration",
     "report",
+    "scenarios_frame",
     "strong_frame",
     "study",
     "summarize",
     "weak_frame",
+    "whatif",
     "windows_frame",
 ]

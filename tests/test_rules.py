@@ -53,7 +53,7 @@ ORDER = [
             "lanes",
         )
     ),
-    *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "runlinks", "model", "whatif")),
+    *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "runlinks", "model", "whatif", "scenarios")),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
@@ -80,14 +80,32 @@ ORDER = [
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
     *(
         f"tracer.views.{name}"
-        for name in ("tables", "templates", "scaling", "axes", "plots", "page", "curve", "strips", "html")
+        for name in (
+            "tables",
+            "templates",
+            "scaling",
+            "axes",
+            "plots",
+            "page",
+            "curve",
+            "whatif",
+            "capline",
+            "strips",
+            "html",
+        )
     ),
     *(f"tracer.views.{name}" for name in ("tracks", "perfetto")),
-    *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures", "blocks", "events", "tab")),
+    *(
+        f"tracer.views.{name}"
+        for name in ("sheet", "charts", "lanes", "pictures", "forecast", "blocks", "events", "tab")
+    ),
     "tracer.views",
     "tracer.plugin",
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
-    *(f"tracer.commands.{name}" for name in ("view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard")),
+    *(
+        f"tracer.commands.{name}"
+        for name in ("whatif", "view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard")
+    ),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers.calibration import read_calibration
+from analyzers.calibration import Calibration, read_calibration
 from analyzers.document import Report, to_json
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
 from analyzers.lanes import lanes
 from analyzers.report import report
+from analyzers.scenarios import usual
+from analyzers.summary import RunSummary
 from tracer.files import refuse_existing, write_text
 from tracer.views.communication import size
 from tracer.views.html import page
@@ -76,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     for path, frame in tables.items():
         write_text(path, frame(found).to_csv(index=False), options.force)
     if options.html is not None:
-        _write_page(options.html, page(found, lanes(summary, found), links or summary.calibration), options.force)
+        write_page(options.html, run_page(summary, found, links), options.force)
     if options.output is not None:
         write_text(
             options.output,
@@ -88,7 +90,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write_page(path: Path, document: str, force: bool) -> None:
+def run_page(summary: RunSummary, found: Report, links: Calibration | None) -> str:
+    """A run's page, with the usual predictions where it can be replayed."""
+    return page(found, lanes(summary, found), links or summary.calibration, usual(summary, links))
+
+
+def write_page(path: Path, document: str, force: bool) -> None:
+    """Write a page, and say on stderr that it is there."""
     write_text(path, document, force)
     print(f"{path}: written ({size(path.stat().st_size)}); open it in a browser", file=sys.stderr)
 

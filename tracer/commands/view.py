@@ -18,15 +18,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.calibration import read_calibration
-from analyzers.lanes import lanes
 from analyzers.report import report
 from analyzers.summary import RunSummary
 from tracer import board
 from tracer.commands.export import trace
+from tracer.commands.report import run_page
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_file
 from tracer.serving import LOOPBACK, Site, files_of, server
-from tracer.views.html import page
 from tracer.workers import read
 
 NAME = "view"
@@ -113,10 +112,9 @@ def html(options: argparse.Namespace) -> int:
     """Serve the report's page."""
     links = read_calibration(options.links) if options.links is not None else None
     summary = read(options.run, lanes=True)
-    found = report(summary, links)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         file = Path(folder) / "report.html"
-        file.write_text(page(found, lanes(summary, found), links or summary.calibration), encoding="utf-8")
+        file.write_text(run_page(summary, report(summary, links), links), encoding="utf-8")
         return _serve(Site({"/": file}, None), options, lambda address: f"{address}/", options.port is None)
 
 

@@ -20,8 +20,10 @@ from analyzers.calibration import Calibration
 from analyzers.document import Report, UnmatchedRow
 from analyzers.lanes import Lanes
 from analyzers.units import NS_PER_MS, ms, us
+from analyzers.whatif import WhatIf
 from tracer.views.advice import advice, true_cost
 from tracer.views.buckets import by_bucket
+from tracer.views.capline import CapLine, capline
 from tracer.views.communication import communication, waiting
 from tracer.views.curve import curve
 from tracer.views.epochs import epochs, memory
@@ -32,6 +34,7 @@ from tracer.views.tables import Column
 from tracer.views.templates import FOLDER, filled
 from tracer.views.terminal import Section, count, milliseconds, plain, styled, table
 from tracer.views.text import by_rank, by_step, controls, device_name, loader, representative, title
+from tracer.views.whatif import basis, own, scaling, scenarios, sentence
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,8 +60,16 @@ class Shown:
     notes: list[str] = field(default_factory=list)
 
 
-def page(report: Report, lanes: Sequence[Lanes] = (), calibration: Calibration | None = None) -> str:
-    """The page; without lanes it has no timeline. `calibration` is the curve that bandwidths are drawn against."""
+def page(
+    report: Report,
+    lanes: Sequence[Lanes] = (),
+    calibration: Calibration | None = None,
+    predicted: WhatIf | None = None,
+) -> str:
+    """The page; without lanes it has no timeline, without predictions no section of them.
+
+    `calibration` is the curve that bandwidths are drawn against.
+    """
     scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in (SCRIPTS if lanes else SCRIPTS[:1])]
     drawn = strips(report, lanes) if lanes else None
     values = {
@@ -74,11 +85,35 @@ def page(report: Report, lanes: Sequence[Lanes] = (), calibration: Calibration |
         "parts": SPLIT_PARTS,
         "bars": _bars(report),
         "curve": curve(report, calibration),
+        "predicted": _predicted(predicted) if predicted is not None else None,
         "facts": _facts(report),
         "most_rows": MOST_ROWS,
         "shown": {name: shown(make(report)) for name, make in SECTIONS.items()},
     }
     return filled("report.html", values)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The section of predictions: what to choose, the run's own settings, tables, and the picture."""
+
+    why: str
+    own: list[Shown]
+    scenarios: list[Shown]
+    scaling: list[Shown]
+    basis: list[Shown]
+    picture: CapLine
+
+
+def _predicted(found: WhatIf) -> Predicted:
+    return Predicted(
+        why=sentence(found.recommended.why or ""),
+        own=shown(own(found)),
+        scenarios=shown(scenarios(found)),
+        scaling=shown(scaling(found)),
+        basis=shown(basis(found)),
+        picture=capline(found),
+    )
 
 
 def _no_advice(report: Report) -> Section:
@@ -141,7 +176,9 @@ def _groups(table: Table) -> list[list[list[str]]]:
     rows = zip(*(map(str, column.cells) for column in table.columns), strict=True)
     groups: list[list[list[str]]] = [[]]
     for row, cells in zip(table.rows, rows, strict=True):
-        groups[-1].append(list(cells))
+        # An empty row is how a terminal parts groups.
+        if any(cells):
+            groups[-1].append(list(cells))
         if row.end_section:
             groups.append([])
     return [group for group in groups if group]

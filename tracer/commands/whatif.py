@@ -1,0 +1,178 @@
+"""`tracer whatif RUN`: what its steps would take with other buckets, more GPUs, or other links."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from analyzers.calibration import Calibration, read_calibration
+from analyzers.lanes import lanes
+from analyzers.links import Affine, Hosts, Links, calibrated
+from analyzers.manifest import Manifest
+from analyzers.report import report
+from analyzers.run import world_size
+from analyzers.scenarios import USUAL_MB, scenarios_frame, to_json
+from analyzers.summary import RunSummary
+from analyzers.units import NS_PER_US
+from analyzers.whatif import Options, WhatIf, whatif
+from tracer.commands.devices import positive
+from tracer.commands.report import terminal, write_page
+from tracer.errors import TracerError, UsageError
+from tracer.files import refuse_existing, write_bytes, write_text
+from tracer.views.axes import FORMS
+from tracer.views.forecast import picture
+from tracer.views.html import page
+from tracer.views.whatif import text
+from tracer.workers import read
+
+NAME = "whatif"
+HELP = "what a run's steps would take with other buckets, more GPUs, or other links: predicted, with the error"
+ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
+AS_GIVEN = "as given"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer whatif`."""
+    parser.add_argument(
+        "run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, one trace file, or several hosts' folders"
+    )
+    what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
+    what.add_argument(
+        "--bucket-mb", type=caps, default=USUAL_MB, metavar="MB,...", help="default: default,1,2,5,10,25,50,100"
+    )
+    what.add_argument("--gpus", type=counts, default=(), metavar="N,...", help="default: as many as the run had")
+    what.add_argument("--no-broadcast-buffers", action="store_true", help="without DDP's broadcast of buffers")
+    what.add_argument("--grad-dtype", choices=ITEMSIZE, help="what gradients travel as (default: as recorded)")
+    _add_links(parser.add_argument_group("links (default: the run's own links.json, or else its own transfers)"))
+    out = parser.add_argument_group("output")
+    out.add_argument("--json", action="store_true", help="all of it as JSON")
+    out.add_argument("--csv", type=Path, metavar="FILE", help="also write the scenarios as CSV")
+    out.add_argument("--plot", type=Path, metavar="FILE", help="also draw them: .png, .svg or .pdf")
+    out.add_argument("--html", type=Path, metavar="FILE", help="also write the report's page with these scenarios")
+    out.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of stdout")
+    out.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def _add_links(links: argparse._ArgumentGroup) -> None:
+    links.add_argument("--links", type=Path, metavar="FILE", help="what `tracer calibrate` measured of them")
+    links.add_argument("--bus-gbps", type=rate, metavar="GB/S", help="bus bandwidth of all-reduces, for all sizes")
+    links.add_argument("--latency-us", type=latency, metavar="US", help="what the smallest takes (default: 0)")
+    links.add_argument("--gpus-per-host", type=positive, metavar="N", help="GPUs beyond so many are on other hosts")
+    links.add_argument("--host-gbps", type=rate, metavar="GB/S", help="a host's network cards, all together, one way")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, predict, print."""
+    _check(options)
+    for path in (options.output, options.html, options.csv, options.plot):
+        if path is not None:
+            refuse_existing(path, options.force)
+    calibration = _calibration(options.links)
+    summary = read(options.run, lanes=options.html is not None)
+    links = calibration if options.bus_gbps is None else given_links(options, summary)
+    found = whatif(summary, _options(options), links)
+    _write(options, found)
+    if options.html is not None:
+        of_run = report(summary, calibration)
+        document = page(of_run, lanes(summary, of_run), calibration or summary.calibration, found)
+        write_page(options.html, document, options.force)
+    if options.output is not None:
+        write_text(options.output, to_json(found) + "\n" if options.json else text(found), options.force)
+    else:
+        sys.stdout.write(to_json(found) + "\n" if options.json else text(found, *terminal()))
+    return 0
+
+
+def _write(options: argparse.Namespace, found: WhatIf) -> None:
+    """The files beside the text."""
+    if options.csv is not None:
+        write_text(options.csv, scenarios_frame(found).to_csv(index=False), options.force)
+    if options.plot is not None:
+        write_bytes(options.plot, picture(found, _form(options.plot)), options.force)
+
+
+def _form(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".")
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises UsageError for options that make no sense together."""
+    refusals = {
+        "--links and --bus-gbps are two answers to one question: give one": (
+            options.links is not None and options.bus_gbps is not None
+        ),
+        "--latency-us is of links that are given: give --bus-gbps too": (
+            options.latency_us is not None and options.bus_gbps is None
+        ),
+        "--gpus-per-host and --host-gbps say together what hosts are: give both": (
+            (options.gpus_per_host is None) != (options.host_gbps is None)
+        ),
+    }
+    if options.plot is not None and _form(options.plot) not in FORMS:
+        raise UsageError(f"--plot {options.plot}: a picture ends in {', '.join(f'.{name}' for name in FORMS)}")
+    for reason, refused in refusals.items():
+        if refused:
+            raise UsageError(reason)
+
+
+def _options(options: argparse.Namespace) -> Options:
+    hosts = None if options.gpus_per_host is None else Hosts(options.gpus_per_host, options.host_gbps)
+    return Options(
+        bucket_mb=options.bucket_mb,
+        gpus=options.gpus,
+        broadcast_buffers=not options.no_broadcast_buffers,
+        gradient_itemsize=None if options.grad_dtype is None else ITEMSIZE[options.grad_dtype],
+        hosts=hosts,
+    )
+
+
+def _calibration(path: Path | None) -> Calibration | None:
+    """A calibration file that tells of all-reduces. Raises TracerError for another."""
+    if path is None:
+        return None
+    found = read_calibration(path)
+    if calibrated(found, AS_GIVEN) is None:
+        raise TracerError(f"{path}: has no all_reduce: `tracer calibrate --collectives all_reduce` measures it")
+    return found
+
+
+def given_links(options: argparse.Namespace, summary: RunSummary) -> Links:
+    """Links of the bandwidth and latency that were given, the same for every group that is asked about."""
+    own = world_size(summary.manifest or Manifest(), summary.ranks)
+    latency_ns = (options.latency_us or 0.0) * NS_PER_US
+    # One GPU without --gpus is refused when its steps are read.
+    groups = {gpus for gpus in (own, *options.gpus) if gpus > 1} or {2}
+    return Links({gpus: Affine(gpus, latency_ns, options.bus_gbps) for gpus in groups}, AS_GIVEN)
+
+
+def caps(text: str) -> tuple[float | None, ...]:
+    """An option's bucket caps in MB, `default` for DDP's own; each once."""
+    return tuple(dict.fromkeys(None if each.strip() == "default" else rate(each) for each in text.split(",")))
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """An option's numbers of GPUs, the fewest first."""
+    return tuple(sorted({positive(each) for each in text.split(",")}))
+
+
+def rate(text: str) -> float:
+    """An option's positive number, of GB/s or of MB."""
+    value = float(text)
+    if not 0 < value < LARGEST:
+        raise ValueError
+    return value
+
+
+def latency(text: str) -> float:
+    """An option's time in us, which may be 0."""
+    return 0.0 if float(text) == 0 else rate(text)
+
+
+# A thousand times what any link, bucket or message has.
+LARGEST = 1e9
+# argparse names the type in its message: `argument --gpus: invalid list of numbers (4,8,64) value: 'x'`.
+caps.__name__ = "list of caps (default,1,25)"
+counts.__name__ = "list of whole numbers (4,8,64)"
+rate.__name__ = "positive number"
+latency.__name__ = "time in us"
