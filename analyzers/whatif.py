@@ -62,7 +62,8 @@ class Scenario(msgspec.Struct, frozen=True):
 class WhatIf(msgspec.Struct, frozen=True):
     """All predictions of a run; `recommended` is the scenario with the shortest step, its `why` says so in a sentence.
 
-    `uncertainty_ns` is how well steps are known: differences below it are noise.
+    `gain_ns` is what that takes off the step of the run's own cap, on the same GPUs and links. `uncertainty_ns` is how
+    well steps are known: differences below it are noise.
     """
 
     schema: str
@@ -102,7 +103,9 @@ def whatif(run: RunSummary, options: Options, links: Links | Calibration | None 
         error=own.step_ns / model.measured_ns - 1,
     )
     uncertainty_ns = round(max(abs(baseline.error), model.spread) * model.measured_ns)
-    recommended, gain_ns = _recommended(scenarios, baseline, uncertainty_ns)
+    asked = [each for each in scenarios if each.gpus == (model.gpus if model.gpus in counts else counts[0])]
+    before = model.predict(_scene(model.bucket_mb, asked[0].gpus, options))
+    recommended, gain_ns = _recommended(asked, round(before.step_ns), uncertainty_ns)
     return WhatIf(
         schema=SCHEMA,
         run=run.name,
@@ -147,20 +150,19 @@ def _unmeasured(model: Model, scene: Scene) -> list[str]:
     return [f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {known}"]
 
 
-def _recommended(scenarios: Sequence[Scenario], baseline: Baseline, uncertainty_ns: int) -> tuple[Scenario, int]:
-    """The shortest step, among those of the run's own number of GPUs where there are any; and what it gains."""
-    own = [each for each in scenarios if each.gpus == baseline.gpus] or [
-        each for each in scenarios if each.gpus == scenarios[0].gpus
-    ]
-    best = min(own, key=lambda each: each.predicted_step_ns)
-    gain_ns = baseline.predicted_step_ns - best.predicted_step_ns
-    spread_ns = max(each.predicted_step_ns for each in own) - best.predicted_step_ns
+def _recommended(scenarios: Sequence[Scenario], before_ns: int, uncertainty_ns: int) -> tuple[Scenario, int]:
+    """The shortest step of scenarios of one number of GPUs; and what it gains over that of the run's own cap there."""
+    best = min(scenarios, key=lambda each: each.predicted_step_ns)
+    gain_ns = before_ns - best.predicted_step_ns
+    spread_ns = max(each.predicted_step_ns for each in scenarios) - best.predicted_step_ns
     cap = "DDP's default" if best.bucket_mb is None else f"{best.bucket_mb:g} MB"
     unsure = f"steps are known to within {ms(uncertainty_ns)}"
-    if len(own) > 1 and spread_ns <= uncertainty_ns:
+    if len(scenarios) > 1 and spread_ns <= uncertainty_ns:
         why = f"no choice matters here: caps differ by at most {ms(spread_ns)}, and {unsure}"
+    elif gain_ns <= 0:
+        why = f"no cap here is better than the run's own, and {unsure}"
     elif gain_ns <= uncertainty_ns:
-        why = f"buckets of {cap} are as good as any: {ms(max(gain_ns, 0))} are gained, and {unsure}"
+        why = f"buckets of {cap} are as good as any: {ms(gain_ns)} are gained over the run's own, and {unsure}"
     else:
-        why = f"buckets of {cap} take {ms(gain_ns)} off a step of {ms(baseline.predicted_step_ns)}; {unsure}"
+        why = f"buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
     return msgspec.structs.replace(best, why=why), gain_ns
