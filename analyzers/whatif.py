@@ -115,9 +115,24 @@ def whatif(run: RunSummary, options: Options, links: Links | Calibration | None 
         gain_ns=gain_ns,
         uncertainty_ns=uncertainty_ns,
         links=model.links.source,
-        assumptions=model.assumptions,
+        assumptions=[*model.assumptions, *_of_options(options, model.gpus)],
         warnings=list(run.warnings),
     )
+
+
+def _of_options(options: Options, gpus: int) -> list[str]:
+    """What scenarios assume because it was asked for."""
+    words = []
+    if options.hosts is not None:
+        cards = f"network cards that carry {options.hosts.gbps:g} GB/s a host"
+        words.append(f"beyond the {options.hosts.gpus} GPUs of a host all bytes pass {cards}")
+    if any(count > gpus for count in options.gpus):
+        words.append("further ranks are like those that were recorded, and none is later for being one of many")
+    if not options.broadcast_buffers:
+        words.append("buffers are not broadcast")
+    if options.gradient_itemsize is not None:
+        words.append(f"gradients travel with {options.gradient_itemsize} bytes an element")
+    return words
 
 
 def _scene(bucket_mb: float | None, gpus: int, options: Options) -> Scene:

@@ -57,6 +57,8 @@ def test_hosts_set_the_bandwidth_beyond_one(capsys):
     near, far = predicted(capsys, RESNET50, "--gpus", "8,16", "--bucket-mb", "100", *hosts).scenarios
     assert (near.link_gbps or 0) > 5 >= (far.link_gbps or 0)
     own = predicted(capsys, RESNET50, "--bucket-mb", "100")
+    said = predicted(capsys, RESNET50, "--gpus", "8,16", "--bucket-mb", "100", *hosts).assumptions
+    assert any("5 GB/s a host" in words for words in said)
     # What hosts there are changes nothing of how well the run itself is predicted.
     assert predicted(capsys, RESNET50, "--gpus", "16", "--bucket-mb", "100", *hosts).baseline == own.baseline
 
