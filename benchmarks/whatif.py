@@ -48,6 +48,10 @@ RECORDED_MB = 25.0
 CAPS: list[float | None] = [None, 1, 2, 5, 10, RECORDED_MB, 50, 100]
 # Cells whose step is this far from the recorded cap's have moved.
 MOVED = 0.02
+# Samples of a cell that differ by more than this tell no truth.
+SCATTERED = 0.05
+# What a cell is predicted from.
+OWN, ONE = "its own trace", "one GPU's trace"
 LINKS: dict[str, dict[str, str]] = {
     "nvlink": {},
     "host": {"NCCL_P2P_DISABLE": "1"},
@@ -176,59 +180,101 @@ def cells(truth: Path) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The predictions of one row of cells from one recording, by cap: measured and predicted, in ns."""
+class Cell:
+    """One cell: its step as measured (several times: samples) and as predicted, and its row's at the recorded cap."""
 
+    row: str
     source: str
-    measured: dict[float | None, int]
-    predicted: dict[float | None, int]
-    recommended: float | None
+    bucket_mb: float | None
+    samples_ns: list[float]
+    predicted_ns: int
+    unchanged_ns: int
+    is_recommended: bool
 
     @property
-    def errors(self) -> dict[float | None, float]:
-        """Of each cap, as a share of what was measured."""
-        return {cap: self.predicted[cap] / step - 1 for cap, step in self.measured.items()}
+    def measured_ns(self) -> float:
+        """The median sample."""
+        return statistics.median(self.samples_ns)
 
     @property
-    def moved(self) -> float | None:
-        """Over cells 2 % and more from the recorded cap's: summed error over that of predicting no change."""
-        same = self.measured[RECORDED_MB]
-        moved = [cap for cap, step in self.measured.items() if abs(step / same - 1) > MOVED]
-        wrong = sum(abs(self.predicted[cap] - self.measured[cap]) for cap in moved)
-        return wrong / sum(abs(same - self.measured[cap]) for cap in moved) if moved else None
+    def error(self) -> float:
+        """As a share of what was measured."""
+        return self.predicted_ns / self.measured_ns - 1
 
-    def __str__(self) -> str:
-        cells = "  ".join(
-            f"{'default' if cap is None else f'{cap:g}'}: {step / 1e6:.2f} {100 * self.errors[cap]:+.1f} %"
-            for cap, step in self.measured.items()
-        )
-        absolute = [abs(error) for error in self.errors.values()]
-        chosen = self.measured[self.recommended] / min(self.measured.values()) - 1
-        moved = "" if self.moved is None else f", of what moved {self.moved:.2f}"
-        return (
-            f"{self.source}\n  {cells}\n  median {100 * statistics.median(absolute):.2f} %, "
-            f"worst {100 * max(absolute):.2f} %{moved}; the recommended cap is {100 * chosen:.1f} % from the best"
-        )
+    @property
+    def is_known(self) -> bool:
+        """Whether its samples agree."""
+        return max(self.samples_ns) / min(self.samples_ns) - 1 <= SCATTERED
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether its step differs from that at the recorded cap."""
+        return abs(self.measured_ns / self.unchanged_ns - 1) > MOVED
 
 
-def judge(folder: Path) -> list[Verdict]:
-    """Predict all cells, each from two recordings."""
-    rows: dict[tuple[str, str, int], dict[float | None, int]] = {}
+def judge(folder: Path) -> list[Cell]:
+    """Predict all cells, each from its row's recording, and from that of one GPU."""
+    rows: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for cell in cells(folder / TRUTH):
-        rows.setdefault((cell["model"], cell["link"], cell["gpus"]), {})[cell["bucket_mb"]] = cell["step_ns"]
-    verdicts = []
+        rows.setdefault((cell["model"], cell["link"], cell["gpus"]), []).append(cell)
+    found = []
     for (model, link, gpus), measured in rows.items():
         own, single = folder / f"{model}-{link}-{gpus}", folder / f"{model}-nvlink-1"
-        for source in (own, single) if gpus > 1 and single.is_dir() else (own,) if gpus > 1 else ():
-            found = whatif(
-                summarize(source),
-                Options(bucket_mb=tuple(measured), gpus=(gpus,)),
-                read_calibration(own / LINKS_FILE),
-            )
-            name = f"{own.name} from {'its own trace' if source == own else 'one GPU'}"
-            predicted = {each.bucket_mb: each.predicted_step_ns for each in found.scenarios}
-            verdicts.append(Verdict(name, measured, predicted, found.recommended.bucket_mb))
-    return verdicts
+        if gpus > 1:
+            found += _judged(own, OWN, own, measured)
+        if gpus > 1 and single.is_dir():
+            found += _judged(own, ONE, single, measured)
+    return found
+
+
+def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]]) -> list[Cell]:
+    options = Options(bucket_mb=[cell["bucket_mb"] for cell in measured], gpus=(measured[0]["gpus"],))
+    found = whatif(summarize(run), options, read_calibration(row / LINKS_FILE))
+    unchanged_ns = next(cell["step_ns"] for cell in measured if cell["bucket_mb"] == RECORDED_MB)
+    return [
+        Cell(
+            row=row.name,
+            source=source,
+            bucket_mb=cell["bucket_mb"],
+            samples_ns=cell["samples_ns"],
+            predicted_ns=scenario.predicted_step_ns,
+            unchanged_ns=unchanged_ns,
+            is_recommended=scenario.bucket_mb == found.recommended.bucket_mb,
+        )
+        for cell, scenario in zip(measured, found.scenarios, strict=True)
+    ]
+
+
+def in_words(judged: Sequence[Cell]) -> Iterator[str]:
+    """A line for each row and source, and for all."""
+    for source in (OWN, ONE):
+        from_it = [cell for cell in judged if cell.source == source]
+        yield f"from {source}, ms: measured, error; (of cells whose samples scatter by more than {SCATTERED:.0%})"
+        for row in dict.fromkeys(cell.row for cell in from_it):
+            of_row = [cell for cell in from_it if cell.row == row]
+            best_ns = min(cell.measured_ns for cell in of_row)
+            chosen = next(cell.measured_ns for cell in of_row if cell.is_recommended) / best_ns - 1
+            yield f"  {row}: {'  '.join(map(_in_words, of_row))}"
+            yield f"      {_errors(of_row)}; the recommended cap's step is {chosen:.1%} from the best"
+        yield f"  all: {_errors(from_it)}"
+
+
+def _in_words(cell: Cell) -> str:
+    words = f"{cell.measured_ns / 1e6:.2f} {cell.error:+.1%}"
+    cap = "default" if cell.bucket_mb is None else f"{cell.bucket_mb:g}"
+    return f"{cap}: {words if cell.is_known else f'({words})'}"
+
+
+def _errors(judged: Sequence[Cell]) -> str:
+    known = [cell for cell in judged if cell.is_known]
+    errors = [abs(cell.error) for cell in known]
+    moved = [cell for cell in known if cell.has_moved]
+    words = f"{len(known)} cells, median {statistics.median(errors):.2%}, worst {max(errors):.2%}"
+    if not moved:
+        return words
+    wrong = sum(abs(cell.predicted_ns - cell.measured_ns) for cell in moved)
+    change = sum(abs(cell.unchanged_ns - cell.measured_ns) for cell in moved)
+    return f"{words}; {len(moved)} moved, error {wrong / change:.2f} of that of predicting no change"
 
 
 def main() -> None:
@@ -247,7 +293,7 @@ def main() -> None:
     parser.add_argument("--visits", type=int, default=3, help="of each cell")
     options = parser.parse_args()
     if options.what == "judge":
-        print(*judge(options.folder), sep="\n")
+        print(*in_words(judge(options.folder)), sep="\n")
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     quiet_launcher()
