@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.bucketing import MB, assign, limits
@@ -29,7 +29,6 @@ def test_dtypes_are_cut_apart_and_come_as_they_close():
     assert assign(sizes, 4, ["float32", "bfloat16", "float32", "float32"]).tolist() == [0, 3, 1, 2]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3_000_000), st.sampled_from(["float32", "float16"])), min_size=1), CAPS)
 def test_the_rule_is_ddps_own(gradients, cap):
     torch = pytest.importorskip("torch")

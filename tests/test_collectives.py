@@ -96,7 +96,7 @@ def whole_run(path: Path) -> tuple[list[Document], list[frozenset[Member]]]:
 
 
 @given(seed=seeds)
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 def test_damage_to_real_runs_makes_no_wrong_pair(tmp_path_factory, seed):
     random = Random(seed)
     documents, whole = whole_run(random.choice(COMMUNICATING))
@@ -110,7 +110,7 @@ def test_damage_to_real_runs_makes_no_wrong_pair(tmp_path_factory, seed):
 @example(seed=5414)  # one step each, alike but not the same, and no step numbers in common
 @example(seed=10296)  # one kernel of a known step, whose partner is lost
 @example(seed=30185)  # two equal collectives 84 us apart, one unlabelled, ends that agree to 80
-@settings(max_examples=2 * EXAMPLES, deadline=None)
+@settings(max_examples=2 * EXAMPLES)
 def test_damage_to_worlds_makes_no_wrong_pair(tmp_path_factory, seed):
     made = build(any_world(Random(seed)))
     damaged = perturb.damaged(made.documents, Random(seed + 1))
@@ -140,7 +140,7 @@ identical = st.builds(
 
 
 @given(world=identical, shift_ns=st.integers(-(10**9), 10**9), seed=seeds)
-@settings(max_examples=2 * EXAMPLES, deadline=None)
+@settings(max_examples=2 * EXAMPLES)
 def test_a_step_lost_among_identical_ones_under_a_shifted_clock_shifts_no_pair(tmp_path_factory, world, shift_ns, seed):
     made = build(world)
     documents, random = list(made.documents), Random(seed)
@@ -173,7 +173,7 @@ sequences = st.lists(st.tuples(st.integers(30, 400), st.integers(0, 1)), min_siz
 
 
 @given(sequence=sequences, kept=st.lists(st.booleans(), min_size=12, max_size=12), shift=st.integers(-(10**9), 10**9))
-@settings(max_examples=8 * EXAMPLES, deadline=None)
+@settings(max_examples=8 * EXAMPLES)
 def test_no_pair_stands_that_an_equally_good_alignment_disputes(sequence, kept, shift):
     """Small sequences, either of which lost kernels: every alignment is tried."""
     ends = np.cumsum([gap * 1000 for gap, _ in sequence]).tolist()

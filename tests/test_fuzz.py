@@ -25,7 +25,6 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
 settings.register_profile(
     "fuzz",
     max_examples=EXAMPLES,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 FUZZ = settings.get_profile("fuzz")

@@ -149,7 +149,7 @@ def cases(draw):
     return ranks, plans
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(cases())
 def test_a_replay_is_what_would_have_run(case):
     ranks, (before, after) = case
@@ -181,7 +181,7 @@ def test_infinitely_fast_links_leave_the_work_alone():
     assert played(STEPS, [1], [0]) == STEPS.total_ns[:, 0].tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cases(), st.integers(0, 200))
 def test_slower_links_are_never_faster(case, more):
     ranks, ((last, times), _) = case

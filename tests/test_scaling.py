@@ -211,7 +211,7 @@ GRIDS = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(GRIDS)
 def test_any_grid_is_what_its_definitions_say(grid):
     known = {("single" if gpus == 1 else name, gpus, batch): each for (name, gpus, batch), each in grid.items()}
