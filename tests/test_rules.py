@@ -13,7 +13,10 @@ ORDER = [
         f"analyzers.{name}"
         for name in ("errors", "units", "intervals", "stretches", "modules", "calls", "classify", "controls")
     ),
-    *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
+    *(
+        f"analyzers.{name}"
+        for name in ("arguments", "syncs", "events", "header", "inflate", "chunks", "kineto", "retime")
+    ),
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
     *(f"analyzers.{name}" for name in ("autograd", "forwards")),
     *(
