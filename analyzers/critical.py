@@ -104,8 +104,12 @@ def path_tables(path: CriticalPath) -> Analysis:
         ),
     )
     facts = {"rank": path.rank, "step": path.step, "path_ns": total, "extent_ns": path.extent_ns}
-    notes = () if path.has_syncs else (NO_SYNCS,)
-    return Analysis("critical-path", facts, tables, notes, versions())
+    notes = [] if path.has_syncs else [NO_SYNCS]
+    if total > path.extent_ns:
+        notes.append(
+            "the path is longer than the time it covers: kernels that overlap on one stream follow one another"
+        )
+    return Analysis("critical-path", facts, tables, tuple(notes), versions())
 
 
 def _unlisted(table: Figures) -> Figures:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arguments import NO_ARGS, Args, TypedArgs
+from analyzers.arguments import Args, whole
+from analyzers.calls import UNSAID
 
 Int64 = NDArray[np.int64]
 
@@ -40,20 +42,13 @@ class Syncs:
 
 def said(rows: Sequence[Args], processes: Int64) -> dict[str, Int64]:
     """What synchronizations alone say, as columns; a device is the row's process where it names none."""
-    typed = [args if isinstance(args, TypedArgs) else _UNSAID for args in rows]
-    device = np.array([args.device for args in rows], dtype=np.int64)
-    return {
-        "device": np.where(device < 0, processes, device),
-        "stream": _numbers([args.stream for args in rows]),
-        "wait_on_stream": _numbers([args.wait_on_stream for args in typed]),
-        "wait_on_record": _numbers([args.wait_on_record for args in typed]),
-    }
+    columns = {name: _numbers([getattr(args, name, UNSAID) for args in rows]) for name in SAID}
+    return columns | {"device": np.where(columns["device"] < 0, processes, columns["device"])}
 
 
-def _numbers(values: Sequence[int | str]) -> Int64:
-    return np.array([value if isinstance(value, int) else -1 for value in values], dtype=np.int64)
+def _numbers(values: Sequence[Any]) -> Int64:
+    return np.array([whole(value) for value in values], dtype=np.int64)
 
 
-_UNSAID = TypedArgs(**{name: getattr(NO_ARGS, name) for name in Args.__struct_fields__})
-NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Syncs)})
 SAID = ("device", "stream", "wait_on_stream", "wait_on_record")
+NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Syncs)})
