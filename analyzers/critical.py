@@ -78,7 +78,7 @@ def critical_path(run: Run, rank: int | None = None, step: int | None = None) ->
         raise NotAnalyzable(f"{chosen.path}: {reason}")
     number = typical_step(chosen, step)
     analysis = to_hta(replace(run, ranks=(chosen,)))
-    return attempt("critical path", chosen, lambda: _path(analysis, chosen, number))
+    return attempt("critical path", str(chosen.path), lambda: _path(analysis, chosen, number))
 
 
 def path_tables(path: CriticalPath) -> Analysis:

@@ -106,6 +106,11 @@ def kernels(run: Run, rank: int | None = None) -> Analysis:
         chosen,
         lambda: analysis.get_gpu_kernel_breakdown(visualize=False, num_kernels=_EVERY_KERNEL),
     )
+    notes += [
+        f"rank {rank.rank} has {count} devices: HTA takes the times of their kernels by type together"
+        for rank in chosen.ranks
+        if (count := len(np.unique(rank.events.device[rank.events.on_device]))) > 1
+    ]
     total = types["sum"].sum()
     by_type = [(row.kernel_type.lower(), row.sum, _share(row.sum, total)) for row in types.itertuples()]
     each = each.sort_values("sum (us)", ascending=False, kind="stable")
@@ -171,7 +176,7 @@ def typical_step(rank: RankTrace, step: int | None) -> int | None:
     return step
 
 
-def attempt(what: str, rank: RankTrace, analyze: Callable[[], T]) -> T:
+def attempt(what: str, where: str, analyze: Callable[[], T]) -> T:
     """What HTA's own code returns, none of its noise heard. Raises NotAnalyzable in place of whatever it raises."""
     with hta_library().quiet():
         try:
@@ -179,11 +184,12 @@ def attempt(what: str, rank: RankTrace, analyze: Callable[[], T]) -> T:
         # HTA asserts, and lets pandas' errors through, on what it does not expect in a trace.
         except Exception as error:
             words = str(error).strip().split("\n")[0][:120]
-            raise NotAnalyzable(f"{rank.path}: HTA's {what} fails on it ({type(error).__name__}: {words})") from error
+            raise NotAnalyzable(f"{where}: HTA's {what} fails on it ({type(error).__name__}: {words})") from error
 
 
 def _attempt(what: str, run: Run, analyze: Callable[[], Any]) -> Any:
-    return attempt(what, run.ranks[0], analyze)
+    several = f"{run.name} (one of {len(run.ranks)} ranks: try each with --rank)"
+    return attempt(what, str(run.ranks[0].path) if len(run.ranks) == 1 else several, analyze)
 
 
 def _idle_times(analysis: Any, run: Run) -> Any:

@@ -8,6 +8,7 @@ import logging
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,13 @@ def times(rank: RankTrace) -> tuple[Any, Any, Any]:
 
 
 @needs_hta
-def test_the_version_and_pandas_that_the_readme_names_are_those_that_work():
-    readme = (SAMPLES.parent / "README.md").read_text()
-    assert f"traceinsight {versions()['traceinsight']}" in readme
+def test_the_version_that_the_readme_names_is_the_oldest_that_is_installed():
+    oldest = "0.6.1"
+    assert f"traceinsight {oldest}" in (SAMPLES.parent / "README.md").read_text()
+    assert f"traceinsight>={oldest}" in (SAMPLES.parent / "setup.cfg").read_text()
+    found = versions()
+    assert [int(part) for part in found["traceinsight"].split(".")[:3]] >= [0, 6, 1]
+    assert found["pandas"] == metadata.version("pandas")
 
 
 @needs_hta
@@ -153,6 +158,30 @@ def test_the_frame_is_what_its_own_parser_makes_of_the_file(path):
 
 
 @needs_hta
+@pytest.mark.parametrize(("name", "step"), [("resnet18-ddp2", 3), ("resnet50-ddp4-bf16", 4), ("resnet18-dp4", 3)])
+def test_the_critical_path_is_that_of_its_own_parser_when_that_does_not_round(name, step):
+    from hta.configs.env_options import HTAEnvOptions
+    from hta.trace_analysis import TraceAnalysis
+
+    run = load(SAMPLES / name)
+    ours = critical_path(run, 0, step)
+    rounding = HTAEnvOptions.instance()
+    rounding.set_disable_ns_rounding(True)
+    try:
+        files = {0: str(run.ranks[0].path)}
+        theirs = quietly(TraceAnalysis, trace_files=files, trace_dir="/", include_last_profiler_step=True)
+        graph, found = quietly(theirs.critical_path_analysis, 0, "ProfilerStep", 0)
+    finally:
+        rounding.set_disable_ns_rounding(False)
+    edges = list(pairwise(graph.critical_path_nodes))
+    assert found
+    assert len(ours.weight_ns) == len(edges)
+    # Its microseconds are floats of times since the machine started: each is off by up to half a nanosecond.
+    error_us = 0.001 * len(edges)
+    assert ours.length_ns / 1000 == pytest.approx(sum(graph.edges[edge]["weight"] for edge in edges), abs=error_us)
+
+
+@needs_hta
 def test_events_are_of_the_step_that_holds_them_or_their_launch():
     # HTA's own goes astray where the device's copies of the steps' annotations lie elsewhere than the host's.
     frame = to_hta(load(ONE_RANK)).t.traces[0]
@@ -197,6 +226,18 @@ def test_a_run_differs_in_nothing_from_itself_and_by_calls_from_another():
     other = diff(run, analyzers.load(ONE_RANK))
     fewer = {row[0] for row in other.tables[0].rows if row[3] < 0}
     assert any(name.startswith("ncclDevKernel_AllReduce") for name in fewer)
+
+
+@needs_hta
+def test_what_it_raises_is_one_line_that_names_the_file(monkeypatch, capsys):
+    def broken(*arguments: Any, **options: Any) -> None:
+        raise KeyError("stream\nof two lines")
+
+    monkeypatch.setattr(hta_library().ExactAnalysis, "critical_path_analysis", broken)
+    assert main(["hta", str(ONE_RANK), "critical-path"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "rank0.json.gz: HTA's critical path fails on it (KeyError: 'stream" in said
 
 
 @needs_hta

@@ -148,7 +148,8 @@ def test_torch_is_imported_only_where_it_runs():
 def test_reading_and_reporting_load_no_torch_and_no_plots():
     code = (
         "import sys, analyzers, tracer.cli, tracer.views.text;"
-        "print(*[m for m in ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf') if m in sys.modules])"
+        "heavy = ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf', 'hta', 'plotly');"
+        "print(*[m for m in heavy if m in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == ""

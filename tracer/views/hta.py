@@ -21,7 +21,12 @@ _TEXTS = ("name", "bound", "place", "cause", "type", "device", "stream", "rank")
 _WIDE = ("std", "p25", "p75", "min_ns", "std_ns", "device_median_ns", "edges", "slow_calls")
 _LONGEST_NAME = {True: 60, False: 32}
 # Columns that are read against another one, and are in its unit.
-_ALIKE = {"other_time_ns": "time_ns", "more_ns": "time_ns"}
+_ALIKE = {
+    **dict.fromkeys(("other_time_ns", "more_ns"), "time_ns"),
+    **dict.fromkeys(("min_ns", "max_ns", "std_ns"), "mean_ns"),
+    "call_max_ns": "call_median_ns",
+    "delay_max_ns": "delay_median_ns",
+}
 _NS = "_ns"
 
 
