@@ -12,6 +12,7 @@ from analyzers.document import Report
 from analyzers.errors import AnalysisError
 from analyzers.exchange import Exchange, exchange
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.hta import to_hta
 from analyzers.lanes import Lanes, lanes
 from analyzers.manifest import Manifest
 from analyzers.report import report
@@ -52,6 +53,7 @@ __all__ = [
     "strong_frame",
     "study",
     "summarize",
+    "to_hta",
     "weak_frame",
     "whatif",
     "windows_frame",

@@ -21,8 +21,12 @@ _NOTHING = msgspec.Raw(b"")
 _GRADIENT = "torch::autograd::AccumulateGrad"
 # And, with dtypes, those that say what a message holds. Views count inside of a flattening.
 _SHAPED = re.compile(rf"gloo:|c10d::|aten::flatten_dense_tensors$|aten::view$|{_GRADIENT}$")
-# What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save.
-_NEEDS_DTYPES = re.compile(r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$")
+# What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save, and so does what
+# only CUDA's synchronizations say.
+_NEEDS_MORE = re.compile(
+    r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$"
+    r"|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
+)
 _MOST_RANKS = 1 << 20
 # As PyTorch writes it, and no larger than a column holds.
 Number = Annotated[int, msgspec.Meta(ge=UNSAID, lt=1 << 62)]
@@ -62,9 +66,11 @@ class Args(msgspec.Struct, gc=False, frozen=True):
 
 
 class TypedArgs(Args, gc=False, frozen=True):
-    """Arguments with the dtypes of an operator's inputs."""
+    """Arguments with the dtypes of an operator's inputs, and with what a synchronization waits for."""
 
     types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    wait_on_stream: Any = UNSAID
+    wait_on_record: Any = msgspec.field(default=UNSAID, name="wait_on_cuda_event_record_corr_id")
 
 
 NO_ARGS = Args()
@@ -77,9 +83,9 @@ def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
     return dict(args) | texts
 
 
-def needs_dtypes(names: Iterable[str]) -> bool:
-    """Whether a trace with such rows has operators whose inputs' dtypes are kept."""
-    return any(map(_NEEDS_DTYPES.match, names))
+def needs_more(names: Iterable[str]) -> bool:
+    """Whether a trace with such rows has arguments that only TypedArgs keep."""
+    return any(map(_NEEDS_MORE.match, names))
 
 
 def call_key(args: Args) -> Hashable:

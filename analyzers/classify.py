@@ -21,6 +21,7 @@ class Category(IntEnum):
     ANNOTATION = 6  # user_annotation, on the host
     PYTHON = 7  # python_function, written with Python stacks; by far the most rows where there are any
     FLOW = 8  # the ends of the arrows between launches and kernels, forward and backward
+    SYNC = 9  # a stream or the host waiting; such rows are kept apart from all others
 
 
 class Kind(IntEnum):

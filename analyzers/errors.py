@@ -33,3 +33,11 @@ class UnreadableSweep(AnalysisError):
 
 class NotReplayable(AnalysisError):
     """A run whose steps cannot be replayed with other settings."""
+
+
+class NotInstalled(AnalysisError):
+    """A library that an analysis needs and that is not there."""
+
+
+class NotAnalyzable(AnalysisError):
+    """A run that an analysis of another's cannot be made of."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analyzers.calls import Call, Inputs
 from analyzers.classify import DEVICE_CATEGORIES, Category
+from analyzers.syncs import NONE, Syncs
 
 Int64 = NDArray[np.int64]
 
@@ -27,7 +28,8 @@ class Events:
     `inputs` indexes `shapes` (operators whose inputs analyses need). `forward` is autograd's sequence number: it joins
     a forward operator and its backward node, `forward_thread` the thread of the former as autograd numbers threads.
     `grid` tells apart kernels launched with other grids or blocks. `launched_ns` is the start of the host call that
-    launched the row. Times are nanoseconds since the epoch.
+    launched the row. `position` is the row's place among all events of the file, from 0. Times are nanoseconds since
+    the epoch. `syncs` are no rows of these: they wait, and do nothing.
     """
 
     category: NDArray[np.int8]
@@ -52,6 +54,8 @@ class Events:
     forward_thread: Int64
     grid: Int64
     launched_ns: Int64
+    position: Int64
+    syncs: Syncs = NONE
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -90,5 +94,5 @@ def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64
 _COLUMNS = (
     *("category", "kind", "name", "start_ns", "dur_ns", "thread"),
     *("device", "peer", "stream", "correlation", "nbytes", "external", "sequence", "call", "inputs"),
-    *("forward", "forward_thread", "grid", "launched_ns"),
+    *("forward", "forward_thread", "grid", "launched_ns", "position"),
 )

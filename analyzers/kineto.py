@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, TypedArgs, needs_dtypes, with_raw
+from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, TypedArgs, needs_more, with_raw
 from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
@@ -27,6 +28,7 @@ from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import LAST_NS, Header, convert, whole_header
 from analyzers.inflate import Blocks
 from analyzers.modules import PREFIX as MODULE
+from analyzers.syncs import SAID, Syncs, said
 from analyzers.units import NS_PER_US
 
 Int64 = NDArray[np.int64]
@@ -46,6 +48,7 @@ _CATEGORIES = {
     "cpu_op": Category.OPERATOR,
     "user_annotation": Category.ANNOTATION,
     "python_function": Category.PYTHON,
+    "cuda_sync": Category.SYNC,
     "ac2g": Category.FLOW,
     "fwdbwd": Category.FLOW,
     # Categories were capitalized before 2022.
@@ -144,8 +147,8 @@ class _Columns:
         self._codes = Codes[str]()
         self._calls = CallColumns()
         self._parts: list[dict[str, NDArray[Any]]] = []
-        self._count = 0
-        self._has_dtypes = False
+        self._count = self._seen = 0
+        self._needs_more = False
         self.lost_events = self.untimed = self.endless = 0
         self._fast: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_Event]).decode
         self._typed: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
@@ -159,10 +162,10 @@ class _Columns:
                 return
             # Of its own, since what is kept as text points into it, for as long as an error may keep it.
             text = memoryview(bytes(text))
-            if not self._has_dtypes:
+            if not self._needs_more:
                 events = self._fast(text)
-                self._has_dtypes = needs_dtypes({event.name for event in events} - self._codes.keys())
-            if self._has_dtypes:
+                self._needs_more = needs_more({event.name for event in events} - self._codes.keys())
+            if self._needs_more:
                 events = self._typed(text)
             if not self._append(events):
                 self._append(self._exact(text))
@@ -205,13 +208,14 @@ class _Columns:
     def _append(self, events: Sequence[_Event]) -> bool:
         """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
         categories, phases = self._categories, self._phases
-        kept = [
-            event
-            for event in events
-            if event.ph in phases
+        wanted = bytes([
+            event.ph in phases
             and (event.cat in categories or (event.cat == _PYTHON and event.name.startswith(MODULE)))
-        ]
+            for event in events
+        ])  # fmt: skip
+        kept = list(compress(events, wanted))
         if not kept:
+            self._seen += len(events)
             return True
         start_ns, dur_ns = _nanoseconds([event.ts for event in kept]), _nanoseconds([event.dur for event in kept])
         if start_ns is None or dur_ns is None:
@@ -224,6 +228,7 @@ class _Columns:
             "name": np.fromiter(map(self._codes.__getitem__, names), np.int32, count),
             "start_ns": start_ns,
             "dur_ns": dur_ns,
+            "position": np.flatnonzero(np.frombuffer(wanted, dtype=bool)) + self._seen,
             "thread": _int64([event.tid for event in kept]),
             "correlation": _int64([arg.correlation for arg in args]),
             **self._calls.calls(args, self._count),
@@ -231,8 +236,10 @@ class _Columns:
             **self._calls.autograd(args, self._count),
             # What only device rows have is kept for them alone.
             **self._device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
+            **self._sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
         })  # fmt: skip
         self._count += count
+        self._seen += len(events)
         return True
 
     def _device_columns(self, events: Sequence[_Event]) -> dict[str, Int64]:
@@ -249,6 +256,20 @@ class _Columns:
             "grid": self._calls.grids(args),
         }
 
+    def _sync_columns(self, events: Sequence[_Event], rows: NDArray[np.intp]) -> dict[str, Int64]:
+        chosen = [events[row] for row in rows.tolist()]
+        columns = said([event.args for event in chosen], _int64([event.pid for event in chosen]))
+        return {"sync_row": rows + self._count} | {f"sync_{name}": column for name, column in columns.items()}
+
+    def _syncs(self, kept: NDArray[np.bool_], start_ns: Int64, dur_ns: Int64) -> Syncs:
+        """Synchronizations that have a time."""
+        rows = self._whole("sync_row")
+        timed = kept[rows]
+        rows = rows[timed]
+        shared = {name: self._whole(name)[rows] for name in ("position", "name", "thread", "correlation")}
+        alone = {name: self._whole(f"sync_{name}")[timed] for name in SAID}
+        return Syncs(start_ns=start_ns[rows], dur_ns=dur_ns[rows], **shared, **alone)
+
     def build(self, base_time_ns: int) -> Events:
         """All rows, in the file's order, without those that have no time or only tell of waiting."""
         names = tuple(self._codes)
@@ -260,8 +281,12 @@ class _Columns:
         start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)
         self.untimed = int((~kept).sum())
         self.endless = int((kept & (dur_ns == _NEVER) & (category != Category.FLOW)).sum())
+        dur_ns = np.maximum(dur_ns, 0)
+        syncs = self._syncs(kept, start_ns, dur_ns)
         if waiting.any():
             kept &= ~waiting[name]
+        if len(syncs):
+            kept &= category != Category.SYNC
         on_device = category <= _LAST_DEVICE_CATEGORY
         device, peer, crosses = self._places(category, name, names)
         call, calls = self._calls.resolved(self._sparse("call", "call_row"))
@@ -271,7 +296,7 @@ class _Columns:
             name=name,
             names=names,
             start_ns=start_ns,
-            dur_ns=np.maximum(dur_ns, 0),
+            dur_ns=dur_ns,
             thread=self._whole("thread"),
             device=device,
             peer=peer,
@@ -288,6 +313,8 @@ class _Columns:
             forward_thread=self._sparse("forward_thread", "forward_row"),
             grid=_spread(self._whole("grid"), on_device),
             launched_ns=launch_times(category, correlation, start_ns),
+            position=self._whole("position"),
+            syncs=syncs,
         )
         return events if kept.all() else events.take(kept)
 

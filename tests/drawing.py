@@ -143,6 +143,7 @@ def events_of(rows: list[dict[str, Any]], calls: tuple[Call, ...] = ()) -> Event
         forward=unknown,
         forward_thread=unknown,
         grid=unknown,
+        position=np.arange(len(rows)),
         launched_ns=launch_times(columns["category"], columns["correlation"], columns["start_ns"]),
         **columns,
     )

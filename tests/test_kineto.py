@@ -73,6 +73,29 @@ def test_waiting_is_no_activity(tmp_path):
     assert not read_trace(write(tmp_path / "a.json", document)).events.on_device.any()
 
 
+def test_synchronizations_stand_beside_the_rows(tmp_path):
+    args = {"device": 1, "stream": 20, "correlation": 7, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 5}
+    wait = {"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "pid": 1, "tid": 20, "ts": 1, "dur": 2}
+    odd = wait | {"name": "Context Sync", "args": {"stream": -1, "wait_on_stream": 2**70, "correlation": 8}}
+    document = [{"ph": "M", "name": "process_name"}, wait | {"args": args}, *kernel("gemm", 1, 5, 1), odd]
+    events = read_trace(write(tmp_path / "a.json", document)).events
+    assert [events.names[code] for code in events.name] == ["gemm", "cudaLaunchKernel"]
+    assert events.position.tolist() == [2, 3]
+    syncs = events.syncs
+    assert [events.names[code] for code in syncs.name] == ["Stream Wait Event", "Context Sync"]
+    assert (syncs.position.tolist(), syncs.correlation.tolist(), syncs.stream.tolist()) == ([1, 4], [7, 8], [20, -1])
+    assert (syncs.wait_on_stream.tolist(), syncs.wait_on_record.tolist()) == ([7, -1], [5, -1])
+    assert (syncs.device.tolist(), syncs.start_ns.tolist(), syncs.dur_ns.tolist()) == ([1, 1], [1000] * 2, [2000] * 2)
+
+
+@pytest.mark.parametrize("size", [3, 5_000])
+def test_a_row_knows_its_place_in_the_file(tmp_path, size):
+    other = {"ph": "i", "cat": "cpu_op", "name": "marker", "ts": 1}
+    document = [event for k in range(size) for event in (other, step(k, k, 1), *kernel("gemm", k, 1, k))]
+    events = read_trace(write(tmp_path / "a.json", json.dumps(document, indent=1))).events
+    assert events.position.tolist() == [at for at, event in enumerate(document) if event["ph"] == "X"]
+
+
 def test_an_odd_argument_costs_no_event(tmp_path):
     document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
     document[0]["args"]["stream"] = "0x0"

@@ -13,7 +13,10 @@ ORDER = [
         f"analyzers.{name}"
         for name in ("errors", "units", "intervals", "stretches", "modules", "calls", "classify", "controls")
     ),
-    *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
+    *(
+        f"analyzers.{name}"
+        for name in ("arguments", "syncs", "events", "header", "inflate", "chunks", "kineto", "retime")
+    ),
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
     *(f"analyzers.{name}" for name in ("autograd", "forwards")),
     *(
@@ -55,6 +58,7 @@ ORDER = [
     ),
     *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "runlinks", "model", "whatif", "scenarios")),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
+    *(f"analyzers.{name}" for name in ("figures", "holistic", "hta", "hta_tables", "critical")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
@@ -94,7 +98,7 @@ ORDER = [
             "html",
         )
     ),
-    *(f"tracer.views.{name}" for name in ("tracks", "perfetto")),
+    *(f"tracer.views.{name}" for name in ("tracks", "hta", "perfetto")),
     *(
         f"tracer.views.{name}"
         for name in ("sheet", "charts", "lanes", "pictures", "forecast", "blocks", "events", "tab")
@@ -104,7 +108,7 @@ ORDER = [
     *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
     *(
         f"tracer.commands.{name}"
-        for name in ("whatif", "view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard")
+        for name in ("whatif", "view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard", "hta")
     ),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
@@ -161,7 +165,8 @@ def test_torch_is_imported_only_where_it_runs():
 def test_reading_and_reporting_load_no_torch_and_no_plots():
     code = (
         "import sys, analyzers, tracer.cli, tracer.views.text;"
-        "print(*[m for m in ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf') if m in sys.modules])"
+        "heavy = ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf', 'hta', 'plotly');"
+        "print(*[m for m in heavy if m in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == ""

@@ -1,0 +1,132 @@
+"""`tracer hta RUN ANALYSIS`: HolisticTraceAnalysis' analyses of a run that tracer has read, in exact times."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from analyzers.critical import CriticalPath, critical_path, path_tables
+from analyzers.figures import Analysis, to_json
+from analyzers.hta import hta_library
+from analyzers.hta_tables import diff, idle, kernels, launches, queue
+from analyzers.lanes import lanes
+from analyzers.report import report
+from analyzers.run import Run, load
+from analyzers.summary import summary_of
+from tracer.commands.export import TRACE
+from tracer.commands.report import terminal
+from tracer.errors import UsageError
+from tracer.files import new_file, refuse_existing, write_text
+from tracer.views.hta import path_group, text
+from tracer.views.perfetto import write_trace
+from tracer.views.tracks import groups
+
+NAME = "hta"
+HELP = "HolisticTraceAnalysis' critical path, idle causes, queues, launches, kernels and comparison"
+PATH, DIFF = "critical-path", "diff"
+OF_RANKS: dict[str, Callable[[Run, int | None], Analysis]] = {
+    "idle": idle,
+    "queue": queue,
+    "launches": launches,
+    "kernels": kernels,
+}
+DEFAULT_TOP = 15
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer hta`."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="a folder of traces, or one trace file")
+    parser.add_argument(
+        "analysis",
+        choices=(PATH, *OF_RANKS, DIFF),
+        metavar="ANALYSIS",
+        help="critical-path: of one step of one rank, by operator; idle: why streams were idle; queue: how much was "
+        "queued on them; launches: what launching took; kernels: time by type and kernel; diff: against another run",
+    )
+    parser.add_argument("other", type=Path, nargs="?", metavar="RUN2", help="the run that diff compares with")
+    parser.add_argument(
+        "--rank", type=int, metavar="N", help="this rank (default: all; critical-path and diff: the run's first)"
+    )
+    parser.add_argument(
+        "--step", type=int, metavar="K", help="critical-path and diff: this step (default: that of median length)"
+    )
+    parser.add_argument(
+        "--top", type=_count, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
+    )
+    parser.add_argument("--json", action="store_true", help="all rows as JSON")
+    parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="critical-path: also the run's timeline with the path in it"
+    )
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, let HTA analyze, print."""
+    _check_usage(options)
+    hta_library()
+    source = load(options.run)
+    path = critical_path(source, options.rank, options.step) if options.analysis == PATH else None
+    found = path_tables(path) if path is not None else _analyzed(source, options)
+    found = replace(found, facts={"run": source.name, **found.facts})
+    _check_tables(options, found)
+    if path is not None and options.output is not None:
+        _write_timeline(source, path, options)
+    if options.csv is not None:
+        for table in found.tables:
+            write_text(options.csv / f"{table.name}.csv", table.to_frame().to_csv(index=False), options.force)
+    sys.stdout.write(f"{to_json(found)}\n" if options.json else text(found, options.top, *terminal()))
+    return 0
+
+
+def _check_usage(options: argparse.Namespace) -> None:
+    """Raises UsageError, and TracerError for a file that is there."""
+    refusals = {
+        "diff compares two runs: tracer hta RUN diff RUN2": options.analysis == DIFF and options.other is None,
+        f"{options.analysis} is of one run: leave out {options.other}": options.analysis != DIFF
+        and options.other is not None,
+        "--step is of critical-path and diff": options.step is not None and options.analysis not in (PATH, DIFF),
+        "-o is of critical-path: it writes the path into a timeline": options.output is not None
+        and options.analysis != PATH,
+    }
+    for reason, refused in refusals.items():
+        if refused:
+            raise UsageError(reason)
+    if options.output is not None:
+        if options.output.suffix != TRACE:
+            raise UsageError(f"{options.output}: is written as Perfetto's timeline: end its name in {TRACE}")
+        refuse_existing(options.output, options.force)
+
+
+def _check_tables(options: argparse.Namespace, found: Analysis) -> None:
+    """Raises TracerError before anything is written."""
+    for table in found.tables if options.csv is not None else ():
+        refuse_existing(options.csv / f"{table.name}.csv", options.force)
+
+
+def _analyzed(source: Run, options: argparse.Namespace) -> Analysis:
+    if options.analysis == DIFF:
+        return diff(source, load(options.other), options.rank, options.step)
+    return OF_RANKS[options.analysis](source, options.rank)
+
+
+def _write_timeline(source: Run, path: CriticalPath, options: argparse.Namespace) -> None:
+    """The lanes of the full windows, which the path is of, and the path on the same clock."""
+    summary = summary_of(source, lanes=True).of_full_windows()
+    found = report(summary)
+    drawn = lanes(summary, found)
+    origin_ns = next(lane.shift_ns for lane in drawn if lane.rank == path.rank)
+    with new_file(options.output, options.force) as file:
+        write_trace(file, chain([path_group(path, origin_ns)], groups(drawn, found)))
+    print(f"{options.output}: written; open it at https://ui.perfetto.dev", file=sys.stderr)
+
+
+def _count(word: str) -> int:
+    count = int(word)
+    if count < 1:
+        raise argparse.ArgumentTypeError("a positive number")
+    return count
