@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.errors import NotAnalyzable
-from analyzers.figures import Analysis, Figures, figures
 from analyzers.hta import to_hta, versions
+from analyzers.hta_figures import Analysis, Figures, figures
 from analyzers.hta_tables import attempt, one_rank, typical_step, why_no_path
 from analyzers.run import RankTrace, Run
 

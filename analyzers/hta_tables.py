@@ -13,8 +13,8 @@ from analyzers.breakdown import breakdown
 from analyzers.classify import Category
 from analyzers.errors import NotAnalyzable
 from analyzers.events import UNKNOWN
-from analyzers.figures import Analysis, Figures, figures
 from analyzers.hta import hta_library, to_hta, versions
+from analyzers.hta_figures import Analysis, Figures, figures
 from analyzers.run import RankTrace, Run
 from analyzers.units import NS_PER_US
 

@@ -18,8 +18,8 @@ import analyzers
 from analyzers.classify import Category, Kind
 from analyzers.critical import DEPENDENCY, critical_path
 from analyzers.errors import NotAnalyzable, NotInstalled
-from analyzers.figures import to_json
 from analyzers.hta import hta_library, to_hta, versions
+from analyzers.hta_figures import to_json
 from analyzers.hta_tables import calls_of_device, diff, idle, kernels, launches, queue
 from analyzers.intervals import union_of
 from analyzers.run import RankTrace, Run

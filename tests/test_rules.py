@@ -58,7 +58,7 @@ ORDER = [
     ),
     *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "runlinks", "model", "whatif", "scenarios")),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
-    *(f"analyzers.{name}" for name in ("figures", "holistic", "hta", "hta_tables", "critical")),
+    *(f"analyzers.{name}" for name in ("hta_figures", "holistic", "hta", "hta_tables", "critical")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),

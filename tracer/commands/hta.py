@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 
 from analyzers.critical import CriticalPath, critical_path, path_tables
-from analyzers.figures import Analysis, to_json
 from analyzers.hta import hta_library
+from analyzers.hta_figures import Analysis, to_json
 from analyzers.hta_tables import diff, idle, kernels, launches, queue
 from analyzers.lanes import lanes
 from analyzers.report import report

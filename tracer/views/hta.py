@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.critical import DEPENDENCY, CriticalPath
-from analyzers.figures import Analysis, Cell, Figures
+from analyzers.hta_figures import Analysis, Cell, Figures
 from analyzers.units import NS_PER_MS, NS_PER_US
 from tracer.views.tables import Column, Table, section
 from tracer.views.terminal import WIDE, Section, milliseconds, plain, rendered, styled
