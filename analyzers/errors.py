@@ -33,3 +33,7 @@ class UnreadableSweep(AnalysisError):
 
 class NotReplayable(AnalysisError):
     """A run whose steps cannot be replayed with other settings."""
+
+
+class BadExpression(AnalysisError):
+    """A condition of `--fail-on` that makes no sense."""

@@ -55,6 +55,8 @@ ORDER = [
     ),
     *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "whatif")),
     *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
+    *(f"analyzers.{name}" for name in ("permutation", "changes", "comparison", "compare", "cellchanges")),
+    *(f"analyzers.{name}" for name in ("gates", "figures")),
     "analyzers",
     *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
     *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
@@ -80,14 +82,18 @@ ORDER = [
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
     *(
         f"tracer.views.{name}"
-        for name in ("tables", "templates", "scaling", "axes", "plots", "page", "curve", "strips", "html")
+        for name in ("tables", "templates", "scaling", "compare", "axes", "plots", "page", "curve", "strips", "html")
     ),
     *(f"tracer.views.{name}" for name in ("tracks", "perfetto")),
     *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures", "blocks", "events", "tab")),
     "tracer.views",
     "tracer.plugin",
-    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
+    *(
+        f"tracer.commands.{name}"
+        for name in ("devices", "hosts", "progress", "usage", "workload", "gates", "report", "export")
+    ),
     *(f"tracer.commands.{name}" for name in ("view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard")),
+    "tracer.commands.compare",
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
 ]

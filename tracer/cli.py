@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 
 from analyzers.errors import AnalysisError
-from tracer.commands import calibrate, export, plot, record, report, sweep, tensorboard, view
+from tracer.commands import calibrate, compare, export, plot, record, report, sweep, tensorboard, view
 from tracer.errors import TracerError
 from tracer.version import VERSION
 from tracer.views.terminal import plain
 
-COMMANDS = (record, report, view, export, plot, tensorboard, calibrate, sweep)
+COMMANDS = (record, report, compare, view, export, plot, tensorboard, calibrate, sweep)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from analyzers.calibration import read_calibration
 from analyzers.document import Report, to_json
+from analyzers.figures import RunFigures, names
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
 from analyzers.lanes import lanes
 from analyzers.report import report
+from tracer.commands.gates import add_gate_argument, judged, parsed
 from tracer.files import refuse_existing, write_text
 from tracer.views.communication import size
 from tracer.views.html import page
@@ -62,10 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout"
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, report, print."""
+    """Read, report, print; the exit code is that of the conditions."""
+    gates = parsed(options.fail_on, names(of_comparison=False))
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
     for path in (options.output, options.html, *tables):
         if path is not None:
@@ -76,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     for path, frame in tables.items():
         write_text(path, frame(found).to_csv(index=False), options.force)
     if options.html is not None:
-        _write_page(options.html, page(found, lanes(summary, found), links or summary.calibration), options.force)
+        write_page(options.html, page(found, lanes(summary, found), links or summary.calibration), options.force)
     if options.output is not None:
         write_text(
             options.output,
@@ -85,10 +89,11 @@ def run(options: argparse.Namespace) -> int:
         )
     else:
         sys.stdout.write(to_json(found) + "\n" if options.json else for_terminal(found, options.by))
-    return 0
+    return judged(gates, RunFigures(found), found.run.name)
 
 
-def _write_page(path: Path, document: str, force: bool) -> None:
+def write_page(path: Path, document: str, force: bool) -> None:
+    """Write a page, and say so."""
     write_text(path, document, force)
     print(f"{path}: written ({size(path.stat().st_size)}); open it in a browser", file=sys.stderr)
 
