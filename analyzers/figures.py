@@ -85,6 +85,7 @@ FIGURES: dict[str, Known] = {
     ),
     "input_idle_ns": lambda report: report.summary.input.idle_ns.median if report.summary.input else None,
     "unmatched_share": lambda report: report.summary.unmatched_share,
+    "gradient_bytes": lambda report: report.traffic.get("gradients"),
     "world_size": lambda report: report.run.world_size,
     "ranks": lambda report: len(report.run.ranks),
 }
@@ -98,6 +99,7 @@ MEANINGS: dict[str, str] = {
     "peak_memory_bytes": "run.memory.peak_bytes, the greatest",
     "input_idle_ns": "summary.input.idle_ns.median",
     "unmatched_share": "summary.unmatched_share",
+    "gradient_bytes": "traffic.gradients",
     "world_size": "run.world_size",
     "ranks": "run.ranks, how many there are",
 }

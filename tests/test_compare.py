@@ -66,7 +66,7 @@ def marks_anything(rng: np.random.Generator, steps: int, measures: int) -> bool:
     return bool(significance(whole[:steps], whole[steps:]).adjusted_p.min() <= LEVEL)
 
 
-@pytest.mark.parametrize(("steps", "measures"), [(2, 5), (4, 1), (5, 5), (6, 30), (8, 12)])
+@pytest.mark.parametrize(("steps", "measures"), [(2, 5), (4, 1), (5, 5), (6, 30)])
 def test_halves_of_one_run_differ_as_seldom_as_is_said(steps, measures):
     rng, cases = np.random.default_rng(steps * measures), 300
     found = sum(marks_anything(rng, steps, measures) for _ in range(cases))
