@@ -124,16 +124,24 @@ def _megabytes(sizes: Sequence[int | None]) -> str:
 
 def _buckets(a: Report, b: Report) -> list[BucketChange]:
     bytes_of = {each.bucket: each.bytes for each in (a.summary.layout.buckets if a.summary.layout else ())}
-
-    def of(rows: Sequence[BucketRow], number: int, name: str) -> Samples:
-        return pooled((row.step, getattr(row, name)) for row in rows if row.bucket == number)
-
+    of_a, of_b = _by_number(a.buckets), _by_number(b.buckets)
     pairs = {
-        (number, name): (of(a.buckets, number, name), of(b.buckets, number, name))
+        (number, name): (_reductions(of_a.get(number, []), name), _reductions(of_b.get(number, []), name))
         for number in bytes_of
         for name in OF_BUCKETS
     }
     return [BucketChange(number, bytes_of[number], own) for number, own in _by_subject(changes(pairs)).items()]
+
+
+def _by_number(rows: Sequence[BucketRow]) -> dict[int | None, list[BucketRow]]:
+    found: dict[int | None, list[BucketRow]] = {}
+    for row in rows:
+        found.setdefault(row.bucket, []).append(row)
+    return found
+
+
+def _reductions(rows: Sequence[BucketRow], name: str) -> Samples:
+    return pooled((row.step, getattr(row, name)) for row in rows)
 
 
 def _by_subject(found: Mapping[tuple[Any, str], Change]) -> dict[Any, Changes]:
@@ -267,7 +275,7 @@ def _verdict(found: Comparison) -> str:
     """One sentence on the step, unprofiled where both runs have that; one on how much else is marked."""
     unprofiled, span = found.controls.get("unprofiled_step_ns"), found.step.get("span_ns")
     chosen = unprofiled if unprofiled is not None and unprofiled.difference is not None else span
-    everything = [change for _, _, change in found.figures()]
+    everything = [figure.change for figure in found.figures()]
     marked = sum(change.is_marked for change in everything)
     untold = sum(change.state == "too_few" for change in everything)
     step = _step_sentence(chosen, chosen is unprofiled) if chosen is not None else "Neither run has a step."

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from analyzers.changes import Change, Method
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = "tracer.compare/1"
 SWEEPS_SCHEMA = "tracer.compare-sweeps/1"
@@ -82,17 +86,39 @@ class Comparison(msgspec.Struct, frozen=True):
     layers: list[LayerChange]
     collectives: list[CollectiveChange]
 
-    def figures(self) -> Iterator[tuple[str, str, Change]]:
-        """Every figure with its table's name and what it is of, table by table."""
+    def figures(self) -> Iterator[FigureOf]:
+        """Every figure, table by table."""
         for name in ("controls", "step", "parts", "totals"):
-            for measure, change in getattr(self, name).items():
-                yield name, measure, change
+            yield from _of(name, "", getattr(self, name))
         for bucket in self.buckets:
-            yield from (("buckets", measure, change) for measure, change in bucket.measures.items())
+            yield from _of("buckets", f"bucket {bucket.bucket}", bucket.measures)
         for group in self.collectives:
-            yield from (("collectives", measure, change) for measure, change in group.measures.items())
+            of = f"{group.kind} of {group.group_size}, {group.bytes} B, {group.purpose}"
+            yield from _of("collectives", of, group.measures)
         for layer in self.layers:
-            yield from (("layers", measure, change) for measure, change in layer.measures.items())
+            yield from _of("layers", layer.layer, layer.measures)
+
+
+class FigureOf(NamedTuple):
+    """A figure, the table that it stands in, and what it is of: nothing where it is of the whole step."""
+
+    table: str
+    of: str
+    measure: str
+    change: Change
+
+
+def _of(table: str, of: str, measures: Changes) -> Iterator[FigureOf]:
+    return (FigureOf(table, of, measure, change) for measure, change in measures.items())
+
+
+def changes_frame(found: Comparison) -> pd.DataFrame:
+    """Every figure of a comparison, a row each, under the JSON's names."""
+    import pandas as pd
+
+    columns = [*FigureOf._fields[:-1], *Change.__struct_fields__]
+    rows = [[*figure[:-1], *msgspec.structs.astuple(figure.change)] for figure in found.figures()]
+    return pd.DataFrame(rows, columns=columns)
 
 
 class CellChange(msgspec.Struct, frozen=True):

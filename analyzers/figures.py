@@ -16,7 +16,7 @@ from analyzers.cells import gradient_bandwidth
 from analyzers.changes import Change
 from analyzers.compare import BUSBW, CONTROLS, PARTS, STEP
 from analyzers.comparison import CellChange, Comparison, SweepComparison
-from analyzers.document import BucketRow, CollectiveRow, LayerRow, Report, UnmatchedRow, WaitingRow, Window
+from analyzers.document import BucketRow, CollectiveRow, LayerRow, Report, Spread, UnmatchedRow, WaitingRow, Window
 from analyzers.gates import Figure, Gate, Names
 
 Known = Callable[[Report], float | None]
@@ -51,7 +51,7 @@ _JUDGED = {"step_ns": "span_ns", "busbw_gbps": "gradients_busbw_gbps"}
 
 
 def _median(measure: str) -> Known:
-    return lambda report: report.summary.windows[measure].median
+    return lambda report: report.summary.windows.get(measure, Spread(0)).median
 
 
 def _share(part: str) -> Known:

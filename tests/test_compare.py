@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from analyzers.cellchanges import compare_sweeps
 from analyzers.changes import LEVEL, changes, enough, pooled
 from analyzers.compare import OF_BUCKETS, compare
-from analyzers.comparison import Comparison
+from analyzers.comparison import Comparison, changes_frame
 from analyzers.controls import control
 from analyzers.document import Layout, LayoutBucket, Report
 from analyzers.permutation import MOST_PERMUTATIONS, significance
@@ -92,7 +92,7 @@ def random_steps(rng: np.random.Generator, steps: int, longer: float = 0.0) -> R
 
 
 def marked(found: Comparison, *tables: str) -> list[str]:
-    return [name for table, name, change in found.figures() if change.is_marked and (not tables or table in tables)]
+    return [each.measure for each in found.figures() if each.change.is_marked and (not tables or each.table in tables)]
 
 
 def test_recordings_of_the_same_steps_are_marked_as_seldom_as_is_said():
@@ -130,7 +130,7 @@ def test_a_change_below_the_least_is_not_marked_however_sure_it_is():
 @pytest.mark.parametrize("path", REPORTED)
 def test_a_run_compared_with_itself_shows_no_change(path):
     found = compare(reported(path), reported(path))
-    assert {change.state for _, _, change in found.figures()} <= {"same"}
+    assert {figure.change.state for figure in found.figures()} <= {"same"}
     assert (found.different, found.layouts.same) == ([], True if found.layouts.a_bytes else None)
     assert "in both runs" in found.verdict
 
@@ -218,6 +218,17 @@ def test_times_of_different_windows_and_missing_ranks_are_warned_of():
     warnings = compare(a, other).warnings
     assert any("A's times are of the light window" in warning for warning in warnings)
     assert any("6 of its 8 ranks are not there" in warning for warning in warnings)
+
+
+def test_the_frame_has_every_figure():
+    found = compare(reported(DDP2), reported(DDP4))
+    frame = changes_frame(found)
+    assert len(frame) == len(list(found.figures()))
+    (row,) = frame[
+        (frame["table"] == "layers") & (frame["of"] == "conv1") & (frame["measure"] == "backward_ns")
+    ].itertuples()
+    measured = next(layer.measures["backward_ns"] for layer in found.layers if layer.layer == "conv1")
+    assert (row.a, row.b, row.state) == (measured.a, measured.b, measured.state)
 
 
 def test_figures_without_steps_are_never_tested():

@@ -96,10 +96,13 @@ def _is_sweep(path: Path) -> bool:
 
 def _is_saved(path: Path, schema: str) -> bool:
     """Whether a file is a document of ours, by how it begins; a trace begins otherwise."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return f'"schema": "{schema}"'.encode() in file.read(HEAD)
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return f'"schema": "{schema}"'.encode() in file.read(HEAD)
+    except OSError:
+        return False  # whoever reads it as a run says why it cannot be read
 
 
 def _report(path: Path, links: Calibration | None) -> Report:
