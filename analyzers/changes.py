@@ -28,7 +28,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 METHOD = (
     "permutation test over whole steps (rank sums; a step's value is the median over its ranks; a control's block "
-    "counts as one), corrected for all figures of a table by the least p of each permutation (Westfall and Young 1993)"
+    "counts as one), corrected for all figures of a table by the least p of each permutation (Westfall and Young "
+    "1993); the step without the profiler stands alone"
 )
 
 

@@ -20,7 +20,7 @@ from analyzers.comparison import (
     LayerChange,
     Layouts,
 )
-from analyzers.controls import HIGH_DISTORTION
+from analyzers.controls import HIGH_DISTORTION, WIDEST_SPREAD
 from analyzers.document import BucketRow, CollectiveRow, LayerRow, Report, RunFacts
 from analyzers.units import ms, percent
 
@@ -31,7 +31,8 @@ PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_n
 OF_BUCKETS = ("wait_ns", "transfer_ns", "queued_ns", "overlapped_ns", "exposed_ns")
 OF_LAYERS = ("forward_ns", "backward_ns", "exposed_ns")
 # Each control with the report's figure for it.
-CONTROLS = {"unprofiled_step_ns": "unprofiled", "nosync_step_ns": "nosync", "profiled_step_ns": None}
+UNPROFILED = "unprofiled_step_ns"
+CONTROLS = {UNPROFILED: "unprofiled", "nosync_step_ns": "nosync", "profiled_step_ns": None}
 # What no two runs that are the same thing measured twice may differ in.
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
@@ -41,7 +42,9 @@ GroupKey = tuple[str, int, int | None, str]
 def compare(a: Report, b: Report) -> Comparison:
     """What is different in B, A being the baseline."""
     layouts = _layouts(a, b)
-    controls = changes({name: (_control(a, name), _control(b, name)) for name in CONTROLS})
+    controls = {name: (_control(a, name), _control(b, name)) for name in CONTROLS}
+    # What a comparison is made for is corrected for nothing else.
+    unprofiled = {UNPROFILED: controls.pop(UNPROFILED)}
     step = changes(_windows(a, b, STEP) | {BUSBW: (_busbw(a), _busbw(b))})
     found = Comparison(
         schema=SCHEMA,
@@ -57,7 +60,7 @@ def compare(a: Report, b: Report) -> Comparison:
             *([layouts.why] if layouts.same is False and layouts.why else []),
         ],
         layouts=layouts,
-        controls=controls,
+        controls=changes(unprofiled) | changes(controls),
         step=step,
         parts=changes(_windows(a, b, PARTS)),
         totals=changes({name: (_total(a.buckets, name), _total(b.buckets, name)) for name in OF_BUCKETS}),
@@ -246,6 +249,13 @@ def _warnings(name: str, report: Report) -> Iterator[str]:
     distortion = report.run.controls.distortion
     if distortion is not None and distortion > HIGH_DISTORTION:
         yield f"{name}: the profiler stretches its steps {distortion:.2f} times, and waiting and idle time with them"
+    blocks = report.run.controls.blocks_ns.get("unprofiled", [])
+    low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
+    if (high - low) / median > WIDEST_SPREAD:
+        yield (
+            f"{name}: over its recording, steps without the profiler scatter by {percent(float(high - low) / median)}: "
+            "profiled steps, which follow one another, may differ by what else the machine did"
+        )
     missing = report.run.world_size - len(report.run.ranks)
     if missing:
         yield f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
@@ -273,7 +283,7 @@ def _too_few(found: Comparison) -> Iterator[str]:
 
 def _verdict(found: Comparison) -> str:
     """One sentence on the step, unprofiled where both runs have that; one on how much else is marked."""
-    unprofiled, span = found.controls.get("unprofiled_step_ns"), found.step.get("span_ns")
+    unprofiled, span = found.controls.get(UNPROFILED), found.step.get("span_ns")
     chosen = unprofiled if unprofiled is not None and unprofiled.difference is not None else span
     everything = [figure.change for figure in found.figures()]
     marked = sum(change.is_marked for change in everything)

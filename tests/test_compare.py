@@ -207,6 +207,13 @@ def test_controls_are_compared_by_blocks_also_where_they_scatter():
     assert "B's step takes 19.50 ms without the profiler, 105.3 % longer" in compare(a, b).verdict
 
 
+def test_a_recording_whose_machine_did_other_things_is_warned_of():
+    steady = controlled(stepping([[10.0]]), {"unprofiled": [10, 10.1, 10.2, 10.1]})
+    restless = controlled(stepping([[10.0]]), {"unprofiled": [10, 12, 14, 11]})
+    warnings = compare(steady, restless).warnings
+    assert [warning[:2] for warning in warnings if "steps without the profiler scatter" in warning] == ["B:"]
+
+
 def test_a_block_is_the_median_over_its_ranks_and_nonsense_is_none():
     found = control({0: [1, 5, -7], 1: [3, 5], 2: [8, 2**62, 0]})
     assert found.blocks_ns == [3.0, 5.0]

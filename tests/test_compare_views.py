@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from analyzers.compare import compare
 from analyzers.comparison import Comparison
 from analyzers.document import Report
+from analyzers.figures import names
 from tests.comparing import controlled, stepping
 from tests.samples import SAMPLES, reported
 from tests.sweeping import write_cell, write_sweep
-from tests.test_cli import ROOT, fails
+from tests.test_cli import ROOT, fails, readme_commands
 from tracer.cli import main, parse
+from tracer.commands.gates import parsed
 from tracer.views.compare import MOST_ROWS, page, tables, text
 
 DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
@@ -206,8 +208,13 @@ def of_docs() -> list[list[str]]:
 
 def test_every_command_of_the_guide_parses():
     assert len(of_docs()) > 5
-    for arguments in of_docs():
-        parse(arguments)
+    for arguments in (*of_docs(), *readme_commands()):
+        if arguments[0] in ("report", "compare") and "--help" not in arguments:
+            options = parse(arguments)
+            parsed(options.fail_on, names(of_comparison=options.command == "compare"))
+    guide = (ROOT / "docs" / "ci.md").read_text()
+    for condition in re.findall(r"`([a-z_(][^`]* [<>] [^`]*)`", guide):
+        parsed([condition], names(of_comparison=True))
 
 
 def test_reports_that_hold_nothing_are_compared():

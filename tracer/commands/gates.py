@@ -64,10 +64,8 @@ def _value(figure: Figure, value: float | None) -> str:
         return "not known, with too few steps to tell" if value is None else "true" if value else "false"
     if value is None:
         return "null"
-    if figure.over == "count":
-        return f"{value:,.0f}"
-    if figure.name.endswith("_ns"):
+    if figure.name.endswith("_ns") and figure.over != "count":
         return ms(value)
-    if figure.name.endswith(("share", "overlap", "efficiency", "utilization")):
+    if figure.name.endswith(("share", "overlap", "efficiency", "utilization")) and figure.over != "count":
         return percent(value)
-    return f"{value:,.6g}"
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.6g}"

@@ -115,7 +115,7 @@ def tables(found: Comparison | SweepComparison, most: int | None = None) -> list
 
 def _of_runs(found: Comparison, most: int | None) -> list[Table]:
     step = [*_rows("step", "", found.controls), *_rows("step", "", found.step), *_rows("step", "", found.parts)]
-    totals = _rows("buckets", "all together", found.totals)
+    totals = _rows("buckets", "all buckets", found.totals)
     buckets = [
         row for each in found.buckets for row in _rows("buckets", _bucket(each.bucket, each.bytes), each.measures)
     ]
