@@ -213,7 +213,7 @@ def test_every_command_of_the_guide_parses():
             options = parse(arguments)
             parsed(options.fail_on, names(of_comparison=options.command == "compare"))
     guide = (ROOT / "docs" / "ci.md").read_text()
-    for condition in re.findall(r"`([a-z_(][^`]* [<>] [^`]*)`", guide):
+    for condition in re.findall(r"`([a-z_(][^`\n]* [<>] [^`\n]*)`", guide):
         parsed([condition], names(of_comparison=True))
 
 
