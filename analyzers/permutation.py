@@ -23,6 +23,8 @@ Float64 = NDArray[np.float64]
 
 # Up to as many permutations all are tried (eight steps against eight have 12,870); beyond, a sample of them.
 MOST_PERMUTATIONS = 13_000
+# Of thousands of measures fewer permutations are tried: each measure's p is held for each of them (50 MB).
+MOST_HELD = 6_500_000
 SEED = 1
 # Equal statistics differ in their last digits by the order of sums.
 DIGITS = 9
@@ -42,17 +44,22 @@ def significance(a: Float64, b: Float64) -> Significance:
     if not len(a) or not len(b) or not a.shape[1]:
         none = np.ones(a.shape[1])
         return Significance(none, none, none)
-    p = _tails(_statistics(np.concatenate([a, b]), _labelings(len(a), len(b))))
+    p = _tails(_statistics(np.concatenate([a, b]), _labelings(len(a), len(b), _most(a.shape[1]))))
     return Significance(p[0], _corrected(p), p.min(axis=0))
 
 
-def _labelings(a_steps: int, b_steps: int) -> Float64:
+def _most(measures: int) -> int:
+    """How many permutations are tried of so many measures."""
+    return max(MOST_PERMUTATIONS // 10, min(MOST_PERMUTATIONS, MOST_HELD // measures))
+
+
+def _labelings(a_steps: int, b_steps: int, most: int) -> Float64:
     """Ways to call `a_steps` of all steps A (1; else 0), a row each; the first is the true one."""
     steps = a_steps + b_steps
-    if comb(steps, a_steps) <= MOST_PERMUTATIONS:
+    if comb(steps, a_steps) <= most:
         chosen = np.array(list(combinations(range(steps), a_steps)))
     else:
-        drawn = np.random.default_rng(SEED).random((MOST_PERMUTATIONS, steps)).argsort(axis=1)[:, :a_steps]
+        drawn = np.random.default_rng(SEED).random((most - 1, steps)).argsort(axis=1)[:, :a_steps]
         chosen = np.concatenate([np.arange(a_steps)[None, :], drawn])
     labels = np.zeros((len(chosen), steps))
     np.put_along_axis(labels, chosen, 1.0, axis=1)

@@ -59,6 +59,13 @@ def test_beyond_the_most_permutations_a_sample_is_drawn_and_is_the_same_again():
     assert found.p[0] == significance(a, b).p[0] > 0
 
 
+def test_thousands_of_measures_are_tested_too():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(8, 2000)), rng.normal(size=(8, 2000))
+    assert significance(a, b).adjusted_p.min() > LEVEL
+    assert significance(a, b + 100).adjusted_p.max() <= LEVEL
+
+
 def marks_anything(rng: np.random.Generator, steps: int, measures: int) -> bool:
     """Whether anything is found in two halves of one run, whose measures have something of each step in common."""
     shared = rng.random()
