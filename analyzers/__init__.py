@@ -8,6 +8,9 @@ analyzers.collectives_frame(analyzers.report(run))
 
 from analyzers.breakdown import Breakdown, breakdown
 from analyzers.calibration import Calibration, read_calibration
+from analyzers.cellchanges import compare_sweeps
+from analyzers.compare import compare
+from analyzers.comparison import Comparison, SweepComparison, changes_frame
 from analyzers.document import Report
 from analyzers.errors import AnalysisError
 from analyzers.exchange import Exchange, exchange
@@ -28,6 +31,7 @@ __all__ = [
     "AnalysisError",
     "Breakdown",
     "Calibration",
+    "Comparison",
     "Exchange",
     "Lanes",
     "Manifest",
@@ -36,12 +40,16 @@ __all__ = [
     "Run",
     "RunSummary",
     "Scaling",
+    "SweepComparison",
     "WhatIf",
     "WhatIfOptions",
     "breakdown",
     "buckets_frame",
     "cells_frame",
+    "changes_frame",
     "collectives_frame",
+    "compare",
+    "compare_sweeps",
     "epochs_frame",
     "exchange",
     "lanes",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzers.activity import CPU_DEVICE, device_label
-from analyzers.controls import WIDEST_SPREAD, Control, Controls
+from analyzers.controls import LONGEST_NS, WIDEST_SPREAD, Control, Controls
 from analyzers.document import CollectiveRow, Report, Spread
 from analyzers.manifest import Dataset, Epoch, Manifest
 from analyzers.report import PARTS, report
@@ -20,8 +20,6 @@ from analyzers.units import NS_PER_S
 GRADIENTS = "gradients"
 # An epoch of a run that names no data set: CIFAR-10's training images (Krizhevsky, 2009).
 ASSUMED = Dataset("CIFAR-10", 50_000, True)
-# What no sample, in ns, can be: half a year. A run.json may say anything.
-LONGEST_NS = 2**54
 # What cells that are compared must have in common, of their manifest's settings.
 SETTINGS = ("amp", "image_size", "channels_last", "compile")
 
@@ -54,6 +52,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         on_cpu=found.summary.representative.device == device_label(CPU_DEVICE),
         missing_ranks=found.run.world_size - len(found.run.ranks),
         step=step,
+        blocks_ns=found.run.controls.blocks_ns.get(UNPROFILED, []),
         distortion=distortion,
         distortion_uncertain=distortion_uncertain,
         epoch=epoch_time(manifest, global_batch, step),

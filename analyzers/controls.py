@@ -7,6 +7,7 @@ turns their samples into medians that may be trusted, or into a reason why not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 import numpy as np
@@ -17,6 +18,8 @@ from analyzers.units import ms
 WIDEST_SPREAD = 0.05
 # From here on the profiler changed what it measured, and the report leads with it.
 HIGH_DISTORTION = 1.05
+# What no sample, in ns, can be: half a year. A run.json may say anything.
+LONGEST_NS = 2**54
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -38,6 +41,13 @@ class Control(msgspec.Struct, frozen=True):
     def has_samples(self) -> bool:
         """Whether any block was timed."""
         return any(self.samples_ns.values())
+
+    @property
+    def blocks_ns(self) -> list[float]:
+        """Each block's step: the median over its ranks, whose steps are not independent of one another."""
+        blocks = zip_longest(*self.samples_ns.values())
+        known = [[ns for ns in block if ns is not None and 0 < ns < LONGEST_NS] for block in blocks]
+        return [float(np.median(block)) for block in known if block]
 
 
 def control(samples_ns: Mapping[int, list[int]]) -> Control:
@@ -73,6 +83,11 @@ class Controls(msgspec.Struct, frozen=True):
         """The median step of one control, null where there is none to trust."""
         found: Control | None = getattr(self, name)
         return found.median_ns if found else None
+
+    def blocks_ns(self) -> dict[str, list[float]]:
+        """Each control's blocks, by its name; of those that were timed."""
+        timed = {name: found.blocks_ns for name in _NAMES if (found := getattr(self, name)) is not None}
+        return {name: blocks for name, blocks in timed.items() if blocks}
 
     def distortion(self, window: str) -> float | None:
         """Profiled step over unprofiled step, for the window (`light` or `full`) that times are taken from."""

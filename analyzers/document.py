@@ -22,13 +22,18 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
-    """Medians of the run's controls, ns a step; null with the reason among the warnings."""
+    """Medians of the run's controls, ns a step; null with the reason among the warnings.
+
+    `blocks_ns` are the blocks of steps that each control is of, in the order in which they ran, each the median over
+    its ranks: those of controls that are null, too.
+    """
 
     unprofiled_step_ns: int | None = None
     nosync_step_ns: int | None = None
     profiled_step_ns: int | None = None
     distortion: float | None = None
     sync_cost_ns: int | None = None
+    blocks_ns: dict[str, list[float]] = {}
 
 
 class Clock(msgspec.Struct, frozen=True):

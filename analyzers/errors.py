@@ -41,3 +41,7 @@ class NotInstalled(AnalysisError):
 
 class NotAnalyzable(AnalysisError):
     """A run that an analysis of another's cannot be made of."""
+
+
+class BadExpression(AnalysisError):
+    """A condition of `--fail-on` that makes no sense."""

@@ -282,6 +282,7 @@ def _control_figures(controls: Controls, window: str) -> ControlFigures:
         profiled_step_ns=controls.step_ns(window),
         distortion=controls.distortion(window),
         sync_cost_ns=controls.sync_cost_ns(),
+        blocks_ns=controls.blocks_ns(),
     )
 
 

@@ -105,7 +105,8 @@ class CellRow(msgspec.Struct, frozen=True):
     `why` says why a cell that is not done, or not readable, has no figures. `measured` are medians over windows under
     the names that the report has, `shares` the parts of all windows' time together, `representative` the window of
     median length, ns, in which parts add up. `workload` is what must agree between cells that are compared;
-    `recorded_as` the strategy that the recording itself names; `missing_ranks` how many could not be read.
+    `recorded_as` the strategy that the recording itself names; `missing_ranks` how many could not be read. `blocks_ns`
+    are the blocks of steps that `step` is of where that is unprofiled, each the median over its ranks.
     """
 
     name: str
@@ -121,6 +122,7 @@ class CellRow(msgspec.Struct, frozen=True):
     on_cpu: bool = False
     missing_ranks: int = 0
     step: StepTime = StepTime()
+    blocks_ns: list[float] = []
     distortion: float | None = None
     distortion_uncertain: bool = False
     epoch: EpochTime | None = None

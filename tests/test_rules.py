@@ -8,110 +8,51 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
+READS = """
+    errors units intervals stretches modules calls classify controls
+    syncs events header inflate chunks arguments kineto retime
+    manifest calibration run activity steps host
+    autograd forwards
+    breakdown fetching communication attribution work reductions contention sharding occupancy pace
+    summary kernels alignment pairing collectives clocks
+    transfer waiting bandwidth exchange document rows
+    buckets reducing layers timeline synccost advice summaries frames report lanes
+    bucketing links replay runlinks model whatif scenarios
+    sweeps study cells scaling series
+    permutation changes comparison compare cellchanges gates figures
+    hta_figures holistic hta hta_tables critical
+"""
+RECORDS = """
+    version errors config files compat models meeting profiles
+    ranges links manifest recorder ranks finish session
+    attach hook.sitecustomize hook
+    workloads step epochs calibrate train launch
+    scripts sweep workers serving board listing
+"""
+SHOWS = """
+    palette terminal communication buckets layers timeline epochs
+    advice text calibration
+    tables templates scaling compare axes plots page curve whatif capline strips html
+    tracks hta perfetto
+    sheet charts lanes pictures forecast blocks events tab
+"""
+COMMANDS = """
+    devices hosts progress usage workload gates report compare export whatif view outside record calibrate sweep
+    plot tensorboard hta
+"""
+
+
+def _in(package: str, modules: str) -> list[str]:
+    return [f"{package}.{name}" for name in modules.split()] + [package]
+
+
 ORDER = [
-    *(
-        f"analyzers.{name}"
-        for name in ("errors", "units", "intervals", "stretches", "modules", "calls", "classify", "controls")
-    ),
-    *(
-        f"analyzers.{name}"
-        for name in ("arguments", "syncs", "events", "header", "inflate", "chunks", "kineto", "retime")
-    ),
-    *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
-    *(f"analyzers.{name}" for name in ("autograd", "forwards")),
-    *(
-        f"analyzers.{name}"
-        for name in (
-            "breakdown",
-            "fetching",
-            "communication",
-            "attribution",
-            "work",
-            "reductions",
-            "contention",
-            "sharding",
-            "occupancy",
-            "pace",
-            "summary",
-            "kernels",
-            "alignment",
-            "pairing",
-            "collectives",
-            "clocks",
-        )
-    ),
-    *(f"analyzers.{name}" for name in ("transfer", "waiting", "bandwidth", "exchange", "document", "rows")),
-    *(
-        f"analyzers.{name}"
-        for name in (
-            "buckets",
-            "reducing",
-            "layers",
-            "timeline",
-            "synccost",
-            "advice",
-            "summaries",
-            "frames",
-            "report",
-            "lanes",
-        )
-    ),
-    *(f"analyzers.{name}" for name in ("bucketing", "links", "replay", "runlinks", "model", "whatif", "scenarios")),
-    *(f"analyzers.{name}" for name in ("sweeps", "study", "cells", "scaling", "series")),
-    *(f"analyzers.{name}" for name in ("hta_figures", "holistic", "hta", "hta_tables", "critical")),
-    "analyzers",
-    *(f"tracer.{name}" for name in ("version", "errors", "config", "files", "compat", "models", "meeting", "profiles")),
-    *(f"tracer.{name}" for name in ("ranges", "links", "manifest", "recorder", "ranks", "finish", "session")),
-    *(
-        f"tracer.{name}"
-        for name in (
-            "attach",
-            "hook.sitecustomize",
-            "hook",
-            "workloads",
-            "step",
-            "epochs",
-            "calibrate",
-            "train",
-            "launch",
-        )
-    ),
-    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers", "serving", "board", "listing")),
-    *(
-        f"tracer.views.{name}"
-        for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
-    ),
-    *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
-    *(
-        f"tracer.views.{name}"
-        for name in (
-            "tables",
-            "templates",
-            "scaling",
-            "axes",
-            "plots",
-            "page",
-            "curve",
-            "whatif",
-            "capline",
-            "strips",
-            "html",
-        )
-    ),
-    *(f"tracer.views.{name}" for name in ("tracks", "hta", "perfetto")),
-    *(
-        f"tracer.views.{name}"
-        for name in ("sheet", "charts", "lanes", "pictures", "forecast", "blocks", "events", "tab")
-    ),
-    "tracer.views",
+    *_in("analyzers", READS),
+    *_in("tracer", RECORDS)[:-1],
+    *_in("tracer.views", SHOWS),
     "tracer.plugin",
-    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
-    *(
-        f"tracer.commands.{name}"
-        for name in ("whatif", "view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard", "hta")
-    ),
-    *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
-    "tracer",
+    *_in("tracer.commands", COMMANDS),
+    *_in("tracer", "cli __main__"),
 ]
 
 # The only modules that may import torch, besides the commands that call them.

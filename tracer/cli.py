@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 
 from analyzers.errors import AnalysisError
-from tracer.commands import calibrate, export, hta, plot, record, report, sweep, tensorboard, view, whatif
+from tracer.commands import calibrate, compare, export, hta, plot, record, report, sweep, tensorboard, view, whatif
 from tracer.errors import TracerError
 from tracer.version import VERSION
 from tracer.views.terminal import plain
 
-COMMANDS = (record, report, whatif, view, export, plot, tensorboard, calibrate, sweep, hta)
+COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta)
 
 
 def build_parser() -> argparse.ArgumentParser:

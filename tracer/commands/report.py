@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from analyzers.calibration import Calibration, read_calibration
 from analyzers.document import Report, to_json
+from analyzers.figures import RunFigures, names
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
 from analyzers.lanes import lanes
 from analyzers.report import report
 from analyzers.scenarios import usual
 from analyzers.summary import RunSummary
+from tracer.commands.gates import add_gate_argument, judged, parsed
 from tracer.files import refuse_existing, write_text
 from tracer.views.communication import size
 from tracer.views.html import page
@@ -64,10 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout"
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, report, print."""
+    """Read, report, print; the exit code is that of the conditions."""
+    gates = parsed(options.fail_on, names(of_comparison=False))
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
     for path in (options.output, options.html, *tables):
         if path is not None:
@@ -87,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         )
     else:
         sys.stdout.write(to_json(found) + "\n" if options.json else for_terminal(found, options.by))
-    return 0
+    return judged(gates, RunFigures(found), found.run.name)
 
 
 def run_page(summary: RunSummary, found: Report, links: Calibration | None) -> str:

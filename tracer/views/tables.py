@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tracer.views.terminal import Section, plain, styled, table
@@ -19,13 +19,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, rows of words under columns, and what must be said below them; `name` is what others know it by."""
+    """A title, rows of words under columns, and what must be said below them; `name` is what others know it by.
+
+    `marked` are the numbers of rows that stand out.
+    """
 
     name: str
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = field(default=())
+    marked: Collection[int] = ()
 
     @property
     def heads(self) -> list[str]:
@@ -38,8 +42,8 @@ def section(shown: Table, wide: bool) -> Section:
     kept = [place for place, column in enumerate(shown.columns) if wide or not column.wide]
     left = [column.head for column in shown.columns if column.is_text]
     lines = table(*(shown.columns[place].head for place in kept), left=left)
-    for row in shown.rows:
-        lines.add_row(*(plain(row[place]) for place in kept))
+    for number, row in enumerate(shown.rows):
+        lines.add_row(*(plain(row[place]) for place in kept), style="bold" if number in shown.marked else None)
     return [styled(shown.title, "bold"), *([lines] if shown.rows else []), *map(styled, shown.notes)]
 
 

@@ -1,0 +1,126 @@
+"""`tracer compare A B`: what changed between two runs, or two sweeps, by more than steps differ among themselves."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from analyzers.calibration import Calibration, read_calibration
+from analyzers.cellchanges import compare_sweeps
+from analyzers.compare import compare
+from analyzers.comparison import Comparison, SweepComparison, to_json
+from analyzers.document import SCHEMA as REPORT
+from analyzers.document import Report, from_json
+from analyzers.errors import AnalysisError
+from analyzers.figures import RunFigures, cell_names, judged_cells, names
+from analyzers.gates import Gate
+from analyzers.report import report
+from analyzers.scaling import study
+from analyzers.study import SCHEMA as STUDY
+from analyzers.study import Scaling
+from analyzers.study import from_json as study_from_json
+from analyzers.sweeps import SWEEP
+from tracer.commands.gates import add_gate_argument, judged, parsed
+from tracer.commands.report import terminal, write_page
+from tracer.commands.sweep import read_cell
+from tracer.errors import UsageError
+from tracer.files import refuse_existing, write_text
+from tracer.views.compare import page, text
+from tracer.workers import read
+
+NAME = "compare"
+HELP = "what changed between two runs or sweeps, beyond their steps' own spread"
+# In how many bytes a saved document says what it is.
+HEAD = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `tracer compare`."""
+    what = "a run as `tracer report` takes it, its saved --json, a sweep's folder, or that one's scaling.json"
+    parser.add_argument("a", type=Path, metavar="A", help=f"the baseline: {what}")
+    parser.add_argument("b", type=Path, metavar="B", help="what is compared with it: another of the same")
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links of both can do (default: each run's own links.json)"
+    )
+    parser.add_argument("--json", action="store_true", help="the whole comparison as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write it as one page, which loads nothing")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of stdout")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_gate_argument(parser, "'step_ns > 1.05*baseline and changed(step_ns)'; figures are B's, `baseline` A's")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read both, compare, print; the exit code is that of the conditions."""
+    for path in (options.output, options.html):
+        if path is not None:
+            refuse_existing(path, options.force)
+    kinds = {_is_sweep(options.a), _is_sweep(options.b)}
+    if len(kinds) > 1:
+        raise UsageError("one of A and B is a sweep, the other is not: compare two of a kind")
+    of_sweeps = kinds == {True}
+    gates = parsed(options.fail_on, cell_names() if of_sweeps else names(of_comparison=True))
+    return _of_sweeps(options, gates) if of_sweeps else _of_runs(options, gates)
+
+
+def _of_runs(options: argparse.Namespace, gates: list[Gate]) -> int:
+    links = read_calibration(options.links) if options.links is not None else None
+    a, b = (_report(path, links) for path in (options.a, options.b))
+    found = compare(a, b)
+    _show(options, found)
+    return judged(gates, RunFigures(b, a, found), f"{b.run.name} against {a.run.name}")
+
+
+def _of_sweeps(options: argparse.Namespace, gates: list[Gate]) -> int:
+    if options.links is not None:
+        raise UsageError("--links is of runs: sweeps are compared by steps and efficiency")
+    found = compare_sweeps(_study(options.a), _study(options.b))
+    _show(options, found)
+    codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(found, gate)]
+    return max(codes, default=0)
+
+
+def _show(options: argparse.Namespace, found: Comparison | SweepComparison) -> None:
+    if options.html is not None:
+        write_page(options.html, page(found), options.force)
+    document = to_json(found) + "\n" if options.json else None
+    if options.output is not None:
+        write_text(options.output, document or text(found), options.force)
+    else:
+        sys.stdout.write(document or text(found, *terminal()))
+
+
+def _is_sweep(path: Path) -> bool:
+    return (path / SWEEP).is_file() or _is_saved(path, STUDY)
+
+
+def _is_saved(path: Path, schema: str) -> bool:
+    """Whether a file is a document of ours, by how it begins; a trace begins otherwise."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return f'"schema": "{schema}"'.encode() in file.read(HEAD)
+    except OSError:
+        return False  # whoever reads it as a run says why it cannot be read
+
+
+def _report(path: Path, links: Calibration | None) -> Report:
+    """A run's report: made from its traces, or as it was saved. Raises AnalysisError, UsageError."""
+    if not _is_saved(path, REPORT):
+        return report(read(path), links)
+    if links is not None:
+        raise UsageError(f"{path}: a saved report was made with its own links: leave out --links")
+    try:
+        return from_json(path.read_bytes())
+    except AnalysisError as error:
+        raise AnalysisError(f"{path}: {error}") from error
+
+
+def _study(path: Path) -> Scaling:
+    if path.is_dir():
+        return study(path, read_cell)
+    try:
+        return study_from_json(path.read_bytes())
+    except AnalysisError as error:
+        raise AnalysisError(f"{path}: {error}") from error
