@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 READS = """
     errors units intervals stretches modules calls classify controls
-    syncs events header inflate chunks arguments kineto retime
+    header inflate chunks arguments syncs events kineto retime
     manifest calibration run activity steps host
     autograd forwards
     breakdown fetching communication attribution work reductions contention sharding occupancy pace
@@ -37,7 +37,7 @@ SHOWS = """
     sheet charts lanes pictures forecast blocks events tab
 """
 COMMANDS = """
-    devices hosts progress usage workload gates report compare export whatif view outside record calibrate sweep
+    devices hosts progress usage workload gates report export whatif view outside record calibrate sweep compare
     plot tensorboard hta
 """
 
