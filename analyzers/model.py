@@ -66,11 +66,15 @@ class Scene:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step without the profiler: how long it takes, alone (without synchronization) too, how long compute waits."""
+    """A step without the profiler: how long it takes, alone (without synchronization) too, how long compute waits.
+
+    `exposed_ns` is reductions of gradients beside no kernel that computes.
+    """
 
     step_ns: float
     alone_ns: float
     stalled_ns: float
+    exposed_ns: float
     buckets: list[int]
 
 
@@ -101,7 +105,7 @@ class Model:
         """What a step would be under these settings: medians over ranks and steps."""
         alone_ns = float(np.median(self.steps.alone_ns)) - self.profiler_ns
         if scene.gpus < 2:
-            return Prediction(alone_ns, alone_ns, 0.0, [])
+            return Prediction(alone_ns, alone_ns, 0.0, 0.0, [])
         recorded = self.recorded if scene.recorded else None
         last = lasts(assign(self.steps.elements * self.itemsize, scene.bucket_mb)) if recorded is None else recorded
         sizes = np.add.reduceat(self.steps.elements, np.r_[0, last[:-1] + 1]) * (scene.itemsize or self.hook_itemsize)
@@ -110,6 +114,7 @@ class Model:
             step_ns=float(np.median(played.span_ns)) - self.profiler_ns,
             alone_ns=alone_ns,
             stalled_ns=float(np.median(played.stalled_ns)),
+            exposed_ns=float(np.median(played.exposed_ns)),
             buckets=sizes.tolist(),
         )
 

@@ -86,6 +86,7 @@ class Pace:
     packing_ns: Int64  # what it does only because gradients are synchronized
     contention_ns: Int64  # how much longer compute is beside communication, NOT_KNOWN where nothing tells
     longer_gaps_ns: Int64  # how much longer gaps between kernels are there
+    overlapped_ns: Int64  # communication beside kernels that compute
     norms: Int64  # batch norms that it runs
     delays: Delays
 
@@ -282,6 +283,7 @@ def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
         "step": rows.step[one],
         "start_ns": rows.start_ns[one],
         "span_ns": rows.span_ns[one],
+        "overlapped_ns": rows.overlapped_comm_ns[one],
         "packing_ns": packing_ns,
         "contention_ns": _contention(cost, one),
     }

@@ -28,7 +28,8 @@ class Course:
     `begin_ns` is when each step begins, from the first rank's on; the rest is as in `analyzers.pace`. `slower` is how
     much longer compute takes beside communication, which is taken out of `work_ns` and `total_ns`, and left in
     `recorded_ns` and `total_recorded_ns`, which host times go with. `packing_launch_ns` is what launching copies takes
-    a host that launched none in the recording.
+    a host that launched none in the recording, `covered` the share of work beside communication that is kernels that
+    compute (the rest is gaps and copies).
     """
 
     begin_ns: Float64
@@ -45,6 +46,7 @@ class Course:
     total_recorded_ns: Float64
     tail_host_ns: Float64
     slower: float
+    covered: float
     start_delay_ns: float
     elements: Int64
     packing_launch_ns: float = 0.0
@@ -106,10 +108,14 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """What came out, arrays of ranks x steps: how long each step takes, and how much of it compute waited."""
+    """What came out, arrays of ranks x steps: how long each step takes, how long compute waits for communication.
+
+    `exposed_ns` is reductions beside no kernel that computes, waiting for other ranks included.
+    """
 
     span_ns: Float64
     stalled_ns: Float64
+    exposed_ns: Float64
 
 
 def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Course | None:
@@ -156,9 +162,15 @@ def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Cou
         total_recorded_ns=per_step("total_ns"),
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
+        covered=_covered(paces),
         start_delay_ns=float(np.median([pace.delays.begin_ns for pace in paces])),
         elements=paces[0].elements[first : first + count],
     )
+
+
+def _covered(paces: Sequence[Pace]) -> float:
+    beside_ns = sum(int(pace.total_beside_ns.sum()) for pace in paces)
+    return min(sum(int(pace.overlapped_ns.sum()) for pace in paces) / beside_ns, 1.0) if beside_ns else 1.0
 
 
 def play(steps: Course, plan: Plan) -> Played:
@@ -167,7 +179,7 @@ def play(steps: Course, plan: Plan) -> Played:
     free = np.full_like(now, -np.inf)  # when the communication stream is
     lost = steps.slower / (1 + steps.slower)
     done = np.zeros_like(now)
-    stalled = np.zeros_like(now)
+    stalled, reducing, hidden = np.zeros_like(now), np.zeros_like(now), np.zeros_like(now)
     ended: list[Float64] = []
     bounds = np.r_[-1, plan.last]
     for bucket, last in enumerate(plan.last.tolist()):
@@ -177,8 +189,10 @@ def play(steps: Course, plan: Plan) -> Played:
         host = steps.host_ns[..., bounds[bucket] + 1 : last + 1].max(axis=-1) + plan.call_ns[bucket]
         now = np.maximum(now + work + lost * beside, steps.begin_ns + host + steps.recorded_ns[..., last])
         done = steps.work_ns[..., last]
-        begin = np.maximum(now + steps.start_delay_ns, free + plan.next_delay_ns).max(axis=0)
-        free = np.broadcast_to(begin + plan.transfer_ns[bucket], now.shape)
+        hidden += beside
+        begin = np.maximum(now + steps.start_delay_ns, free + plan.next_delay_ns)
+        free = np.broadcast_to(begin.max(axis=0) + plan.transfer_ns[bucket], now.shape)
+        reducing += free - begin
         ended.append(free)
     copied = np.add.reduceat(steps.copy_ns, bounds[:-1] + 1, axis=-1)
     for bucket, end in enumerate(ended):
@@ -187,4 +201,4 @@ def play(steps: Course, plan: Plan) -> Played:
     rest = steps.total_ns - done - copied.sum(axis=-1)
     host = steps.begin_ns + steps.tail_host_ns + steps.total_recorded_ns + plan.call_ns[-1]
     now = np.maximum(now + rest, host)
-    return Played(now - steps.begin_ns, stalled)
+    return Played(now - steps.begin_ns, stalled, reducing - steps.covered * hidden)

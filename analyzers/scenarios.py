@@ -29,6 +29,7 @@ class AtGpus(msgspec.Struct, frozen=True):
     bucket_mb: float | None
     predicted_step_ns: int
     predicted_exposed_comm_ns: int
+    predicted_stall_ns: int
     efficiency: float | None
     reliable: bool
     hidden: bool
@@ -37,7 +38,8 @@ class AtGpus(msgspec.Struct, frozen=True):
 class ScaleOut(msgspec.Struct, frozen=True):
     """The best scenario of each number of GPUs, and from which number on communication is not hidden.
 
-    It is hidden where no more of it is exposed than `noise_ns`, or than `little` of the step.
+    It is hidden where compute waits for it no longer than `noise_ns`, or than `little` of the step: what else is
+    exposed lies beside gaps between kernels, and costs nothing.
     """
 
     noise_ns: int
@@ -77,9 +79,10 @@ def _at(found: WhatIf, gpus: int) -> AtGpus:
         bucket_mb=best.bucket_mb,
         predicted_step_ns=best.predicted_step_ns,
         predicted_exposed_comm_ns=best.predicted_exposed_comm_ns,
+        predicted_stall_ns=best.predicted_stall_ns,
         efficiency=best.efficiency,
         reliable=best.reliable,
-        hidden=best.predicted_exposed_comm_ns <= max(found.uncertainty_ns, LITTLE * best.predicted_step_ns),
+        hidden=best.predicted_stall_ns <= max(found.uncertainty_ns, LITTLE * best.predicted_step_ns),
     )
 
 

@@ -53,6 +53,7 @@ class Scenario(msgspec.Struct, frozen=True):
     latency_us: float | None
     predicted_step_ns: int
     predicted_exposed_comm_ns: int
+    predicted_stall_ns: int
     efficiency: float | None
     buckets: list[int]
     reliable: bool
@@ -149,7 +150,8 @@ def _scenario(model: Model, scene: Scene) -> Scenario:
         link_gbps=model.links.busbw_gbps(found.buckets, scene.gpus) if known else None,
         latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if known else None,
         predicted_step_ns=round(found.step_ns),
-        predicted_exposed_comm_ns=round(found.stalled_ns),
+        predicted_exposed_comm_ns=round(found.exposed_ns),
+        predicted_stall_ns=round(found.stalled_ns),
         efficiency=min(found.alone_ns / found.step_ns, 1.0),
         buckets=found.buckets,
         reliable=not doubts,

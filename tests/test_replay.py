@@ -96,6 +96,7 @@ def recorded(ranks: list[Rank], ran: list[Ran], ends: list[int]) -> Course:
         total_recorded_ns=per_step("total_ns"),
         tail_host_ns=per_step("tail_host_ns"),
         slower=0.0,
+        covered=1.0,
         start_delay_ns=0.0,
         elements=np.ones(len(ran[0].ready_ns), dtype=np.int64),
     )
@@ -175,6 +176,17 @@ def test_a_bucket_hides_behind_what_comes_after_its_gradients():
     # The first ends with the last gradient, and is copied out beside the second.
     assert play(STEPS, plan([0, 1], [5, 5])).stalled_ns.tolist() == [[5 - 1], [5 - 1]]
     assert played(STEPS, [0, 1], [5, 5]) == [20 + 5 + 1 + 7] * 2
+
+
+def test_exposed_is_what_no_kernel_covers():
+    # Beside the first bucket the second gradient computes, beside the second nothing does (copies are no compute).
+    assert play(STEPS, plan([0, 1], [5, 5])).exposed_ns.tolist() == [[5], [5]]
+    half = Course(**{**STEPS.__dict__, "covered": 0.5})
+    assert play(half, plan([0, 1], [4, 5])).exposed_ns.tolist() == [[2 + 5], [2 + 5]]
+    late = Rank([Kernel(30, 0, gradient=True)], [Kernel(7)], 1, 0)
+    ranks = [late, Rank([Kernel(10, 0, gradient=True)], [Kernel(7)], 1, 0)]
+    # The second rank's kernel waits for the first's.
+    assert play(recorded(ranks, *simulate(ranks, [0], [4])), plan([0], [4])).exposed_ns.tolist() == [[4], [24]]
 
 
 def test_infinitely_fast_links_leave_the_work_alone():

@@ -12,7 +12,7 @@ from analyzers.links import Affine, Hosts, Links
 from analyzers.manifest import Manifest
 from analyzers.summary import RunSummary
 from analyzers.whatif import Options, whatif
-from tests.samples import REPORTED, SAMPLES, summarized
+from tests.samples import REPORTED, SAMPLES, reported, summarized
 
 DDP = ["resnet18-ddp2", "resnet18-ddp4", "resnet50-ddp4-bf16"]
 CAPS = (None, 1, 2, 5, 10, 25, 50, 100)
@@ -92,6 +92,15 @@ def test_one_gpu_has_no_communication(resnet50):
 def test_hardly_any_bandwidth_is_all_that_counts(resnet50):
     (found,) = whatif(resnet50, Options(bucket_mb=(100,)), given(0.1)).scenarios
     assert found.predicted_exposed_comm_ns == pytest.approx(sum(found.buckets) * 1.5 / 0.1, rel=0.01)
+
+
+def test_exposed_communication_is_what_the_report_calls_so(resnet50):
+    found = whatif(resnet50, Options()).scenarios[0]
+    buckets = reported(SAMPLES / "resnet50-ddp4-bf16").buckets
+    mean_ns = sum(row.exposed_ns for row in buckets) / len({(row.rank, row.step) for row in buckets})
+    whole_ns = sum(row.dur_ns for row in buckets) / len({(row.rank, row.step) for row in buckets})
+    assert found.predicted_exposed_comm_ns == pytest.approx(mean_ns, abs=0.2 * whole_ns)
+    assert found.predicted_stall_ns <= found.predicted_exposed_comm_ns
 
 
 def test_smaller_gradients_are_faster(resnet50):

@@ -52,7 +52,7 @@ def rows(shown: str) -> list[list[str]]:
     """The words of each row of the scenarios' table, marks left out."""
     table = shown[shown.index("Predicted steps") : shown.index("What this rests on")].split("Scaling out")[0]
     words = [line.replace("*", "").replace("?", "").replace(" MB", "").split() for line in table.splitlines()]
-    return [row for row in words if len(row) == 11 and row[-1][0].isdigit()]
+    return [row for row in words if len(row) == 12 and row[-1][0].isdigit()]
 
 
 @ALL
@@ -61,10 +61,11 @@ def test_the_table_has_every_scenarios_figures(made):
     assert len(shown) == len(made.scenarios)
     for row, each in zip(shown, made.scenarios, strict=True):
         cap = "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"
-        step, exposed = (f"{ns / 1e6:,.3f}" for ns in (each.predicted_step_ns, each.predicted_exposed_comm_ns))
+        times = (each.predicted_step_ns, each.predicted_exposed_comm_ns, each.predicted_stall_ns)
+        step, exposed, waits = (f"{ns / 1e6:,.3f}" for ns in times)
         share = signed(against_own(each, made.baseline)).split()[0]
-        assert row[:7] == [cap, str(len(each.buckets)), f"{each.gpus:,}", step, share, "%", exposed]
-        assert row[7] == f"{100 * (each.efficiency or 0):.1f}"
+        assert row[:8] == [cap, str(len(each.buckets)), f"{each.gpus:,}", step, share, "%", exposed, waits]
+        assert row[8] == f"{100 * (each.efficiency or 0):.1f}"
 
 
 @ALL
@@ -104,7 +105,7 @@ def test_scaling_out_has_the_best_cap_of_each_number_of_gpus_and_says_where_hidi
         own = [each for each in made.scenarios if each.gpus == row.gpus]
         assert row.predicted_step_ns == min(each.predicted_step_ns for each in own)
         limit_ns = max(made.uncertainty_ns, LITTLE * row.predicted_step_ns)
-        assert row.hidden == (row.predicted_exposed_comm_ns <= limit_ns)
+        assert row.hidden == (row.predicted_stall_ns <= limit_ns)
     assert [row.hidden for row in out.rows] == [True, True, False, False]
     assert out.exposed_from_gpus == 64
     assert no_longer_hidden(out) in text(made)

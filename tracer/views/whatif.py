@@ -17,11 +17,12 @@ HEADS = (
     "step",
     "against\nown",
     "exposed\ncomm",
+    "compute\nwaits",
     "efficiency",
     "busbw\nGB/s",
     "latency\nus",
 )
-SCALE_HEADS = ("", "GPUs", "best cap", "step", "exposed\ncomm", "efficiency", "communication")
+SCALE_HEADS = ("", "GPUs", "best cap", "step", "compute\nwaits", "efficiency", "communication")
 
 
 def text(found: WhatIf, width: int | None = None, color: bool = False) -> str:
@@ -84,6 +85,7 @@ def _cells(each: Scenario, baseline: Baseline) -> list[str]:
         milliseconds(each.predicted_step_ns),
         signed(against_own(each, baseline)),
         milliseconds(each.predicted_exposed_comm_ns),
+        milliseconds(each.predicted_stall_ns),
         percent(each.efficiency),
         gbps(each.link_gbps),
         latency,
@@ -109,25 +111,28 @@ def scaling(found: WhatIf) -> Section:
 
 
 def _scale_cells(row: AtGpus) -> list[str]:
-    times = (milliseconds(row.predicted_step_ns), milliseconds(row.predicted_exposed_comm_ns))
+    times = (milliseconds(row.predicted_step_ns), milliseconds(row.predicted_stall_ns))
     state = "-" if row.gpus == 1 else "hidden" if row.hidden else "exposed"
     return [mark(row.reliable), f"{row.gpus:,}", cap(row.bucket_mb), *times, percent(row.efficiency), state]
 
 
 def no_longer_hidden(out: ScaleOut) -> str:
-    """From which number of GPUs on communication is exposed, in a sentence."""
+    """From which number of GPUs on compute waits for communication, in a sentence."""
     if out.exposed_from_gpus is None:
         return f"Communication stays hidden up to {gpus(out.rows[-1].gpus)}."
     row = next(row for row in out.rows if row.gpus == out.exposed_from_gpus)
-    exposed = f"{ms(row.predicted_exposed_comm_ns)} of it exposed under the best cap"
+    waits = f"compute waits {ms(row.predicted_stall_ns)} for it under the best cap"
     hidden = [each.gpus for each in out.rows if each.hidden and 1 < each.gpus < row.gpus]
     before = f" On {gpus(hidden[-1])} it still is." if hidden else ""
-    return f"On {gpus(row.gpus)} communication is no longer hidden: {exposed}.{before}"
+    return f"On {gpus(row.gpus)} communication is no longer hidden: {waits}.{before}"
 
 
 def hidden_means(out: ScaleOut) -> str:
     """What hidden means."""
-    return f"(Hidden: no more than {percent(out.little)} of a step is exposed, or than {ms(out.noise_ns)}, the noise.)"
+    return (
+        f"(Hidden: compute waits for it no longer than {percent(out.little)} of a step, or than {ms(out.noise_ns)}, "
+        "the noise. Exposed is also what lies beside gaps between kernels, which costs nothing.)"
+    )
 
 
 def basis(found: WhatIf) -> Section:
