@@ -29,6 +29,8 @@ from analyzers.units import ms, percent
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
+# Where a measured step is from, if not from a window.
+UNPROFILED = "unprofiled control"
 # From this share of a step on that a device waits for launches, its host sets the pace.
 HOST_BOUND = 0.05
 # Where a run does not tell: the median of resnet50, vgg16 and transformer in bf16 on 2 and 4 x H200, over NVLink and
@@ -95,6 +97,7 @@ class Model:
     next_delay_ns: float
     buffer_copies_ns: Float64
     profiler_ns: float  # what replayed steps take longer than unprofiled ones
+    alone_ns: float  # a step that synchronizes nothing, unprofiled
     measured_ns: int
     measured_from: str
     spread: float
@@ -103,16 +106,16 @@ class Model:
 
     def predict(self, scene: Scene) -> Prediction:
         """What a step would be under these settings: medians over ranks and steps."""
-        alone_ns = float(np.median(self.steps.alone_ns)) - self.profiler_ns
         if scene.gpus < 2:
-            return Prediction(alone_ns, alone_ns, 0.0, 0.0, [])
+            return Prediction(self.alone_ns, self.alone_ns, 0.0, 0.0, [])
         recorded = self.recorded if scene.recorded else None
         last = lasts(assign(self.steps.elements * self.itemsize, scene.bucket_mb)) if recorded is None else recorded
         sizes = np.add.reduceat(self.steps.elements, np.r_[0, last[:-1] + 1]) * (scene.itemsize or self.hook_itemsize)
         played = play(self.steps, self._plan(scene, last, sizes))
         return Prediction(
-            step_ns=float(np.median(played.span_ns)) - self.profiler_ns,
-            alone_ns=alone_ns,
+            # What a profiler costs is no more than leaves what must be waited for.
+            step_ns=max(float(np.median(played.span_ns)) - self.profiler_ns, float(np.median(played.stalled_ns)), 1.0),
+            alone_ns=self.alone_ns,
             stalled_ns=float(np.median(played.stalled_ns)),
             exposed_ns=float(np.median(played.exposed_ns)),
             buckets=sizes.tolist(),
@@ -144,7 +147,10 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
     ranks = np.array([summary.rank for summary in run.ranks])
     steps = course(paces, exchanged.clocks.shift_ns(ranks).tolist(), slower)
     if steps is None:
-        raise NotReplayable(f"{run.name}: no step of its traces shows gradients that are taken (with their shapes)")
+        lost = "".join(f"; {warning}" for warning in run.warnings[-1:])
+        raise NotReplayable(
+            f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
+        )
     itemsizes = _itemsizes(run, manifest)
     recorded = _recorded(paces[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
@@ -166,19 +172,23 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
         buffer_copies_ns=_buffer_copies(run, steps),
         profiler_ns=0.0,
+        alone_ns=float(np.median(steps.alone_ns)),
         measured_ns=measured_ns,
         measured_from=source,
         spread=spread,
         doubts=_doubts(run, manifest, steps),
         assumptions=[*words, *links.assumptions],
     )
-    return model if source.endswith("window") else _unprofiled(model, float(np.median(steps.span_ns)))
+    if source != UNPROFILED:
+        return model
+    return _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
 
 
-def _unprofiled(model: Model, profiled_ns: float) -> Model:
+def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
     """The model of unprofiled steps, from that of profiled ones that took so long.
 
-    What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own.
+    What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. How
+    long a step takes alone, the control without synchronization says where there is one.
     """
     wanted_ns = model.measured_ns + model.own().step_ns - profiled_ns
 
@@ -190,7 +200,9 @@ def _unprofiled(model: Model, profiled_ns: float) -> Model:
         share = (low + high) / 2
         low, high = (share, high) if with_share(share).own().step_ns > wanted_ns else (low, share)
     hurried = with_share(low)
-    return replace(hurried, profiler_ns=hurried.own().step_ns - wanted_ns)
+    profiler_ns = hurried.own().step_ns - wanted_ns
+    alone_ns = nosync_ns or max(float(np.median(hurried.steps.alone_ns)) - profiler_ns, 1.0)
+    return replace(hurried, profiler_ns=profiler_ns, alone_ns=alone_ns)
 
 
 def _check(run: RunSummary, gpus: int) -> None:
@@ -273,7 +285,7 @@ def _measured(run: RunSummary, manifest: Manifest, steps: Course) -> tuple[int, 
     spread = float(high - low) / median_ns
     if unprofiled is None or controls.unprofiled is None:
         return round(median_ns), f"{window} window", spread
-    return unprofiled, "unprofiled control", controls.unprofiled.spread or 0.0
+    return unprofiled, UNPROFILED, controls.unprofiled.spread or 0.0
 
 
 def _buffer_copies(run: RunSummary, steps: Course) -> Float64:
@@ -285,17 +297,26 @@ def _buffer_copies(run: RunSummary, steps: Course) -> Float64:
 def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[str]:
     """Why no prediction of this run can be trusted, if so."""
     share = _host_share(steps)
-    distortion = manifest.controls.distortion("light" if run.is_light else "full")
-    words = []
-    if share > HOST_BOUND:
-        words.append(f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled")
-    if distortion is not None and distortion > HIGH_DISTORTION:
-        words.append(f"the profiler stretches this step by {percent(distortion - 1)}")
-    if any(CPU_DEVICE in measured.paces for measured in run.measured):
-        words.append("on a CPU run communication takes cores away from compute, which is not modelled")
-    if len({parameter.dtype for parameter in manifest.parameters}) > 1:
-        words.append("parameters of several dtypes are cut into buckets as if they were of one")
-    return words
+    controls = manifest.controls
+    distortion = controls.distortion("light" if run.is_light else "full")
+    dtypes = {parameter.dtype for parameter in manifest.parameters}
+    found = {
+        f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled": (
+            share > HOST_BOUND
+        ),
+        "no controls: predictions are of profiled steps": controls.step_ns("unprofiled") is None,
+        f"steps take {percent(distortion or 1.0)} of the unprofiled ones under the profiler": (
+            distortion is not None and not 1 / HIGH_DISTORTION <= distortion <= HIGH_DISTORTION
+        ),
+        f"{len(run.ranks)} of {world_size(manifest, run.ranks)} ranks are in the run": (
+            len(run.ranks) < world_size(manifest, run.ranks)
+        ),
+        "on a CPU run communication takes cores away from compute, which is not modelled": any(
+            CPU_DEVICE in measured.paces for measured in run.measured
+        ),
+        "parameters of several dtypes are cut into buckets as if they were of one": len(dtypes) > 1,
+    }
+    return [why for why, holds in found.items() if holds]
 
 
 def _host_share(steps: Course) -> float:

@@ -42,63 +42,51 @@ class RunLinks:
 def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Calibration | None) -> RunLinks:
     """The links of a run, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
     transfers = _transfers(exchanged)
-    known = [each for each in (given, run.calibration) if isinstance(each, Calibration)]
-    names = ["the given calibration" if each is given else "the run's own calibration" for each in known]
-    found = (calibrated(each, name) for each, name in zip(known, names, strict=True))
-    curves = [links for links in found if links is not None]
-    fit = _fitted(transfers, gpus)
-    strained = (_strained(links, transfers, gpus, beside=given is None) for links in curves)
-    own = next((links for links in strained if links is not None), fit)
-    asked = given if isinstance(given, Links) else curves[0] if curves else own
-    if asked is None:
+    curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
+    own = _own(run, transfers, gpus, curves)
+    if isinstance(given, Links):
+        words = "all-reduces take what the given bandwidth and latency say"
+        return RunLinks(own.links if own is not None else given, given, [words])
+    if own is None:
         raise NotReplayable(
             f"{run.name}: nothing tells of the links; give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
         )
-    if isinstance(given, Links):
-        return RunLinks(own or given, given, ["all-reduces take what the given bandwidth and latency say"])
-    if own is None:
-        busy = replace(asked, strain=BUSY_LINKS)
-        return RunLinks(busy, busy, [f"all-reduces take {BUSY_LINKS} times what was measured of them alone"])
-    if own is fit and not curves:
-        return RunLinks(own, own, _of_fit(transfers))
-    if own.timings == asked.timings:
-        return RunLinks(
-            own, own, [f"all-reduces take {own.strain:.2f} times what was measured of them alone, as in this run"]
-        )
-    return RunLinks(own, replace(asked, strain=BUSY_LINKS), _of_others(asked, transfers, gpus))
+    if curves is None or own.links.timings is curves.timings:
+        return RunLinks(own.links, own.links, [own.words])
+    # How much longer all-reduces take beside compute does not depend on the links they take.
+    strain = own.links.strain if own.is_measured else BUSY_LINKS
+    words = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
+    return RunLinks(own.links, replace(curves, strain=strain), [words])
 
 
-def _strained(links: Links, transfers: _Transfers, gpus: int, beside: bool) -> Links | None:
-    """The links with how much longer a run's transfers took, None where they must have been others, or do not tell.
+@dataclass(frozen=True)
+class _Own:
+    """The links that a run had; `is_measured`: its transfers tell how much longer they take than alone."""
 
-    What lies `beside` a run its own ranks measured.
-    """
-    if transfers.bound or not len(transfers.nbytes) or gpus not in links.timings:
-        return None
-    strain = transfers.against(links, gpus)
-    return replace(links, strain=strain) if beside or 1 / OTHER_LINKS < strain < OTHER_LINKS else None
+    links: Links
+    words: str
+    is_measured: bool = False
 
 
-def _fitted(transfers: _Transfers, gpus: int) -> Links | None:
+def _own(run: RunSummary, transfers: _Transfers, gpus: int, given: Links | None) -> _Own | None:
+    """By the calibration beside the run, else a given one that fits its transfers, else by these alone."""
+    beside = calibrated(run.calibration, "the run's own calibration") if run.calibration is not None else None
+    curves = beside or given
+    exact = bool(len(transfers.nbytes)) and not transfers.bound
+    if curves is not None and exact and gpus in curves.timings:
+        strain = transfers.against(curves, gpus)
+        if beside is not None or 1 / OTHER_LINKS < strain < OTHER_LINKS:
+            words = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
+            return _Own(replace(curves, strain=strain), words, is_measured=True)
+    elif curves is not None and (beside is not None or not len(transfers.nbytes)):
+        words = f"all-reduces take {BUSY_LINKS} times what was measured of them alone: this run does not tell"
+        return _Own(replace(curves, strain=BUSY_LINKS), words)
     if not len(transfers.nbytes):
         return None
-    return fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
-
-
-def _of_fit(transfers: _Transfers) -> list[str]:
     bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
     words = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
-    return [f"{words}: sizes far from them are guesses"]
-
-
-def _of_others(links: Links, transfers: _Transfers, gpus: int) -> list[str]:
-    busy = f"all-reduces take {BUSY_LINKS} times what was measured of them alone"
-    if gpus not in links.timings:
-        return [f"{busy}: nothing was measured between {gpus} GPUs"]
-    longer = transfers.against(links, gpus)
-    return [
-        f"{busy}: the calibration is of other links than this run's, whose transfers took {longer:.2g} times as long"
-    ]
+    links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
+    return _Own(links, f"{words}: sizes far from them are guesses")
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,9 +91,10 @@ def against_own(scenario: Scenario, baseline: Baseline) -> float:
     return scenario.predicted_step_ns / baseline.predicted_step_ns - 1
 
 
-def is_own(scenario: Scenario, baseline: Baseline) -> bool:
-    """Whether a scenario has the cap and the number of GPUs that the run had."""
-    return (scenario.bucket_mb, scenario.gpus) == (baseline.bucket_mb, baseline.gpus)
+def is_own(scenario: Scenario, found: WhatIf) -> bool:
+    """Whether a scenario has the settings that the run had: cap, number of GPUs, links and all else."""
+    own = found.baseline
+    return found.as_recorded and (scenario.bucket_mb, scenario.gpus) == (own.bucket_mb, own.gpus)
 
 
 def doubts(scenarios: Sequence[Scenario]) -> list[str]:

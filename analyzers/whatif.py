@@ -15,11 +15,14 @@ import msgspec
 from analyzers.calibration import Calibration
 from analyzers.errors import NotReplayable
 from analyzers.links import Hosts, Links
-from analyzers.model import Model, Scene, model_of
+from analyzers.model import Model, Prediction, Scene, model_of
 from analyzers.summary import RunSummary
 from analyzers.units import ms
 
 SCHEMA = "tracer.whatif/1"
+# No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
+# (docs/whatif.md).
+KNOWN_TO = 0.01
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +67,8 @@ class WhatIf(msgspec.Struct, frozen=True):
     """All predictions of a run; `recommended` is the scenario with the shortest step, its `why` says so in a sentence.
 
     `gain_ns` is what that takes off the step of the run's own cap, on the same GPUs and links. `uncertainty_ns` is how
-    well steps are known: differences below it are noise.
+    well the run's step is known: differences below it are noise. `as_recorded`: links and all that is not scenarios'
+    own are the run's.
     """
 
     schema: str
@@ -74,6 +78,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     recommended: Scenario
     gain_ns: int
     uncertainty_ns: int
+    as_recorded: bool
     links: str
     assumptions: list[str]
     warnings: list[str]
@@ -86,6 +91,7 @@ def whatif(run: RunSummary, options: Options, links: Links | Calibration | None 
     """
     model = model_of(run, links)
     own = model.own()
+    warnings = [*run.warnings, *_of_layout(model, own)]
     if options.hosts is not None:
         # The run itself is predicted on the links that it had.
         model = replace(model, links=replace(model.links, hosts=options.hosts))
@@ -103,10 +109,13 @@ def whatif(run: RunSummary, options: Options, links: Links | Calibration | None 
         measured_from=model.measured_from,
         error=own.step_ns / model.measured_ns - 1,
     )
-    uncertainty_ns = round(max(abs(baseline.error), model.spread) * model.measured_ns)
-    asked = [each for each in scenarios if each.gpus == (model.gpus if model.gpus in counts else counts[0])]
-    before = model.predict(_scene(model.bucket_mb, asked[0].gpus, options))
-    recommended, gain_ns = _recommended(asked, round(before.step_ns), uncertainty_ns)
+    uncertainty = max(abs(baseline.error), model.spread, KNOWN_TO)
+    chosen = model.gpus if model.gpus in counts and model.gpus > 1 else next((n for n in counts if n > 1), counts[0])
+    asked = [each for each in scenarios if each.gpus == chosen]
+    before = model.predict(_scene(model.bucket_mb, chosen, options))
+    recommended, gain_ns = _recommended(
+        asked, round(before.step_ns), uncertainty, of_several=set(counts) != {model.gpus}
+    )
     return WhatIf(
         schema=SCHEMA,
         run=run.name,
@@ -114,11 +123,26 @@ def whatif(run: RunSummary, options: Options, links: Links | Calibration | None 
         scenarios=scenarios,
         recommended=recommended,
         gain_ns=gain_ns,
-        uncertainty_ns=uncertainty_ns,
+        uncertainty_ns=round(uncertainty * own.step_ns),
+        as_recorded=links is None and _is_unchanged(options, model.gpus),
         links=model.links.source,
         assumptions=[*model.assumptions, *_of_options(options, model.gpus)],
-        warnings=list(run.warnings),
+        warnings=warnings,
     )
+
+
+def _of_layout(model: Model, own: Prediction) -> list[str]:
+    """Where the cap that a run says it had is not what made its buckets."""
+    by_rule = model.predict(Scene(model.bucket_mb, model.gpus)).buckets
+    if by_rule == own.buckets:
+        return []
+    return ["its buckets are not those that DDP's rule makes with its cap: scenarios of that cap differ from the run"]
+
+
+def _is_unchanged(options: Options, gpus: int) -> bool:
+    """Whether options leave a run on so many GPUs as it was."""
+    within = options.hosts is None or gpus <= options.hosts.gpus
+    return options.broadcast_buffers and options.gradient_itemsize is None and within
 
 
 def _of_options(options: Options, gpus: int) -> list[str]:
@@ -162,24 +186,33 @@ def _scenario(model: Model, scene: Scene) -> Scenario:
 def _unmeasured(model: Model, scene: Scene) -> list[str]:
     """What of a scenario's links is not measured."""
     known = model.links.nearest(scene.gpus)
-    if scene.gpus in (1, known):
-        return []
-    return [f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {known}"]
+    words = []
+    if scene.gpus not in (1, known):
+        words.append(f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {known}")
+    if model.links.hosts is not None and scene.gpus > model.links.hosts.gpus:
+        words.append("what passes between hosts is not measured")
+    return words
 
 
-def _recommended(scenarios: Sequence[Scenario], before_ns: int, uncertainty_ns: int) -> tuple[Scenario, int]:
+def _recommended(
+    scenarios: Sequence[Scenario], before_ns: int, uncertainty: float, of_several: bool
+) -> tuple[Scenario, int]:
     """The shortest step of scenarios of one number of GPUs; and what it gains over that of the run's own cap there."""
     best = min(scenarios, key=lambda each: each.predicted_step_ns)
+    uncertainty_ns = uncertainty * best.predicted_step_ns
+    where = f"on {best.gpus:,} GPUs " if of_several else ""
     gain_ns = before_ns - best.predicted_step_ns
     spread_ns = max(each.predicted_step_ns for each in scenarios) - best.predicted_step_ns
     cap = "DDP's default" if best.bucket_mb is None else f"{best.bucket_mb:g} MB"
     unsure = f"steps are known to within {ms(uncertainty_ns)}"
     if len(scenarios) > 1 and spread_ns <= uncertainty_ns:
-        why = f"no choice matters here: caps differ by at most {ms(spread_ns)}, and {unsure}"
+        why = f"{where}no choice matters here: caps differ by at most {ms(spread_ns)}, and {unsure}"
     elif gain_ns <= 0:
-        why = f"no cap here is better than the run's own, and {unsure}"
+        why = f"{where}no cap here is better than the run's own, and {unsure}"
     elif gain_ns <= uncertainty_ns:
-        why = f"buckets of {cap} are as good as any: {ms(gain_ns)} are gained over the run's own, and {unsure}"
+        why = f"{where}buckets of {cap} are as good as any: {ms(gain_ns)} are gained over the run's own, and {unsure}"
     else:
-        why = f"buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
+        why = f"{where}buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
+    if not best.reliable:
+        why = f"{why}; not to be trusted: {best.why}"
     return msgspec.structs.replace(best, why=why), gain_ns

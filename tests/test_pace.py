@@ -27,7 +27,7 @@ def told_apart(busy: str, comm: str, launched: list[int]):
         ("##...##", "..##...", [NEVER, NEVER], [(2, 4)], []),  # a little later
         ("##...##", "..###..", [NEVER, 4], [(4, 5)], [(2, 4)]),  # was launched while it still communicated
         ("##...##", "..#....", [NEVER, 5], [], [(2, 5)]),  # the launch came last
-        ("##...##", "##.....", [NEVER, NEVER], [(2, 2)][:0], []),  # a gap of its own
+        ("##...##", "##.....", [NEVER, NEVER], [], []),  # a gap of its own
         ("##...##", "......#", [NEVER, NEVER], [], []),  # communication goes on
     ],
 )

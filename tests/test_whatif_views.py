@@ -88,7 +88,7 @@ def test_what_is_said_of_the_model_is_shown(made):
 
 def test_the_runs_own_settings_are_marked_where_they_are_among_the_scenarios():
     assert [line.split()[1] for line in text(found()).splitlines() if re.match(r"\s*\*\s+\d", line)] == ["25"]
-    assert sum(is_own(each, found().baseline) for each in found().scenarios) == 1
+    assert sum(is_own(each, found()) for each in found().scenarios) == 1
 
 
 def test_prose_is_wrapped_and_a_name_steers_no_terminal():

@@ -65,6 +65,9 @@ def _add_links(links: argparse._ArgumentGroup) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, predict, print."""
     _check(options)
+    written = [path for path in (options.output, options.html, options.csv, options.plot) if path is not None]
+    if len({path.absolute() for path in written}) < len(written):
+        raise UsageError("two of -o, --html, --csv and --plot name one file")
     for path in (options.output, options.html, options.csv, options.plot):
         if path is not None:
             refuse_existing(path, options.force)
@@ -159,7 +162,7 @@ def counts(text: str) -> tuple[int, ...]:
 def rate(text: str) -> float:
     """An option's positive number, of GB/s or of MB."""
     value = float(text)
-    if not 0 < value < LARGEST:
+    if not SMALLEST <= value < LARGEST:
         raise ValueError
     return value
 
@@ -171,6 +174,7 @@ def latency(text: str) -> float:
 
 # A thousand times what any link, bucket or message has.
 LARGEST = 1e9
+SMALLEST = 1e-6
 # argparse names the type in its message: `argument --gpus: invalid list of numbers (4,8,64) value: 'x'`.
 caps.__name__ = "list of caps (default,1,25)"
 counts.__name__ = "list of whole numbers (4,8,64)"

@@ -48,11 +48,12 @@ def own(found: WhatIf) -> Section:
     settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}"
     if baseline.buckets:
         settings += f", {count(len(baseline.buckets), 'bucket')}"
+    of = "its profiled steps, less what the profiler costs," if _kind(baseline) == "unprofiled" else "its steps"
     return [
         styled(
             f"Its own settings ({settings}): {ms(baseline.measured_step_ns)} a step measured "
-            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} predicted ({signed(baseline.error)}); "
-            f"differences below {ms(found.uncertainty_ns)} are noise."
+            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {of} "
+            f"({signed(baseline.error)}); differences below {ms(found.uncertainty_ns)} are noise."
         )
     ]
 
@@ -66,7 +67,7 @@ def scenarios(found: WhatIf) -> Section:
             lines.add_section()
             lines.add_row()
         above = each.gpus
-        lines.add_row(*_cells(each, found.baseline))
+        lines.add_row(*_cells(each, found))
     title = f"Predicted steps, {_kind(found.baseline)}, ms; against what is predicted of the run's own settings"
     return [styled(title, "bold"), lines, *map(styled, _notes(found))]
 
@@ -75,15 +76,15 @@ def _kind(baseline: Baseline) -> str:
     return "unprofiled" if baseline.measured_from.endswith("control") else "as under the profiler"
 
 
-def _cells(each: Scenario, baseline: Baseline) -> list[str]:
+def _cells(each: Scenario, found: WhatIf) -> list[str]:
     latency = "-" if each.latency_us is None else f"{each.latency_us:,.1f}"
     return [
-        mark(each.reliable) + "*" * is_own(each, baseline),
+        mark(each.reliable) + "*" * is_own(each, found),
         cap(each.bucket_mb),
         str(len(each.buckets) or "-"),
         f"{each.gpus:,}",
         milliseconds(each.predicted_step_ns),
-        signed(against_own(each, baseline)),
+        signed(against_own(each, found.baseline)),
         milliseconds(each.predicted_exposed_comm_ns),
         milliseconds(each.predicted_stall_ns),
         percent(each.efficiency),
@@ -93,7 +94,7 @@ def _cells(each: Scenario, baseline: Baseline) -> list[str]:
 
 
 def _notes(found: WhatIf) -> Iterator[str]:
-    if any(is_own(each, found.baseline) for each in found.scenarios):
+    if any(is_own(each, found) for each in found.scenarios):
         yield "* the run's own settings"
     yield from (f"? {why}" for why in doubts(found.scenarios))
 
