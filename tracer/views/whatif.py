@@ -48,7 +48,7 @@ def own(found: WhatIf) -> Section:
     settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}"
     if baseline.buckets:
         settings += f", {count(len(baseline.buckets), 'bucket')}"
-    of = "its profiled steps, less what the profiler costs," if _kind(baseline) == "unprofiled" else "its steps"
+    of = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
         styled(
             f"Its own settings ({settings}): {ms(baseline.measured_step_ns)} a step measured "
