@@ -33,3 +33,11 @@ class UnreadableSweep(AnalysisError):
 
 class NotReplayable(AnalysisError):
     """A run whose steps cannot be replayed with other settings."""
+
+
+class UnknownPlace(AnalysisError):
+    """A URL of a kind that nothing here can open."""
+
+
+class LostRank(AnalysisError):
+    """A rank whose reading ended without a result, through no fault of its file."""

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import LAST_NS, Header, convert, whole_header
 from analyzers.inflate import Blocks
 from analyzers.modules import PREFIX as MODULE
+from analyzers.places import Place
 from analyzers.units import NS_PER_US
 
 Int64 = NDArray[np.int64]
@@ -105,7 +105,7 @@ class Trace:
 
 
 def read_trace(
-    path: Path, categories: Iterable[Category] = ANALYZED, on_bytes: Callable[[int], None] | None = None
+    path: Place, categories: Iterable[Category] = ANALYZED, on_bytes: Callable[[int], None] | None = None
 ) -> Trace:
     """Read one trace file, gzip or plain, an object with `traceEvents` or a bare array of events.
 

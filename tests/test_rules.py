@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = [
     *(
         f"analyzers.{name}"
-        for name in ("errors", "units", "intervals", "stretches", "modules", "calls", "classify", "controls")
+        for name in ("errors", "places", "units", "intervals", "stretches", "modules", "calls", "classify", "controls")
     ),
     *(f"analyzers.{name}" for name in ("events", "header", "inflate", "chunks", "arguments", "kineto", "retime")),
     *(f"analyzers.{name}" for name in ("manifest", "calibration", "run", "activity", "steps", "host")),
@@ -48,6 +48,7 @@ ORDER = [
             "synccost",
             "advice",
             "summaries",
+            "spread",
             "frames",
             "report",
             "lanes",
@@ -72,7 +73,7 @@ ORDER = [
             "launch",
         )
     ),
-    *(f"tracer.{name}" for name in ("scripts", "sweep", "workers", "serving", "board", "listing")),
+    *(f"tracer.{name}" for name in ("scripts", "sweep", "cluster", "workers", "serving", "board", "listing")),
     *(
         f"tracer.views.{name}"
         for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
@@ -86,7 +87,10 @@ ORDER = [
     *(f"tracer.views.{name}" for name in ("sheet", "charts", "lanes", "pictures", "blocks", "events", "tab")),
     "tracer.views",
     "tracer.plugin",
-    *(f"tracer.commands.{name}" for name in ("devices", "hosts", "progress", "usage", "workload", "report", "export")),
+    *(
+        f"tracer.commands.{name}"
+        for name in ("devices", "hosts", "progress", "usage", "workload", "reading", "report", "export")
+    ),
     *(f"tracer.commands.{name}" for name in ("view", "outside", "record", "calibrate", "sweep", "plot", "tensorboard")),
     *(f"tracer.{name}" for name in ("commands", "cli", "__main__")),
     "tracer",
