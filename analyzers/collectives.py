@@ -129,6 +129,7 @@ class _Clocks:
 
     def __init__(self) -> None:
         self._place: dict[int, tuple[int, int, int]] = {}  # rank -> component, offset within it, deviation
+        self._members: dict[int, list[int]] = {}  # of each component
         self._unclear: set[tuple[int, int]] = set()
 
     def between(self, a: int, b: int) -> Offset | None:
@@ -154,9 +155,11 @@ class _Clocks:
         component, place, _ = self._place.setdefault(a, (a, 0, 0))
         other, place_b, _ = self._place.setdefault(b, (b, 0, 0))
         shift = place + offset.ns - place_b
-        for rank, (own, ns, deviation) in list(self._place.items()):
-            if own == other:
-                self._place[rank] = (component, ns + shift, max(deviation, offset.deviation_ns))
+        joining = self._members.pop(other, [b])
+        for rank in joining:
+            _, ns, deviation = self._place[rank]
+            self._place[rank] = (component, ns + shift, max(deviation, offset.deviation_ns))
+        self._members.setdefault(component, [component]).extend(joining)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,12 +108,12 @@ class RunSummary:
     warnings: tuple[str, ...]
     calibration: Calibration | None = None
 
-    @property
+    @cached_property
     def is_light(self) -> bool:
         """Whether times are those of light windows: of every rank, or of none."""
         return all(rank.full is not None for rank in self.ranks) and not any(rank.mismatch for rank in self.ranks)
 
-    @property
+    @cached_property
     def measured(self) -> tuple[Measured, ...]:
         """What each rank's times say, all of one sort of window."""
         if self.is_light:
@@ -125,7 +125,7 @@ class RunSummary:
         ranks = (replace(rank, timed=rank.full or rank.timed, full=None) for rank in self.ranks)
         return replace(self, ranks=tuple(ranks))
 
-    @property
+    @cached_property
     def in_full(self) -> tuple[Measured, ...]:
         """What each rank's full window says, which alone has the host's side and the device's on one clock."""
         return tuple(rank.full or rank.timed for rank in self.ranks)

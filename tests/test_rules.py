@@ -76,7 +76,7 @@ ORDER = [
     *(f"tracer.{name}" for name in ("scripts", "sweep", "cluster", "workers", "serving", "board", "listing")),
     *(
         f"tracer.views.{name}"
-        for name in ("palette", "terminal", "communication", "buckets", "layers", "timeline", "epochs")
+        for name in ("palette", "terminal", "ranks", "communication", "buckets", "layers", "timeline", "epochs")
     ),
     *(f"tracer.{name}" for name in ("views.advice", "views.text", "views.calibration")),
     *(
