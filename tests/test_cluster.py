@@ -29,7 +29,7 @@ def address():
     # One death is one too many here, and four by default: each costs a second.
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as made,
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as made,
     ):
         yield made.scheduler_address
 
@@ -93,7 +93,7 @@ def test_a_rank_that_kills_its_workers_is_lost_alone(address, run, capsys, monke
 
 def test_a_cluster_without_workers_is_a_line(run, capsys, monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_S", 1.0)
-    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "port": 0}}
+    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard_address": ":0", "port": 0}}
     with distributed.SpecCluster(workers={}, scheduler=scheduler) as made:
         assert "has no workers; start some with `dask worker" in refusal(
             capsys, str(run), "--scheduler", made.scheduler_address

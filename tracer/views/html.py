@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SCRIPTS = ("report.js", "timeline.js", "hands.js")
 # A page of more windows or unmatched kernels than this would open slowly; its JSON has them all.
 MOST_ROWS = 400
-# A page holds the JSON of so many ranks, 10 MB packed; of more, the rows of those that it draws.
+# A page has a row, a bar and the JSON of up to so many ranks each; of more, of those that stand out or are drawn.
 MOST_RANKS = 256
 # Nothing is fetched from anywhere; only scripts of these hashes run.
 POLICY = (
@@ -64,7 +64,9 @@ def page(report: Report, lanes: Sequence[Lanes] = (), calibration: Calibration |
     """The page; without lanes it has no timeline. `calibration` is the curve that bandwidths are drawn against."""
     scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in (SCRIPTS if lanes else SCRIPTS[:1])]
     drawn = strips(report, lanes) if lanes else None
-    inside = _of_ranks(report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report)})
+    inside = _of_ranks(
+        report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_RANKS)}
+    )
     values = {
         "report": report,
         "title": title(report.run),
@@ -122,7 +124,7 @@ def _bandwidths(report: Report) -> Section:
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
     "advice": _no_advice,
-    "ranks": lambda report: by_rank(report, wide=True),
+    "ranks": lambda report: by_rank(report, True, MOST_RANKS),
     "representative": representative,
     "windows": _windows,
     "communication": _bandwidths,
@@ -191,7 +193,7 @@ def _bars(report: Report) -> list[Bar]:
     """Medians of each device; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
     bars = []
-    for device, _ in named(report):
+    for device, _ in named(report, MOST_RANKS):
         medians = {part.field: device.windows[part.field].median or 0.0 for part in SPLIT_PARTS}
         parts = [(part.field, medians[part.field], f"{part.label} {ms(medians[part.field])}") for part in SPLIT_PARTS]
         bars.append(Bar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))

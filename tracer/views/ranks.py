@@ -39,15 +39,16 @@ def ranks_and_bars(report: Report, wide: bool) -> Section:
     return [*by_rank(report, wide), "", _legend(), *bars]
 
 
-def by_rank(report: Report, wide: bool) -> Section:
-    """Every device's medians, and those of all; of many devices their spread, and those that stand out."""
+def by_rank(report: Report, wide: bool, most: int = MANY) -> Section:
+    """Every device's medians, and those of all; of more than `most` their spread, and those that stand out."""
     window = "light window's times" if report.run.times_from == "light" else "full window's times"
     title = f"Medians over windows (one step on one device each), ms; {window}"
     over = report.summary.over_devices
-    if over is None or not are_many(report):
+    if over is None or over.devices <= most:
         return [styled(title, "bold"), _every_device(report, wide)]
-    left = over.devices - len(named(report))
-    more = len({(each.rank, each.device) for each in over.outliers}) - sum("outlier" in why for _, why in named(report))
+    shown = named(report)
+    left = over.devices - len(shown)
+    more = len({(each.rank, each.device) for each in over.outliers}) - sum("outlier" in why for _, why in shown)
     rest = f"and {left:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
     return [
         styled(f"{title}: how those of {over.devices:,} devices are spread, and who stands out", "bold"),
@@ -57,15 +58,10 @@ def by_rank(report: Report, wide: bool) -> Section:
     ]
 
 
-def are_many(report: Report) -> bool:
-    """Whether ranks are too many to be shown one by one."""
-    return len(report.summary.by_device) > MANY
-
-
-def named(report: Report) -> list[tuple[DeviceSummary, str]]:
-    """The devices that are shown one by one, and why: all of few, for no reason."""
+def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, str]]:
+    """The devices that are shown one by one, and why: up to `most` all of them, for no reason."""
     over = report.summary.over_devices
-    if over is None or not are_many(report):
+    if over is None or over.devices <= most:
         return [(device, "") for device in report.summary.by_device]
     why: dict[tuple[int, int | str], list[str]] = {}
     for word, chosen in (("slowest", over.slowest), ("median", over.median), ("fastest", over.fastest)):
