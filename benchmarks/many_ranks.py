@@ -7,8 +7,9 @@ at its collectives at moments of its own, eight ranks a host, each host with a c
 as many processes as there are cores, and by two Dask workers in processes of their own; the two documents must be the
 same, byte for byte. Runs are removed as soon as they are measured, unless --keep is given.
 
-Peaks are of resident memory: of the largest process of the local report; of the Dask report's own process, its workers,
-and its scheduler, whose memory before the report is shown beside it. Dask is `pip install '.[cluster]'`.
+Processor time is of all processes together, per rank; unlike seconds it says the same on a busy machine. Peaks are of
+resident memory: of the largest process of the local report; of the Dask report's own process, its workers, and its
+scheduler, whose memory before the report is shown beside it. Dask is `pip install '.[cluster]'`.
 """
 
 from __future__ import annotations
@@ -130,8 +131,15 @@ def memory_mb(pid: int, field: str) -> float:
     return int(re.search(rf"{field}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024  # type: ignore[index]
 
 
-def report(folder: Path, output: Path, *more: str) -> tuple[float, float]:
-    """Seconds, and the peak in MB of the largest process, of a report as JSON."""
+def cpu_s(pids: list[int]) -> float:
+    """Seconds of processor time that processes have taken."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(field[11]) + int(field[12]) for field in fields) / ticks
+
+
+def report(folder: Path, output: Path, *more: str) -> tuple[float, float, float]:
+    """Of a report as JSON: seconds, seconds of processor time, and the peak in MB of the largest process."""
     command = [sys.executable, "-m", "tracer", "report", str(folder), "--json", "-o", str(output), "--force", *more]
     began = time.perf_counter()
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, cwd=ROOT)
@@ -139,7 +147,7 @@ def report(folder: Path, output: Path, *more: str) -> tuple[float, float]:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)}: failed")
-    return time.perf_counter() - began, usage.ru_maxrss / 1024
+    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def measure(work: Path, ranks: int, keep: bool) -> None:
@@ -147,11 +155,12 @@ def measure(work: Path, ranks: int, keep: bool) -> None:
     if not folder.exists():
         write_run(folder, ranks)
     try:
-        local_s, local_mb = report(folder, work / "local.json")
+        local_s, local_cpu, local_mb = report(folder, work / "local.json")
         with cluster(2) as (address, pids):
             report(small(work), work / "small.json", "--scheduler", address)  # all have imported what they need
-            before = memory_mb(pids[0], "VmRSS")
-            dask_s, dask_mb = report(folder, work / "dask.json", "--scheduler", address)
+            before, cpu_before = memory_mb(pids[0], "VmRSS"), cpu_s(pids)
+            dask_s, dask_cpu, dask_mb = report(folder, work / "dask.json", "--scheduler", address)
+            dask_cpu += cpu_s(pids) - cpu_before
             scheduler, workers = memory_mb(pids[0], "VmHWM"), max(memory_mb(pid, "VmHWM") for pid in pids[1:])
         same = (work / "local.json").read_bytes() == (work / "dask.json").read_bytes()
         size = (work / "local.json").stat().st_size / 1e6
@@ -159,8 +168,8 @@ def measure(work: Path, ranks: int, keep: bool) -> None:
         if not keep:
             shutil.rmtree(folder)
     print(
-        f"{ranks:5} {local_s:8.1f} {1000 * local_s / ranks:7.0f} {local_mb:8.0f} {local_mb / ranks:6.2f} {dask_s:8.1f} "
-        f"{1000 * dask_s / ranks:7.0f} {dask_mb:8.0f} {workers:8.0f} {before:6.0f} to {scheduler:4.0f} {size:7.1f} "
+        f"{ranks:5} {local_s:8.1f} {1000 * local_cpu / ranks:7.0f} {local_mb:8.0f} {local_mb / ranks:6.2f} "
+        f"{dask_s:8.1f} {1000 * dask_cpu / ranks:7.0f} {dask_mb:8.0f} {workers:8.0f} {before:6.0f} to {scheduler:4.0f} {size:7.1f} "
         f"{'same' if same else 'DIFFER'}",
         flush=True,
     )
@@ -182,7 +191,7 @@ def main() -> None:
     shutil.rmtree(options.work / "run2", ignore_errors=True)
     options.work.mkdir(parents=True, exist_ok=True)
     print(f"{'':5} {'this machine':^32} {'Dask, two workers':^51} {'JSON':>7}")
-    print(f"{'ranks':5} {'s':>8} {'ms/rank':>7} {'peak MB':>8} {'/rank':>6} {'s':>8} {'ms/rank':>7} "
+    print(f"{'ranks':5} {'s':>8} {'CPU ms':>7} {'peak MB':>8} {'/rank':>6} {'s':>8} {'CPU ms':>7} "
           f"{'client':>8} {'worker':>8} {'scheduler MB':>14} {'MB':>7}")  # fmt: skip
     for ranks in map(int, options.ranks.split(",")):
         measure(options.work, ranks, options.keep)
