@@ -170,19 +170,20 @@ def _opened(url: str) -> tuple[Any, str]:
         raise UnknownPlace(f"{url}: is a chain of file systems; name the folder itself")
     try:
         from fsspec.core import url_to_fs
+        from fsspec.registry import known_implementations, registry
     except ImportError as error:
         raise UnknownPlace(f"{url}: URLs are opened by fsspec, which is not installed; {_EXTRA}") from error
+    if scheme not in known_implementations and scheme not in registry:
+        raise UnknownPlace(f"{url}: no file system is known for {scheme}://; give s3://, gs://, or a path")
     try:
         system, path = _said(Remote(url), lambda: url_to_fs(url))
     except ImportError as error:
         raise UnknownPlace(f"{url}: what opens {scheme}:// is not installed ({error}); {_EXTRA}") from error
-    except ValueError as error:
-        raise UnknownPlace(f"{url}: no file system is known for {scheme}://; give s3://, gs://, or a path") from error
     return system, str(path)
 
 
 def _said(where: Remote, ask: Callable[[], T]) -> T:
-    """What a file system answers. Raises OSError in words, ImportError and ValueError as they come."""
+    """What a file system answers. Raises OSError in words, ImportError as it comes."""
     try:
         return ask()
     except FileNotFoundError as error:
@@ -191,7 +192,7 @@ def _said(where: Remote, ask: Callable[[], T]) -> T:
         raise
     except PermissionError as error:
         raise PermissionError(errno.EACCES, f"access denied ({_first_line(error)})", str(where)) from error
-    except (ImportError, ValueError):
+    except ImportError:
         raise
     except Exception as error:  # every library behind fsspec has errors of its own
         if _NO_CREDENTIALS.search(type(error).__name__):

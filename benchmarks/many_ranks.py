@@ -169,8 +169,8 @@ def measure(work: Path, ranks: int, keep: bool) -> None:
             shutil.rmtree(folder)
     print(
         f"{ranks:5} {local_s:8.1f} {1000 * local_cpu / ranks:7.0f} {local_mb:8.0f} {local_mb / ranks:6.2f} "
-        f"{dask_s:8.1f} {1000 * dask_cpu / ranks:7.0f} {dask_mb:8.0f} {workers:8.0f} {before:6.0f} to {scheduler:4.0f} {size:7.1f} "
-        f"{'same' if same else 'DIFFER'}",
+        f"{dask_s:8.1f} {1000 * dask_cpu / ranks:7.0f} {dask_mb:8.0f} {workers:8.0f} {before:6.0f} to {scheduler:4.0f} "
+        f"{size:7.1f} {'same' if same else 'DIFFER'}",
         flush=True,
     )
 

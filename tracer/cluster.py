@@ -139,7 +139,7 @@ def _cluster_errors(address: str) -> Iterator[None]:
         yield
     except (CancelledError, OSError, TimeoutError) as error:
         raise TracerError(
-            f"{address}: the scheduler was lost while ranks were read; start it, and report again"
+            f"{address}: the scheduler was lost while ranks were read ({type(error).__name__}); report again"
         ) from error
 
 

@@ -12,13 +12,13 @@ import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.calibration import read_calibration
-from analyzers.summary import RunSummary
+from analyzers.lanes import Lanes
 from tracer import board
 from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, read_drawn, run_place
 from tracer.errors import TracerError, UsageError
@@ -155,13 +155,12 @@ def perfetto(options: argparse.Namespace) -> int:
             write_trace(opened, groups(drawn, found))
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
         or_next = options.offline and options.port is None
-        return _serve(site, options, lambda address: _perfetto_url(address, path, summary, options.offline), or_next)
+        return _serve(site, options, lambda address: _perfetto_url(address, path, drawn, options.offline), or_next)
 
 
-def _perfetto_url(address: str, path: str, summary: RunSummary, offline: bool) -> str:
+def _perfetto_url(address: str, path: str, drawn: Sequence[Lanes], offline: bool) -> str:
     """Where Perfetto opens the file at once, its first tracks unfolded."""
-    devices = sum(len(measured.exposed) for measured in summary.measured)
-    shown = r"^rank \d+ " if devices <= FEW_DEVICES else f"^rank {summary.ranks[0].rank} "
+    shown = r"^rank \d+ " if len(drawn) <= FEW_DEVICES else f"^rank {drawn[0].rank} "
     unfold = json.dumps([{"id": "dev.perfetto.ExpandTracksByRegex", "args": [shown]}], separators=(",", ":"))
     route = f"#!/?url={address}{quote(path)}&startupCommands={quote(unfold)}"
     return f"{address if offline else PERFETTO}/{route}"
