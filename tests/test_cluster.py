@@ -153,3 +153,10 @@ def test_where_no_worker_is_left_what_remains_is_lost(run, monkeypatch):
     files = find(run).files
     lost = list(deserted.map(summarize_file, files))
     assert all(isinstance(each, LostRank) for each in lost) and len(lost) == len(files)
+
+
+@pytest.mark.parametrize("option", ["--scheduler=foo", "--scheduler=tcp://host", "--workers=0", "--workers=many"])
+def test_what_reads_nothing_is_a_usage_error(run, option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(run), option])
+    assert ended.value.code == 2 and option.partition("=")[2] in capsys.readouterr().err

@@ -24,6 +24,7 @@ from tracer.workers import Readers
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
+_SCHEDULER = re.compile(r"[a-z]+://\S+:\d{1,5}")
 MOST_DRAWN = 4096
 
 
@@ -47,7 +48,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
 def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
     """A cluster that reads the ranks."""
     parser.add_argument(
-        "--scheduler", metavar="tcp://HOST:PORT", help="read ranks on the workers of this Dask scheduler"
+        "--scheduler", type=_address, metavar="tcp://HOST:PORT", help="read ranks on the workers of this Dask scheduler"
     )
 
 
@@ -122,6 +123,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 4096:
         raise argparse.ArgumentTypeError(f"{text}: no number of processes; give 1 or more")
     return int(text)
+
+
+def _address(text: str) -> str:
+    if not _SCHEDULER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text}: no address of a scheduler; give tcp://HOST:PORT, or tls://HOST:PORT")
+    return text
 
 
 def _ranks(text: str) -> list[int]:
