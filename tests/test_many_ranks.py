@@ -1,5 +1,8 @@
 """Reports of many ranks: how they are spread, who stands out, and who is drawn."""
 
+import base64
+import gzip
+import re
 from functools import cache
 
 import numpy as np
@@ -10,13 +13,17 @@ from msgspec.structs import replace
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from analyzers.breakdown import joined
+from analyzers.document import from_json
+from analyzers.lanes import lanes
 from analyzers.report import report
+from analyzers.run import find
 from analyzers.spread import MANY, drawn_ranks
-from analyzers.summary import summarize
+from analyzers.summary import summarize, with_lanes
 from tests.drawing import meet
 from tests.generator import Run, write_run
 from tracer.cli import main
 from tracer.commands.reading import _ranks
+from tracer.views import html
 from tracer.views.ranks import warnings
 from tracer.views.text import text
 
@@ -124,3 +131,14 @@ def test_windows_by_device_are_those_of_a_mask(places):
     expected = {place: [row for row, each in enumerate(places) if each == place] for place in sorted(set(places))}
     assert {place: own.tolist() for place, own in many.by_device()} == expected
     assert [place for place, _ in many.by_device()] == sorted(expected)
+
+
+def test_a_page_of_very_many_ranks_holds_those_that_are_drawn(run, monkeypatch):
+    monkeypatch.setattr(html, "MOST_RANKS", 20)
+    summary, few = summarize(run), {3, 17}
+    again = with_lanes(summary, [file for file in find(run).files if file.path.stem in ("rank3", "rank17")])
+    written = html.page(found(run), lanes(again, found(run)))
+    inside = from_json(gzip.decompress(base64.b64decode(re.search(r'id="report">([^<]*)<', written)[1])))
+    assert {row.rank for row in inside.windows} == few and len(inside.run.ranks) == 40
+    assert {member.rank for row in inside.collectives for member in row.members} == few
+    assert "with the rows of the ranks that are drawn" in written and "of 40 ranks; --ranks names others." in written

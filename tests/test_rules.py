@@ -144,11 +144,9 @@ def test_torch_is_imported_only_where_it_runs():
         assert name in WITH_TORCH or "torch" not in top, f"{name} imports torch"
 
 
-def test_reading_and_reporting_load_no_torch_and_no_plots():
-    code = (
-        "import sys, analyzers, tracer.cli, tracer.views.text;"
-        "print(*[m for m in ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf') if m in sys.modules])"
-    )
+def test_reading_and_reporting_load_no_torch_no_plots_and_no_cluster():
+    heavy = ("torch", "matplotlib", "tensorboard", "rich", "google.protobuf", "fsspec", "distributed")
+    code = f"import sys, analyzers, tracer.cli, tracer.views.text; print(*[m for m in {heavy} if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == ""
 

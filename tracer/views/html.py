@@ -77,6 +77,7 @@ def page(report: Report, lanes: Sequence[Lanes] = (), calibration: Calibration |
         "states": _markup(_states()),
         "packed": _packed(msgspec.json.encode(inside)),
         "is_whole": inside is report,
+        "whole_is": "the JSON" if inside is report else "tracer report --json",
         "advised": [(_figure(each.figure_ns), each) for each in report.summary.advice],
         "parts": SPLIT_PARTS,
         "bars": _bars(report),
