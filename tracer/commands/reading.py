@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from analyzers.calibration import Calibration
@@ -65,9 +67,18 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
 
 def readers(options: argparse.Namespace) -> Readers:
     """Who is to read."""
-    for name in _LIBRARIES:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if options.scheduler is not None:
+        with suppress(ImportError):
+            importlib.import_module("distributed")  # which gives its loggers levels of its own
+    _hush()
     return Readers(getattr(options, "workers", None), options.scheduler)
+
+
+def _hush() -> None:
+    """Libraries log what we say in a line."""
+    known = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
+    for name in (*_LIBRARIES, *known):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def read(options: argparse.Namespace, path: Where | None = None) -> RunSummary:
