@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,14 @@ class Breakdown:
     def take(self, rows: NDArray[np.bool_] | Int64) -> Breakdown:
         """The windows that a mask or an index selects."""
         return Breakdown(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def by_device(self) -> Iterator[tuple[tuple[int, int], Int64]]:
+        """Every rank and device in order, with its windows."""
+        order = np.lexsort((self.device, self.rank))
+        places = np.stack([self.rank, self.device])[:, order]
+        starts = np.flatnonzero(np.r_[True, (np.diff(places) != 0).any(axis=0)][: len(order)])
+        for rows in np.split(order, starts[1:]) if len(order) else ():
+            yield (int(self.rank[rows[0]]), int(self.device[rows[0]])), rows
 
     def to_frame(self) -> pd.DataFrame:
         """A row a window, columns named as in the JSON; `device` is an index, or `cpu`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -12,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from numpy.typing import ArrayLike, NDArray
 
 from analyzers.errors import UnreadableCalibration
+from analyzers.places import Place
 
 Float64 = NDArray[np.float64]
 
@@ -92,7 +92,7 @@ def calibration_row(collective: str, group_size: int, dtype: str | None, nbytes:
     return CalibrationRow(collective, group_size, dtype, nbytes, time_ns, algbw_gbps, busbw_gbps)
 
 
-def read_calibration(path: Path) -> Calibration:
+def read_calibration(path: Place) -> Calibration:
     """Read a calibration file, which may have been written by hand or made from nccl-tests' output.
 
     Needed are the schema, and of each row collective, group_size, bytes and time_ns; bandwidths are always derived

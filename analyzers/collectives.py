@@ -129,6 +129,7 @@ class _Clocks:
 
     def __init__(self) -> None:
         self._place: dict[int, tuple[int, int, int]] = {}  # rank -> component, offset within it, deviation
+        self._members: dict[int, list[int]] = {}  # of each component
         self._unclear: set[tuple[int, int]] = set()
 
     def between(self, a: int, b: int) -> Offset | None:
@@ -154,9 +155,11 @@ class _Clocks:
         component, place, _ = self._place.setdefault(a, (a, 0, 0))
         other, place_b, _ = self._place.setdefault(b, (b, 0, 0))
         shift = place + offset.ns - place_b
-        for rank, (own, ns, deviation) in list(self._place.items()):
-            if own == other:
-                self._place[rank] = (component, ns + shift, max(deviation, offset.deviation_ns))
+        joining = self._members.pop(other, [b])
+        for rank in joining:
+            _, ns, deviation = self._place[rank]
+            self._place[rank] = (component, ns + shift, max(deviation, offset.deviation_ns))
+        self._members.setdefault(component, [component]).extend(joining)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +176,10 @@ def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[i
     key = table.groups[code]
     signature, compatible = _signatures(table, rows)
     known = _Known(signature, *_complete(table.place[rows], table.step[rows], signature))
-    sides = [_side(table, member, rows, known, place) for place, member in enumerate(key.members)]
+    sides = [
+        _side(table, member, rows, known, own)
+        for member, own in zip(key.members, _by_place(table, rows, len(key.members)), strict=True)
+    ]
     reference = max(sides, key=lambda side: len(side.rows))
     partners, offsets = [], []
     for side in sides:
@@ -207,9 +213,13 @@ class _Known(NamedTuple):
     sure: Mask
 
 
-def _side(table: Table, member: Member, rows: Int64, known: _Known, place: int) -> _Side:
-    own = np.flatnonzero(table.place[rows] == place)
-    own = own[np.lexsort((table.correlation[rows[own]], table.start_ns[rows[own]]))]
+def _by_place(table: Table, rows: Int64, members: int) -> list[Int64]:
+    """Of each member of a group, which of the group's rows are its own, in order."""
+    order = np.lexsort((table.correlation[rows], table.start_ns[rows], table.place[rows]))
+    return np.split(order, np.searchsorted(table.place[rows][order], np.arange(1, members)))
+
+
+def _side(table: Table, member: Member, rows: Int64, known: _Known, own: Int64) -> _Side:
     mine = rows[own]
     kernels = Kernels(
         end_ns=table.end_ns[mine],

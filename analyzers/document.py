@@ -425,6 +425,35 @@ class DeviceSummary(msgspec.Struct, frozen=True):
     windows: dict[str, Spread]
 
 
+class ChosenDevice(msgspec.Struct, frozen=True):
+    """A device that stands for others; its own time is its median step less its median exposed waiting."""
+
+    rank: int
+    device: int | str
+    own_ns: float
+
+
+class Outlier(msgspec.Struct, frozen=True):
+    """A device one of whose medians (ns) lies far from the others'; `median_ns` is theirs."""
+
+    rank: int
+    device: int | str
+    measure: str
+    value_ns: float
+    median_ns: float
+
+
+class OverDevices(msgspec.Struct, frozen=True):
+    """Devices' medians, each counted once: their spread, who stands out, and who represents. See analyzers.spread."""
+
+    devices: int
+    medians: dict[str, Spread]
+    slowest: ChosenDevice
+    median: ChosenDevice
+    fastest: ChosenDevice
+    outliers: list[Outlier]
+
+
 class Summary(msgspec.Struct, frozen=True):
     """Medians with their spread, over all windows and over each device's; shares of all windows' time together."""
 
@@ -443,6 +472,7 @@ class Summary(msgspec.Struct, frozen=True):
     layout: Layout | None
     sync_cost: SyncCost | None
     input: Input | None = None  # null where no trace has a loader's ranges
+    over_devices: OverDevices | None = None  # null for one device
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -45,3 +45,11 @@ class NotAnalyzable(AnalysisError):
 
 class BadExpression(AnalysisError):
     """A condition of `--fail-on` that makes no sense."""
+
+
+class UnknownPlace(AnalysisError):
+    """A URL of a kind that nothing here can open."""
+
+
+class LostRank(AnalysisError):
+    """A rank whose reading ended without a result, through no fault of its file."""

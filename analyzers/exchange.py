@@ -119,14 +119,13 @@ class Exchange:
         table = self.matching.table
         alone = self.matching.instance < 0
         exposed_ns, unmatched_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-        for place, (summary, measured) in enumerate(zip(self.run.ranks, self.run.measured, strict=True)):
-            for device in np.unique(measured.windows.device).tolist():
-                own = self.rows_of(place, device)
-                chosen = (rows.rank == summary.rank) & (rows.device == device)
-                start, end = rows.start_ns[chosen], rows.start_ns[chosen] + rows.span_ns[chosen]
-                exposed_ns[chosen] = self.exposed_transfer(place, device).length_within(start, end)
-                lost = own[alone[own]]
-                unmatched_ns[chosen] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
+        place_of = {summary.rank: place for place, summary in enumerate(self.run.ranks)}
+        for (rank, device), windows in rows.by_device():
+            place, start = place_of[rank], rows.start_ns[windows]
+            own, end = self.rows_of(place, device), start + rows.span_ns[windows]
+            exposed_ns[windows] = self.exposed_transfer(place, device).length_within(start, end)
+            lost = own[alone[own]]
+            unmatched_ns[windows] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
         return exposed_ns, unmatched_ns
 
 

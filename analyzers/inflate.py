@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from analyzers.errors import UnreadableTrace
+from analyzers.places import Place
 
 # Blocks of this size beat larger ones by half: what is decoded from them stays in the processor's cache.
 BLOCK = 1 << 19
@@ -22,7 +22,7 @@ _GZIP_WINDOW = 31  # zlib's wbits for a gzip header and trailer, checked
 class Blocks:
     """The bytes of one file, once. `lost` says, when they are spent, what could not be had of them."""
 
-    path: Path
+    path: Place
     on_bytes: Callable[[int], None] | None = None
     lost: list[str] = field(default_factory=list)
 

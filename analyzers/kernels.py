@@ -188,7 +188,8 @@ def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64
     """
     found: list[Int64] = [np.zeros((2, 0), dtype=np.int64)]
     for one in np.unique(rank[(group < 0) & (step < 0)]).tolist():
-        own = np.flatnonzero(rank == one)
+        # Rows lie rank by rank, in order.
+        own = np.arange(*np.searchsorted(rank, [one, one + 1]))
         stepped = own[step[own] >= 0]
         head = own[: np.searchsorted(own, stepped[0])] if len(stepped) else own[:0]
         steps = [stepped[step[stepped] == number] for number in np.unique(step[stepped])]
@@ -241,6 +242,7 @@ class _Grouping:
     def __init__(self, run: RunSummary, calls: Sequence[Call]) -> None:
         self.keys: list[Key] = []
         self._codes: dict[tuple[Any, ...], int] = {}
+        self._places: list[dict[Member, int]] = []  # of each key's members
         self._calls = calls
         self._ranks = [summary.rank for summary in run.ranks]
         self._world_size = world_size(run.manifest, run.ranks)
@@ -254,7 +256,9 @@ class _Grouping:
         facts = np.stack([rank[rows], device[rows], call[rows]])
         distinct, which = np.unique(facts, axis=1, return_inverse=True)
         known = self._known(distinct)
-        devices = {one: np.unique(distinct[1][distinct[0] == one]) for one in np.unique(distinct[0]).tolist()}
+        ranks, first = np.unique(distinct[0], return_index=True)
+        of_rank = np.split(distinct[1], first)[1:]
+        devices = {one: np.unique(own) for one, own in zip(ranks.tolist(), of_rank, strict=True)}
         found = [
             self._of(int(one), int(dev), int(code), known[int(one)], devices[int(one)]) for one, dev, code in distinct.T
         ]
@@ -324,17 +328,18 @@ class _Grouping:
             here = set(self._ranks)
             members = tuple(Member(each, UNKNOWN) for each in ranks if each in here)
             code = self._add((name, ranks, batch), Key(name, ranks, members, len(ranks), batch))
-        return code, self.keys[code].members.index(Member(rank, UNKNOWN))
+        return code, self._places[code][Member(rank, UNKNOWN)]
 
     def _key(self, code_of: tuple[Any, ...], key: Key, member: Member) -> tuple[int, int]:
         code = self._codes.get(code_of)
         if code is None:
             code = self._add(code_of, key)
-        return code, self.keys[code].members.index(member)
+        return code, self._places[code][member]
 
     def _add(self, code_of: tuple[Any, ...], key: Key) -> int:
         self._codes[code_of] = len(self.keys)
         self.keys.append(key)
+        self._places.append({member: place for place, member in enumerate(key.members)})
         return len(self.keys) - 1
 
 

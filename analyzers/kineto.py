@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import compress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +27,7 @@ from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import LAST_NS, Header, convert, whole_header
 from analyzers.inflate import Blocks
 from analyzers.modules import PREFIX as MODULE
+from analyzers.places import Place
 from analyzers.syncs import SAID, Syncs, said
 from analyzers.units import NS_PER_US
 
@@ -108,7 +108,7 @@ class Trace:
 
 
 def read_trace(
-    path: Path, categories: Iterable[Category] = ANALYZED, on_bytes: Callable[[int], None] | None = None
+    path: Place, categories: Iterable[Category] = ANALYZED, on_bytes: Callable[[int], None] | None = None
 ) -> Trace:
     """Read one trace file, gzip or plain, an object with `traceEvents` or a bare array of events.
 

@@ -145,25 +145,21 @@ def _span(lane: StepLane | LayerLane | CollectiveLane) -> dict[str, Int64]:
 
 
 def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
-    """The lanes of a run, by rank and device; `run` was summarized with `lanes=True`, `report` is of the same run.
+    """The lanes of a run, by rank and device: of those ranks that were summarized with `lanes=True`.
 
-    Raises AnalysisError where either is not so.
+    Raises AnalysisError where none was, or where `report` is of another run.
     """
     found = exchange(run)
     if report.run.origin_ns != str(found.origin_ns):
         raise AnalysisError(f"{run.name}: the report is of another run, or of another window of it")
+    if all(measured.course is None for measured in run.measured):
+        raise AnalysisError(f"{run.name}: summarized without lanes; ask for them: summarize(path, lanes=True)")
     of = found, buckets(run), report
     return tuple(
         _of_device(of, place, device, course)
         for place, measured in enumerate(run.measured)
-        for device, course in _courses(run.name, measured.course).items()
+        for device, course in (measured.course or {}).items()
     )
-
-
-def _courses(name: str, course: dict[int, Course] | None) -> dict[int, Course]:
-    if course is None:
-        raise AnalysisError(f"{name}: summarized without lanes; ask for them: summarize(path, lanes=True)")
-    return course
 
 
 def _of_device(of: tuple[Exchange, Buckets, Report], place: int, device: int, course: Course) -> Lanes:

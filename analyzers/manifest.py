@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from analyzers.controls import Controls, joined_controls
+from analyzers.places import Place
 
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.
@@ -127,7 +127,7 @@ def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
     return Memory(parts[0].source, {rank: peak for each in parts for rank, peak in each.peak_bytes.items()})
 
 
-def read_manifest(folder: Path) -> tuple[Manifest | None, list[str]]:
+def read_manifest(folder: Place) -> tuple[Manifest | None, list[str]]:
     """A folder's manifest, or None with a line that says what is unknown without it."""
     file = folder / MANIFEST
     if not file.is_file():

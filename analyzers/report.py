@@ -52,6 +52,7 @@ from analyzers.rows import (
     waiting_rows,
 )
 from analyzers.run import Run, world_size
+from analyzers.spread import over_devices
 from analyzers.summaries import bucket_summaries, input_summary, layer_summaries, spreads
 from analyzers.summary import Measured, RankSummary, RunSummary, summary_of
 from analyzers.synccost import cost_warnings, distortion_warnings, sync_cost
@@ -334,10 +335,10 @@ def _summary(
     shares = {part: _share(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
     shares["overlap"] = _share(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median = found.median_window
-    layout = layout_of(found.buckets, lists[0])
+    layout, devices = layout_of(found.buckets, lists[0]), _by_device(rows, measures)
     return Summary(
         windows=spreads(measures),
-        by_device=_by_device(rows, measures),
+        by_device=devices,
         shares=shares,
         representative=Representative(
             int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
@@ -353,6 +354,7 @@ def _summary(
         layout=layout,
         sync_cost=cost,
         input=found.input,
+        over_devices=over_devices(devices),
     )
 
 
@@ -363,10 +365,9 @@ def _share(part: int, whole: int) -> float | None:
 def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
     """For each rank and device the same measures as over all windows."""
     found = []
-    for rank, device in np.unique(np.stack([rows.rank, rows.device]), axis=1).T:
-        own = (rows.rank == rank) & (rows.device == device)
+    for (rank, device), own in rows.by_device():
         own_spreads = spreads({name: values[own] for name, values in measures.items()})
-        found.append(DeviceSummary(int(rank), device_label(int(device)), own_spreads))
+        found.append(DeviceSummary(rank, device_label(device), own_spreads))
     return found
 
 

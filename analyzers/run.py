@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.kineto import read_trace
 from analyzers.manifest import LINKS, MANIFEST, Manifest, joined, read_manifest
+from analyzers.places import Place, names, place
 from analyzers.retime import Mismatch, retime
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
@@ -44,7 +44,7 @@ class RankTrace:
     """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one."""
 
     rank: int
-    path: Path
+    path: Place
     header: Header
     events: Events
     timed: Events
@@ -81,10 +81,10 @@ class RankTrace:
 class RankFile:
     """One rank still to be read: all that a process needs to know that reads it."""
 
-    path: Path
+    path: Place
     alone: bool  # the only file of its run
-    light: Path | None
-    nosync: Path | None
+    light: Place | None
+    nosync: Place | None
     expects_light: bool
 
 
@@ -92,7 +92,7 @@ class RankFile:
 class Recording:
     """A run as it lies on disk: its files, its manifest, and what is already known to be missing."""
 
-    path: Path
+    path: Place
     files: tuple[RankFile, ...]
     manifest: Manifest | None
     warnings: tuple[str, ...]
@@ -112,7 +112,7 @@ class Rank(Protocol):
         """Its number."""
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         """Its file."""
 
     @property
@@ -133,7 +133,7 @@ class Rank(Protocol):
 
 
 R = TypeVar("R", bound=Rank)
-Where = str | Path | Sequence[str | Path]
+Where = str | Place | Sequence[str | Place]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +162,14 @@ def load(path: Where) -> Run:
 
 def find(where: Where) -> Recording:
     """Look where the files of a run are, without reading them. Raises NoTraces, and AmbiguousRun for several runs."""
-    given = [Path(where)] if isinstance(where, str | Path) else [Path(path) for path in where]
+    given = places(where)
+    try:
+        return _found(given)
+    except OSError as error:
+        raise _not_looked_into(error.filename or given[0], error) from error
+
+
+def _found(given: Sequence[Place]) -> Recording:
     folders = [folder for path in given for folder in _folders_of_hosts(path) or [path]]
     if len(folders) == 1:
         return _find(folders[0])
@@ -180,7 +187,12 @@ def find(where: Where) -> Recording:
     )
 
 
-def _folders_of_hosts(path: Path) -> list[Path]:
+def places(where: Where) -> list[Place]:
+    """What a user names, one place or several. Raises UnknownPlace."""
+    return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]
+
+
+def _folders_of_hosts(path: Place) -> list[Place]:
     """The folders in a run's folder that hold the ranks of one host each, in order of rank; none in any other."""
     if not path.is_dir():
         return []
@@ -188,22 +200,20 @@ def _folders_of_hosts(path: Path) -> list[Path]:
     return sorted(inside, key=lambda folder: int(folder.name.removeprefix("ranks").partition("-")[0]))
 
 
-def _check_one_run(folders: Sequence[Path], manifests: Sequence[Manifest | None]) -> None:
+def _check_one_run(folders: Sequence[Place], manifests: Sequence[Manifest | None]) -> None:
     said = {manifest.id: folder for folder, manifest in zip(folders, manifests, strict=True) if manifest is not None}
     if len(said) > 1:
         first, second, *_ = said.values()
         raise AmbiguousRun(f"{first} and {second}: are of different recordings; give the folders of one")
 
 
-def _find(path: Path) -> Recording:
+def _find(path: Place) -> Recording:
     files = trace_files(path)
     manifest, warnings = _recorded(path)
     recorded = manifest is not None
-    light, nosync = (
-        {file: _beside(file, folder) if recorded else None for file in files} for folder in (LIGHT, NOSYNC)
-    )
-    expects_light = manifest is not None and (manifest.controls.light is not None or any(light.values()))
-    ranks = tuple(RankFile(file, len(files) == 1, light[file], nosync[file], expects_light) for file in files)
+    light, nosync = (_beside(files, folder) if recorded else {} for folder in (LIGHT, NOSYNC))
+    expects_light = manifest is not None and (manifest.controls.light is not None or bool(light))
+    ranks = tuple(RankFile(file, len(files) == 1, light.get(file), nosync.get(file), expects_light) for file in files)
     calibration, more = _calibrated(path)
     return Recording(path, ranks, manifest, (*warnings, *more), calibration)
 
@@ -254,7 +264,7 @@ def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
     return max(sizes + [rank.rank + 1 for rank in ranks])
 
 
-def _recorded(path: Path) -> tuple[Manifest | None, list[str]]:
+def _recorded(path: Place) -> tuple[Manifest | None, list[str]]:
     """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
     if path.is_dir() or not (path.parent / MANIFEST).is_file():
         return read_manifest(path)
@@ -264,7 +274,7 @@ def _recorded(path: Path) -> tuple[Manifest | None, list[str]]:
     ]
 
 
-def _calibrated(path: Path) -> tuple[Calibration | None, list[str]]:
+def _calibrated(path: Place) -> tuple[Calibration | None, list[str]]:
     """What the run's links were measured to do, where it lies beside its traces."""
     file = (path if path.is_dir() else path.parent) / LINKS
     if not file.is_file():
@@ -275,11 +285,16 @@ def _calibrated(path: Path) -> tuple[Calibration | None, list[str]]:
         return None, [f"{error}; {UTILIZATION_IS_NULL}"]
 
 
-def _beside(file: Path, folder: str) -> Path | None:
-    """The same rank's file of another window."""
-    stem = file.name.removesuffix(".gz")
-    candidates = (file.parent / folder / name for name in (stem, f"{stem}.gz"))
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
+def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:
+    """The same ranks' files of another window, by theirs."""
+    beside = files[0].parent / folder
+    here, found = names(beside), {}
+    for file in files:
+        stem = file.name.removesuffix(".gz")
+        other = next((name for name in (stem, f"{stem}.gz") if name in here), None)
+        if other is not None:
+            found[file] = beside / other
+    return found
 
 
 def _mixed_windows(ranks: Sequence[Rank]) -> list[str]:
@@ -290,10 +305,7 @@ def _mixed_windows(ranks: Sequence[Rank]) -> list[str]:
     return [f"times are those of the full windows, distorted, for want of light ones ({'; '.join(mismatches[:3])})"]
 
 
-_BELOW = tuple(f"{folders}/*{suffix}" for folders in ("*", "*/ranks*") for suffix in SUFFIXES)
-
-
-def trace_files(path: Path) -> list[Path]:
+def trace_files(path: Place) -> list[Place]:
     """The trace files of a run, by name. Raises NoTraces."""
     try:
         if not path.exists():
@@ -301,14 +313,26 @@ def trace_files(path: Path) -> list[Path]:
         if not path.is_dir():
             return [path]
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
-        # A long run's steps may hold their ranks by host.
-        below = sorted({file.relative_to(path).parts[0] for pattern in _BELOW for file in path.glob(pattern)})
+        below = [] if files else sorted(_folders_with_traces(path))
     except OSError as error:
-        raise NoTraces(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})") from error
+        raise _not_looked_into(path, error) from error
     if files:
         return files
     hint = f"its folders {', '.join(below[:5])} do: name one of them" if below else "record one with `tracer record`"
     raise NoTraces(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
+
+
+def _not_looked_into(place: object, error: OSError) -> NoTraces:
+    return NoTraces(f"{str(place)[:200]}: cannot be looked into ({error.strerror or error})")
+
+
+def _folders_with_traces(path: Place) -> Iterator[str]:
+    """The folders in a folder that hold traces; a long run's steps may hold their ranks by host."""
+    for folder in path.iterdir():
+        if folder.is_dir():
+            inside = [folder, *_folders_of_hosts(folder)]
+            if any(name.endswith(SUFFIXES) for each in inside for name in names(each)):
+                yield folder.name
 
 
 def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
@@ -336,7 +360,7 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
 
 
 def _light_times(
-    full: Events, light: Path | None, on_bytes: Callable[[int], None] | None
+    full: Events, light: Place | None, on_bytes: Callable[[int], None] | None
 ) -> tuple[Events | Mismatch, tuple[str, ...]]:
     """The full window's rows at the light window's times, or why not; and what of the light window was lost."""
     if light is None:
@@ -349,7 +373,7 @@ def _light_times(
 
 
 def _nosync_events(
-    nosync: Path | None, on_bytes: Callable[[int], None] | None
+    nosync: Place | None, on_bytes: Callable[[int], None] | None
 ) -> tuple[Events | None, tuple[str, ...]]:
     """The window without gradient synchronization, None where there is none; and what of it was lost."""
     if nosync is None:

@@ -25,6 +25,8 @@ from analyzers.document import (
 from analyzers.events import UNKNOWN
 from analyzers.summary import Measured
 
+Int64 = NDArray[np.int64]
+
 _OF_BUCKET = (
     *("dur_ns", "wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns"),
     "share_of_exposed",
@@ -60,15 +62,12 @@ def input_summary(measured: Sequence[Measured]) -> Input | None:
     fetch_ns = np.concatenate([each.fetching.fetch_ns for each in measured])
     known = idle_ns != UNKNOWN
 
-    def over(windows: NDArray[np.bool_]) -> dict[str, Spread]:
-        of = windows & known
+    def over(windows: Int64) -> dict[str, Spread]:
+        of = windows[known[windows]]
         return spreads({"idle_ns": idle_ns[of], "fetch_ns": fetch_ns[of], "span_ns": rows.span_ns[of]})
 
-    by_device = [
-        DeviceInput(int(rank), device_label(int(device)), **over((rows.rank == rank) & (rows.device == device)))
-        for rank, device in np.unique(np.stack([rows.rank, rows.device]), axis=1).T
-    ]
-    return Input(**over(known), by_device=by_device, window="full")
+    by_device = [DeviceInput(rank, device_label(device), **over(own)) for (rank, device), own in rows.by_device()]
+    return Input(**over(np.arange(len(rows))), by_device=by_device, window="full")
 
 
 def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[BucketSummary]:

@@ -7,11 +7,10 @@ The phase behind the arrow reads no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from analyzers.calibration import Calibration
 from analyzers.classify import Category, Kind
 from analyzers.communication import Communication, communication
 from analyzers.contention import Cost, cost
+from analyzers.errors import AnalysisError
 from analyzers.events import Events
 from analyzers.fetching import Fetching, fetching
 from analyzers.header import Header
@@ -30,6 +30,7 @@ from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
 from analyzers.occupancy import Occupancy, occupancy
 from analyzers.pace import Pace, Synchronized, pace
+from analyzers.places import Place
 from analyzers.reductions import Gradients, Reductions, reductions
 from analyzers.run import RankFile, RankTrace, Run, Where, find, gather, read_rank, tried
 from analyzers.sharding import Sharding, sharding
@@ -88,7 +89,7 @@ class RankSummary:
     """One rank without its rows. `full` has the full window's times where `timed` has a light window's."""
 
     rank: int
-    path: Path
+    path: Place
     header: Header
     lost: tuple[str, ...]
     mismatch: str | None
@@ -107,12 +108,12 @@ class RunSummary:
     warnings: tuple[str, ...]
     calibration: Calibration | None = None
 
-    @property
+    @cached_property
     def is_light(self) -> bool:
         """Whether times are those of light windows: of every rank, or of none."""
         return all(rank.full is not None for rank in self.ranks) and not any(rank.mismatch for rank in self.ranks)
 
-    @property
+    @cached_property
     def measured(self) -> tuple[Measured, ...]:
         """What each rank's times say, all of one sort of window."""
         if self.is_light:
@@ -124,7 +125,7 @@ class RunSummary:
         ranks = (replace(rank, timed=rank.full or rank.timed, full=None) for rank in self.ranks)
         return replace(self, ranks=tuple(ranks))
 
-    @property
+    @cached_property
     def in_full(self) -> tuple[Measured, ...]:
         """What each rank's full window says, which alone has the host's side and the device's on one clock."""
         return tuple(rank.full or rank.timed for rank in self.ranks)
@@ -139,6 +140,20 @@ def summarize(path: Where, executor: Executor | None = None, *, lanes: bool = Fa
     mapped = executor.map if executor is not None else map
     ranks, warnings = gather(recording, mapped(tried(partial(summarize_file, lanes=lanes)), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
+
+
+def with_lanes(run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None) -> RunSummary:
+    """The same run, in which the ranks of some files have what `analyzers.lanes` needs: these files are read again.
+
+    A rank that cannot be read again stays as it is.
+    """
+    mapped = executor.map if executor is not None else map
+    again = {
+        result.rank: result
+        for result in mapped(tried(partial(summarize_file, lanes=True)), files)
+        if not isinstance(result, AnalysisError)
+    }
+    return replace(run, ranks=tuple(again.get(rank.rank, rank) for rank in run.ranks))
 
 
 def summary_of(run: Run, *, lanes: bool = False) -> RunSummary:

@@ -314,7 +314,7 @@ def test_nothing_is_forked_beside_threads(monkeypatch, platform, loaded, method)
 
 def test_processes_may_be_spawned_too(tmp_path, monkeypatch):
     folder = large_run(tmp_path / "run")
-    monkeypatch.setattr(workers, "start_method", lambda: "spawn")
+    monkeypatch.setattr(workers, "start_method", lambda *_: "spawn")
     assert to_json(report(workers.read(folder))) == to_json(report(analyzers.load(folder)))
 
 

@@ -9,14 +9,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 READS = """
-    errors units intervals stretches modules calls classify controls
+    errors places units intervals stretches modules calls classify controls
     header inflate chunks arguments syncs events kineto retime
     manifest calibration run activity steps host
     autograd forwards
     breakdown fetching communication attribution work reductions contention sharding occupancy pace
     summary kernels alignment pairing collectives clocks
     transfer waiting bandwidth exchange document rows
-    buckets reducing layers timeline synccost advice summaries frames report lanes
+    buckets reducing layers timeline synccost advice summaries spread frames report lanes
     bucketing links replay runlinks model whatif scenarios
     sweeps study cells scaling series
     permutation changes comparison compare cellchanges gates figures
@@ -27,17 +27,17 @@ RECORDS = """
     ranges links manifest recorder ranks finish session
     attach hook.sitecustomize hook
     workloads step epochs calibrate train launch
-    scripts sweep workers serving board listing
+    scripts sweep cluster workers serving board listing
 """
 SHOWS = """
-    palette terminal communication buckets layers timeline epochs
+    palette terminal ranks communication buckets layers timeline epochs
     advice text calibration
     tables templates scaling compare axes plots page curve whatif capline strips html
     tracks hta perfetto
     sheet charts lanes pictures forecast blocks events tab
 """
 COMMANDS = """
-    devices hosts progress usage workload gates report export whatif view outside record calibrate sweep compare
+    devices hosts progress usage workload reading gates report export whatif view outside record calibrate sweep compare
     plot tensorboard hta
 """
 

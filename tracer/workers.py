@@ -8,16 +8,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
-from pathlib import Path
 
-from analyzers.run import Where, find
-from analyzers.summary import RunSummary, summarize, watch
-from tracer.errors import TracerError
+from analyzers.places import Place, Remote, size
+from analyzers.run import RankFile, Where, find, places
+from analyzers.summary import RunSummary, summarize, watch, with_lanes
+from tracer.cluster import cluster
+from tracer.errors import TracerError, UsageError
 
 # A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
 SMALL_RUN = 8_000_000
@@ -26,42 +28,100 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.1
 
 
-def read(path: Where, *, lanes: bool = False) -> RunSummary:
-    """A run's summary, its ranks read by as many processes as there are cores; progress on stderr if on a terminal.
+@dataclass(frozen=True)
+class Readers:
+    """Who reads ranks: the workers of a Dask scheduler, or processes here; by default as many as there are cores."""
 
-    With `lanes` it has what `analyzers.lanes` needs. Raises as `analyzers.load` does.
+    workers: int | None = None
+    scheduler: str | None = None
+
+
+BY_CORES = Readers()
+
+
+def read(path: Where, *, lanes: bool = False, by: Readers = BY_CORES) -> RunSummary:
+    """A run's summary, its ranks read by several processes or a cluster; progress on stderr if on a terminal.
+
+    With `lanes` it has what `analyzers.lanes` needs. Raises as `analyzers.load` does, and TracerError.
     """
-    files = find(path).files
-    paths = [place for file in files for place in (file.path, file.light) if place is not None]
-    total = sum(place.stat().st_size for place in paths if place.is_file())
-    count = min(os.cpu_count() or 1, len(files))
-    context = multiprocessing.get_context(start_method())
+    path = _named(path, by)
+    with _executor(path, find(path).files, by) as executor:
+        return summarize(path, executor, lanes=lanes)
+
+
+def read_lanes(run: RunSummary, path: Where, ranks: Collection[int], by: Readers = BY_CORES) -> RunSummary:
+    """The same run, in which these ranks have what `analyzers.lanes` needs. Raises as `read`."""
+    path = _named(path, by)
+    chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
+    files = [file for file in find(path).files if file.path in chosen]
+    with _executor(path, files, by) as executor:
+        return with_lanes(run, files, executor)
+
+
+def _named(path: Where, by: Readers) -> Sequence[Place]:
+    """The run's places as those who read it can find them."""
+    given = places(path)
+    if by.scheduler is None:
+        return given
+    if any(isinstance(each, Remote) and each.is_private for each in given):
+        raise UsageError(f"{_in_words(given)}: is of this process alone: --scheduler's workers see nothing of it")
+    return [each if isinstance(each, Remote) else each.absolute() for each in given]
+
+
+@contextmanager
+def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Executor | None]:
+    """Who reads some files, None for this process. Raises TracerError where they are lost."""
+    sizes = {file: sum(size(each) for each in (file.path, file.light) if each is not None) for file in files}
+    if by.scheduler is not None:
+        with _on_cluster(by.scheduler, path, sizes) as executor:
+            yield executor
+        return
+    total = sum(sizes.values())
+    private = any(isinstance(each, Remote) and each.is_private for each in path)
+    asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
+    context = multiprocessing.get_context(start_method(path))
     done: Synchronized[int] = context.Value("q", 0)
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
-        with _executor(count if total > SMALL_RUN else 1, context, done) as pool, _progress(lambda: done.value, total):
-            return summarize(path, pool, lanes=lanes)
+        with (
+            _pool(1 if private else min(asked, len(files)), context, done) as pool,
+            _progress(lambda: done.value, total),
+        ):
+            yield pool
     except BrokenProcessPool as error:
         raise TracerError(
             f"{_in_words(path)}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
         ) from error
 
 
-def _in_words(path: Where) -> str:
-    places = [path] if isinstance(path, str | Path) else path
-    return ", ".join(map(str, places))
+@contextmanager
+def _on_cluster(scheduler: str, path: Sequence[Place], sizes: Mapping[RankFile, int]) -> Iterator[Executor]:
+    done = 0
+
+    def on_done(file: RankFile) -> None:
+        nonlocal done
+        done += sizes[file]
+
+    with cluster(scheduler, path, on_done) as executor, _progress(lambda: done, sum(sizes.values())):
+        yield executor
 
 
-def start_method() -> str:
+def _in_words(path: Sequence[Place]) -> str:
+    return ", ".join(map(str, path))
+
+
+def start_method(path: Sequence[Place] = ()) -> str:
     """`fork` where that is safe, since forked processes need no imports of their own; else `spawn`.
 
-    Forking is not safe on macOS, nor beside the threads that torch has once it is loaded, as after a recording.
+    Forking is not safe on macOS, nor beside threads: those that torch has once it is loaded, as after a recording, and
+    those of what opens URLs.
     """
-    return "fork" if sys.platform == "linux" and "torch" not in sys.modules else "spawn"
+    threads = "torch" in sys.modules or any(isinstance(each, Remote) for each in path)
+    return "fork" if sys.platform == "linux" and not threads else "spawn"
 
 
 @contextmanager
-def _executor(
+def _pool(
     count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]
 ) -> Iterator[Executor | None]:
     """A pool of processes, or None where one process is as good. An interrupt stops them at once."""

@@ -15,6 +15,7 @@ from analyzers.document import Report, from_json
 from analyzers.errors import AnalysisError
 from analyzers.figures import RunFigures, cell_names, judged_cells, names
 from analyzers.gates import Gate
+from analyzers.places import Place
 from analyzers.report import report
 from analyzers.scaling import study
 from analyzers.study import SCHEMA as STUDY
@@ -22,12 +23,11 @@ from analyzers.study import Scaling
 from analyzers.study import from_json as study_from_json
 from analyzers.sweeps import SWEEP
 from tracer.commands.gates import add_gate_argument, judged, parsed
+from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place, sweep_folder
 from tracer.commands.report import terminal, write_page
-from tracer.commands.sweep import read_cell
 from tracer.errors import UsageError
 from tracer.files import refuse_existing, write_text
 from tracer.views.compare import page, text
-from tracer.workers import read
 
 NAME = "compare"
 HELP = "what changed between two runs or sweeps, beyond their steps' own spread"
@@ -38,8 +38,8 @@ HEAD = 200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer compare`."""
     what = "a run as `tracer report` takes it, its saved --json, a sweep's folder, or that one's scaling.json"
-    parser.add_argument("a", type=Path, metavar="A", help=f"the baseline: {what}")
-    parser.add_argument("b", type=Path, metavar="B", help="what is compared with it: another of the same")
+    parser.add_argument("a", type=run_place, metavar="A", help=f"the baseline: {what}")
+    parser.add_argument("b", type=run_place, metavar="B", help="what is compared with it: another of the same")
     parser.add_argument(
         "--links", type=Path, metavar="FILE", help="what the links of both can do (default: each run's own links.json)"
     )
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write it as one page, which loads nothing")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of stdout")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_reading_arguments(parser)
     add_gate_argument(parser, "'step_ns > 1.05*baseline and changed(step_ns)'; figures are B's, `baseline` A's")
 
 
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _of_runs(options: argparse.Namespace, gates: list[Gate]) -> int:
     links = read_calibration(options.links) if options.links is not None else None
-    a, b = (_report(path, links) for path in (options.a, options.b))
+    a, b = (_report(options, where, links) for where in (options.a, options.b))
     found = compare(a, b)
     _show(options, found)
     return judged(gates, RunFigures(b, a, found), f"{b.run.name} against {a.run.name}")
@@ -74,7 +75,7 @@ def _of_runs(options: argparse.Namespace, gates: list[Gate]) -> int:
 def _of_sweeps(options: argparse.Namespace, gates: list[Gate]) -> int:
     if options.links is not None:
         raise UsageError("--links is of runs: sweeps are compared by steps and efficiency")
-    found = compare_sweeps(_study(options.a), _study(options.b))
+    found = compare_sweeps(_study(options, options.a), _study(options, options.b))
     _show(options, found)
     codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(found, gate)]
     return max(codes, default=0)
@@ -90,11 +91,11 @@ def _show(options: argparse.Namespace, found: Comparison | SweepComparison) -> N
         sys.stdout.write(document or text(found, *terminal()))
 
 
-def _is_sweep(path: Path) -> bool:
+def _is_sweep(path: Place) -> bool:
     return (path / SWEEP).is_file() or _is_saved(path, STUDY)
 
 
-def _is_saved(path: Path, schema: str) -> bool:
+def _is_saved(path: Place, schema: str) -> bool:
     """Whether a file is a document of ours, by how it begins; a trace begins otherwise."""
     try:
         if not path.is_file():
@@ -105,10 +106,10 @@ def _is_saved(path: Path, schema: str) -> bool:
         return False  # whoever reads it as a run says why it cannot be read
 
 
-def _report(path: Path, links: Calibration | None) -> Report:
+def _report(options: argparse.Namespace, path: Place, links: Calibration | None) -> Report:
     """A run's report: made from its traces, or as it was saved. Raises AnalysisError, UsageError."""
     if not _is_saved(path, REPORT):
-        return report(read(path), links)
+        return report(read(options, path), links)
     if links is not None:
         raise UsageError(f"{path}: a saved report was made with its own links: leave out --links")
     try:
@@ -117,9 +118,9 @@ def _report(path: Path, links: Calibration | None) -> Report:
         raise AnalysisError(f"{path}: {error}") from error
 
 
-def _study(path: Path) -> Scaling:
+def _study(options: argparse.Namespace, path: Place) -> Scaling:
     if path.is_dir():
-        return study(path, read_cell)
+        return study(sweep_folder(path), cell_reader(options))
     try:
         return study_from_json(path.read_bytes())
     except AnalysisError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -10,11 +11,11 @@ from analyzers.calibration import Calibration, read_calibration
 from analyzers.lanes import lanes
 from analyzers.report import report
 from analyzers.summary import RunSummary
+from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, read_drawn, run_place
 from tracer.errors import UsageError
 from tracer.files import new_file, refuse_existing
 from tracer.views.perfetto import write_archive, write_trace
 from tracer.views.tracks import groups
-from tracer.workers import read
 
 NAME = "export"
 HELP = "a run's lanes, buckets and layers as a timeline for Perfetto, alone or beside the raw traces"
@@ -24,7 +25,11 @@ TRACE, ARCHIVE = ".pftrace", ".zip"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer export`."""
     parser.add_argument(
-        "run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, one trace file, or several hosts' folders"
+        "run",
+        type=run_place,
+        nargs="+",
+        metavar="RUN",
+        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
     )
     parser.add_argument(
         "-o",
@@ -32,12 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="run.pftrace: lanes of every rank and device; run.zip: the same beside the raw traces, as one timeline",
+        help="run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline",
     )
     parser.add_argument(
         "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
     )
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    add_drawing_arguments(parser)
+    add_reading_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,28 +54,25 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{output}: the name says what is written: end it in {TRACE} or {ARCHIVE}")
     refuse_existing(output, options.force)
     links = read_calibration(options.links) if options.links is not None else None
-    summary = read(options.run, lanes=True)
+    summary, found, drawn = read_drawn(options, links)
     with new_file(output, options.force) as file:
         if output.suffix == ARCHIVE:
             note = archive(file, summary, links)
         else:
-            trace(file, summary, links)
+            write_trace(file, groups(drawn, found))
             note = ""
+    left = len(summary.ranks) - len({lane.rank for lane in drawn})
+    note += f"\nnote: {left} of {len(summary.ranks)} ranks are left out; --ranks names others" if left else ""
     print(f"{output}: {_size(output)}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
     return 0
 
 
-def trace(file: IO[bytes], summary: RunSummary, links: Calibration | None) -> None:
-    """Write a run's lanes, on one clock."""
-    found = report(summary, links)
-    write_trace(file, groups(lanes(summary, found), found))
-
-
 def archive(file: IO[bytes], summary: RunSummary, links: Calibration | None) -> str:
-    """Write a run's lanes beside its raw traces; what is to be known of it."""
+    """Write a run's lanes beside the raw traces of the ranks that have lanes; what is to be known of it."""
     full = summary.of_full_windows()
     found = report(full, links)
-    write_archive(file, full, lanes(full, found), found)
+    ranks = tuple(rank for rank in full.ranks if rank.timed.course is not None)
+    write_archive(file, replace(full, ranks=ranks), lanes(full, found), found)
     words = []
     if summary.is_light:
         words.append("lanes are those of the full window, which the raw traces are of")

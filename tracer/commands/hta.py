@@ -18,6 +18,7 @@ from analyzers.report import report
 from analyzers.run import Run, load
 from analyzers.summary import summary_of
 from tracer.commands.export import TRACE
+from tracer.commands.reading import run_place
 from tracer.commands.report import terminal
 from tracer.errors import UsageError
 from tracer.files import new_file, refuse_existing, write_text
@@ -39,7 +40,9 @@ DEFAULT_TOP = 15
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer hta`."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="a folder of traces, or one trace file")
+    parser.add_argument(
+        "run", type=run_place, metavar="RUN", help="a folder of traces, or one trace file; a path or a URL"
+    )
     parser.add_argument(
         "analysis",
         choices=(PATH, *OF_RANKS, DIFF),
@@ -47,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="critical-path: of one step of one rank, by operator; idle: why streams were idle; queue: how much was "
         "queued on them; launches: what launching took; kernels: time by type and kernel; diff: against another run",
     )
-    parser.add_argument("other", type=Path, nargs="?", metavar="RUN2", help="the run that diff compares with")
+    parser.add_argument("other", type=run_place, nargs="?", metavar="RUN2", help="the run that diff compares with")
     parser.add_argument(
         "--rank", type=int, metavar="N", help="this rank (default: all; critical-path and diff: the run's first)"
     )

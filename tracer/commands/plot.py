@@ -8,12 +8,11 @@ from pathlib import Path
 from analyzers.calibration import read_calibration
 from analyzers.report import report
 from analyzers.scaling import study
-from tracer.commands.sweep import read_cell
+from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place, sweep_folder
 from tracer.errors import UsageError
 from tracer.files import refuse_existing, write_bytes
 from tracer.views.axes import FORMS
 from tracer.views.pictures import BANDWIDTH, KINDS, SCALING, picture, scaling_picture
-from tracer.workers import read
 
 NAME = "plot"
 HELP = "a run's or a sweep's figures as pictures: PNG, SVG, PDF"
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer plot`."""
     parser.add_argument(
         "run",
-        type=Path,
+        type=run_place,
         nargs="+",
         metavar="RUN",
         help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run; "
@@ -43,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    add_reading_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,11 +60,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _picture(options: argparse.Namespace, form: str) -> bytes:
     links = read_calibration(options.links) if options.links is not None else None
-    found = read(options.run)
+    found = read(options)
     return picture(report(found, links), options.kind, form, links or found.calibration)
 
 
 def _scaling(options: argparse.Namespace, form: str) -> bytes:
     if len(options.run) > 1:
         raise UsageError(f"--kind {SCALING} draws one sweep: give one folder")
-    return scaling_picture(study(options.run[0], read_cell), form)
+    return scaling_picture(study(sweep_folder(options.run[0]), cell_reader(options)), form)

@@ -14,16 +14,21 @@ from analyzers.calibration import Calibration, read_calibration
 from analyzers.document import Report, to_json
 from analyzers.figures import RunFigures, names
 from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
-from analyzers.lanes import lanes
 from analyzers.report import report
 from analyzers.scenarios import usual
-from analyzers.summary import RunSummary
 from tracer.commands.gates import add_gate_argument, judged, parsed
+from tracer.commands.reading import (
+    add_drawing_arguments,
+    add_reading_arguments,
+    read,
+    read_drawn,
+    run_place,
+)
+from tracer.errors import UsageError
 from tracer.files import refuse_existing, write_text
 from tracer.views.communication import size
 from tracer.views.html import page
 from tracer.views.text import text
-from tracer.workers import read
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,10 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer report`."""
     parser.add_argument(
         "run",
-        type=Path,
+        type=run_place,
         nargs="+",
         metavar="RUN",
-        help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run",
+        help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run; each a path "
+        "or a URL (s3://, gs://)",
     )
     parser.add_argument(
         "--by",
@@ -67,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
+    add_drawing_arguments(parser)
+    add_reading_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,12 +85,11 @@ def run(options: argparse.Namespace) -> int:
         if path is not None:
             refuse_existing(path, options.force)
     links = read_calibration(options.links) if options.links is not None else None
-    summary = read(options.run, lanes=options.html is not None)
-    found = report(summary, links)
+    found, document = _read(options, links)
     for path, frame in tables.items():
         write_text(path, frame(found).to_csv(index=False), options.force)
-    if options.html is not None:
-        write_page(options.html, run_page(summary, found, links), options.force)
+    if document is not None:
+        write_page(options.html, document, options.force)
     if options.output is not None:
         write_text(
             options.output,
@@ -94,9 +101,19 @@ def run(options: argparse.Namespace) -> int:
     return judged(gates, RunFigures(found), found.run.name)
 
 
-def run_page(summary: RunSummary, found: Report, links: Calibration | None) -> str:
-    """A run's page, with the usual predictions where it can be replayed."""
-    return page(found, lanes(summary, found), links or summary.calibration, usual(summary, links))
+def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:
+    """The report, and as a page where one is asked for. Raises UsageError."""
+    if options.html is None:
+        if options.ranks is not None:
+            raise UsageError("--ranks is of --html: it says which ranks are drawn in time")
+        return report(read(options), links), None
+    return read_page(options, links)
+
+
+def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
+    """A run's report, and its page, with the usual predictions where it can be replayed."""
+    summary, found, drawn = read_drawn(options, links)
+    return found, page(found, drawn, links or summary.calibration, usual(summary, links))
 
 
 def write_page(path: Path, document: str, force: bool) -> None:

@@ -15,13 +15,12 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.errors import AnalysisError
 from analyzers.scaling import study
 from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, to_json, weak_frame
-from analyzers.summary import RunSummary
 from analyzers.sweeps import SINGLE, SWEEP, Cell, Sweep, read_sweep
 from tracer.commands.devices import pick_devices, positive
 from tracer.commands.progress import progress, say
+from tracer.commands.reading import add_scheduler_argument, cell_reader
 from tracer.commands.report import terminal
 from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, RecordConfig
@@ -31,7 +30,6 @@ from tracer.views.page import page
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots import PICTURES, plots
 from tracer.views.scaling import as_markdown, text
-from tracer.workers import read
 
 NAME = "sweep"
 HELP = "how training scales over devices and batches, measured from a sweep's recordings"
@@ -39,7 +37,7 @@ MISSING = "tracer sweep needs torch and torchvision to record: pip install 'trac
 PARALLEL = tuple(strategy for strategy in STRATEGIES if strategy != SINGLE)
 BATCHES = (32, 128, 512)
 # What --report takes; what tells cells of a sweep apart, or is none of their settings; what a cell has from no option.
-OF_REPORTS = {"report", "output", "json", "force", "script", "unset", "command", "handler"}
+OF_REPORTS = {"report", "output", "json", "force", "scheduler", "script", "unset", "command", "handler"}
 OF_CELLS = OF_REPORTS | {"gpus", "ranks", "batch", "strategy", "fourfold", "strong"}
 NOT_OF_SWEEPS = ("nnodes",)
 # Below a sweep's folder, unless --output says otherwise.
@@ -84,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument(
         "--json", action="store_true", help="print the study as JSON instead of tables; files only where -o says so"
     )
+    add_scheduler_argument(out)
     parser.set_defaults(unset=vars(parser.parse_args([])))
     out.add_argument("--force", action="store_true", help="replace files that exist")
 
@@ -195,7 +194,7 @@ def _report(options: argparse.Namespace) -> int:
     if folder is not None:
         for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
             refuse_existing(folder / name, options.force)
-    found = study(options.report, read_cell)
+    found = study(options.report, cell_reader(options))
     sys.stdout.write(to_json(found) + "\n" if options.json else text(found, *terminal()))
     written = _write(folder, found, options.force) if folder is not None else []
     if written and not options.json:
@@ -204,14 +203,6 @@ def _report(options: argparse.Namespace) -> int:
         for cell in [cell for cell in found.cells if cell.measured][-1:]:
             print(f"next: tracer report {shlex.quote(str(options.report / cell.name))}")
     return 0
-
-
-def read_cell(path: Path) -> RunSummary:
-    """A cell's summary; what ends one cell's reading must not end the study."""
-    try:
-        return read(path)
-    except TracerError as error:
-        raise AnalysisError(str(error)) from error
 
 
 def _write(folder: Path, found: Scaling, force: bool) -> list[str]:

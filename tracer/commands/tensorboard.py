@@ -8,16 +8,16 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from analyzers.places import Place
 from analyzers.report import report
 from analyzers.scaling import study
 from analyzers.sweeps import SWEEP
 from tracer.board import check_installed
-from tracer.commands.sweep import read_cell
+from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place
 from tracer.errors import TracerError, UsageError
 from tracer.files import refuse_existing, write_bytes
 from tracer.views.events import report_files, study_files
 from tracer.views.scaling import as_markdown
-from tracer.workers import read
 
 NAME = "tensorboard"
 HELP = "write runs and sweeps for TensorBoard: scalars of each step, the report as text, a sweep's hparams"
@@ -27,11 +27,12 @@ EVENTS = "events.out.tfevents.0.tracer"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer tensorboard`."""
-    parser.add_argument("run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, or a sweep's folder")
+    parser.add_argument("run", type=run_place, nargs="+", metavar="RUN", help="a folder of traces, or a sweep's folder")
     parser.add_argument(
         "--logdir", type=Path, required=True, metavar="DIR", help="where TensorBoard looks: a folder for each RUN"
     )
     parser.add_argument("--force", action="store_true", help="replace what an earlier call has written")
+    add_reading_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,22 +43,22 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("two RUNs have the same name: give one of them at a time, and each its own --logdir")
     for name, path in places.items():
         refuse_existing(options.logdir / name / EVENTS, options.force)
-        _write(options.logdir / name, _files(path), options.force)
+        _write(options.logdir / name, _files(options, path), options.force)
     print(f"written to {options.logdir}: {', '.join(places)}")
     print(f"next: tensorboard --logdir {shlex.quote(str(options.logdir))}")
     return 0
 
 
-def _name(path: Path) -> str:
+def _name(path: Place) -> str:
     """What TensorBoard calls a run: its folder's name, of signs that every file system has."""
     return re.sub(r"[^\w.+=-]|^\.", "_", path.resolve().name) or "run"
 
 
-def _files(path: Path) -> dict[str, bytes]:
+def _files(options: argparse.Namespace, path: Place) -> dict[str, bytes]:
     """Event files by folder."""
-    if not (path / SWEEP).is_file():
-        return report_files(report(read(path)))
-    found = study(path, read_cell)
+    if not isinstance(path, Path) or not (path / SWEEP).is_file():
+        return report_files(report(read(options, path)))
+    found = study(path, cell_reader(options))
     if not any(cell.measured for cell in found.cells):
         raise TracerError(f"{path}: no cell of this sweep could be reported; see tracer sweep --report")
     return study_files(found, as_markdown(found))

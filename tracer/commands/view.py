@@ -12,21 +12,21 @@ import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.calibration import read_calibration
-from analyzers.report import report
-from analyzers.summary import RunSummary
+from analyzers.lanes import Lanes
 from tracer import board
-from tracer.commands.export import trace
-from tracer.commands.report import run_page
+from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, read_drawn, run_place
+from tracer.commands.report import read_page
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_file
 from tracer.serving import LOOPBACK, Site, files_of, server
-from tracer.workers import read
+from tracer.views.perfetto import write_trace
+from tracer.views.tracks import groups
 
 NAME = "view"
 HELP = "a run in the browser: its page, Perfetto, or TensorBoard"
@@ -40,7 +40,11 @@ FEW_DEVICES = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer view`."""
     parser.add_argument(
-        "run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, one trace file, or several hosts' folders"
+        "run",
+        type=run_place,
+        nargs="+",
+        metavar="RUN",
+        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
     )
     viewers = parser.add_mutually_exclusive_group()
     viewers.add_argument(
@@ -73,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
     )
+    add_drawing_arguments(parser)
+    add_reading_arguments(parser)
 
 
 def _port(text: str) -> int:
@@ -111,25 +117,28 @@ def _interrupt(number: int, frame: object) -> None:
 def html(options: argparse.Namespace) -> int:
     """Serve the report's page."""
     links = read_calibration(options.links) if options.links is not None else None
-    summary = read(options.run, lanes=True)
+    _, document = read_page(options, links)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         file = Path(folder) / "report.html"
-        file.write_text(run_page(summary, report(summary, links), links), encoding="utf-8")
+        file.write_text(document, encoding="utf-8")
         return _serve(Site({"/": file}, None), options, lambda address: f"{address}/", options.port is None)
 
 
 def tensorboard(options: argparse.Namespace) -> int:
     """Run TensorBoard over a folder of runs."""
-    if len(options.run) > 1 or not options.run[0].is_dir():
+    folder = options.run[0]
+    if len(options.run) > 1 or not isinstance(folder, Path) or not folder.is_dir():
         raise UsageError("--tensorboard shows one folder: a run, a sweep, or a folder of them")
     if options.links is not None:
         raise UsageError("--links is of the other viewers: TensorBoard's tab reads each run's own links.json")
+    if options.ranks is not None or options.workers is not None or options.scheduler is not None:
+        raise UsageError("--ranks, --workers and --scheduler are of the other viewers: TensorBoard reads for itself")
     board.check_installed()
     port = options.port or board.PORT
     if options.no_open or "SSH_CONNECTION" in os.environ or not webbrowser.open(board.address(port)):
         print(board.address(port), flush=True)
         print(_tunnel(port), file=sys.stderr)
-    return board.serve(options.run[0], port)
+    return board.serve(folder, port)
 
 
 def perfetto(options: argparse.Namespace) -> int:
@@ -139,20 +148,19 @@ def perfetto(options: argparse.Namespace) -> int:
     pages = _perfetto_files() if options.offline else {}
     links = read_calibration(options.links) if options.links is not None else None
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        summary = read(options.run, lanes=True)
+        summary, found, drawn = read_drawn(options, links)
         path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"
         file = Path(folder) / "run.pftrace"
         with new_file(file, force=False) as opened:
-            trace(opened, summary, links)
+            write_trace(opened, groups(drawn, found))
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
         or_next = options.offline and options.port is None
-        return _serve(site, options, lambda address: _perfetto_url(address, path, summary, options.offline), or_next)
+        return _serve(site, options, lambda address: _perfetto_url(address, path, drawn, options.offline), or_next)
 
 
-def _perfetto_url(address: str, path: str, summary: RunSummary, offline: bool) -> str:
+def _perfetto_url(address: str, path: str, drawn: Sequence[Lanes], offline: bool) -> str:
     """Where Perfetto opens the file at once, its first tracks unfolded."""
-    devices = sum(len(measured.exposed) for measured in summary.measured)
-    shown = r"^rank \d+ " if devices <= FEW_DEVICES else f"^rank {summary.ranks[0].rank} "
+    shown = r"^rank \d+ " if len(drawn) <= FEW_DEVICES else f"^rank {drawn[0].rank} "
     unfold = json.dumps([{"id": "dev.perfetto.ExpandTracksByRegex", "args": [shown]}], separators=(",", ":"))
     route = f"#!/?url={address}{quote(path)}&startupCommands={quote(unfold)}"
     return f"{address if offline else PERFETTO}/{route}"

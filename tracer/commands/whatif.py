@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 
 from analyzers.calibration import Calibration, read_calibration
-from analyzers.lanes import lanes
 from analyzers.links import Affine, Hosts, Links, calibrated
 from analyzers.manifest import Manifest
-from analyzers.report import report
 from analyzers.run import world_size
 from analyzers.scenarios import USUAL_MB, scenarios_frame, to_json
 from analyzers.summary import RunSummary
 from analyzers.units import NS_PER_US
 from analyzers.whatif import Options, WhatIf, whatif
 from tracer.commands.devices import positive
+from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, read, read_drawn, run_place
 from tracer.commands.report import terminal, write_page
 from tracer.errors import TracerError, UsageError
 from tracer.files import refuse_existing, write_bytes, write_text
@@ -24,7 +23,6 @@ from tracer.views.axes import FORMS
 from tracer.views.forecast import picture
 from tracer.views.html import page
 from tracer.views.whatif import text
-from tracer.workers import read
 
 NAME = "whatif"
 HELP = "what a run's steps would take with other buckets, more GPUs, or other links: predicted, with the error"
@@ -35,7 +33,11 @@ AS_GIVEN = "as given"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer whatif`."""
     parser.add_argument(
-        "run", type=Path, nargs="+", metavar="RUN", help="a folder of traces, one trace file, or several hosts' folders"
+        "run",
+        type=run_place,
+        nargs="+",
+        metavar="RUN",
+        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
     )
     what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
     what.add_argument(
@@ -52,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--html", type=Path, metavar="FILE", help="also write the report's page with these scenarios")
     out.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of stdout")
     out.add_argument("--force", action="store_true", help="replace files that exist")
+    add_drawing_arguments(parser)
+    add_reading_arguments(parser)
 
 
 def _add_links(links: argparse._ArgumentGroup) -> None:
@@ -72,13 +76,12 @@ def run(options: argparse.Namespace) -> int:
         if path is not None:
             refuse_existing(path, options.force)
     calibration = _calibration(options.links)
-    summary = read(options.run, lanes=options.html is not None)
+    summary, of_run, drawn = (read(options), None, ()) if options.html is None else read_drawn(options, calibration)
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     found = whatif(summary, _options(options), links)
     _write(options, found)
-    if options.html is not None:
-        of_run = report(summary, calibration)
-        document = page(of_run, lanes(summary, of_run), calibration or summary.calibration, found)
+    if of_run is not None:
+        document = page(of_run, drawn, calibration or summary.calibration, found)
         write_page(options.html, document, options.force)
     if options.output is not None:
         write_text(options.output, to_json(found) + "\n" if options.json else text(found), options.force)
@@ -105,6 +108,8 @@ def _check(options: argparse.Namespace) -> None:
         "--links and --bus-gbps are two answers to one question: give one": (
             options.links is not None and options.bus_gbps is not None
         ),
+        "--ranks is of --html: it says which ranks are drawn in time": options.ranks is not None
+        and options.html is None,
         "--latency-us is of links that are given: give --bus-gbps too": (
             options.latency_us is not None and options.bus_gbps is None
         ),

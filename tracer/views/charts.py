@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 from analyzers.calibration import Calibration
-from analyzers.document import CollectiveRow, LayerSummary, Report
+from analyzers.document import CollectiveRow, DeviceSummary, LayerSummary, Report
 from analyzers.units import NS_PER_MS, ms, percent
 from tracer.errors import TracerError
 from tracer.views.axes import DASHED, ramp
@@ -26,9 +27,9 @@ from tracer.views.palette import (
     Part,
     Theme,
 )
+from tracer.views.ranks import device_name, named
 from tracer.views.sheet import SMALL_PT, TEXT_PT, Entry, framed, hatch, laid_out_pt, length, sheet, shortened, swatch
 from tracer.views.terminal import count, gbps
-from tracer.views.text import device_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,19 +63,21 @@ class Bars:
 
 def breakdown(report: Report, theme: Theme) -> Figure:
     """What the median step of each rank is made of."""
-    devices = report.summary.by_device
+    shown = named(report)
+    devices = [device for device, _ in shown]
     bars = stacked(SPLIT_PARTS, [[device.windows[part.field].median for part in SPLIT_PARTS] for device in devices])
     spans = [(device.windows["span_ns"].median or 0.0) / NS_PER_MS for device in devices]
     windows = count(report.summary.windows["span_ns"].count, "window")
     notes = [
         f"Medians over {windows} (one step on one device each), {report.run.times_from} window's times. They do not "
         "add up to the median step.",
+        *_left_out(report),
         *_unmatched(report),
     ]
     entries = [*(swatch(each.part, theme) for each in bars), _median_step(theme)]
     figure = framed(sheet(report, "Where a step's time goes", entries, notes), bars_in(len(devices)), theme)
     axis = figure.subplots()
-    rows(axis, [device_name(device, devices) for device in devices])
+    rows(axis, [_label(device, why, report) for device, why in shown])
     for each in bars:
         draw_bars(axis, each, theme)
     edges = [(place - 0.45, place + 0.45) for place in range(len(spans))]
@@ -86,6 +89,18 @@ def breakdown(report: Report, theme: Theme) -> Figure:
         _number(figure, axis, bars)
         behind(axis, longest, [ms(span * NS_PER_MS) for span in spans])
     return figure
+
+
+def _left_out(report: Report) -> list[str]:
+    devices = len(report.summary.by_device)
+    shown = len(named(report))
+    return [f"Of {devices:,} devices {shown} are drawn: those that stand out."] if shown < devices else []
+
+
+def _label(device: DeviceSummary, why: str, report: Report) -> str:
+    """A device's name, and of many in a word why it is shown."""
+    name = device_name(device, report.summary.by_device)
+    return f"{name} ({re.split('[;:]', why)[0]})" if why else name
 
 
 def stacked(parts: Sequence[Part], values_ns: Sequence[Sequence[float | None]]) -> list[Bars]:

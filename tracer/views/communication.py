@@ -148,6 +148,8 @@ def waiting(report: Report, wide: bool, most: int = MOST_RANKS) -> Section:
         return []
     means = [_mean(list(own)) for _, own in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
     shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:most]
+    if len(shown) < len(means):
+        shown = [row for row in shown if row.caused_ns] or shown[:1]
     reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
     lines = table("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
     for row in sorted(shown, key=lambda row: (row.rank, str(row.device))):

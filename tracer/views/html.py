@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -29,11 +29,12 @@ from tracer.views.curve import curve
 from tracer.views.epochs import epochs, memory
 from tracer.views.layers import layers
 from tracer.views.palette import SPLIT_PARTS
+from tracer.views.ranks import by_rank, device_name, named
 from tracer.views.strips import STATES, strips
 from tracer.views.tables import Column
 from tracer.views.templates import FOLDER, filled
 from tracer.views.terminal import Section, count, milliseconds, plain, styled, table
-from tracer.views.text import by_rank, by_step, controls, device_name, loader, representative, title
+from tracer.views.text import by_step, controls, loader, representative, title
 from tracer.views.whatif import basis, own, scaling, scenarios, sentence
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 SCRIPTS = ("report.js", "timeline.js", "hands.js")
 # A page of more windows or unmatched kernels than this would open slowly; its JSON has them all.
 MOST_ROWS = 400
+# A page has a row, a bar and the JSON of up to so many ranks each; of more, of those that stand out or are drawn.
+MOST_RANKS = 256
 # Nothing is fetched from anywhere; only scripts of these hashes run.
 POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {hashes}; "
@@ -72,6 +75,9 @@ def page(
     """
     scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in (SCRIPTS if lanes else SCRIPTS[:1])]
     drawn = strips(report, lanes) if lanes else None
+    inside = _of_ranks(
+        report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_RANKS)}
+    )
     values = {
         "report": report,
         "title": title(report.run),
@@ -80,7 +86,9 @@ def page(
         "drawn": drawn,
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
         "states": _markup(_states()),
-        "packed": _packed(msgspec.json.encode(report)),
+        "packed": _packed(msgspec.json.encode(inside)),
+        "is_whole": inside is report,
+        "whole_is": "the JSON" if inside is report else "tracer report --json",
         "advised": [(_figure(each.figure_ns), each) for each in report.summary.advice],
         "parts": SPLIT_PARTS,
         "bars": _bars(report),
@@ -116,6 +124,21 @@ def _predicted(found: WhatIf) -> Predicted:
     )
 
 
+def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
+    """The report that the page holds: of too many ranks without the rows of those that are not drawn."""
+    if len(report.run.ranks) <= MOST_RANKS:
+        return report
+    rows = {
+        name: [row for row in getattr(report, name) if row.rank in ranks]
+        for name in ("windows", "unmatched", "waiting", "buckets", "layers")
+    }
+    collectives = [
+        msgspec.structs.replace(row, members=[member for member in row.members if member.rank in ranks])
+        for row in report.collectives
+    ]
+    return msgspec.structs.replace(report, **rows, collectives=collectives)
+
+
 def _no_advice(report: Report) -> Section:
     return [] if report.summary.advice else advice(report)
 
@@ -137,11 +160,11 @@ def _bandwidths(report: Report) -> Section:
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
     "advice": _no_advice,
-    "ranks": lambda report: by_rank(report, wide=True),
+    "ranks": lambda report: by_rank(report, True, MOST_RANKS),
     "representative": representative,
     "windows": _windows,
     "communication": _bandwidths,
-    "waiting": lambda report: waiting(report, wide=True, most=len(report.waiting)),
+    "waiting": lambda report: waiting(report, wide=True, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
     "layers": lambda report: layers(report, wide=True),
     "unmatched": lambda report: _unmatched(report.unmatched),
@@ -208,7 +231,7 @@ def _bars(report: Report) -> list[Bar]:
     """Medians of each device; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
     bars = []
-    for device in devices:
+    for device, _ in named(report, MOST_RANKS):
         medians = {part.field: device.windows[part.field].median or 0.0 for part in SPLIT_PARTS}
         parts = [(part.field, medians[part.field], f"{part.label} {ms(medians[part.field])}") for part in SPLIT_PARTS]
         bars.append(Bar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))

@@ -5,6 +5,7 @@ In a ZIP beside the raw traces both are one timeline: Kineto's times count from 
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from analyzers.document import Report
 from analyzers.lanes import Lanes
+from analyzers.places import Place, Remote
 from analyzers.summary import RunSummary
 from tracer.errors import TracerError
 from tracer.views.tracks import Counter, Group, Slice, groups
@@ -51,10 +53,20 @@ def write_archive(file: IO[bytes], run: RunSummary, found: Sequence[Lanes], repo
             raise TracerError(f"the lanes do not fit into a ZIP ({error}); export them alone (.pftrace)") from error
         for name, path in archived(run).items():
             packed = zipfile.ZIP_STORED if path.suffix == ".gz" else zipfile.ZIP_DEFLATED
-            archive.write(path, name, packed)
+            if isinstance(path, Path):
+                archive.write(path, name, packed)
+            else:
+                _copy(path, archive, name, packed)
 
 
-def archived(run: RunSummary) -> dict[str, Path]:
+def _copy(place: Remote, archive: zipfile.ZipFile, name: str, packed: int) -> None:
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = packed
+    with place.open() as raw, archive.open(entry, "w") as copy:
+        shutil.copyfileobj(raw, copy)
+
+
+def archived(run: RunSummary) -> dict[str, Place]:
     """The raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
     names = [summary.path.name for summary in run.ranks]
     plain = len(set(names)) == len(names)

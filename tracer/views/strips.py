@@ -60,12 +60,16 @@ def strips(report: Report, found: Sequence[Lanes], most: int = MOST_STRETCHES) -
         if kept and room < 0:
             break
         kept[step] = msgspec.json.encode(_step(report, devices, step, extent))
-    return Strips(kept, list(_left_out(found, devices, steps, kept)))
+    return Strips(kept, list(_left_out(report, found, devices, steps, kept)))
 
 
 def _left_out(
-    found: Sequence[Lanes], devices: Sequence[Lanes], steps: Sequence[int], kept: dict[int, bytes]
+    report: Report, found: Sequence[Lanes], devices: Sequence[Lanes], steps: Sequence[int], kept: dict[int, bytes]
 ) -> Iterable[str]:
+    whole = len(report.summary.by_device)
+    if len(found) < whole:
+        ranks = len({lane.rank for lane in found})
+        yield f"Drawn are the devices of {ranks} of {count(len(report.run.ranks), 'rank')}; --ranks names others."
     if len(devices) < len(found):
         yield (
             f"Drawn are {len(devices)} of {count(len(found), 'device')}: the representative one, those that made "

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import Literal
 
-from analyzers.document import DeviceSummary, Report, RunFacts, Spread, Window
+from analyzers.document import Report, RunFacts, Window
 from analyzers.units import ms, percent
 from tracer.views.advice import advice, true_cost
 from tracer.views.buckets import by_bucket
 from tracer.views.communication import by_collective, communication, waiting
 from tracer.views.epochs import epochs, memory
 from tracer.views.layers import by_layer
-from tracer.views.palette import COMM, PARTS
+from tracer.views.palette import PARTS
+from tracer.views.ranks import COLUMNS, HEADS, ranks_and_bars, warnings
 from tracer.views.terminal import WIDE, Section, count, milliseconds, rendered, styled, table
 from tracer.views.timeline import timeline
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
 By = Literal["rank", "step", "collective", "bucket", "layer"]
-BAR_CELLS = 66
 
 
 def text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -34,7 +31,7 @@ def sections(report: Report, by: By = "rank", width: int | None = None) -> list[
     parts: list[Section] = [
         [styled(title(report.run), "")],
         [styled(report.summary.verdict, "bold")],
-        [styled(f"warning: {warning}", "yellow") for warning in report.run.warnings],
+        [styled(f"warning: {warning}", "yellow") for warning in warnings(report)],
         *_VIEWS[by](report, wide),
         controls(report.run),
         *([] if by in ("step", "collective") else [true_cost(report), advice(report)]),
@@ -43,7 +40,7 @@ def sections(report: Report, by: By = "rank", width: int | None = None) -> list[
 
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
-    measured = [_by_rank(report, wide), timeline(report, wide), *_exchange(report, wide), representative(report)]
+    measured = [ranks_and_bars(report, wide), timeline(report, wide), *_exchange(report, wide), representative(report)]
     return [*measured, loader(report), epochs(report.run), memory(report.run)]
 
 
@@ -77,50 +74,9 @@ def title(run: RunFacts) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def _by_rank(report: Report, wide: bool) -> Section:
-    devices = report.summary.by_device
-    bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device in devices]
-    return [*by_rank(report, wide), "", _legend(), *bars]
-
-
-def by_rank(report: Report, wide: bool) -> Section:
-    """Every device's medians, and those of all."""
-    devices = report.summary.by_device
-    rows = table(
-        "rank", "device", *(("windows",) if wide else ()), "step", *(("(min - max)",) if wide else ()), *_HEADS
-    )
-    for device in devices:
-        rows.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide))
-    if len(devices) > 1:
-        rows.add_section()
-        rows.add_row("all", "", *_medians(report.summary.windows, wide))
-    window = "light window's times" if report.run.times_from == "light" else "full window's times"
-    return [styled(f"Medians over windows (one step on one device each), ms; {window}", "bold"), rows]
-
-
-# The parts of a step, with what waiting is of the exposed communication behind it.
-COLUMNS = tuple(name for part in PARTS for name in ((part.field, "exposed_wait_ns") if part is COMM else (part.field,)))
-_LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS} | {"exposed_wait_ns": "of it\nwaiting"}
-_HEADS = (*(_LABELS[name] for name in COLUMNS), "overlap")
-
-
-def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
-    """`rank 3`, or `device 3` where a rank has several."""
-    alone = len({other.device for other in devices if other.rank == device.rank}) == 1
-    return f"rank {device.rank}" if alone else f"device {device.device}"
-
-
-def _medians(measures: Mapping[str, Spread], wide: bool) -> list[str]:
-    span = measures["span_ns"]
-    count, extent = [str(span.count)], [f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"]
-    parts = [milliseconds(measures[name].median) for name in COLUMNS]
-    step = [milliseconds(span.median)]
-    return [*(count if wide else []), *step, *(extent if wide else []), *parts, percent(measures["overlap"].median)]
-
-
 def by_step(report: Report, wide: bool) -> Section:
     """Every window."""
-    rows = table("rank", "device", "step", *(("starts",) if wide else ()), "span", *_HEADS)
+    rows = table("rank", "device", "step", *(("starts",) if wide else ()), "span", *HEADS)
     for window in report.windows:
         start = [milliseconds(window.start_ns)] if wide else []
         values = [window.span_ns, *(getattr(window, name) for name in COLUMNS)]
@@ -191,36 +147,3 @@ def controls(run: RunFacts) -> Section:
 
 def _factor(distortion: float | None) -> str:
     return "-" if distortion is None else f"x{distortion:.3f}"
-
-
-def _shares(measures: Mapping[str, Spread]) -> list[float]:
-    """Median parts as shares of their own sum, so that the bar is full."""
-    medians = [measures[part.field].median or 0.0 for part in PARTS]
-    whole = sum(medians) or 1.0
-    return [median / whole for median in medians]
-
-
-def _bar(label: str, shares: Sequence[float]) -> Text:
-    from rich.text import Text
-
-    line = Text(f"{label} ")
-    for part, length in zip(PARTS, _cells(shares, BAR_CELLS), strict=True):
-        line.append(part.glyph * length, style=part.color)
-    return line
-
-
-def _cells(shares: Sequence[float], width: int) -> list[int]:
-    """Whole cells that add up to the width: each share's edge rounded to its cell."""
-    edges = [round(width * sum(shares[: index + 1])) for index in range(len(shares))]
-    return [edge - before for before, edge in zip([0, *edges], edges, strict=False)]
-
-
-def _legend() -> Text:
-    from rich.text import Text
-
-    line = Text(" " * 11)
-    for part in PARTS:
-        line.append(f"{part.glyph} ", style=part.color)
-        line.append(f"{part.label}   ")
-    line.rstrip()
-    return line

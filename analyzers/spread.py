@@ -1,0 +1,84 @@
+"""Many devices in few numbers: how their medians are spread, which of them stand out, and which represent the rest.
+
+A device's *own time* is its step less its exposed waiting. Where ranks synchronize, all steps are about as long, and
+the slowest is not the one whose step is longest but the one that waits least: the others wait for it.
+
+An outlier lies beyond the quartiles of all devices by more than three times their distance (Tukey's far-out fences:
+of a normal distribution one value in 400,000), and by more than 1 % of the median step, from which on advice is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.document import ChosenDevice, DeviceSummary, Outlier, OverDevices, Report
+from analyzers.summaries import spreads
+
+Float64 = NDArray[np.float64]
+
+# Beyond so many ranks or devices a report shows their spread, and draws representatives.
+MANY = 16
+FENCE = 3.0
+LEAST_SHARE = 0.01
+# Of fewer, quartiles say nothing.
+LEAST_DEVICES = 8
+# How many of the worst outliers, and of those that made others wait most, are drawn beside slowest, median and fastest.
+DRAWN = 4
+# What devices are compared by.
+MEASURES = ("span_ns", "compute_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_copy_ns", "idle_ns")
+SHOWN = (*MEASURES, "comm_ns", "copy_ns", "overlap", "own_ns")
+
+
+def over_devices(devices: Sequence[DeviceSummary]) -> OverDevices | None:
+    """The spread of devices' medians; None for one device."""
+    if len(devices) < 2:
+        return None
+    medians = {name: _medians(devices, name) for name in SHOWN if name != "own_ns"}
+    medians["own_ns"] = medians["span_ns"] - medians["exposed_wait_ns"]
+    order = np.argsort(-medians["own_ns"], kind="stable")
+    chosen = [int(order[place]) for place in (0, len(order) // 2, -1)]
+    slowest, median, fastest = (_chosen(devices[place], float(medians["own_ns"][place])) for place in chosen)
+    return OverDevices(len(devices), spreads(medians), slowest, median, fastest, _outliers(devices, medians))
+
+
+def _medians(devices: Sequence[DeviceSummary], name: str) -> Float64:
+    values: list[Any] = [device.windows[name].median for device in devices]
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _chosen(device: DeviceSummary, own_ns: float) -> ChosenDevice:
+    return ChosenDevice(device.rank, device.device, own_ns)
+
+
+def _outliers(devices: Sequence[DeviceSummary], medians: Mapping[str, Float64]) -> list[Outlier]:
+    """What stands out, farthest first: of each device every measure that does."""
+    if len(devices) < LEAST_DEVICES:
+        return []
+    least = LEAST_SHARE * float(np.median(medians["span_ns"]))
+    found: list[tuple[float, Outlier]] = []
+    for name in MEASURES:
+        values = medians[name]
+        low, middle, high = (float(value) for value in np.percentile(values, [25, 50, 75]))
+        margin = max(FENCE * (high - low), least)
+        for place in np.flatnonzero((values < low - margin) | (values > high + margin)).tolist():
+            device, value = devices[place], float(values[place])
+            found.append((abs(value - middle), Outlier(device.rank, device.device, name, value, middle)))
+    return [outlier for _, outlier in sorted(found, key=lambda item: -item[0])]
+
+
+def drawn_ranks(report: Report) -> list[int]:
+    """The ranks that stand for all where these are many: all of few, in the order in which they were chosen."""
+    spread = report.summary.over_devices
+    if spread is None or len(report.run.ranks) <= MANY:
+        return list(report.run.ranks)
+    caused: dict[int, int] = {}
+    for row in report.waiting:
+        caused[row.rank] = caused.get(row.rank, 0) + row.caused_ns
+    waited_for = sorted((rank for rank in caused if caused[rank]), key=lambda rank: -caused[rank])
+    outliers = list(dict.fromkeys(outlier.rank for outlier in spread.outliers))
+    chosen = (report.summary.representative, spread.slowest, spread.median, spread.fastest)
+    return list(dict.fromkeys([*(each.rank for each in chosen), *outliers[:DRAWN], *waited_for[:DRAWN]]))
