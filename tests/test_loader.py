@@ -269,9 +269,11 @@ def test_a_folder_named_like_a_trace_is_said(tmp_path):
     assert any("rank9.json.gz: a folder, not a trace file" in warning for warning in run.warnings)
 
 
-def large_run(folder: Path) -> Path:
+def large_run(folder: Path, steps: int = 2200) -> Path:
     """Big enough for processes."""
-    return write_run(folder, Run(ranks=2, steps=9000, compute="aabb..c.", comm=".xx.yy.."))
+    run = write_run(folder, Run(ranks=2, steps=steps, compute="aabb..c.", comm=".xx.yy.."))
+    assert sum(file.stat().st_size for file in run.iterdir()) > workers.SMALL_RUN
+    return run
 
 
 def test_processes_say_what_one_process_says(tmp_path):
@@ -283,7 +285,7 @@ def test_processes_say_what_one_process_says(tmp_path):
 
 
 def test_an_interrupt_ends_all_processes_at_once(tmp_path):
-    folder = large_run(tmp_path / "run")
+    folder = large_run(tmp_path / "run", steps=9000)
     command = [sys.executable, "-m", "tracer", "report", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
     while not children(process.pid):
@@ -319,7 +321,7 @@ def test_processes_may_be_spawned_too(tmp_path, monkeypatch):
 
 
 def test_a_killed_process_is_one_line(tmp_path):
-    folder = write_run(tmp_path / "run", Run(ranks=2, steps=20000, compute="aabb..c.", comm=".xx.yy.."))
+    folder = large_run(tmp_path / "run", steps=9000)
     command = [sys.executable, "-m", "tracer", "report", str(folder)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     while not (found := readers(process.pid)):

@@ -150,7 +150,7 @@ def cases(draw):
     return ranks, plans
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(cases())
 def test_a_replay_is_what_would_have_run(case):
     ranks, (before, after) = case
