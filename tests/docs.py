@@ -1,7 +1,7 @@
 """What docs/ and the README are made of, for their tests; and what in docs/ a machine writes.
 
-    python -m tests.docs             each command's help into its page (make docs)
-    python -m tests.docs timeline    the picture of a page's timeline, anew; needs playwright and chromium
+python -m tests.docs             each command's help into its page (make docs)
+python -m tests.docs timeline    the picture of a page's timeline, anew; needs playwright and chromium
 """
 
 from __future__ import annotations

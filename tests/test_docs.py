@@ -73,6 +73,14 @@ def test_help_is_written_between_its_marks_and_only_where_it_changed():
     assert help_in(with_help(filled, "usage: y\n")).strip() == "usage: y"
 
 
+def test_examples_are_found_behind_whatever_stands_before_them():
+    page = (
+        "```sh\ntracer view RUN # a\n  A=1 srun tracer plot \\\n    RUN\n```\n```yaml\n- run: |\n    tracer hta\n```\n"
+    )
+    assert list(commands(page)) == [["view", "RUN"], ["plot", "RUN"], ["hta"]]
+    assert len(list(commands((ROOT / "README.md").read_text()))) >= 2 * len(COMMANDS)
+
+
 @pytest.mark.parametrize("page", NAMED)
 def test_every_example_parses(page):
     for arguments in commands(page.read_text()):
@@ -133,6 +141,6 @@ def test_notebooks_run_and_hold_no_outputs(path):
     assert all(cell.outputs == [] and cell.execution_count is None for cell in notebook.cells if "outputs" in cell)
     # This checkout, whatever is installed.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    NotebookClient(notebook, kernel_name="python3", timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute(
-        env=environment
-    )
+    NotebookClient(
+        notebook, kernel_name="python3", timeout=300, resources={"metadata": {"path": str(path.parent)}}
+    ).execute(env=environment)
