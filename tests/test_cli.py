@@ -369,9 +369,3 @@ def test_readme_shows_every_subcommand_and_option():
 def test_the_picture_in_the_readme_is_what_the_program_prints(capsys):
     assert main(["report", str(ROOT / "traces" / "resnet18-ddp4")]) == 0
     assert capsys.readouterr().out.rstrip() in README
-
-
-def test_make_targets_of_the_readme_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"`make (\w+)`", README):
-        assert f"\n{target}:" in makefile

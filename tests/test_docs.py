@@ -127,6 +127,13 @@ def test_every_file_of_the_project_that_is_named_exists(page):
         assert (ROOT / name).exists(), name
 
 
+@pytest.mark.parametrize("page", NAMED)
+def test_every_target_of_make_that_is_named_exists(page):
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`[^`\n]*\bmake (\w+)`", page.read_text()):
+        assert f"\n{target}:" in makefile, target
+
+
 def test_pictures_are_small_and_shown_somewhere():
     texts = [page.read_text() for page in PAGES]
     for picture in DOCS.rglob("*.png"):
