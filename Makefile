@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test check pictures clean
+.PHONY: install demo test check pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -32,6 +32,10 @@ pictures: install
 	for kind in breakdown timeline bandwidth; do \
 	    $(BIN)/tracer plot traces/resnet50-ddp4-bf16 --kind $$kind -o docs/$$kind.png --force || exit 1; \
 	done
+
+# Each command's help, into its page of docs/commands; tests compare them.
+docs: install
+	$(BIN)/python -m tests.docs
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import Enum
 
 import numpy as np
 
@@ -19,13 +19,16 @@ COMPILED = "Torch-Compiled Region"
 _FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
 
 
-class Source(StrEnum):
+class Source(str, Enum):  # StrEnum is Python 3.11's
     """Where layers come from."""
 
     MODULES = "modules"
     FSDP = "fsdp"
     OPERATORS = "operators"
     NODES = "nodes"  # of the backward, where nn.DataParallel's replicas leave nothing of the forward
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:

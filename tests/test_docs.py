@@ -1,0 +1,153 @@
+"""The pages of docs/ are true: help, examples, what they print, links, names of files; and the notebook runs."""
+
+import io
+import os
+import re
+from contextlib import redirect_stdout
+from functools import cache
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.docs import (
+    COMMAND_PAGES,
+    DOCS,
+    HELP_BEGINS,
+    HELP_ENDS,
+    PAGES,
+    ROOT,
+    anchors,
+    blocks,
+    commands,
+    help_in,
+    help_of,
+    parsers,
+    same_on_all_pythons,
+    with_help,
+)
+from tracer.cli import COMMANDS, main, parse
+
+NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
+WITH_OUTPUT = [page for page in NAMED if blocks(page.values[0].read_text(), "text")]
+NOTEBOOKS = [pytest.param(path, id=path.name) for path in DOCS.rglob("*.ipynb")]
+PLACES = "analyzers|benchmarks|docs|tests|traces|tracer"
+
+
+def test_every_command_has_a_page_and_every_page_a_command():
+    pages = {page.stem for page in COMMAND_PAGES.glob("*.md")}
+    assert pages == {command.NAME for command in COMMANDS}
+    index = (DOCS / "README.md").read_text()
+    for name in pages:
+        assert f"(commands/{name}.md)" in index, name
+
+
+@pytest.mark.parametrize("command", parsers())
+def test_the_help_in_a_commands_page_is_its_help(command):
+    written = help_in((COMMAND_PAGES / f"{command}.md").read_text())
+    assert same_on_all_pythons(written) == same_on_all_pythons(help_of(command)), "write it anew: make docs"
+
+
+@pytest.mark.parametrize("command", parsers())
+def test_a_commands_page_begins_with_examples_of_it(command):
+    text = (COMMAND_PAGES / f"{command}.md").read_text()
+    assert text.startswith(f"# tracer {command}\n")
+    assert sum(arguments[:1] == [command] for arguments in commands(text)) >= 2
+
+
+def test_help_is_the_same_where_argparse_lays_it_out_in_another_way():
+    old = "  -o FILE, --output FILE\n                        replace a non-\n                        empty one\n"
+    new = "  -o, --output FILE  replace a non-empty one\n"
+    assert same_on_all_pythons(old) == same_on_all_pythons(new)
+    assert same_on_all_pythons(old) != same_on_all_pythons(new.replace("FILE", "DIR"))
+    assert same_on_all_pythons(old) != same_on_all_pythons(new.replace("replace", "keep"))
+
+
+def test_help_is_written_between_its_marks_and_only_where_it_changed():
+    page = f"# tracer x\n\nwords\n\n{HELP_BEGINS}\n{HELP_ENDS}\n\nmore\n"
+    filled = with_help(page, "usage: x\n")
+    assert help_in(filled).strip() == "usage: x"
+    assert filled.startswith("# tracer x\n\nwords\n")
+    assert filled.endswith("\n\nmore\n")
+    assert with_help(filled, "usage:\n  x\n") == filled
+    assert help_in(with_help(filled, "usage: y\n")).strip() == "usage: y"
+
+
+def test_examples_are_found_behind_whatever_stands_before_them():
+    page = (
+        "```sh\ntracer view RUN # a\n  A=1 srun tracer plot \\\n    RUN\n```\n```yaml\n- run: |\n    tracer hta\n```\n"
+    )
+    assert list(commands(page)) == [["view", "RUN"], ["plot", "RUN"], ["hta"]]
+    assert len(list(commands((ROOT / "README.md").read_text()))) >= 2 * len(COMMANDS)
+
+
+@pytest.mark.parametrize("page", NAMED)
+def test_every_example_parses(page):
+    for arguments in commands(page.read_text()):
+        if not {"--help", "--version"} & set(arguments):
+            parse(arguments)
+
+
+@cache
+def printed(*arguments: str) -> str:
+    """What a command prints, run from the repository's root."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+        patch.chdir(ROOT)
+        assert main(arguments) == 0
+    return said.getvalue()
+
+
+@pytest.mark.parametrize("page", WITH_OUTPUT)
+def test_what_a_page_shows_is_what_its_commands_print(page):
+    """Blocks of text are pieces of what the page's console commands print, to the letter."""
+    text = page.read_text()
+    shown = "".join(f"```console\n{block}```\n" for block in blocks(text, "console"))
+    said = [printed(*arguments) for arguments in commands(shown)]
+    for block in blocks(text, "text"):
+        assert any(block.rstrip() in output for output in said), block
+
+
+@pytest.mark.parametrize("page", NAMED)
+def test_every_link_leads_somewhere(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert found.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(found.read_text()), target
+
+
+@pytest.mark.parametrize("page", NAMED)
+def test_every_file_of_the_project_that_is_named_exists(page):
+    for name in re.findall(rf"`((?:{PLACES})/[\w./-]+\.\w+)`", page.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", NAMED)
+def test_every_target_of_make_that_is_named_exists(page):
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`[^`\n]*\bmake (\w+)`", page.read_text()):
+        assert f"\n{target}:" in makefile, target
+
+
+def test_pictures_are_small_and_shown_somewhere():
+    texts = [page.read_text() for page in PAGES]
+    for picture in DOCS.rglob("*.png"):
+        assert picture.stat().st_size < 200_000, picture.name
+        assert any(picture.name in text for text in texts), picture.name
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS)
+def test_notebooks_run_and_hold_no_outputs(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in notebook.cells if "outputs" in cell)
+    # This checkout, whatever is installed.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    NotebookClient(
+        notebook, kernel_name="python3", timeout=300, resources={"metadata": {"path": str(path.parent)}}
+    ).execute(env=environment)
