@@ -159,6 +159,11 @@ _REMEDY = {
 }
 
 
+_EVEN = "have ranks come together: even batches, and hosts with nothing else to do"
+# A rank is named that causes so many times as much waiting as its even share.
+STANDS_OUT = 1.5
+
+
 def _waiting(evidence: Evidence) -> Iterator[Advice]:
     cost = evidence.cost
     caused = [row for row in evidence.waiting if row.step is not None and row.caused_ns]
@@ -168,17 +173,21 @@ def _waiting(evidence: Evidence) -> Iterator[Advice]:
     for row in caused:
         by_rank[row.rank] = by_rank.get(row.rank, 0) + row.caused_ns
     worst = max(by_rank, key=lambda rank: by_rank[rank])
+    share = by_rank[worst] / sum(by_rank.values())
+    figure = cost.exposed_wait_ns
+    dominates = f"waiting dominates: {_share(evidence, figure)} of exposed communication is waiting, and "
+    if share * len({row.rank for row in evidence.waiting}) < STANDS_OUT:
+        yield Advice(_EVEN, figure, f"{dominates}no rank causes much more of it than the others")
+        return
     reasons: dict[str, int] = {}
     for row in caused:
         for reason, ns in row.caused_by.items() if row.rank == worst else ():
             reasons[reason] = reasons.get(reason, 0) + ns
     reason = max(reasons, key=lambda name: reasons[name])
-    figure = cost.exposed_wait_ns
     yield Advice(
         _REMEDY[reason].format(rank=worst),
         figure,
-        f"waiting dominates: {_share(evidence, figure)} of exposed communication is waiting, and "
-        f"{percent(by_rank[worst] / sum(by_rank.values()))} of all waiting is for rank {worst}: {_WHY[reason]}",
+        f"{dominates}{percent(share)} of all waiting is for rank {worst}: {_WHY[reason]}",
     )
 
 

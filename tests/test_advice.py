@@ -82,6 +82,8 @@ QUEUED = [
 BEHIND_COPIES = [
     bucket(0, 0, 50_000, 0, hidden_by=[HiddenBy("(packing)", "backward", 11_000), HiddenBy("a", "backward", 39_000)])
 ]
+WAITED = WaitingRow(0, 0, 0, 50_000, 0, {})
+WAITED_FOR = WaitingRow(1, 0, 0, 0, 50_000, {"compute": 50_000})
 TOLD = {
     "last bucket": (
         {"buckets": [bucket(0, 0, 90_000, 0), bucket(1, 300_000, 90_000, 80_000)]},
@@ -97,12 +99,19 @@ TOLD = {
         ("send fewer bytes", 50_000),
     ),
     "host": ({"buckets": LATE}, ("more work per launch", 40_000)),
+    "waiting for each other": (
+        {
+            "waiting": [WaitingRow(0, 0, 0, 50_000, 45_000, {"launch": 45_000}), WAITED_FOR],
+            "cost": cost(exposed_wait_ns=30_000),
+        },
+        ("come together", 30_000),
+    ),
     "waiting": (
-        {"waiting": [WaitingRow(1, 0, 0, 0, 50_000, {"compute": 50_000})], "cost": cost(exposed_wait_ns=30_000)},
+        {"waiting": [WAITED, WAITED_FOR], "cost": cost(exposed_wait_ns=30_000)},
         ("give rank 1 less work", 30_000),
     ),
     "input": (
-        {"waiting": [WaitingRow(1, 0, 0, 0, 50_000, {"input": 50_000})], "cost": cost(exposed_wait_ns=30_000)},
+        {"waiting": [WAITED, WaitingRow(1, 0, 0, 0, 50_000, {"input": 50_000})], "cost": cost(exposed_wait_ns=30_000)},
         ("rank 1 more loader workers", 30_000),
     ),
     "buffers": (
