@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
 
-from analyzers.document import Advice, BucketRow, Input, LayerRow, SyncCost, WaitingRow
+from analyzers.digest import Advice, Input, SyncCost
+from analyzers.entries import BucketRow, LayerRow, WaitingRow
 from analyzers.modules import ROOT
 from analyzers.units import NS_PER_MS, ms, percent, us
 

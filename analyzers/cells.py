@@ -8,7 +8,9 @@ import numpy as np
 
 from analyzers.activity import CPU_DEVICE, device_label
 from analyzers.controls import LONGEST_NS, WIDEST_SPREAD, Control, Controls
-from analyzers.document import CollectiveRow, Report, Spread
+from analyzers.digest import Spread
+from analyzers.document import Report
+from analyzers.entries import CollectiveRow
 from analyzers.manifest import Dataset, Epoch, Manifest
 from analyzers.report import PARTS, report
 from analyzers.study import MEASURES, PROFILED, SHARES, UNPROFILED, CellRow, EpochTime, GradientBandwidth, StepTime

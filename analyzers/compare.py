@@ -21,7 +21,8 @@ from analyzers.comparison import (
     Layouts,
 )
 from analyzers.controls import HIGH_DISTORTION, WIDEST_SPREAD
-from analyzers.document import BucketRow, CollectiveRow, LayerRow, Report, RunFacts
+from analyzers.document import Report, RunFacts
+from analyzers.entries import BucketRow, CollectiveRow, LayerRow
 from analyzers.units import ms, percent
 
 # A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.

@@ -16,7 +16,9 @@ from analyzers.cells import gradient_bandwidth
 from analyzers.changes import Change
 from analyzers.compare import BUSBW, CONTROLS, PARTS, STEP
 from analyzers.comparison import CellChange, Comparison, SweepComparison
-from analyzers.document import BucketRow, CollectiveRow, LayerRow, Report, Spread, UnmatchedRow, WaitingRow, Window
+from analyzers.digest import Spread
+from analyzers.document import Report
+from analyzers.entries import BucketRow, CollectiveRow, LayerRow, UnmatchedRow, WaitingRow, Window
 from analyzers.gates import Figure, Gate, Names
 
 Known = Callable[[Report], float | None]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analyzers.document import BucketRow, CollectiveRow, LayerRow, Report
+from analyzers.document import Report
+from analyzers.entries import BucketRow, CollectiveRow, LayerRow
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from analyzers.attribution import Own
 from analyzers.buckets import Buckets, taken
 from analyzers.calls import UNSAID, Collective, itemsize
 from analyzers.communication import Purpose
-from analyzers.document import LayerComm, LayerRow
+from analyzers.entries import LayerComm, LayerRow
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
 from analyzers.forwards import Source

@@ -12,7 +12,7 @@ from analyzers.activity import device_label
 from analyzers.breakdown import Breakdown
 from analyzers.buckets import Bucket, Buckets
 from analyzers.communication import Communication
-from analyzers.document import BucketRow, HiddenBy, Layout, LayoutBucket
+from analyzers.entries import BucketRow, HiddenBy, Layout, LayoutBucket
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
 from analyzers.rows import natural

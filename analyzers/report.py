@@ -18,24 +18,9 @@ from analyzers.buckets import Buckets, buckets
 from analyzers.calibration import Calibration
 from analyzers.contention import NOT_KNOWN
 from analyzers.controls import HIGH_DISTORTION, Controls
-from analyzers.document import (
-    SCHEMA,
-    Advice,
-    BucketRow,
-    ControlFigures,
-    DeviceSummary,
-    Input,
-    LayerRow,
-    Links,
-    Report,
-    Representative,
-    RunFacts,
-    Summary,
-    SyncCost,
-    Timeline,
-    WaitingRow,
-    Window,
-)
+from analyzers.digest import Advice, DeviceSummary, Input, Representative, Summary, SyncCost
+from analyzers.document import SCHEMA, ControlFigures, Links, Report, RunFacts
+from analyzers.entries import BucketRow, LayerRow, Timeline, WaitingRow, Window
 from analyzers.exchange import Exchange, exchange
 from analyzers.forwards import Source
 from analyzers.layers import layer_rows, layer_warnings

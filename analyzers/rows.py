@@ -12,7 +12,8 @@ from analyzers.activity import device_label
 from analyzers.bandwidth import bandwidth, copies, purposes
 from analyzers.calls import Collective
 from analyzers.communication import Purpose
-from analyzers.document import BandwidthRow, Clock, CollectiveRow, CopyRow, MemberRow, UnmatchedRow, WaitingRow
+from analyzers.document import Clock
+from analyzers.entries import BandwidthRow, CollectiveRow, CopyRow, MemberRow, UnmatchedRow, WaitingRow
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
 from analyzers.run import UTILIZATION_IS_NULL

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.document import ChosenDevice, DeviceSummary, Outlier, OverDevices, Report
+from analyzers.digest import ChosenDevice, DeviceSummary, Outlier, OverDevices
+from analyzers.document import Report
 from analyzers.summaries import spreads
 
 Float64 = NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analyzers.document import Spread
+from analyzers.digest import Spread
 from analyzers.errors import AnalysisError
 from analyzers.manifest import Epoch
 

@@ -11,17 +11,8 @@ from numpy.typing import NDArray
 
 from analyzers.activity import device_label
 from analyzers.breakdown import joined
-from analyzers.document import (
-    BucketRow,
-    BucketSummary,
-    DeviceInput,
-    HiddenBy,
-    Input,
-    LayerRow,
-    LayerSummary,
-    Layout,
-    Spread,
-)
+from analyzers.digest import BucketSummary, DeviceInput, Input, LayerSummary, Spread
+from analyzers.entries import BucketRow, HiddenBy, LayerRow, Layout
 from analyzers.events import UNKNOWN
 from analyzers.summary import Measured
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from analyzers.activity import CPU_DEVICE
 from analyzers.breakdown import Breakdown
 from analyzers.contention import NOT_KNOWN
-from analyzers.document import SyncCost
+from analyzers.digest import SyncCost
 from analyzers.summary import Measured, RunSummary
 from analyzers.units import percent
 

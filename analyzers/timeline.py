@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from analyzers.activity import device_label
 from analyzers.calls import Collective
 from analyzers.communication import Purpose
-from analyzers.document import Lane, Mark, Timeline
+from analyzers.entries import Lane, Mark, Timeline
 from analyzers.exchange import Exchange
 from analyzers.occupancy import CELLS, cell_edges
 from analyzers.rows import natural

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.controls import control
-from analyzers.document import Spread
+from analyzers.digest import Spread
 from analyzers.manifest import MANIFEST, Manifest
 from analyzers.scaling import scaling
 from analyzers.study import CellRow, GradientBandwidth, Scaling, StepTime

@@ -6,17 +6,8 @@ import msgspec
 import pytest
 
 from analyzers.advice import WORTH, Evidence, advice
-from analyzers.document import (
-    BucketRow,
-    DeviceInput,
-    HiddenBy,
-    Input,
-    LayerComm,
-    LayerRow,
-    Spread,
-    SyncCost,
-    WaitingRow,
-)
+from analyzers.digest import DeviceInput, Input, Spread, SyncCost
+from analyzers.entries import BucketRow, HiddenBy, LayerComm, LayerRow, WaitingRow
 from tests.samples import REPORTED, reported
 from tests.test_attribution import ddp_step, shifted
 from tests.training import step, told

@@ -14,7 +14,8 @@ from analyzers.changes import LEVEL, changes, enough, pooled
 from analyzers.compare import OF_BUCKETS, compare
 from analyzers.comparison import Comparison, changes_frame
 from analyzers.controls import control
-from analyzers.document import Layout, LayoutBucket, Report
+from analyzers.document import Report
+from analyzers.entries import Layout, LayoutBucket
 from analyzers.permutation import MOST_PERMUTATIONS, significance
 from tests.comparing import controlled, stepping
 from tests.samples import REPORTED, SAMPLES, reported

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from analyzers.document import Report, UnmatchedRow, Window, from_json
+from analyzers.document import Report, from_json
+from analyzers.entries import UnmatchedRow, Window
 from analyzers.lanes import Lanes, lanes
 from analyzers.report import report
 from tests.drawing import meet

@@ -15,7 +15,7 @@ READS = """
     autograd forwards
     breakdown fetching communication attribution work reductions contention sharding occupancy pace
     summary kernels alignment pairing collectives clocks
-    transfer waiting bandwidth exchange document rows
+    transfer waiting bandwidth exchange entries digest document rows
     buckets reducing layers timeline synccost advice summaries spread frames report lanes
     bucketing links replay runlinks model whatif scenarios
     sweeps study cells scaling series

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from analyzers.cells import control_time, epoch_time, gradient_bandwidth, measured
 from analyzers.controls import Control
-from analyzers.document import CollectiveRow, Spread
+from analyzers.digest import Spread
+from analyzers.entries import CollectiveRow
 from analyzers.errors import AnalysisError
 from analyzers.manifest import Dataset, Epoch, Manifest
 from analyzers.report import PARTS

@@ -8,7 +8,8 @@ import pytest
 
 from analyzers.calls import Collective
 from analyzers.communication import Purpose
-from analyzers.document import BucketRow, Report
+from analyzers.document import Report
+from analyzers.entries import BucketRow
 from tests import test_laws as laws
 from tests.samples import reported, summarized
 from tests.variants import VARIANTS

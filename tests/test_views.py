@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from analyzers.document import Advice, HiddenBy, Lane, LayerComm, LayerRow, Mark, Report, Spread, SyncCost, Timeline
+from analyzers.digest import Advice, Spread, SyncCost
+from analyzers.document import Report
+from analyzers.entries import HiddenBy, Lane, LayerComm, LayerRow, Mark, Timeline
 from analyzers.manifest import Dataset, Epoch, Memory
 from analyzers.report import report
 from analyzers.summary import summarize

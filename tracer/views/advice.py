@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.document import Advice, Report, SyncCost
+from analyzers.digest import Advice, SyncCost
+from analyzers.document import Report
 from analyzers.synccost import BESIDE, QUIET
 from analyzers.units import NS_PER_MS, ms, percent, us
 from tracer.views.terminal import Section, indented, milliseconds, styled, table

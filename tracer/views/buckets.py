@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analyzers.document import BucketSummary, HiddenBy, Report, Spread
+from analyzers.digest import BucketSummary, Spread
+from analyzers.document import Report
+from analyzers.entries import HiddenBy
 from analyzers.modules import ROOT
 from analyzers.units import percent
 from tracer.views.communication import size

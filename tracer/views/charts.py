@@ -9,7 +9,9 @@ from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
 from analyzers.calibration import Calibration
-from analyzers.document import CollectiveRow, DeviceSummary, LayerSummary, Report
+from analyzers.digest import DeviceSummary, LayerSummary
+from analyzers.document import Report
+from analyzers.entries import CollectiveRow
 from analyzers.units import NS_PER_MS, ms, percent
 from tracer.errors import TracerError
 from tracer.views.axes import DASHED, ramp

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzers.calls import SYNCHRONIZING
-from analyzers.document import BandwidthRow, CollectiveRow, Report, WaitingRow
+from analyzers.document import Report
+from analyzers.entries import BandwidthRow, CollectiveRow, WaitingRow
 from analyzers.units import ms, percent, us
 from tracer.views.terminal import Section, count, gbps, milliseconds, styled, table
 

@@ -11,7 +11,8 @@ from itertools import groupby
 from math import ceil, floor, log10
 
 from analyzers.calibration import Calibration
-from analyzers.document import BandwidthRow, Report
+from analyzers.document import Report
+from analyzers.entries import BandwidthRow
 from tracer.views.communication import size
 from tracer.views.palette import SERIES
 from tracer.views.terminal import gbps

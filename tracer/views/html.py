@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from analyzers.calibration import Calibration
-from analyzers.document import Report, UnmatchedRow
+from analyzers.document import Report
+from analyzers.entries import UnmatchedRow
 from analyzers.lanes import Lanes
 from analyzers.units import NS_PER_MS, ms, us
 from analyzers.whatif import WhatIf

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzers.document import BucketRow, Lane, Mark, Report, Timeline
+from analyzers.document import Report
+from analyzers.entries import BucketRow, Lane, Mark, Timeline
 from analyzers.units import NS_PER_MS
 from tracer.errors import TracerError
 from tracer.views.buckets import why_none

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzers.document import LayerComm, LayerRow, LayerSummary, Report
+from analyzers.digest import LayerSummary
+from analyzers.document import Report
+from analyzers.entries import LayerComm, LayerRow
 from analyzers.units import ms
 from tracer.views.buckets import holdings, is_layer
 from tracer.views.communication import size

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from analyzers.document import Spread
+from analyzers.digest import Spread
 from analyzers.study import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.sweeps import SINGLE
 from analyzers.units import NS_PER_MS, NS_PER_S, ms

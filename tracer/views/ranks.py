@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analyzers.document import DeviceSummary, OverDevices, Report, Spread
+from analyzers.digest import DeviceSummary, OverDevices, Spread
+from analyzers.document import Report
 from analyzers.spread import MANY
 from analyzers.units import percent
 from tracer.views.palette import COMM, PARTS

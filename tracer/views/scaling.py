@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from analyzers.document import Spread
+from analyzers.digest import Spread
 from analyzers.study import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.sweeps import SINGLE
 from analyzers.units import NS_PER_S, percent

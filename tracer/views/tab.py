@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from analyzers.document import Lane, Mark, Report, Timeline
+from analyzers.document import Report
+from analyzers.entries import Lane, Mark, Timeline
 from analyzers.study import Scaling
 from analyzers.units import NS_PER_MS
 from tracer.views import scaling

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from analyzers.document import Report, RunFacts, Window
+from analyzers.document import Report, RunFacts
+from analyzers.entries import Window
 from analyzers.units import ms, percent
 from tracer.views.advice import advice, true_cost
 from tracer.views.buckets import by_bucket

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzers.document import Lane, Mark, Report, Timeline
+from analyzers.document import Report
+from analyzers.entries import Lane, Mark, Timeline
 from analyzers.units import NS_PER_MS, ms, us
 from tracer.views.palette import COMM, COMPUTE, COPY
 from tracer.views.terminal import Section, columns, plain, styled

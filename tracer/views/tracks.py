@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.document import CollectiveRow, Report
+from analyzers.document import Report
+from analyzers.entries import CollectiveRow
 from analyzers.intervals import Intervals
 from analyzers.lanes import CollectiveLane, Lanes
 
