@@ -17,6 +17,7 @@ unless what is known decides it.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -336,11 +337,19 @@ def _replaced(node: Operation, baseline: Figure) -> Operation:
     return Operation(node.sign, sides[0], sides[1])
 
 
+def _finite(value: float | bool | None) -> float | bool | None:
+    """A number that can be computed with; None for what is beyond any."""
+    if value is None or isinstance(value, bool):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
 def _value(node: Node | None, look_up: Callable[[Figure], float | None]) -> float | bool | None:
     if isinstance(node, Number):
         return node.value
     if isinstance(node, Figure):
-        return look_up(node)
+        return _finite(look_up(node))
     assert isinstance(node, Operation)
     right = _value(node.right, look_up)
     if node.sign in ("not", "neg"):
@@ -351,4 +360,6 @@ def _value(node: Node | None, look_up: Callable[[Figure], float | None]) -> floa
         return decisive if decisive in (left, right) else None if None in (left, right) else not decisive
     if left is None or right is None or (node.sign == "/" and right == 0):
         return None
-    return COMPARED[node.sign](left, right) if node.sign in COMPARED else COMPUTED[node.sign](left, right)
+    if node.sign in COMPARED:
+        return COMPARED[node.sign](left, right)
+    return _finite(COMPUTED[node.sign](left, right))

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from analyzers.compare import compare
 from analyzers.comparison import Comparison
-from analyzers.document import Report
+from analyzers.document import Report, to_json
 from analyzers.figures import names
 from tests.comparing import controlled, stepping
+from tests.docs import commands
 from tests.samples import SAMPLES, reported
 from tests.sweeping import write_cell, write_sweep
-from tests.test_cli import ROOT, fails, readme_commands
+from tests.test_cli import ROOT, fails
 from tracer.cli import main, parse
 from tracer.commands.gates import parsed
 from tracer.views.compare import MOST_ROWS, page, tables, text
@@ -208,7 +209,7 @@ def of_docs() -> list[list[str]]:
 
 def test_every_command_of_the_guide_parses():
     assert len(of_docs()) > 5
-    for arguments in (*of_docs(), *readme_commands()):
+    for arguments in (*of_docs(), *commands((ROOT / "README.md").read_text())):
         if arguments[0] in ("report", "compare") and "--help" not in arguments:
             options = parse(arguments)
             parsed(options.fail_on, names(of_comparison=options.command == "compare"))
@@ -224,3 +225,18 @@ def test_reports_that_hold_nothing_are_compared():
     found = compare(emptied(reported(SAMPLES / "resnet18-ddp1")), emptied(reported(SAMPLES / "resnet18-ddp1")))
     assert "A step" in text(found) or "Neither run has a step" in text(found)
     assert "</html>" in page(found)
+
+
+def test_a_saved_report_is_known_however_it_was_written(tmp_path, capsys):
+    saved = json.loads(to_json(reported(SAMPLES / "resnet18-ddp2")))
+    compact = tmp_path / "before.json"
+    compact.write_text(json.dumps(saved, sort_keys=True, separators=(",", ":")))
+    assert main(["compare", str(compact), str(SAMPLES / "resnet18-ddp2"), "--json"]) == 0
+    compact.write_text(compact.read_text().replace("tracer.report/1", "tracer.report/2"))
+    assert main(["compare", str(compact), str(SAMPLES / "resnet18-ddp2")]) == 1
+    assert "schema" in capsys.readouterr().err
+
+
+def test_a_name_that_no_file_can_have_is_a_line(capsys):
+    assert main(["compare", "a" * 300, str(SAMPLES / "resnet18-ddp2")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

@@ -288,3 +288,11 @@ def test_a_condition_on_sweeps_is_judged_in_each_cell(capsys, tmp_path):
     assert ends(capsys, "compare", a, a, "--fail-on", "step_ns > 1.01*baseline") == (0, [])
     code, (line,) = ends(capsys, "compare", a, b, "--fail-on", "strong_efficiency < 0.5")
     assert (code, "strong_efficiency is null" in line) == (1, True)
+
+
+BEYOND = ["*".join(["step_ns"] * 80) + " > 1", "1e308*1e308 - 1e308*1e308 > 0", "not 1e308*1e308 > 0"]
+
+
+@pytest.mark.parametrize("condition", BEYOND)
+def test_what_is_beyond_any_number_is_not_known(condition):
+    assert parse(condition, Names(["step_ns"], {})).holds(lambda figure: 10**9) is None

@@ -125,7 +125,7 @@ def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
     except NotAnalyzable as error:
         assert str(path) in str(error)
         assert "\n" not in str(error)
-        assert path.parent != SAMPLES
+        assert path.parent != SAMPLES or run.ranks[0].is_cpu_run  # what `make demo` records without a GPU
         return
     table = found.tables[-1].to_frame()
     left_out = sum(note.startswith("left out") for note in found.notes)

@@ -49,7 +49,8 @@ def test_every_run_is_replayed_as_it_was_or_says_why_not(path):
         assert "\n" not in str(error)
         return
     own = whatif(summarized(path), Options(), None) if found.baseline.gpus > 1 else found
-    assert abs(own.baseline.error) < 0.01
+    # On a CPU communication takes cores from compute, and the prediction says that it is none to trust.
+    assert abs(own.baseline.error) < 0.01 or "CPU run" in (own.scenarios[0].why or "")
 
 
 def test_the_cap_of_a_run_that_does_not_say_it_is_found(runs):

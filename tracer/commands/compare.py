@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -31,8 +32,8 @@ from tracer.views.compare import page, text
 
 NAME = "compare"
 HELP = "what changed between two runs or sweeps, beyond their steps' own spread"
-# In how many bytes a saved document says what it is.
-HEAD = 200
+# In how many bytes a saved document says what it is: as we write it in the first, elsewhere if its keys were sorted.
+HEAD = 1 << 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +93,10 @@ def _show(options: argparse.Namespace, found: Comparison | SweepComparison) -> N
 
 
 def _is_sweep(path: Place) -> bool:
-    return (path / SWEEP).is_file() or _is_saved(path, STUDY)
+    try:
+        return (path / SWEEP).is_file() or _is_saved(path, STUDY)
+    except (OSError, AnalysisError):
+        return False  # whoever reads it as a run says why it cannot be read
 
 
 def _is_saved(path: Place, schema: str) -> bool:
@@ -100,8 +104,9 @@ def _is_saved(path: Place, schema: str) -> bool:
     try:
         if not path.is_file():
             return False
+        said = re.compile(rb'"schema"\s*:\s*"%s/' % schema.partition("/")[0].encode())
         with path.open("rb") as file:
-            return f'"schema": "{schema}"'.encode() in file.read(HEAD)
+            return said.search(file.read(HEAD)) is not None
     except OSError:
         return False  # whoever reads it as a run says why it cannot be read
 

@@ -26,7 +26,7 @@ from tracer.workers import Readers
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
-_SCHEDULER = re.compile(r"[a-z]+://\S+:\d{1,5}")
+_SCHEDULER = re.compile(r"(?:tcp|tls)://\S+:\d{1,5}")
 MOST_DRAWN = 4096
 
 
