@@ -131,6 +131,10 @@ def diff(run: Run, other: Run, rank: int | None = None, step: int | None = None)
     """
     library = hta_library()
     pair = [one_rank(each, rank) for each in (run, other)]
+    for each in pair:
+        without_device = _on_device(each)
+        if without_device is not None:
+            raise NotAnalyzable(f"{each.path}: {without_device}")
     steps = [typical_step(each, step) for each in pair]
     for each, found in zip(pair, steps, strict=True):
         if found is None:

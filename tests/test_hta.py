@@ -347,3 +347,12 @@ def test_its_predecessor_has_to_go_first(monkeypatch):
     monkeypatch.setattr("analyzers.hta.metadata.version", version)
     with pytest.raises(NotInstalled, match="pip uninstall HolisticTraceAnalysis"):
         hta_library()
+
+
+@needs_hta
+def test_a_run_without_devices_is_not_compared(tmp_path):
+    run = load(SAMPLES / "resnet18-ddp2")
+    rank = run.ranks[0]
+    alone = replace(rank, events=rank.events.take(~rank.events.on_device), timed=rank.timed)
+    with pytest.raises(NotAnalyzable, match="a CPU run"):
+        diff(run, replace(run, ranks=(alone,)))

@@ -20,7 +20,7 @@ from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, to
 from analyzers.sweeps import SINGLE, SWEEP, Cell, Sweep, read_sweep
 from tracer.commands.devices import pick_devices, positive
 from tracer.commands.progress import progress, say
-from tracer.commands.reading import add_scheduler_argument, cell_reader
+from tracer.commands.reading import add_scheduler_argument, cell_reader, run_place, sweep_folder
 from tracer.commands.report import terminal
 from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, RecordConfig
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     add_step_arguments(parser.add_argument_group("steps"))
     out = parser.add_argument_group("output")
-    out.add_argument("--report", type=Path, metavar="DIR", help="record nothing; report the sweep in this folder")
+    out.add_argument("--report", type=_folder, metavar="DIR", help="record nothing; report the sweep in this folder")
     out.add_argument(
         "-o",
         "--output",
@@ -85,6 +85,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scheduler_argument(out)
     parser.set_defaults(unset=vars(parser.parse_args([])))
     out.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def _folder(text: str) -> Path:
+    """A sweep's folder as an argument: sweeps lie on this machine's disks."""
+    try:
+        return sweep_folder(run_place(text))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def run(options: argparse.Namespace) -> int:
