@@ -252,7 +252,7 @@ def _warnings(name: str, report: Report) -> Iterator[str]:
         yield f"{name}: the profiler stretches its steps {distortion:.2f} times, and waiting and idle time with them"
     blocks = report.run.controls.blocks_ns.get("unprofiled", [])
     low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
-    if (high - low) / median > WIDEST_SPREAD:
+    if median > 0 and (high - low) / median > WIDEST_SPREAD:
         yield (
             f"{name}: over its recording, steps without the profiler scatter by {percent(float(high - low) / median)}: "
             "profiled steps, which follow one another, may differ by what else the machine did"
@@ -268,6 +268,13 @@ def _of_both(a: Report, b: Report) -> Iterator[str]:
         yield (
             f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one, which the profiler "
             "stretches differently"
+        )
+    stretched = [each.run.controls.distortion for each in (a, b)]
+    known = [each for each in stretched if each is not None]
+    if len(known) == len(stretched) and max(known) > HIGH_DISTORTION * min(known):
+        yield (
+            f"the profiler stretches A's steps {known[0]:.2f} times and B's {known[1]:.2f}: what is marked of waiting, "
+            "queues, overlap and idle time may be its doing"
         )
     if a.summary.layers_from != b.summary.layers_from:
         yield f"A's layers are {a.summary.layers_from}, B's {b.summary.layers_from}: few have the same names"

@@ -280,3 +280,11 @@ def test_a_sweep_compared_with_itself_shows_no_change():
     study = studied([timed_cell("single", 1, 32, 10), timed_cell("ddp", 2, 32, 12)])
     states = {change.state for each in compare_sweeps(study, study).cells for change in each.measures.values()}
     assert states == {"same"}
+
+
+def test_runs_that_the_profiler_stretched_differently_are_warned_of():
+    run = reported(SAMPLES / "resnet50-ddp4-bf16")
+    controls = replace(run.run.controls, distortion=1.4)
+    stretched = replace(run, run=replace(run.run, controls=controls))
+    assert any("stretches A's steps 1.02 times and B's 1.40" in each for each in compare(run, stretched).warnings)
+    assert not any("stretches A's" in each for each in compare(run, run).warnings)
