@@ -6,12 +6,11 @@ Kineto writes microseconds with three decimals; they arrive as exact integer nan
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from itertools import compress
 from typing import Any
 
@@ -24,12 +23,13 @@ from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
 from analyzers.events import UNKNOWN, Events, launch_times
-from analyzers.header import LAST_NS, Header, convert, whole_header
+from analyzers.header import Header, convert, whole_header
 from analyzers.inflate import Blocks
+from analyzers.instants import NEVER, NO_TIME, nanoseconds
+from analyzers.lenient import first_at, loads, with_escaped_name
 from analyzers.modules import PREFIX as MODULE
 from analyzers.places import Place
 from analyzers.syncs import SAID, Syncs, said
-from analyzers.units import NS_PER_US
 
 Int64 = NDArray[np.int64]
 
@@ -64,25 +64,18 @@ ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
 _PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
 
-# Below 2**43 us a float64 keeps apart all decimal nanoseconds; above it, the digits themselves are read.
-_EXACT_FLOAT_US = 2.0**43
-_LAST_US = LAST_NS // NS_PER_US
-
-# What is no time, among nanoseconds: no time that fits an int64 once the epoch is added.
-_NEVER = np.iinfo(np.int64).min
+# Bytes that were no UTF-8, as a damaged text is read, and halves of surrogate pairs: no characters, nor to be written.
+_NO_UTF8 = re.compile("[\ud800-\udfff]")
 _LAST_DEVICE = np.iinfo(np.int32).max
 _LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
-
-
-_NO_TIME = float("nan")
 
 
 class _Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str = ""
     name: str = ""
-    ts: float = _NO_TIME
-    dur: float = _NO_TIME
+    ts: float = NO_TIME
+    dur: float = NO_TIME
     pid: int | str = UNKNOWN
     tid: int | str = UNKNOWN
     id: int | str = UNKNOWN
@@ -94,8 +87,8 @@ class _TypedEvent(_Event, gc=False):
 
 
 class _DecimalEvent(_TypedEvent, gc=False):
-    ts: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]  # the same key, read digit by digit
-    dur: Decimal = Decimal(_NO_TIME)  # type: ignore[assignment]
+    ts: Decimal = Decimal(NO_TIME)  # type: ignore[assignment]  # the same key, read digit by digit
+    dur: Decimal = Decimal(NO_TIME)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +151,7 @@ class _Columns:
         """Take the events of a JSON array. Raises CannotDecode."""
         try:
             if lenient:
-                self._take_rows(_loads(text))
+                self._take_rows(loads(text))
                 return
             # Of its own, since what is kept as text points into it, for as long as an error may keep it.
             text = memoryview(bytes(text))
@@ -174,27 +167,17 @@ class _Columns:
 
     def take_one(self, words: str, begin: int) -> int | None:
         """Take the event that begins at a place; where it ends, None where it is not JSON."""
-        for size in _WINDOWS:
-            window = words[begin : begin + size]
-            try:
-                row, end = _LENIENT.raw_decode(window)
-            except json.JSONDecodeError as error:
-                if len(window) < size or error.pos < size // 2:
-                    return None
-            except (ValueError, RecursionError):
-                return None
-            else:
-                self._take_rows([row])
-                return begin + end
-        return None
+        found = first_at(words, begin)
+        if found is None:
+            return None
+        row, end = found
+        self._take_rows([row])
+        return end
 
     def repair(self, words: str) -> bool:
         """Take an event whose name has quotes or backslashes that are not escaped; False if that is not its fault."""
-        if len(words) > _LONGEST_REPAIRED:
-            return False
-        try:
-            row = _LENIENT.decode(_NAME.sub(_with_escaped_name, words, count=1))
-        except (ValueError, RecursionError):
+        row = with_escaped_name(words)
+        if row is None:
             return False
         self._take_rows([row])
         return True
@@ -217,7 +200,7 @@ class _Columns:
         if not kept:
             self._seen += len(events)
             return True
-        start_ns, dur_ns = _nanoseconds([event.ts for event in kept]), _nanoseconds([event.dur for event in kept])
+        start_ns, dur_ns = nanoseconds([event.ts for event in kept]), nanoseconds([event.dur for event in kept])
         if start_ns is None or dur_ns is None:
             return False
         count, args, names = len(kept), [event.args for event in kept], [event.name for event in kept]
@@ -277,10 +260,10 @@ class _Columns:
         dur_ns = self._whole("dur_ns")
         correlation = self._whole("correlation")
         waiting = np.array([is_waiting(name) for name in names], dtype=bool)
-        kept = start_ns != _NEVER
+        kept = start_ns != NEVER
         start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)
         self.untimed = int((~kept).sum())
-        self.endless = int((kept & (dur_ns == _NEVER) & (category != Category.FLOW)).sum())
+        self.endless = int((kept & (dur_ns == NEVER) & (category != Category.FLOW)).sum())
         dur_ns = np.maximum(dur_ns, 0)
         syncs = self._syncs(kept, start_ns, dur_ns)
         if waiting.any():
@@ -376,62 +359,6 @@ def _spread(values: Int64, rows: NDArray[np.bool_]) -> Int64:
     column = np.full(len(rows), UNKNOWN, dtype=np.int64)
     column[rows] = values
     return column
-
-
-def _nanoseconds(microseconds: Sequence[float | Decimal]) -> Int64 | None:
-    """Decimal microseconds -> integer nanoseconds, half to even; _NEVER for what is no time.
-
-    None where they are floats, and too large for a float to tell one nanosecond from the next.
-    """
-    if isinstance(microseconds[0], Decimal):
-        return np.array([_exact_ns(value) for value in microseconds], dtype=np.int64)
-    value = np.array(microseconds, dtype=np.float64)
-    size = np.abs(value)
-    if (size >= _EXACT_FLOAT_US).any():
-        return None
-    # The fraction apart: round(us * 1000) rounds twice, and is wrong for a quarter of the values above 2**42.
-    whole = np.floor(value)
-    if np.isnan(whole).any():
-        return np.array([_exact_ns(value) for value in microseconds], dtype=np.int64)
-    return whole.astype(np.int64) * NS_PER_US + np.rint((value - whole) * NS_PER_US).astype(np.int64)
-
-
-def _exact_ns(microseconds: float | Decimal) -> int:
-    value = Decimal(microseconds)
-    if not value.is_finite() or abs(value) >= _LAST_US:
-        return _NEVER
-    return int((value * NS_PER_US).to_integral_value(ROUND_HALF_EVEN))
-
-
-# An unescaped quote or backslash in a name: Kineto wrote some kernels' so. The name ends where the next key begins.
-_NAME = re.compile(r'("name":\s*")(.*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}))', re.DOTALL)
-_UNESCAPED = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})|(?<!\\)"')
-_LONGEST_REPAIRED = 1 << 16
-# How much of a damaged text is looked at for one event: json's errors count the lines before them, so that each would
-# cost the whole text. More is looked at where parsing came far.
-_WINDOWS = (1 << 18, 1 << 22, 1 << 25)
-# Bytes that were no UTF-8, as a damaged text is read, and halves of surrogate pairs: no characters, nor to be written.
-_NO_UTF8 = re.compile("[\ud800-\udfff]")
-
-
-def _decimal(digits: str) -> Decimal:
-    try:
-        return Decimal(digits)
-    except ArithmeticError:
-        return Decimal(_NO_TIME)  # an exponent beyond all bounds
-
-
-# JSON with what others write into it: NaN, control characters; and every digit of its numbers.
-_LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
-
-
-def _loads(text: memoryview) -> Any:
-    return _LENIENT.decode(bytes(text).decode("utf-8", errors="replace"))
-
-
-def _with_escaped_name(found: re.Match[str]) -> str:
-    """The name with those quotes and backslashes escaped that are not, and valid escapes left alone."""
-    return found[1] + _UNESCAPED.sub(lambda bad: "\\" + bad[0], found[2]) + found[3]
 
 
 def _event(row: Any) -> _Event | None:

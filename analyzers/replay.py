@@ -123,18 +123,10 @@ def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Cou
 
     `shift_ns` is what each rank's clock is ahead.
     """
-    counts = np.concatenate([np.diff(pace.first) for pace in paces])
-    if not len(counts):
+    shared = _shared(paces)
+    if shared is None:
         return None
-    count = int(np.bincount(counts).argmax())
-    places = [
-        {int(step): place for place, step in enumerate(pace.step) if np.diff(pace.first)[place] == count}
-        for pace in paces
-    ]
-    steps = sorted(set.intersection(*map(set, places)))
-    if not steps:
-        return None
-    rows = [np.array([place[step] for step in steps]) for place in places]
+    count, rows = shared
 
     def per_step(name: str) -> Float64:
         return np.array([getattr(pace, name)[row] for pace, row in zip(paces, rows, strict=True)], dtype=np.float64)
@@ -166,6 +158,21 @@ def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Cou
         start_delay_ns=float(np.median([pace.delays.begin_ns for pace in paces])),
         elements=paces[0].elements[first : first + count],
     )
+
+
+def _shared(paces: Sequence[Pace]) -> tuple[int, list[Int64]] | None:
+    """How many gradients most steps take, and each rank's rows of the steps of so many that all ranks have."""
+    counts = np.concatenate([np.diff(pace.first) for pace in paces])
+    if not len(counts):
+        return None
+    count = int(np.bincount(counts).argmax())
+    places = [
+        dict(zip(pace.step[whole].tolist(), np.flatnonzero(whole).tolist(), strict=True))
+        for pace in paces
+        for whole in [np.diff(pace.first) == count]
+    ]
+    steps = sorted(set.intersection(*map(set, places)))
+    return (count, [np.array([place[step] for step in steps]) for place in places]) if steps else None
 
 
 def _covered(paces: Sequence[Pace]) -> float:

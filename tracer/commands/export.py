@@ -11,7 +11,7 @@ from analyzers.calibration import Calibration, read_calibration
 from analyzers.lanes import lanes
 from analyzers.report import report
 from analyzers.summary import RunSummary
-from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, read_drawn, run_place
+from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, add_run_argument, read_drawn
 from tracer.errors import UsageError
 from tracer.files import new_file, refuse_existing
 from tracer.views.perfetto import write_archive, write_trace
@@ -24,13 +24,7 @@ TRACE, ARCHIVE = ".pftrace", ".zip"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer export`."""
-    parser.add_argument(
-        "run",
-        type=run_place,
-        nargs="+",
-        metavar="RUN",
-        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
-    )
+    add_run_argument(parser)
     parser.add_argument(
         "-o",
         "--output",

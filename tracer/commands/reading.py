@@ -38,6 +38,17 @@ def run_place(text: str) -> Place:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    """The run, which several hosts may have written."""
+    parser.add_argument(
+        "run",
+        type=run_place,
+        nargs="+",
+        metavar="RUN",
+        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
+    )
+
+
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """Who reads the ranks."""
     group = parser.add_argument_group("reading").add_mutually_exclusive_group()

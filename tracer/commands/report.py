@@ -20,9 +20,9 @@ from tracer.commands.gates import add_gate_argument, judged, parsed
 from tracer.commands.reading import (
     add_drawing_arguments,
     add_reading_arguments,
+    add_run_argument,
     read,
     read_drawn,
-    run_place,
 )
 from tracer.errors import UsageError
 from tracer.files import refuse_existing, write_text
@@ -46,14 +46,7 @@ TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer report`."""
-    parser.add_argument(
-        "run",
-        type=run_place,
-        nargs="+",
-        metavar="RUN",
-        help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run; each a path "
-        "or a URL (s3://, gs://)",
-    )
+    add_run_argument(parser)
     parser.add_argument(
         "--by",
         choices=["rank", "step", "collective", "bucket", "layer"],

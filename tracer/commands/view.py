@@ -20,7 +20,7 @@ from urllib.parse import quote
 from analyzers.calibration import read_calibration
 from analyzers.lanes import Lanes
 from tracer import board
-from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, read_drawn, run_place
+from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, add_run_argument, read_drawn
 from tracer.commands.report import read_page
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_file
@@ -39,13 +39,7 @@ FEW_DEVICES = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer view`."""
-    parser.add_argument(
-        "run",
-        type=run_place,
-        nargs="+",
-        metavar="RUN",
-        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
-    )
+    add_run_argument(parser)
     viewers = parser.add_mutually_exclusive_group()
     viewers.add_argument(
         "--html", dest="viewer", action="store_const", const=html, default=html, help="the report's page (default)"

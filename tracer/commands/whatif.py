@@ -15,7 +15,7 @@ from analyzers.summary import RunSummary
 from analyzers.units import NS_PER_US
 from analyzers.whatif import Options, WhatIf, whatif
 from tracer.commands.devices import positive
-from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, read, read_drawn, run_place
+from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, add_run_argument, read, read_drawn
 from tracer.commands.report import terminal, write_page
 from tracer.errors import TracerError, UsageError
 from tracer.files import refuse_existing, write_bytes, write_text
@@ -32,13 +32,7 @@ AS_GIVEN = "as given"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer whatif`."""
-    parser.add_argument(
-        "run",
-        type=run_place,
-        nargs="+",
-        metavar="RUN",
-        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
-    )
+    add_run_argument(parser)
     what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
     what.add_argument(
         "--bucket-mb", type=caps, default=USUAL_MB, metavar="MB,...", help="default: default,1,2,5,10,25,50,100"
