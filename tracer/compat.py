@@ -42,17 +42,19 @@ def ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> DistributedDat
 
 
 def compile_in_place(module: nn.Module) -> None:
-    """torch.compile that leaves names of parameters as they are; each shape of the input has code of its own.
+    """torch.compile that leaves names of parameters and layouts as they are; each shape of the input has its own code.
 
     Code for any shape, which torch turns to at the second one, is slower, and not all of it compiles: torch 2.15's
-    inductor fails on stages of a ResNet one by one.
+    inductor fails on stages of a ResNet one by one. Where inductor may choose channels last by itself, torch 2.11's
+    fails on GPUs under DDP, which cuts the graph by buckets, at maps of one pixel: a ResNet's last stage at 32 px
+    (pytorch issue 171622 has the same assertion).
     """
     import torch._dynamo.config  # takes a second
 
     # 8 by default, and eager from there on. A ResNet has as many stages and blocks of different shapes, each once more
     # for an epoch's last batch and for evaluation.
     torch._dynamo.config.recompile_limit = 64
-    module.compile(dynamic=False)
+    module.compile(dynamic=False, options={"layout_optimization": False})
 
 
 def is_compiled(module: nn.Module) -> bool:

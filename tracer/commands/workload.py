@@ -49,7 +49,7 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
     what.add_argument("--amp", choices=["bf16"], help="train under autocast")
     what.add_argument("--channels-last", action="store_true", help="images and convolutions in NHWC order")
-    what.add_argument("--compile", action="store_true", help="torch.compile the model, inside of DDP")
+    what.add_argument("--compile", action="store_true", help="torch.compile the model, inside of DDP; layouts stay")
     what.add_argument(
         "--grad-accumulation",
         type=positive,
