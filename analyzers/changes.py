@@ -44,9 +44,9 @@ class Method(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """One figure in A and B: medians, B less A, that over A, and what the test over their steps says.
 
-    `state`: `changed`, marked; `small`, beyond the steps' spread but below `least_change`; `within` the steps' spread;
-    `too_few` steps to tell; `same`, no difference at all; `only_a` and `only_b`, what the other run has not. `apart`:
-    every step of one run lies beyond all of the other's. Both p are null where nothing was tested.
+    `state`: `changed`, marked; `small`, beyond the steps' spread but below `least_change`; `within`, not beyond the
+    steps' spread; `too_few` steps to tell; `same`, no difference at all; `only_a` and `only_b`, what the other run has
+    not. `apart`: every step of one run lies beyond all of the other's. Both p are null where nothing was tested.
     """
 
     a: float | None

@@ -314,7 +314,7 @@ def _step_sentence(change: Change, is_unprofiled: bool) -> str:
 
 IN_WORDS = {
     "changed": "beyond the steps' own spread",
-    "within": "within the steps' own spread",
+    "within": "not beyond the steps' own spread",
     "small": "beyond the steps' own spread, but less than 1 %",
     "too_few": "too few steps to tell",
     "same": "no difference",

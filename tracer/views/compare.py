@@ -45,7 +45,7 @@ LABELS = {
 VERDICTS = {
     "changed": "changed",
     "small": "below 1 %",
-    "within": "within spread",
+    "within": "not beyond spread",
     "too_few": "too few steps",
     "same": "same",
     "only_a": "only in A",
@@ -305,7 +305,7 @@ def _meanings(found: Comparison | SweepComparison) -> list[tuple[str, str]]:
         ("steps", "how many steps (of controls, blocks of steps) of A and of B the test has."),
         ("p", "corrected for all figures of the table."),
         ("changed", " ".join(_test(found))),
-        ("within spread", "the difference is one that the steps of one run show among themselves, too."),
+        ("not beyond spread", "chance sets steps as far apart too often to tell (p above 5 %): a change, or none."),
         (
             "too few steps",
             "not even steps of which all of one run lie beyond all of the other's (apart) would be told from chance: "
