@@ -181,7 +181,10 @@ def cells(truth: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its step as measured (several times: samples) and as predicted, and its row's at the recorded cap."""
+    """One cell: its step as measured (several times: samples) and as predicted, and its row's at the recorded cap.
+
+    `alone_ns` is the measured step of one GPU, null where there is none; `efficiency` is the predicted one.
+    """
 
     row: str
     source: str
@@ -190,6 +193,8 @@ class Cell:
     predicted_ns: int
     unchanged_ns: int
     is_recommended: bool
+    alone_ns: float | None
+    efficiency: float | None
 
     @property
     def measured_ns(self) -> float:
@@ -217,17 +222,18 @@ def judge(folder: Path) -> list[Cell]:
     rows: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
     for cell in cells(folder / TRUTH):
         rows.setdefault((cell["model"], cell["link"], cell["gpus"]), []).append(cell)
+    alone = {model: measured[0]["step_ns"] for (model, _, gpus), measured in rows.items() if gpus == 1}
     found = []
     for (model, link, gpus), measured in rows.items():
         own, single = folder / f"{model}-{link}-{gpus}", folder / f"{model}-nvlink-1"
         if gpus > 1:
-            found += _judged(own, OWN, own, measured)
+            found += _judged(own, OWN, own, measured, alone.get(model))
         if gpus > 1 and single.is_dir():
-            found += _judged(own, ONE, single, measured)
+            found += _judged(own, ONE, single, measured, alone.get(model))
     return found
 
 
-def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]]) -> list[Cell]:
+def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], alone_ns: float | None) -> list[Cell]:
     options = Options(bucket_mb=[cell["bucket_mb"] for cell in measured], gpus=(measured[0]["gpus"],))
     found = whatif(summarize(run), options, read_calibration(row / LINKS_FILE))
     unchanged_ns = next(cell["step_ns"] for cell in measured if cell["bucket_mb"] == RECORDED_MB)
@@ -240,6 +246,8 @@ def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]]) -
             predicted_ns=scenario.predicted_step_ns,
             unchanged_ns=unchanged_ns,
             is_recommended=scenario.bucket_mb == found.recommended.bucket_mb,
+            alone_ns=alone_ns,
+            efficiency=scenario.efficiency,
         )
         for cell, scenario in zip(measured, found.scenarios, strict=True)
     ]
@@ -256,6 +264,7 @@ def in_words(judged: Sequence[Cell]) -> Iterator[str]:
             chosen = next(cell.measured_ns for cell in of_row if cell.is_recommended) / best_ns - 1
             yield f"  {row}: {'  '.join(map(_in_words, of_row))}"
             yield f"      {_errors(of_row)}; the recommended cap's step is {chosen:.1%} from the best"
+            yield from _efficiency(of_row)
         yield f"  all: {_errors(from_it)}"
 
 
@@ -263,6 +272,16 @@ def _in_words(cell: Cell) -> str:
     words = f"{cell.measured_ns / 1e6:.2f} {cell.error:+.1%}"
     cap = "default" if cell.bucket_mb is None else f"{cell.bucket_mb:g}"
     return f"{cap}: {words if cell.is_known else f'({words})'}"
+
+
+def _efficiency(judged: Sequence[Cell]) -> Iterator[str]:
+    """Weak efficiency as measured, one GPU's step over the cell's, and how many points the prediction is off."""
+    known = [cell for cell in judged if cell.is_known and cell.alone_ns and cell.efficiency is not None]
+    measured = [cell.alone_ns / cell.measured_ns for cell in known if cell.alone_ns]
+    off = [100 * (cell.efficiency - m) for cell, m in zip(known, measured, strict=True) if cell.efficiency is not None]
+    if off:
+        span = f"efficiency {min(measured):.1%} to {max(measured):.1%}"
+        yield f"      {span}, predicted {statistics.median(off):+.1f} points (median), worst {max(off, key=abs):+.1f}"
 
 
 def _errors(judged: Sequence[Cell]) -> str:
