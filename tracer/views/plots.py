@@ -99,7 +99,7 @@ def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
     colors = places(row.batch for row in study.weak)
     lines = [
         Line(
-            f"batch {batch} a GPU",
+            f"batch {batch:,} a GPU",
             color,
             [
                 Point(row.gpus, (row.epoch_ns or 0) / NS_PER_S, uncertain=timed[row.cell].step.uncertain)
@@ -116,7 +116,7 @@ def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
 def _weak_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [_Speedup(row.batch, row.gpus, row.gpus, row.scaled_speedup) for row in _own(study.weak, strategy)]
     known = {row.batch for row in study.weak if row.gpus > 1 and row.scaled_speedup}
-    lines = _compared(_speedups(rows, places(known), "batch {} a GPU"))
+    lines = _compared(_speedups(rows, places(known), "batch {:,} a GPU"))
     title = f"{strategy}: weak scaling, batch per GPU fixed"
     return Panel(title, "GPUs", "scaled speedup", lines, _ideal(lines), doublings=True)
 
@@ -133,7 +133,7 @@ def _weak_over_batch(study: Scaling, strategy: str) -> Panel:
 def _strong_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [_Speedup(row.global_batch, row.gpus, row.gpus, row.speedup) for row in _own(study.strong, strategy)]
     known = {row.global_batch for row in study.strong if row.gpus > 1 and row.speedup}
-    lines = _compared(_speedups(rows, places(known), "global batch {}"))
+    lines = _compared(_speedups(rows, places(known), "global batch {:,}"))
     title = f"{strategy}: strong scaling, global batch fixed"
     return Panel(title, "GPUs", "speedup", lines, _ideal(lines), doublings=True, empty=NO_COUNTERPART)
 
@@ -212,7 +212,7 @@ def _gpus(number: int) -> str:
 
 
 def _label(cell: CellRow) -> str:
-    return f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch}"
+    return f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch:,}"
 
 
 def _shares(study: Scaling, theme: Theme) -> Figure | None:
@@ -240,7 +240,7 @@ def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
     """A figure with a line for each cell, the first on top."""
     figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
     axis = figure.subplots()
-    axis.set_yticks(range(len(cells)), [f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch}" for cell in cells])
+    axis.set_yticks(range(len(cells)), [f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch:,}" for cell in cells])
     axis.set_ylim(len(cells) - 0.5, -0.5)
     axis.grid(False, axis="y")
     return figure, axis
