@@ -258,8 +258,8 @@ def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
         if each.kind == "all_gather" and each.prefetched is False and row.layer != ROOT
     ]
     figure = evidence.typical((row, exposed) for row, exposed, _ in gathers)
-    modules = {row.layer for row, exposed, _ in gathers if exposed}
-    passes = sorted({direction for exposed, _, direction in gathers if exposed})
+    late = [(row.layer, direction) for row, exposed, direction in gathers if exposed]
+    modules, passes = {layer for layer, _ in late}, sorted({direction for _, direction in late})
     yield Advice(
         "prefetch parameters (set_modules_to_forward_prefetch, set_modules_to_backward_prefetch)",
         figure,

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from analyzers.errors import UnreadableCalibration
 from analyzers.places import Place
+from analyzers.saved import encoded
 
 Float64 = NDArray[np.float64]
 
@@ -120,7 +121,7 @@ def read_calibration(path: Place) -> Calibration:
 
 def to_json(calibration: Calibration) -> str:
     """The calibration as its file has it."""
-    return msgspec.json.format(msgspec.json.encode(calibration), indent=1).decode()
+    return encoded(calibration)
 
 
 @dataclass(frozen=True)

@@ -66,13 +66,18 @@ MESSAGES = (Collective.SEND_RECV, Collective.ALL_TO_ALL, Collective.GATHER, Coll
 # Calls that record no communication of their own.
 _NO_OPERATION = ("wait", "init", "coalesced", "startcoalescing", "endcoalescing")
 
-# Bytes of an element, by ATen's names of dtypes.
+# Bytes of an element, by ATen's names of dtypes, and by PyTorch's, which run.json has.
 _ITEMSIZE = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
     **dict.fromkeys(("Short", "Half", "BFloat16"), 2),
     **dict.fromkeys(("Int", "Float", "ComplexHalf"), 4),
     **dict.fromkeys(("Long", "Double", "ComplexFloat"), 8),
     **dict.fromkeys(("ComplexDouble",), 16),
+    **dict.fromkeys(("uint8", "int8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("int16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "float32", "complex32"), 4),
+    **dict.fromkeys(("int64", "float64", "complex64"), 8),
+    **dict.fromkeys(("complex128",), 16),
 }
 INTEGRAL = ("Byte", "Char", "Bool", "Short", "Int", "Long")
 # Operators' inputs have C++'s names.
@@ -155,8 +160,8 @@ def sensible(count: int) -> int:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element, 0 where the dtype is not known."""
-    return _ITEMSIZE.get(dtype, 0)
+    """Bytes of an element of a dtype (`Float`, `float32`, `torch.float32`), 0 where it is not known."""
+    return _ITEMSIZE.get(dtype.removeprefix("torch."), 0)
 
 
 def kind_of_kernel(name: str) -> Collective:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from analyzers.changes import Change, Method
+from analyzers.saved import encoded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,4 +146,4 @@ class SweepComparison(msgspec.Struct, frozen=True):
 
 def to_json(document: Comparison | SweepComparison) -> str:
     """A comparison as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    return encoded(document)

@@ -26,6 +26,7 @@ class SyncCost(msgspec.Struct, frozen=True):
     `packing_ns` and `packing_copies_ns` are its kernels and memcpys that run beside nothing else; `idle_ns` is, by
     `idle_from`, the change against the window without synchronization, or idle time right before packing and
     communication. `contention_compared` is the share of compute beside communication that contention was measured on.
+    Where `contention_ns` is null the sum, `accounted_ns`, is without it, and the remainder holds it.
     """
 
     control_ns: int | None

@@ -6,8 +6,8 @@ import msgspec
 
 from analyzers.digest import Summary
 from analyzers.entries import BucketRow, CollectiveRow, LayerRow, Timeline, UnmatchedRow, WaitingRow, Window
-from analyzers.errors import AnalysisError
 from analyzers.manifest import Dataset, Epoch, Memory
+from analyzers.saved import decoded, encoded
 
 SCHEMA = "tracer.report/1"
 
@@ -90,17 +90,9 @@ class Report(msgspec.Struct, frozen=True):
 
 def to_json(document: Report) -> str:
     """The report as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    return encoded(document)
 
 
 def from_json(text: str | bytes) -> Report:
-    """A report that `to_json` wrote. Raises AnalysisError where the text is something else."""
-    try:
-        document = msgspec.json.decode(text, type=Report)
-    except msgspec.DecodeError as error:
-        raise AnalysisError(f"no report ({error}); make one with `tracer report RUN --json`") from error
-    if document.schema != SCHEMA:
-        raise AnalysisError(
-            f"a report of schema {document.schema!r}, not {SCHEMA!r}; make it anew with `tracer report`"
-        )
-    return document
+    """A report that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    return decoded(text, Report, SCHEMA, "make one with `tracer report RUN --json`")

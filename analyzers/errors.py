@@ -27,6 +27,10 @@ class UnreadableCalibration(AnalysisError):
     """A file that should hold a calibration and does not."""
 
 
+class UnreadableReport(AnalysisError):
+    """JSON that should be a document of this program, and is not."""
+
+
 class UnreadableSweep(AnalysisError):
     """A folder that should hold a sweep and does not."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from analyzers.saved import encoded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def to_json(analysis: Analysis) -> str:
         "notes": list(analysis.notes),
         **tables,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    return encoded(document)
 
 
 def _plain(value: Any) -> Cell:

@@ -31,9 +31,6 @@ from analyzers.work import Parts
 
 Int64 = NDArray[np.int64]
 
-# PyTorch's names of dtypes, as run.json has them.
-_ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16}
-
 # From this share of the backward on, what belongs to no layer is worth a warning.
 MUCH_LOST = 0.1
 
@@ -176,7 +173,7 @@ def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: 
 
 def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
     """Bytes of an element of each layer's gradients: as run.json says, else as gradients are reduced; "" for others."""
-    sizes = {parameter.module: _ITEMSIZE.get(parameter.dtype, 0) for parameter in manifest.parameters}
+    sizes = {parameter.module: itemsize(parameter.dtype) for parameter in manifest.parameters}
     comm = measured.communication
     calls = np.unique(comm.call[(comm.purpose == Purpose.GRADIENTS) & (comm.call >= 0)]).tolist()
     reduced = {itemsize(comm.calls[call].dtype) for call in calls}

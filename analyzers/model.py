@@ -45,6 +45,8 @@ BUFFER_COPY_NS = 2000.0
 # What each of these copies takes the host: ResNet-18 on 4 x H200 loses 1.1 ms a step without a profiler, its host being
 # the limit, to the copies of 62 gradients in and out (unprofiled 6.9 ms, without synchronization 5.8).
 COPY_LAUNCH_NS = 9000.0
+# Bytes of an element where nothing says its dtype: torch.get_default_dtype() is float32.
+FLOAT = 4
 BUFFERS_OF_NORM = 3
 # Halvings of the share of its hosts' lateness that is a profiler's doing.
 BISECTIONS = 20
@@ -151,12 +153,12 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         raise NotReplayable(
             f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
         )
-    itemsizes = _itemsizes(run, manifest)
+    own_itemsize, hook_itemsize, assumed = _itemsizes(run, manifest)
     recorded = _recorded(paces[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
     measured_ns, source, spread = _measured(run, manifest, steps)
     if gpus == 1:
-        steps, packed = _packed(steps, itemsizes[0])
+        steps, packed = _packed(steps, own_itemsize)
         words = [*words, packed]
     model = Model(
         name=run.name,
@@ -164,10 +166,10 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         gpus=gpus,
         links=links.asked,
         own_links=links.own,
-        bucket_mb=_cap(manifest, steps, recorded, itemsizes[0]) if run.manifest is None else manifest.bucket_cap_mb,
+        bucket_mb=_cap(steps, recorded, own_itemsize) if run.manifest is None else manifest.bucket_cap_mb,
         recorded=recorded,
-        itemsize=itemsizes[0],
-        hook_itemsize=itemsizes[1],
+        itemsize=own_itemsize,
+        hook_itemsize=hook_itemsize,
         call_ns=float(np.median([pace.delays.call_ns for pace in paces])) if _host_share(steps) > HOST_BOUND else 0.0,
         next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
         buffer_copies_ns=_buffer_copies(run, steps),
@@ -177,7 +179,7 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         measured_from=source,
         spread=spread,
         doubts=_doubts(run, manifest, steps),
-        assumptions=[*words, *links.assumptions],
+        assumptions=[*words, *assumed, *links.assumptions],
     )
     if source != UNPROFILED:
         return model
@@ -229,17 +231,15 @@ def _contention(paces: Sequence[Pace]) -> tuple[float, list[str]]:
     return SLOWER, [f"beside communication compute takes {percent(SLOWER)} longer: this run does not tell"]
 
 
-def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int]:
-    """Bytes of an element of the gradients, and of what travels of it."""
+def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]]:
+    """Bytes of an element of the gradients, and of what travels of it; what is assumed where nothing says it."""
     comm, reduced = run.measured[0].communication, run.measured[0].reductions
     said = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
     travels = itemsize(said[0]) if said else 0
-    own = {parameter.dtype.removeprefix("torch.") for parameter in manifest.parameters}
-    sizes = [_BYTES[dtype] for dtype in own if dtype in _BYTES]
-    return max(sizes, default=travels or 4), travels or max(sizes, default=4)
-
-
-_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+    own = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
+    if own or travels:
+        return own or travels, travels or own, []
+    return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes an element: nothing says their dtype"]
 
 
 def _recorded(pace: Pace, steps: Course) -> Int64 | None:
@@ -256,7 +256,7 @@ def lasts(bucket: Int64) -> Int64:
     return np.flatnonzero(np.r_[np.diff(bucket) != 0, True])
 
 
-def _cap(manifest: Manifest, steps: Course, recorded: Int64 | None, itemsize: int) -> float | None:
+def _cap(steps: Course, recorded: Int64 | None, itemsize: int) -> float | None:
     """The cap of a run that does not say it: the likeliest that makes its buckets; None is DDP's default."""
     if recorded is not None:
         for cap in (None, 25.0, *LIKELY_MB):

@@ -199,6 +199,7 @@ def exchange_warnings(found: Exchange) -> list[str]:
     return [
         *_clock_warnings(found),
         *_blurred_warnings(found),
+        *_partial_warnings(found),
         *_unmatched_warnings(found),
         *_size_warnings(found),
         *_link_warnings(found),

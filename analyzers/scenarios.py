@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from analyzers.calibration import Calibration
-from analyzers.errors import AnalysisError, NotReplayable
+from analyzers.errors import NotReplayable
 from analyzers.links import Links
+from analyzers.saved import decoded, encoded
 from analyzers.summary import RunSummary
 from analyzers.whatif import SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
 
@@ -107,18 +108,12 @@ def to_json(found: WhatIf) -> str:
     """Predictions as one JSON document."""
     fields = {name: getattr(found, name) for name in WhatIf.__struct_fields__}
     document = Prospect(**fields, scale_out=scale_out(found))
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    return encoded(document)
 
 
 def from_json(text: str | bytes) -> Prospect:
-    """Predictions that `to_json` wrote. Raises AnalysisError where the text is something else."""
-    try:
-        document = msgspec.json.decode(text, type=Prospect)
-    except msgspec.DecodeError as error:
-        raise AnalysisError(f"no predictions ({error}); make them with `tracer whatif RUN --json`") from error
-    if document.schema != SCHEMA:
-        raise AnalysisError(f"predictions of another schema ({document.schema!r}, not {SCHEMA!r}); make them anew")
-    return document
+    """Predictions that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    return decoded(text, Prospect, SCHEMA, "make them with `tracer whatif RUN --json`")
 
 
 def scenarios_frame(found: WhatIf) -> pd.DataFrame:

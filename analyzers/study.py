@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzers.digest import Spread
-from analyzers.errors import AnalysisError
 from analyzers.manifest import Epoch
+from analyzers.saved import decoded, encoded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,20 +226,12 @@ class Scaling(msgspec.Struct, frozen=True):
 
 def to_json(study: Scaling) -> str:
     """The study as one JSON document."""
-    return msgspec.json.format(msgspec.json.encode(study), indent=1).decode()
+    return encoded(study)
 
 
 def from_json(text: str | bytes) -> Scaling:
-    """A study that `to_json` wrote. Raises AnalysisError where the text is something else."""
-    try:
-        study = msgspec.json.decode(text, type=Scaling)
-    except msgspec.DecodeError as error:
-        raise AnalysisError(f"no scaling study ({error}); make one with `tracer sweep --report DIR --json`") from error
-    if study.schema != SCHEMA:
-        raise AnalysisError(
-            f"a study of schema {study.schema!r}, not {SCHEMA!r}; make it anew with `tracer sweep --report`"
-        )
-    return study
+    """A study that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    return decoded(text, Scaling, SCHEMA, "make one with `tracer sweep --report DIR --json`")
 
 
 def cells_frame(study: Scaling) -> pd.DataFrame:

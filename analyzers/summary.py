@@ -145,15 +145,14 @@ def summarize(path: Where, executor: Executor | None = None, *, lanes: bool = Fa
 def with_lanes(run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None) -> RunSummary:
     """The same run, in which the ranks of some files have what `analyzers.lanes` needs: these files are read again.
 
-    A rank that cannot be read again stays as it is.
+    A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
     """
     mapped = executor.map if executor is not None else map
-    again = {
-        result.rank: result
-        for result in mapped(tried(partial(summarize_file, lanes=True)), files)
-        if not isinstance(result, AnalysisError)
-    }
-    return replace(run, ranks=tuple(again.get(rank.rank, rank) for rank in run.ranks))
+    results = list(mapped(tried(partial(summarize_file, lanes=True)), files))
+    again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
+    lost = [f"not drawn: {result}" for result in results if isinstance(result, AnalysisError)]
+    ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
+    return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
 
 
 def summary_of(run: Run, *, lanes: bool = False) -> RunSummary:

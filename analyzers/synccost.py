@@ -22,12 +22,17 @@ Int64 = NDArray[np.int64]
 
 # From here on the sum of what was measured is not the control's.
 OVERSHOT = 1.2
+# The share of windows that have to know their contention for its mean to stand for all of them.
+ENOUGH = 0.5
 QUIET = "the window without synchronization"
 BESIDE = "idle time right before packing and communication"
 
 
 def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: int | None) -> SyncCost | None:
-    """Means over all windows, which add up; None where nothing communicates. `rows` are all ranks' windows in order."""
+    """Means over all windows, which add up; contention's is over those that know it, and none where less than half do.
+
+    None where nothing communicates. `rows` are all ranks' windows in order.
+    """
     if not rows.comm_ns.any():
         return None
     costs = [measured.cost for measured in run.measured]
@@ -37,7 +42,7 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
     contention = _column(run.measured, "contention_ns")
     known = contention != NOT_KNOWN
     beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
-    contention_ns = _mean(contention[known]) if known.any() and 2 * known.sum() >= len(known) else None
+    contention_ns = _mean(contention[known]) if known.any() and known.mean() >= ENOUGH else None
     parts = {
         "exposed_wait_ns": _mean(rows.exposed_comm_ns - transfer_ns),
         "exposed_transfer_ns": _mean(transfer_ns),

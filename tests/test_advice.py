@@ -162,6 +162,12 @@ NOT_TOLD = {
 }
 
 
+def test_only_passes_with_exposed_gathers_are_named():
+    hidden = msgspec.structs.replace(comm("all_gather", 0, prefetched=False), direction="backward")
+    (found,) = advice(replace(FINE, layers=[layer("a", comm("all_gather", 40_000, prefetched=False), hidden)]))
+    assert "of 1 modules are asked for only in their module's own turn (forward)" in found.because
+
+
 @pytest.mark.parametrize("change", NOT_TOLD.values(), ids=NOT_TOLD)
 def test_no_rule_speaks_without_reason(change):
     assert advice(replace(FINE, **change)) == []

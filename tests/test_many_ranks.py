@@ -1,6 +1,7 @@
 """Reports of many ranks: how they are spread, who stands out, and who is drawn."""
 
 import base64
+import dataclasses
 import gzip
 import re
 from functools import cache
@@ -131,6 +132,13 @@ def test_windows_by_device_are_those_of_a_mask(places):
     expected = {place: [row for row, each in enumerate(places) if each == place] for place in sorted(set(places))}
     assert {place: own.tolist() for place, own in many.by_device()} == expected
     assert [place for place, _ in many.by_device()] == sorted(expected)
+
+
+def test_a_rank_that_cannot_be_read_again_to_be_drawn_is_said(run, tmp_path):
+    summary, lost = summarize(run), dataclasses.replace(find(run).files[3], path=tmp_path / "rank3.json")
+    again = with_lanes(summary, [lost])
+    assert again.ranks == summary.ranks
+    assert [warning for warning in again.warnings if "not drawn" in warning and "rank3.json" in warning]
 
 
 def test_a_page_of_very_many_ranks_holds_those_that_are_drawn(run, monkeypatch):

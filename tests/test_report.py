@@ -248,6 +248,12 @@ def test_text_shows_what_the_links_gave_against_calibration():
     assert row == [*expected, "400.0", "416.7", "%"]
 
 
+def test_a_warning_says_that_members_are_missing_from_the_run():
+    words = "1 of 1 collectives have members that are not in the run"
+    assert any(words in warning for warning in report(meet("aaaa", "..aa", world_size=3)).run.warnings)
+    assert not any("members" in warning for warning in report(meet("aaaa", "..aa")).run.warnings)
+
+
 def test_text_marks_bounds():
     partial = meet("aaaa", "..aa", world_size=3)
     shown = text(report(partial, LINKS))

@@ -462,7 +462,10 @@ def test_frames_hold_every_row():
     assert list(epochs_frame(BY_HAND).columns)[:2] == ["cell", "epoch"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", to_json(replace(BY_HAND, schema="tracer.scaling/9"))])
+NO_STUDY = ["", "{}", "[1]", b'{"schema": "\xff"}', "[" * 10_000, to_json(replace(BY_HAND, schema="tracer.scaling/9"))]
+
+
+@pytest.mark.parametrize("text", NO_STUDY, ids=range(len(NO_STUDY)))
 def test_what_is_no_study_is_refused(text):
     with pytest.raises(AnalysisError, match="tracer sweep --report"):
         from_json(text)

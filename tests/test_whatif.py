@@ -173,6 +173,12 @@ def test_one_gpu_tells_what_ddp_would_cost(runs):
     assert any("DDP adds" in each for each in found.assumptions)
 
 
+def test_an_element_is_taken_for_a_float_only_where_nothing_says_more(runs):
+    known, unknown = runs["resnet18-ddp1"], replace(runs["resnet18-ddp1"], manifest=None)
+    said = [whatif(run, Options(gpus=(4,)), given(300)).assumptions for run in (known, unknown)]
+    assert [any("4 bytes an element" in each for each in words) for words in said] == [False, True]
+
+
 def test_one_gpu_alone_needs_to_be_told_of_others_and_of_links(runs):
     with pytest.raises(NotReplayable, match="--gpus"):
         whatif(runs["resnet18-ddp1"], Options(), given(300))

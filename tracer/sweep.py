@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from analyzers.manifest import LINKS, MANIFEST
+from analyzers.saved import encoded
 from analyzers.sweeps import SWEEP, Cell, State, Sweep
 from tracer.config import RecordConfig
 from tracer.errors import RankFailed, Stopped, TracerError
@@ -60,8 +61,7 @@ class Grid:
 
     def write(self) -> None:
         """Write sweep.json. Raises TracerError."""
-        text = msgspec.json.format(msgspec.json.encode(self.sweep), indent=1).decode()
-        write_text(self.folder / SWEEP, text + "\n", force=True)
+        write_text(self.folder / SWEEP, encoded(self.sweep) + "\n", force=True)
 
     def in_words(self) -> str:
         """How far the sweep is, and the time that is left if the cells to come take as long as those that have been."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import structs
+
 from analyzers.calibration import Calibration
 from analyzers.document import Report
 from analyzers.errors import AnalysisError, UnknownPlace
@@ -123,7 +125,11 @@ def read_drawn(options: argparse.Namespace, links: Calibration | None) -> tuple[
     summary = workers.read(options.run, lanes=few, by=by)
     found = report(summary, links)
     if not few:
+        known = len(summary.warnings)
         summary = workers.read_lanes(summary, options.run, chosen_ranks(options, found), by)
+        # The report was made before: of which ranks are drawn it decides.
+        warnings = [*found.run.warnings, *summary.warnings[known:]]
+        found = structs.replace(found, run=structs.replace(found.run, warnings=warnings))
     return summary, found, lanes(summary, found)
 
 
