@@ -18,8 +18,9 @@ from analyzers.frames import buckets_frame, collectives_frame, layers_frame, win
 from analyzers.hta import to_hta
 from analyzers.lanes import Lanes, lanes
 from analyzers.manifest import Manifest
+from analyzers.rank import RankTrace
 from analyzers.report import report
-from analyzers.run import RankTrace, Run, load
+from analyzers.run import Run, load
 from analyzers.scaling import study
 from analyzers.scenarios import scenarios_frame
 from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, weak_frame

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN
 from analyzers.intervals import EMPTY, Intervals, union_of
-from analyzers.run import RankTrace
+from analyzers.rank import RankTrace
 
 Int64 = NDArray[np.int64]
 

@@ -23,7 +23,7 @@ from analyzers.events import UNKNOWN, Events
 from analyzers.forwards import Source, forwards
 from analyzers.host import Host, Places
 from analyzers.modules import Module
-from analyzers.run import RankTrace
+from analyzers.rank import RankTrace
 from analyzers.stretches import places_since
 
 Int64 = NDArray[np.int64]

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from analyzers.activity import Activity, activities, device_label
 from analyzers.intervals import Intervals
-from analyzers.run import RankTrace, Run
+from analyzers.rank import RankTrace
+from analyzers.run import Run
 from analyzers.steps import Windows, profiler_steps, windows
 
 if TYPE_CHECKING:

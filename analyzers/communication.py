@@ -24,7 +24,7 @@ from analyzers.events import UNKNOWN, Events
 from analyzers.fetching import fetches
 from analyzers.host import Host
 from analyzers.intervals import Intervals
-from analyzers.run import RankTrace
+from analyzers.rank import RankTrace
 from analyzers.steps import profiler_steps
 
 Int64 = NDArray[np.int64]

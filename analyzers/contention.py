@@ -21,9 +21,10 @@ from analyzers.breakdown import Breakdown, breakdown
 from analyzers.classify import Kind
 from analyzers.events import UNKNOWN, Events
 from analyzers.intervals import Intervals, union_of
+from analyzers.rank import RankTrace
+from analyzers.recording import NOSYNC
 from analyzers.reductions import Gradients
 from analyzers.retime import Mismatch, retime
-from analyzers.run import NOSYNC, RankTrace
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -20,7 +20,8 @@ from analyzers.errors import NotAnalyzable
 from analyzers.hta import to_hta, versions
 from analyzers.hta_figures import Analysis, Figures, figures
 from analyzers.hta_tables import attempt, one_rank, typical_step, why_no_path
-from analyzers.run import RankTrace, Run
+from analyzers.rank import RankTrace
+from analyzers.run import Run
 
 Int64 = NDArray[np.int64]
 # Start and end, weight, name, place, bound.

@@ -27,7 +27,7 @@ from analyzers.breakdown import Breakdown
 from analyzers.classify import Category
 from analyzers.events import UNKNOWN, Events
 from analyzers.intervals import EMPTY, Intervals, union_of
-from analyzers.run import RankTrace
+from analyzers.rank import RankTrace
 from analyzers.steps import STEP_PREFIX
 
 Int64 = NDArray[np.int64]

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from analyzers.classify import Category
 from analyzers.errors import NotInstalled
 from analyzers.events import UNKNOWN, Events
-from analyzers.run import RankTrace, Run
+from analyzers.rank import RankTrace
+from analyzers.run import Run
 from analyzers.steps import profiler_steps
 
 if TYPE_CHECKING:

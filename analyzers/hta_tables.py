@@ -15,7 +15,8 @@ from analyzers.errors import NotAnalyzable
 from analyzers.events import UNKNOWN
 from analyzers.hta import hta_library, to_hta, versions
 from analyzers.hta_figures import Analysis, Figures, figures
-from analyzers.run import RankTrace, Run
+from analyzers.rank import RankTrace
+from analyzers.run import Run
 from analyzers.units import NS_PER_US
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from analyzers.communication import Communication
 from analyzers.contention import NOT_KNOWN, Cost
 from analyzers.events import UNKNOWN, Events
 from analyzers.intervals import Intervals, union_of
+from analyzers.rank import RankTrace
 from analyzers.reductions import Gradients, Reductions, ready_at
-from analyzers.run import RankTrace
 from analyzers.steps import profiler_steps
 
 Int64 = NDArray[np.int64]

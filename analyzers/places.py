@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
@@ -114,6 +114,8 @@ class Remote:
 
 
 Place = Path | Remote
+# What a user names: one place, or several.
+Where = str | Place | Sequence[str | Place]
 
 
 @dataclass
@@ -146,6 +148,11 @@ def place(where: str | Place) -> Place:
     if parts.netloc not in ("", "localhost"):
         raise UnknownPlace(f"{where}: names another host; file:// is of this one: file:///{parts.netloc}{parts.path}?")
     return Path(url2pathname(parts.path))
+
+
+def places(where: Where) -> list[Place]:
+    """What a user names, one place or several. Raises UnknownPlace."""
+    return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]
 
 
 def size(of: Place) -> int:

@@ -17,7 +17,7 @@ from analyzers.calls import Collective
 from analyzers.classify import Category, Kind
 from analyzers.communication import SHARDED, Communication, Purpose
 from analyzers.events import UNKNOWN
-from analyzers.run import RankTrace
+from analyzers.rank import RankTrace
 from analyzers.steps import profiler_steps
 from analyzers.stretches import begins, first_of, places_since
 

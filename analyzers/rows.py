@@ -16,7 +16,7 @@ from analyzers.document import Clock
 from analyzers.entries import BandwidthRow, CollectiveRow, CopyRow, MemberRow, UnmatchedRow, WaitingRow
 from analyzers.events import UNKNOWN
 from analyzers.exchange import Exchange
-from analyzers.run import UTILIZATION_IS_NULL
+from analyzers.recording import UTILIZATION_IS_NULL
 from analyzers.units import ms, percent
 from analyzers.waiting import Reason, waiting
 

@@ -30,9 +30,11 @@ from analyzers.intervals import Intervals
 from analyzers.manifest import Manifest
 from analyzers.occupancy import Occupancy, occupancy
 from analyzers.pace import Pace, Synchronized, pace
-from analyzers.places import Place
+from analyzers.places import Place, Where
+from analyzers.rank import RankTrace, read_rank
+from analyzers.recording import RankFile, find
 from analyzers.reductions import Gradients, Reductions, reductions
-from analyzers.run import RankFile, RankTrace, Run, Where, find, gather, read_rank, tried
+from analyzers.run import Run, gather, tried
 from analyzers.sharding import Sharding, sharding
 from analyzers.work import Pieces, Work, pieces, work
 

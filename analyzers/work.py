@@ -22,7 +22,7 @@ from analyzers.events import UNKNOWN, Events
 from analyzers.host import innermost
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.modules import Module
-from analyzers.run import RankTrace
+from analyzers.rank import RankTrace
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]

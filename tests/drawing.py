@@ -23,7 +23,8 @@ from analyzers.calls import Call, Collective, Group
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events, launch_times
 from analyzers.header import Header
-from analyzers.run import RankTrace, Run
+from analyzers.rank import RankTrace
+from analyzers.run import Run
 from analyzers.summary import RunSummary, summary_of
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

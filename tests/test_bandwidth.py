@@ -11,8 +11,9 @@ from analyzers.calls import Collective
 from analyzers.classify import Category, Kind
 from analyzers.exchange import exchange
 from analyzers.header import Header
+from analyzers.rank import RankTrace
 from analyzers.report import report
-from analyzers.run import RankTrace, Run
+from analyzers.run import Run
 from analyzers.summary import summarize, summary_of
 from tests.drawing import called, events_of, meet, row
 

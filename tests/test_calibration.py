@@ -26,7 +26,7 @@ from analyzers.calibration import (
     to_json,
 )
 from analyzers.errors import UnreadableCalibration
-from analyzers.run import trace_files
+from analyzers.recording import trace_files
 from analyzers.units import binary_size
 from tests.kineto_files import write_run
 from tracer import calibrate

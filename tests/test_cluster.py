@@ -13,7 +13,7 @@ import pytest
 import analyzers.summary
 from analyzers.document import from_json
 from analyzers.errors import LostRank
-from analyzers.run import find
+from analyzers.recording import find
 from analyzers.summary import summarize_file
 from tests.generator import Run, write_run
 from tracer import cluster

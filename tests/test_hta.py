@@ -22,7 +22,8 @@ from analyzers.hta import hta_library, to_hta, versions
 from analyzers.hta_figures import to_json
 from analyzers.hta_tables import calls_of_device, diff, idle, kernels, launches, queue
 from analyzers.intervals import union_of
-from analyzers.run import RankTrace, Run
+from analyzers.rank import RankTrace
+from analyzers.run import Run
 from tests import samples
 from tests.drawing import draw
 from tests.samples import REPORTED, SAMPLES

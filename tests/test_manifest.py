@@ -6,7 +6,7 @@ import pytest
 from analyzers.controls import Controls, control
 from analyzers.errors import AmbiguousRun
 from analyzers.manifest import Manifest, Memory, joined
-from analyzers.run import find
+from analyzers.recording import find
 from tests.kineto_files import write_run
 
 

@@ -16,8 +16,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from analyzers.breakdown import joined
 from analyzers.document import from_json
 from analyzers.lanes import lanes
+from analyzers.recording import find
 from analyzers.report import report
-from analyzers.run import find
 from analyzers.spread import MANY, drawn_ranks
 from analyzers.summary import summarize, with_lanes
 from tests.drawing import meet

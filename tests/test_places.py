@@ -12,7 +12,7 @@ from moto.server import ThreadedMotoServer
 
 from analyzers.errors import NoTraces, UnknownPlace
 from analyzers.places import Remote, names, place, size
-from analyzers.run import find
+from analyzers.recording import find
 from tracer.cli import main
 
 DDP4 = Path(__file__).resolve().parents[1] / "traces" / "resnet18-ddp4"

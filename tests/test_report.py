@@ -14,8 +14,9 @@ from analyzers.document import from_json, to_json
 from analyzers.errors import AnalysisError
 from analyzers.header import Header
 from analyzers.manifest import Manifest
+from analyzers.rank import RankTrace
 from analyzers.report import PARTS, report
-from analyzers.run import RankTrace, Run
+from analyzers.run import Run
 from analyzers.summary import summarize, summarize_rank
 from tests.drawing import called, draw, events_of, meet, row
 from tracer.views.text import text

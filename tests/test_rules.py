@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 READS = """
     errors saved places units intervals stretches modules calls classify controls
     header instants lenient inflate chunks arguments syncs events kineto retime
-    manifest calibration run activity steps host
+    manifest calibration recording rank run activity steps host
     autograd forwards
     breakdown fetching communication attribution work reductions contention sharding occupancy pace
     summary kernels alignment pairing collectives clocks

@@ -5,7 +5,7 @@ import pytest
 
 import analyzers
 from analyzers.errors import AmbiguousRun, NoDeviceActivity, NoTraces, UnreadableTrace
-from analyzers.run import trace_files
+from analyzers.recording import trace_files
 from tests.kineto_files import small_trace, step, write, write_run
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import analyzers
 from analyzers.document import Report, from_json, to_json
+from analyzers.recording import trace_files
 from analyzers.report import report
-from analyzers.run import trace_files
 from analyzers.summary import summarize
 from tests import perturb, physics, reference
 from tests.instances import collectives

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.document import Report
+from analyzers.rank import RankTrace
 from analyzers.report import report
-from analyzers.run import RankTrace, load
+from analyzers.run import load
 from analyzers.summary import summarize
 from tests.kineto_files import Event, write
 

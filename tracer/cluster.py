@@ -20,7 +20,7 @@ from typing import Any
 
 from analyzers.errors import LostRank
 from analyzers.places import Place
-from analyzers.run import RankFile
+from analyzers.recording import RankFile
 from tracer.errors import TracerError
 from tracer.version import VERSION
 

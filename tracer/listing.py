@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzers.manifest import MANIFEST
-from analyzers.run import OF_HOST
+from analyzers.recording import OF_HOST
 from analyzers.sweeps import SWEEP
 
 # What is looked through, so that a huge folder is not read for ever.

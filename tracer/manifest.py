@@ -22,7 +22,7 @@ from torch import nn
 
 from analyzers.controls import Control, Controls, control
 from analyzers.manifest import MANIFEST, Bucket, Dataset, Epoch, Manifest, Memory, Parameter
-from analyzers.run import LIGHT, NOSYNC
+from analyzers.recording import LIGHT, NOSYNC
 from tracer import compat
 from tracer.config import Plan
 from tracer.errors import TracerError

@@ -26,7 +26,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from analyzers.run import LIGHT, NOSYNC
+from analyzers.recording import LIGHT, NOSYNC
 from tracer.config import Plan
 from tracer.manifest import FULL, ROUND, RUN, STEP, Facts, Part, part, read_parts, recordings, typical_round, write_part
 from tracer.meeting import PATIENCE, Meeting

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 
-from analyzers.places import Place, Remote, size
-from analyzers.run import RankFile, Where, find, places
+from analyzers.places import Place, Remote, Where, places, size
+from analyzers.recording import RankFile, find
 from analyzers.summary import RunSummary, summarize, watch, with_lanes
 from tracer.cluster import cluster
 from tracer.errors import TracerError, UsageError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from analyzers.errors import AnalysisError
 from analyzers.manifest import MANIFEST
+from analyzers.recording import OF_HOST
 from analyzers.report import report
-from analyzers.run import OF_HOST
 from tracer.commands.devices import pick_devices
 from tracer.commands.hosts import host_count, torchrun_options
 from tracer.commands.progress import say

@@ -16,9 +16,9 @@ from analyzers.calibration import Calibration
 from analyzers.document import Report
 from analyzers.errors import AnalysisError, UnknownPlace
 from analyzers.lanes import Lanes, lanes
-from analyzers.places import Place, place
+from analyzers.places import Place, Where, place
+from analyzers.recording import find
 from analyzers.report import report
-from analyzers.run import Where, find
 from analyzers.spread import MANY, drawn_ranks
 from analyzers.summary import RunSummary
 from tracer import workers
