@@ -10,16 +10,14 @@ from analyzers.activity import CPU_DEVICE, device_label
 from analyzers.controls import LONGEST_NS, WIDEST_SPREAD, Control, Controls
 from analyzers.digest import Spread
 from analyzers.document import Report
-from analyzers.entries import CollectiveRow
+from analyzers.gradients import GRADIENTS, gradient_bandwidth
 from analyzers.manifest import Dataset, Epoch, Manifest
 from analyzers.report import PARTS, report
-from analyzers.study import MEASURES, PROFILED, SHARES, UNPROFILED, CellRow, EpochTime, GradientBandwidth, StepTime
-from analyzers.summaries import spreads
+from analyzers.study import MEASURES, PROFILED, SHARES, UNPROFILED, CellRow, EpochTime, StepTime
 from analyzers.summary import RunSummary
 from analyzers.sweeps import SINGLE, Cell
 from analyzers.units import NS_PER_S
 
-GRADIENTS = "gradients"
 # An epoch of a run that names no data set: CIFAR-10's training images (Krizhevsky, 2009).
 ASSUMED = Dataset("CIFAR-10", 50_000, True)
 # What cells that are compared must have in common, of their manifest's settings.
@@ -171,74 +169,3 @@ def _representative(found: Report) -> dict[str, int]:
     key = (chosen.rank, chosen.device, chosen.step)
     window = next(each for each in found.windows if (each.rank, each.device, each.step) == key)
     return {name: getattr(window, name) for name in ("span_ns", *PARTS, "exposed_wait_ns", "exposed_transfer_ns")}
-
-
-def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> GradientBandwidth:
-    """Bus bandwidth of the gradients' collectives, step by step: bytes and transfers of a step each added up.
-
-    `nbytes` are the bytes a step that a rank's gradients are, unmatched ones too.
-    """
-    own = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
-    if not own:
-        return GradientBandwidth(nbytes, why="no gradients are reduced" if nbytes == 0 else "none could be matched")
-    if len({(row.group_name, tuple(row.group)) for row in own}) > 1:
-        return GradientBandwidth(nbytes, why="gradients are reduced in several groups at once")
-    whole = _whole_steps(own)
-    if not whole:
-        return GradientBandwidth(nbytes, why="no step's transfers are all known")
-    found = spreads(
-        {
-            "transfer_ns": np.array([_transfer_ns(rows) for rows in whole]),
-            "busbw_gbps": np.array([_bus_bytes(rows) / _transfer_ns(rows) for rows in whole]),
-            "utilization": np.array([_utilization(rows) for rows in whole]),
-        }
-    )
-    factor = sum(map(_bus_bytes, whole)) / sum(map(_bytes, whole))
-    return GradientBandwidth(
-        bytes=nbytes,
-        bus_bytes=None if nbytes is None else nbytes * factor,
-        transfer_ns=found["transfer_ns"],
-        busbw_gbps=found["busbw_gbps"],
-        utilization=found["utilization"],
-        bound=any(row.bound for rows in whole for row in rows),
-    )
-
-
-def gradient_steps(rows: Sequence[CollectiveRow]) -> dict[int, float]:
-    """Bus bandwidth, GB/s, of the gradients' collectives of each step of which all are known, by step."""
-    if gradient_bandwidth(rows, None).why is not None:
-        return {}
-    own = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
-    return {step[0].step or 0: _bus_bytes(step) / _transfer_ns(step) for step in _whole_steps(own)}
-
-
-def _whole_steps(rows: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
-    """The steps of which every collective is known: a step that lacks its large ones has another bandwidth."""
-    steps: dict[int | None, list[CollectiveRow]] = {}
-    for row in rows:
-        steps.setdefault(row.step, []).append(row)
-    known = [
-        own for own in steps.values() if all(row.busbw_gbps and row.transfer_ns and not row.partial for row in own)
-    ]
-    most = max((_bytes(own) for own in known), default=0)
-    return [own for own in known if _bytes(own) == most]
-
-
-def _bytes(rows: Sequence[CollectiveRow]) -> int:
-    return sum(row.bytes or 0 for row in rows)
-
-
-def _transfer_ns(rows: Sequence[CollectiveRow]) -> int:
-    return sum(row.transfer_ns or 0 for row in rows)
-
-
-def _bus_bytes(rows: Sequence[CollectiveRow]) -> float:
-    """Bytes times the ring's factor, which is what bandwidth times time gives back."""
-    return sum((row.busbw_gbps or 0.0) * (row.transfer_ns or 0) for row in rows)
-
-
-def _utilization(rows: Sequence[CollectiveRow]) -> float:
-    """The time that calibration says these collectives need, over their transfer; NaN where any was not calibrated."""
-    if any(row.utilization_at_size is None for row in rows):
-        return float("nan")
-    return sum((row.utilization_at_size or 0.0) * (row.transfer_ns or 0) for row in rows) / _transfer_ns(rows)

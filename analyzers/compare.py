@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from analyzers.cells import gradient_steps
 from analyzers.changes import Change, Method, Pair, Samples, changes, enough, pooled
 from analyzers.comparison import (
     SCHEMA,
@@ -23,6 +22,7 @@ from analyzers.comparison import (
 from analyzers.controls import HIGH_DISTORTION, WIDEST_SPREAD
 from analyzers.document import Report, RunFacts
 from analyzers.entries import BucketRow, CollectiveRow, LayerRow
+from analyzers.gradients import gradient_steps
 from analyzers.units import ms, percent
 
 # A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.

@@ -6,13 +6,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 
 from analyzers.cellchanges import MEASURES
-from analyzers.cells import gradient_bandwidth
 from analyzers.changes import Change
 from analyzers.compare import BUSBW, CONTROLS, PARTS, STEP
 from analyzers.comparison import CellChange, Comparison, SweepComparison
@@ -20,8 +19,15 @@ from analyzers.digest import Spread
 from analyzers.document import Report
 from analyzers.entries import BucketRow, CollectiveRow, LayerRow, UnmatchedRow, WaitingRow, Window
 from analyzers.gates import Figure, Gate, Names
+from analyzers.gradients import gradient_bandwidth
 
-Known = Callable[[Report], float | None]
+
+class Known(NamedTuple):
+    """A figure of a report: how it is had, and where it stands in the JSON, in words."""
+
+    of: Callable[[Report], float | None]
+    stands: str
+
 
 _MEDIANS = {"step_ns": "span_ns"} | {
     name: name
@@ -53,11 +59,13 @@ _JUDGED = {"step_ns": "span_ns", "busbw_gbps": "gradients_busbw_gbps"}
 
 
 def _median(measure: str) -> Known:
-    return lambda report: report.summary.windows.get(measure, Spread(0)).median
+    return Known(
+        lambda report: report.summary.windows.get(measure, Spread(0)).median, f"summary.windows.{measure}.median"
+    )
 
 
 def _share(part: str) -> Known:
-    return lambda report: report.summary.shares.get(part)
+    return Known(lambda report: report.summary.shares.get(part), f"summary.shares.{part}")
 
 
 def _control(name: str) -> Known:
@@ -65,45 +73,35 @@ def _control(name: str) -> Known:
         value: float | None = getattr(report.run.controls, name)
         return value
 
-    return of
+    return Known(of, f"run.controls.{name}")
 
 
-def _gradients(name: str) -> Known:
+def _gradients(name: str, stands: str) -> Known:
     def of(report: Report) -> float | None:
         value: float | None = getattr(gradient_bandwidth(report.collectives, None), name).median
         return value
 
-    return of
+    return Known(of, stands)
 
 
 FIGURES: dict[str, Known] = {
     **{name: _median(measure) for name, measure in _MEDIANS.items()},
     **{name: _share(part) for name, part in _SHARES.items()},
     **{name: _control(name) for name in _CONTROLS},
-    "busbw_gbps": _gradients("busbw_gbps"),
-    "utilization": _gradients("utilization"),
-    "peak_memory_bytes": lambda report: (
-        max(report.run.memory.peak_bytes.values(), default=None) if report.run.memory else None
+    "busbw_gbps": _gradients("busbw_gbps", "bytes x factor over transfer of a step's gradients, the median over steps"),
+    "utilization": _gradients("utilization", "the same as a share of what calibration measured"),
+    "peak_memory_bytes": Known(
+        lambda report: max(report.run.memory.peak_bytes.values(), default=None) if report.run.memory else None,
+        "run.memory.peak_bytes, the greatest",
     ),
-    "input_idle_ns": lambda report: report.summary.input.idle_ns.median if report.summary.input else None,
-    "unmatched_share": lambda report: report.summary.unmatched_share,
-    "gradient_bytes": lambda report: report.traffic.get("gradients"),
-    "world_size": lambda report: report.run.world_size,
-    "ranks": lambda report: len(report.run.ranks),
-}
-# Where each figure stands in the JSON, in words.
-MEANINGS: dict[str, str] = {
-    **{name: f"summary.windows.{measure}.median" for name, measure in _MEDIANS.items()},
-    **{name: f"summary.shares.{part}" for name, part in _SHARES.items()},
-    **{name: f"run.controls.{name}" for name in _CONTROLS},
-    "busbw_gbps": "bytes x factor over transfer of a step's gradients, the median over steps",
-    "utilization": "the same as a share of what calibration measured",
-    "peak_memory_bytes": "run.memory.peak_bytes, the greatest",
-    "input_idle_ns": "summary.input.idle_ns.median",
-    "unmatched_share": "summary.unmatched_share",
-    "gradient_bytes": "traffic.gradients",
-    "world_size": "run.world_size",
-    "ranks": "run.ranks, how many there are",
+    "input_idle_ns": Known(
+        lambda report: report.summary.input.idle_ns.median if report.summary.input else None,
+        "summary.input.idle_ns.median",
+    ),
+    "unmatched_share": Known(lambda report: report.summary.unmatched_share, "summary.unmatched_share"),
+    "gradient_bytes": Known(lambda report: report.traffic.get("gradients"), "traffic.gradients"),
+    "world_size": Known(lambda report: report.run.world_size, "run.world_size"),
+    "ranks": Known(lambda report: len(report.run.ranks), "run.ranks, how many there are"),
 }
 
 
@@ -143,7 +141,7 @@ class RunFigures:
             return self._changed(figure.name)
         report = self.report if figure.of == "run" or self.baseline is None else self.baseline
         if figure.rows is None or figure.over is None:
-            return FIGURES[figure.name](report)
+            return FIGURES[figure.name].of(report)
         field = _numeric(LISTS[figure.rows])[figure.name]
         return _over(figure.over, [getattr(row, field) for row in getattr(report, figure.rows)])
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.cells import gradient_steps
 from analyzers.document import Report
 from analyzers.entries import Window
+from analyzers.gradients import gradient_steps
 
 # What a step's windows are made of; their shares add up to 1.
 PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")

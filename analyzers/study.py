@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzers.digest import Spread
+from analyzers.gradients import GradientBandwidth
 from analyzers.manifest import Epoch
 from analyzers.saved import decoded, encoded
 
@@ -82,21 +83,6 @@ class EpochTime(msgspec.Struct, frozen=True):
     measured_ns: float | None
     measured_epochs: int
     why: str | None = None  # why measured_ns is null
-
-
-class GradientBandwidth(msgspec.Struct, frozen=True):
-    """The collectives that reduce gradients, a step: `bus_bytes` are bytes times the ring's factor.
-
-    `bound`: some transfers are but bounds. Null with the reason in `why`.
-    """
-
-    bytes: int | None = None
-    bus_bytes: float | None = None
-    transfer_ns: Spread = Spread(0)
-    busbw_gbps: Spread = Spread(0)
-    utilization: Spread = Spread(0)
-    bound: bool = False
-    why: str | None = None
 
 
 class CellRow(msgspec.Struct, frozen=True):

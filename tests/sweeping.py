@@ -9,9 +9,10 @@ from typing import Any
 
 from analyzers.controls import control
 from analyzers.digest import Spread
+from analyzers.gradients import GradientBandwidth
 from analyzers.manifest import MANIFEST, Manifest
 from analyzers.scaling import scaling
-from analyzers.study import CellRow, GradientBandwidth, Scaling, StepTime
+from analyzers.study import CellRow, Scaling, StepTime
 from analyzers.sweeps import SINGLE, SWEEP, Sweep
 from tests.kineto_files import write, write_run
 

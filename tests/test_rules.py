@@ -18,7 +18,7 @@ READS = """
     transfer waiting bandwidth exchange entries digest document rows
     buckets reducing layers timeline synccost advice summaries spread frames report lanes
     bucketing links replay runlinks model whatif scenarios
-    sweeps study cells scaling series
+    gradients sweeps study cells scaling series
     permutation changes comparison compare cellchanges gates figures
     hta_figures holistic hta hta_tables critical
 """

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from analyzers.cells import control_time, epoch_time, gradient_bandwidth, measured
+from analyzers.cells import control_time, epoch_time, measured
 from analyzers.controls import Control
 from analyzers.digest import Spread
 from analyzers.entries import CollectiveRow
 from analyzers.errors import AnalysisError
+from analyzers.gradients import gradient_bandwidth
 from analyzers.manifest import Dataset, Epoch, Manifest
 from analyzers.report import PARTS
 from analyzers.scaling import study
