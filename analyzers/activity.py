@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN
 from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.marks import C10D
 from analyzers.rank import RankTrace
 
 Int64 = NDArray[np.int64]
@@ -77,7 +78,7 @@ def _cpu_activity(trace: RankTrace) -> Activity:
     events = trace.timed
     workers = np.isin(events.thread, np.unique(events.thread[trace.gloo]))
     operators = (events.category == Category.OPERATOR) & ~workers
-    calls = operators & events.named("c10d::")
+    calls = operators & events.named(C10D)
     rows = trace.gloo | (operators & ~calls)
     compute = union_of(events.start_ns[operators], events.end_ns[operators])
     return Activity(

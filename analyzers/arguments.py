@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from analyzers.calls import UNSAID, Call, Group, Inputs, kind_of_call
 from analyzers.calls import Collective as Kind
+from analyzers.marks import ACCUMULATE, C10D, DP_FORWARD, GLOO
 
 Int64 = NDArray[np.int64]
 
 _NOTHING = msgspec.Raw(b"")
-# Operators whose inputs' shapes are kept: those that take a parameter's gradient.
-_GRADIENT = "torch::autograd::AccumulateGrad"
-# And, with dtypes, those that say what a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(rf"gloo:|c10d::|aten::flatten_dense_tensors$|aten::view$|{_GRADIENT}$")
+# Operators whose inputs' shapes are kept: those that take a parameter's gradient; and, with dtypes, those that say what
+# a message holds. Views count inside of a flattening.
+_SHAPED = re.compile(rf"{GLOO}|{C10D}|aten::flatten_dense_tensors$|aten::view$|{ACCUMULATE}$")
 # What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save, and so does what
 # only CUDA's synchronizations say.
 _NEEDS_MORE = re.compile(
-    r"gloo:|DataParallel\.forward$|Broadcast$|ReduceAddCoalesced$"
+    rf"{GLOO}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
     r"|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
 )
 _MOST_RANKS = 1 << 20
@@ -181,7 +181,7 @@ class CallColumns:
     def inputs(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
         """Sparse columns of events: which have inputs whose shapes are kept, and what these are."""
         typed = bool(rows) and isinstance(rows[0], TypedArgs)
-        kept = [row for row, name in enumerate(names) if name == _GRADIENT or (typed and _SHAPED.match(name))]
+        kept = [row for row, name in enumerate(names) if name == ACCUMULATE or (typed and _SHAPED.match(name))]
         shaped = [(first + row, rows[row]) for row in kept]
         return _columns({
             "inputs_row": [row for row, _ in shaped],

@@ -17,11 +17,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.autograd import COPIES_IN, NODE, Autograd, autograd
+from analyzers.autograd import Autograd, autograd
 from analyzers.classify import Category
 from analyzers.events import UNKNOWN, Events
 from analyzers.forwards import Source, forwards
 from analyzers.host import Host, Places
+from analyzers.marks import ACCUMULATE, C10D, COPIES_IN, DDP_FORWARD, DP_FORWARD, NODE, OF_FSDP, STEP
 from analyzers.modules import Module
 from analyzers.rank import RankTrace
 from analyzers.stretches import places_since
@@ -44,8 +45,6 @@ class Own(IntEnum):
 # What stands for the type of a line that is no layer, under the line's name in brackets.
 OWN_LINES = tuple(Module(f"({own.name.lower()})", own.name.lower()) for own in Own)
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
-DDP_FORWARD = "DistributedDataParallel.forward"
-DP_FORWARD = "DataParallel.forward"
 _LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
 _COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
 # What DDP does with buffers before the model's own forward begins.
@@ -54,7 +53,7 @@ _FLATTENING = re.compile(
     r"as_strided|detach|empty\w*|resize_|contiguous|clone)$|detach$"
 )
 # Operators that only record a collective.
-_RECORDING = ("c10d::", "record_param_comms")
+_RECORDING = (C10D, "record_param_comms")
 # What nn.DataParallel runs to spread and gather tensors, and their backwards.
 _SPREADING = ("Broadcast", "Scatter", "Gather", "ReduceAddCoalesced", "flatten_dense_tensors")
 
@@ -89,7 +88,7 @@ def attribution(trace: RankTrace) -> Attribution:
     events = host.events
     if trace.is_cpu_run:
         workers = np.isin(events.thread, np.unique(events.thread[trace.gloo]))
-        rows = np.flatnonzero((events.category == Category.OPERATOR) & ~workers & ~events.named("c10d::"))
+        rows = np.flatnonzero((events.category == Category.OPERATOR) & ~workers & ~events.named(C10D))
         launches = rows
     else:
         rows = np.flatnonzero(events.on_device)
@@ -237,12 +236,12 @@ class _Attributing:
         gradients = self.nodes.row[self.nodes.is_gradient]
         node = host.around(launches, self.nodes.row)
         in_gradient = (node >= 0) & np.isin(node, gradients)
-        reduces = host.around(host.named("c10d::allreduce_", COPIES_IN), gradients) >= 0
+        reduces = host.around(host.named(C10D + "allreduce_", COPIES_IN), gradients) >= 0
         if reduces.any():
             threads = np.unique(host.events.thread[gradients])
             forward_threads = np.unique(host.events.thread[self.nodes.maker[self.nodes.maker >= 0]])
             after = np.isin(host.places(launches).thread, np.setdiff1d(threads, forward_threads)) & ~backward
-            line[after | (in_gradient & ~within(launches, "torch::autograd::AccumulateGrad"))] = Own.PACKING
+            line[after | (in_gradient & ~within(launches, ACCUMULATE))] = Own.PACKING
             backward |= after
         copies = within(launches, COPIES_IN, "torch.distributed.ddp.reducer::")
         line[copies] = Own.PACKING
@@ -251,14 +250,14 @@ class _Attributing:
 
     def _packing_fsdp(self, launches: Int64, line: Int64, backward: Mask) -> None:
         """FSDP's splitting and concatenating, and its casts."""
-        line[self.host.inside(launches, "FSDP::", "fsdp::", "FullyShardedDataParallel._")] = Own.PACKING
+        line[self.host.inside(launches, *OF_FSDP)] = Own.PACKING
         backward |= self.host.inside(launches, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
 
     def _buffers(self, launches: Int64) -> Mask:
         """DDP's copies of buffers before and after their broadcast: what its forward does before the model's begins."""
         host, events = self.host, self.host.events
         forwards = host.named(DDP_FORWARD)
-        broadcasts = host.named("c10d::broadcast_")
+        broadcasts = host.named(C10D + "broadcast_")
         forwards = forwards[np.isin(forwards, host.around(broadcasts, forwards))]
         if not len(forwards):
             return np.zeros(len(launches), dtype=bool)
@@ -289,7 +288,7 @@ class _Attributing:
         graphs = (launches >= 0) & named[events.name[launches]] & (line == Own.OTHER)
         if not graphs.any():
             return line
-        steps = np.sort(events.start_ns[self.host.named("ProfilerStep#")])
+        steps = np.sort(events.start_ns[self.host.named(STEP)])
         rows = np.unique(launches[graphs])
         step = np.searchsorted(steps, events.start_ns[rows], side="right")
         order = np.lexsort((events.start_ns[rows], step))

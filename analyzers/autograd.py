@@ -20,14 +20,10 @@ from numpy.typing import NDArray
 from analyzers.classify import Category
 from analyzers.events import UNKNOWN
 from analyzers.host import Host, Places, Spans
+from analyzers.marks import NODE, TAKES_GRADIENT
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-NODE = "autograd::engine::evaluate_function: "
-TAKES_GRADIENT = NODE + "torch::autograd::AccumulateGrad"
-# DDP's copy of a gradient into its bucket.
-COPIES_IN = "torch::distributed::reducer::mul_out"
 
 
 @dataclass(frozen=True, eq=False)

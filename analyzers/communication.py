@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE, Activity
-from analyzers.autograd import COPIES_IN, NODE, TAKES_GRADIENT
 from analyzers.calls import INTEGRAL, UNSAID, Call, Collective, Group, kind_of_kernel, sensible
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
 from analyzers.fetching import fetches
 from analyzers.host import Host
 from analyzers.intervals import Intervals
+from analyzers.marks import C10D, COPIES_IN, DDP_FORWARD, DP_FORWARD, GLOO, NODE, SHARDED, STEP, TAKES_GRADIENT
 from analyzers.rank import RankTrace
 from analyzers.steps import profiler_steps
 
@@ -44,10 +44,6 @@ class Purpose(IntEnum):
     def label(self) -> str:
         """As every output spells it."""
         return self.name.lower()
-
-
-# Ranges in which FSDP, of either generation, calls for its collectives.
-SHARDED = ("FSDP::", "FullyShardedDataParallel")
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +135,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
 
 def _called(host: Host, launches: Int64) -> Int64:
     """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
-    operators = host.named("c10d::", "record_param_comms", "nccl:")
+    operators = host.named(C10D, "record_param_comms", "nccl:")
     found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
     return np.where(found >= 0, found, launches)
 
@@ -266,7 +262,7 @@ def _merged(calls: Sequence[Call]) -> Call | None:
 def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
     """gloo's spans carry the shapes of their tensors."""
     for place, row in enumerate(rows.tolist()):
-        kind = kind_of_kernel(events.names[events.name[row]].removeprefix("gloo:"))
+        kind = kind_of_kernel(events.names[events.name[row]].removeprefix(GLOO))
         code = events.inputs[row]
         if code < 0:
             continue
@@ -322,10 +318,10 @@ def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mas
 
     sharded = inside(*SHARDED)
     backward = inside(TAKES_GRADIENT, "ReduceAddCoalesced") | _behind_backward(host, launches)
-    data_parallel = inside("DataParallel.forward")
+    data_parallel = inside(DP_FORWARD)
     purpose = np.full(len(kind), Purpose.OTHER, dtype=np.int8)
     rules = {
-        Purpose.BUFFERS: of(Collective.BROADCAST) & (inside("DistributedDataParallel.forward") | data_parallel),
+        Purpose.BUFFERS: of(Collective.BROADCAST) & (inside(DDP_FORWARD) | data_parallel),
         Purpose.PARAMETERS: (of(Collective.BROADCAST) & inside("Broadcast")) | (of(Collective.ALL_GATHER) & sharded),
         Purpose.GRADIENTS: (of(Collective.ALL_REDUCE, Collective.REDUCE) & backward & ~integral)
         | (of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded),
@@ -340,7 +336,7 @@ def _behind_backward(host: Host, launches: Int64) -> Mask:
     """Launches outside of all nodes by a thread that only runs backwards: DDP's with a static graph, in its first."""
     events = host.events
     nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT, COPIES_IN)
-    steps = host.named("ProfilerStep#")
+    steps = host.named(STEP)
     threads = np.setdiff1d(events.thread[takers], events.thread[steps])
     places = host.places(launches)
     behind: Mask = np.isin(places.thread, threads) & (host.spans(nodes).around(places) < 0)

@@ -27,8 +27,8 @@ from analyzers.breakdown import Breakdown
 from analyzers.classify import Category
 from analyzers.events import UNKNOWN, Events
 from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.marks import STEP
 from analyzers.rank import RankTrace
-from analyzers.steps import STEP_PREFIX
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -63,7 +63,7 @@ def fetches(events: Events) -> Intervals:
         return EMPTY
     ranges = _ranges(events)
     rows = ranges & known[events.name]
-    steps = ranges & events.named(STEP_PREFIX)
+    steps = ranges & events.named(STEP)
     if steps.any():
         rows &= np.isin(events.thread, events.thread[steps])
     return union_of(events.start_ns[rows], events.end_ns[rows])

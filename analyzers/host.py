@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from analyzers.classify import Category
 from analyzers.events import UNKNOWN, Events
+from analyzers.marks import C10D
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -98,7 +99,7 @@ class Host:
     def _queued(self, rows: Int64) -> Int64:
         """Of gloo's spans in order: the calls that queued them for its threads, if there are as many."""
         events = self.events
-        calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named("c10d::"))
+        calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named(C10D))
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
         if len(calls) != len(rows):
             return np.full(len(rows), UNKNOWN)

@@ -15,6 +15,7 @@ from analyzers.errors import AmbiguousRun, NoDeviceActivity, UnreadableTrace
 from analyzers.events import Events
 from analyzers.header import Header
 from analyzers.kineto import read_trace
+from analyzers.marks import C10D, GLOO, STEP
 from analyzers.places import Place
 from analyzers.recording import LIGHT, NOSYNC, RankFile
 from analyzers.retime import Mismatch, retime
@@ -36,16 +37,16 @@ class RankTrace:
     @cached_property
     def gloo(self) -> NDArray[np.bool_]:
         """Rows of gloo's collectives, which run on worker threads of the process group."""
-        steps = self.events.named("ProfilerStep#") & (self.events.category == Category.ANNOTATION)
+        steps = self.events.named(STEP) & (self.events.category == Category.ANNOTATION)
         stepping = np.unique(self.events.thread[steps])
-        return self.events.named("gloo:") & ~np.isin(self.events.thread, stepping)
+        return self.events.named(GLOO) & ~np.isin(self.events.thread, stepping)
 
     @cached_property
     def is_cpu_run(self) -> bool:
         """Whether the host is the device: no accelerator's activity, and gloo at work or no accelerator to be seen."""
         if self.events.on_device.any():
             return False
-        operators = (self.events.category == Category.OPERATOR) & ~self.events.named("c10d::")
+        operators = (self.events.category == Category.OPERATOR) & ~self.events.named(C10D)
         accelerated = bool(self.header.device_names) or bool((self.events.category == Category.LAUNCH).any())
         return bool(self.gloo.any()) or (bool(operators.any()) and not accelerated)
 

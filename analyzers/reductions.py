@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from analyzers.attribution import Attribution
 from analyzers.calls import Collective
 from analyzers.classify import Category, Kind
-from analyzers.communication import SHARDED, Communication, Purpose
+from analyzers.communication import Communication, Purpose
 from analyzers.events import UNKNOWN
+from analyzers.marks import SHARDED
 from analyzers.rank import RankTrace
 from analyzers.steps import profiler_steps
 from analyzers.stretches import begins, first_of, places_since

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from analyzers.activity import CPU_DEVICE, Activity
 from analyzers.classify import Category
 from analyzers.events import Events
+from analyzers.marks import STEP
 
 Int64 = NDArray[np.int64]
 
-STEP_PREFIX = "ProfilerStep#"
 _LONGEST_NUMBER = 19  # digits that an int64 holds in any case, plus one
 
 
@@ -57,8 +57,8 @@ class Windows:
 
 def profiler_steps(events: Events) -> Steps:
     """The `ProfilerStep#k` annotations of the host. A number that occurs twice counts where it occurs first."""
-    rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP_PREFIX))
-    numbers = [events.names[code].removeprefix(STEP_PREFIX) for code in events.name[rows]]
+    rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP))
+    numbers = [events.names[code].removeprefix(STEP) for code in events.name[rows]]
     numbered = np.array([_is_step(number) for number in numbers], dtype=bool)
     rows = rows[numbered] if len(rows) else rows
     number = np.array([int(number) for number in numbers if _is_step(number)], dtype=np.int64)
