@@ -32,6 +32,20 @@ MOST_OFFSETS = 6
 KEPT_IN_TIME_NS = 1_000_000
 MUCH_EVIDENCE = 40
 MOST_CANDIDATES = 1 << 22
+# When an offset is believed, and when a rival of it is about as good. Tried out on the damaged and shifted runs of
+# tests/worlds.py and tests/perturb.py, where no pair may be wrong: looser ones let a step's neighbour pass for it.
+FEWEST_PAIRS = 3  # of clocks that are kept in time, and of steps that are known on both sides
+SHARE_EXPLAINED = 0.8  # of the kernels of whichever member has fewer, where only much evidence speaks
+MORE_PAIRS = 1.1  # times as many pairs without step numbers deny these
+CLOSER = 3.0  # times as close is closer
+RIVAL_FREE = (0.2, 0.7)  # share of the best's pairs, and of what it explains, where no step numbers help
+RIVAL_LOSSY = 0.6  # share of the best's pairs, where kernels are missing
+RIVAL_WHOLE = (0.9, 0.75)  # share of its pairs, and of the steps' edges that it pairs, where none are
+# Ends that agree by chance lie anywhere within this.
+BY_CHANCE_NS = 1_000_000
+# What a deviation of few pairs may hide: this, and half the noise where there are up to so many.
+LEAST_DOUBT_NS = 1_000
+FEW_PAIRS = 10
 # Of kernels that end near one another so many are looked at, before and behind.
 MOST_NEIGHBOURS = 32
 
@@ -112,8 +126,8 @@ def _is_plausible(a: Kernels, b: Kernels, best: Offset) -> bool:
     """
     fewer = min(int(a.synchronizes.sum()), int(b.synchronizes.sum()))
     if abs(best.ns) <= KEPT_IN_TIME_NS:
-        return best.pairs >= 3
-    return best.pairs >= MUCH_EVIDENCE and best.pairs >= 0.8 * fewer
+        return best.pairs >= FEWEST_PAIRS
+    return best.pairs >= MUCH_EVIDENCE and best.pairs >= SHARE_EXPLAINED * fewer
 
 
 def _ends_deny_steps(a: Kernels, b: Kernels, compatible: Mask, best: Offset) -> bool:
@@ -122,9 +136,9 @@ def _ends_deny_steps(a: Kernels, b: Kernels, compatible: Mask, best: Offset) -> 
     candidates, _ = _candidates(a, b, compatible)
     others = [_around(a, b, compatible, ns) for ns in _densest(candidates)]
     for other in others:
-        if other is None or not _is_apart(other, best) or other.pairs < 1.1 * best.pairs:
+        if other is None or not _is_apart(other, best) or other.pairs < MORE_PAIRS * best.pairs:
             continue
-        closer = 3 * other.deviation_ns + _doubt_ns(other) < best.deviation_ns
+        closer = CLOSER * other.deviation_ns + _doubt_ns(other) < best.deviation_ns
         if closer or abs(other.ns) <= KEPT_IN_TIME_NS < abs(best.ns):
             return True
     return False
@@ -146,7 +160,7 @@ def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
     same_step = fits & (step_a == step_b) & (step_a >= 0)
     # One kernel whose step is known may be the one whose partner is lost.
     witnesses, fewer = min(same_step.any(axis=1).sum(), same_step.any(axis=0).sum()), min(len(rows_a), len(rows_b))
-    anchored = bool(witnesses >= 3 or 2 * witnesses >= fewer > 0)
+    anchored = bool(witnesses >= FEWEST_PAIRS or 2 * witnesses >= fewer > 0)
     i, j = np.nonzero(same_step if anchored else fits & agree(step_a, step_b))
     i, j = rows_a[i], rows_b[j]
     return Pairs(i, j, b.end_ns[j] - a.end_ns[i]), anchored
@@ -222,12 +236,12 @@ def mutual(pairs: Pairs) -> Pairs:
 
 def _merit(offset: Offset) -> float:
     """Many pairs that agree closely: as their likelihood, against ends anywhere within a millisecond."""
-    return offset.pairs * float(np.log(1e6 / (offset.deviation_ns + _doubt_ns(offset)) + 1))
+    return offset.pairs * float(np.log(BY_CHANCE_NS / (offset.deviation_ns + _doubt_ns(offset)) + 1))
 
 
 def _doubt_ns(offset: Offset) -> float:
     """How little a deviation says that few pairs show: by chance a wrong alignment's few may agree more closely."""
-    return 1_000 + 0.5 * NOISE_NS * min(1, 10 / offset.pairs)
+    return LEAST_DOUBT_NS + 0.5 * NOISE_NS * min(1, FEW_PAIRS / offset.pairs)
 
 
 def _is_apart(rival: Offset, best: Offset) -> bool:
@@ -236,16 +250,16 @@ def _is_apart(rival: Offset, best: Offset) -> bool:
 
 def _is_about_as_good(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, best: Offset, anchored: bool) -> bool:
     """Whether a rival explains the ends as closely, and as much of what both members hold."""
-    if rival.deviation_ns > 3 * best.deviation_ns + _doubt_ns(rival):
+    if rival.deviation_ns > CLOSER * best.deviation_ns + _doubt_ns(rival):
         return False
     if not anchored:
         share, best_share = (_share_explained(a, b, offset) for offset in (rival, best))
-        return rival.pairs >= max(2, 0.2 * best.pairs) and share >= 0.7 * best_share
+        return rival.pairs >= max(2, RIVAL_FREE[0] * best.pairs) and share >= RIVAL_FREE[1] * best_share
     if not _none_is_missing(a, b):
         # With kernels lost at opposite ends, an alignment that is off by one can pair as many.
-        return rival.pairs >= 0.6 * best.pairs
+        return rival.pairs >= RIVAL_LOSSY * best.pairs
     edges, best_edges = (_edges_explained(a, b, compatible, offset) for offset in (rival, best))
-    return rival.pairs >= 0.9 * best.pairs and edges >= 0.75 * best_edges
+    return rival.pairs >= RIVAL_WHOLE[0] * best.pairs and edges >= RIVAL_WHOLE[1] * best_edges
 
 
 def _none_is_missing(a: Kernels, b: Kernels) -> bool:

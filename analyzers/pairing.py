@@ -32,6 +32,9 @@ Mask = NDArray[np.bool_]
 # A neighbour must be so many times further off than the partner; less where none is missing and order speaks for it.
 CLEARANCE = 2.5
 CLEARANCE_IN_ORDER = 1.5
+CLEAR_DEVIATIONS = 4
+# What ends may differ by besides, as a share of the shorter kernel: ring progress grows with the transfer.
+TIGHT_SHARE = 0.1
 # What pairs in order may end apart by at most, beside their share of the longer kernel.
 WIDEST_NS = 1_000_000
 NEVER = np.iinfo(np.int64).max // 4
@@ -59,7 +62,7 @@ def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
     order_a, order_b = _in_turn(a, keys[0], b, keys[1])
     pairs = Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
-    close = apart <= _tight_ns(offset) + 0.1 * shortest
+    close = apart <= _tight_ns(offset) + TIGHT_SHARE * shortest
     alone = _clear_ns(a, b, compatible, pairs) >= CLEARANCE_IN_ORDER * apart
     # gloo's ranks leave milliseconds apart, the more so the longer one of them has waited.
     longest = np.maximum(a.dur_ns[order_a], b.dur_ns[order_b])
@@ -104,8 +107,8 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
     """Pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
     pairs = mutual(near(a, b, compatible, offset.ns))
     apart = np.abs(pairs.apart_ns)
-    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + 4 * offset.deviation_ns
-    tight = _tight_ns(offset) + 0.1 * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
+    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
+    tight = _tight_ns(offset) + TIGHT_SHARE * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
     kept &= apart <= tight
     kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
     return pairs.take(kept)
