@@ -77,7 +77,7 @@ def fetching(trace: RankTrace, devices: Sequence[Activity], rows: Breakdown) -> 
     """The fetches in a rank's windows, which `rows` are, and the idle time of its devices meanwhile."""
     fetched = fetches(trace.events)
     fetch_ns, input_idle_ns = np.full((2, len(rows)), UNKNOWN, dtype=np.int64)
-    if trace.timed is trace.events and _ranges(trace.events).any():
+    if not trace.is_light and _ranges(trace.events).any():
         for activity in devices:
             tiles = np.flatnonzero(rows.device == activity.device)
             begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]

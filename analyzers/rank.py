@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,15 @@ class RankTrace:
     nosync: Events | None = None  # steps without gradient synchronization, device activity alone
     lost: tuple[str, ...] = ()
     mismatch: str | None = None  # why the light window that there is could not be joined
+
+    @property
+    def is_light(self) -> bool:
+        """Whether its times are those of a light window."""
+        return self.timed is not self.events
+
+    def in_full(self) -> RankTrace:
+        """The same rank at the full window's times."""
+        return replace(self, timed=self.events)
 
     @cached_property
     def gloo(self) -> NDArray[np.bool_]:

@@ -89,7 +89,7 @@ def reductions(trace: RankTrace, found: Attribution, comm: Communication) -> tup
     step, call_ns = comm.step[kernels], events.start_ns[calls]
     passes = found.pass_at(call_ns)
     begins_step, begins_pass = begins(step), begins(step) | begins(passes)
-    told = trace.timed is trace.events
+    told = not trace.is_light
     reduced = Reductions(
         kernel=kernels,
         step=step,

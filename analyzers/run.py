@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -70,7 +70,7 @@ def load(path: Where) -> Run:
     recording = find(path)
     ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
     if any(rank.mismatch for rank in ranks):
-        ranks = tuple(replace(rank, timed=rank.events) for rank in ranks)
+        ranks = tuple(rank.in_full() for rank in ranks)
     return Run(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 

@@ -170,9 +170,7 @@ def summarize_file(file: RankFile, *, lanes: bool = False) -> RankSummary:
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False) -> RankSummary:
     """What one rank alone can say."""
-    light = trace.timed is not trace.events
     found = attribution(trace)
-    full = RankTrace(trace.rank, trace.path, trace.header, trace.events, trace.events, trace.nosync)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -181,7 +179,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False) -> RankSummary:
         mismatch=trace.mismatch,
         unknown_communication=trace.unknown_communication,
         timed=_measured(trace, found, lanes),
-        full=_measured(full, found, lanes) if light else None,
+        full=_measured(trace.in_full(), found, lanes) if trace.is_light else None,
     )
 
 
