@@ -6,11 +6,13 @@ import os
 import re
 from contextlib import redirect_stdout
 from functools import cache
+from math import comb
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from analyzers.changes import LEVEL, enough
 from tests.docs import (
     COMMAND_PAGES,
     DOCS,
@@ -162,6 +164,17 @@ def test_every_key_of_htas_tables_stands_in_the_page(analysis):
         if name not in ("schema", "analysis", "versions", "run", "notes"):
             keys = [name, *(value[0] if isinstance(value, list) else ())]
             assert set(keys) <= set(written), keys
+
+
+def test_how_many_steps_are_enough_is_what_the_test_of_comparisons_needs():
+    page = (DOCS / "measuring.md").read_text()
+    rows = [row for row in tables(page)["How many steps are enough"] if row[0].isdecimal()]
+    assert len(rows) >= 6
+    for steps, ways, least_p, figures in rows:
+        count = comb(2 * int(steps), int(steps))
+        assert int(ways.replace(",", "")) == count
+        assert float(least_p) == pytest.approx(2 / count, rel=0.05)
+        assert figures == (str(int(LEVEL * count / 2)) if enough(int(steps), int(steps)) else "none: too few steps")
 
 
 def test_pictures_are_small_and_shown_somewhere():
