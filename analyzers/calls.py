@@ -1,7 +1,7 @@
 """What a trace says of a collective: kind, elements, dtype, group, peers. The only owner of collectives' names.
 
 PyTorch's metadata names the call (`_allgather_base`), NCCL's kernel the algorithm (`ncclDevKernel_AllGather_RING_LL`);
-both are spelled here as METRICS spells them.
+both are spelled here as docs/formats.md spells them.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Call:
 
     @property
     def elements(self) -> int:
-        """What METRICS counts: the larger of both sides, -1 where neither is known."""
+        """What counts (docs/measuring.md): the larger of both sides, -1 where neither is known."""
         return max(self.elements_in, self.elements_out)
 
     @property

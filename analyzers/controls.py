@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzers.units import ms
 
-# A control that scatters more than this is no control: METRICS, Controls.
+# A control that scatters more than this is no control: docs/measuring.md, controls.
 WIDEST_SPREAD = 0.05
 # From here on the profiler changed what it measured, and the report leads with it.
 HIGH_DISTORTION = 1.05

@@ -1,4 +1,4 @@
-"""The report as a document: its types, and JSON. METRICS fixes the keys; keys may be added, these stay."""
+"""The report as a document: its types, and JSON. docs/formats.md has the keys; keys may be added, these stay."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class RunFacts(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What METRICS calls the report. Lists that no analysis fills yet are empty; what is unknown is null."""
+    """The report, see docs/formats.md. Lists that no analysis fills yet are empty; what is unknown is null."""
 
     schema: str
     run: RunFacts

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Window(msgspec.Struct, frozen=True):
-    """One profiled step on one device of one rank; `start_ns` from the run's earliest event. See METRICS."""
+    """One profiled step on one device of one rank; `start_ns` from the run's earliest event. See docs/measuring.md."""
 
     rank: int
     device: int | str
@@ -41,7 +41,7 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 class CollectiveRow(msgspec.Struct, frozen=True):
-    """One collective operation, seen from all its members. See METRICS; unknown is null."""
+    """One collective operation, seen from all its members. See docs/measuring.md; unknown is null."""
 
     index: int
     kind: str
@@ -127,7 +127,7 @@ class HiddenBy(msgspec.Struct, frozen=True):
 
 
 class BucketRow(msgspec.Struct, frozen=True):
-    """One reduction of a DDP bucket on one rank. See METRICS; instants from the run's earliest event.
+    """One reduction of a DDP bucket on one rank. See docs/measuring.md; instants from the run's earliest event.
 
     `pass` counts backward passes within the step. `share_of_exposed` is of all exposed communication of the window.
     `bound`: the transfer is but an upper bound. `hidden_by` adds up to `overlapped_ns`.
@@ -176,7 +176,7 @@ class LayerComm(msgspec.Struct, frozen=True):
 
 
 class LayerRow(msgspec.Struct, frozen=True):
-    """One layer, or one line that is none (its name stands in brackets), in one window. See METRICS.
+    """One layer, or one line that is none (its name stands in brackets), in one window. See docs/measuring.md.
 
     `forward_ns` and `backward_ns` of all rows of a window add up to its compute; of lines that are no layers, what is
     launched outside of the backward counts as forward. `copy_ns`, memcpys and memsets, add up to its copies. Lengths of

@@ -73,7 +73,7 @@ def _is_step(number: str) -> bool:
 
 
 def windows(activity: Activity, steps: Steps) -> Windows:
-    """The windows of one device, as METRICS defines them: see the drawing above.
+    """The windows of one device, as docs/measuring.md defines them: see the drawing above.
 
     A device none of whose events was launched inside a step has one window, step 0, over all of its activity.
     """

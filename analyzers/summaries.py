@@ -1,4 +1,4 @@
-"""Medians with their spread, over windows, buckets and layers: what does not add up, as METRICS says."""
+"""Medians with their spread, over windows, buckets and layers: what does not add up, see docs/measuring.md."""
 
 from __future__ import annotations
 

@@ -12,21 +12,35 @@ import shlex
 import shutil
 import sys
 import tempfile
+import types
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
 from unittest import mock
 
+import msgspec
+
+from analyzers.calibration import Calibration
+from analyzers.comparison import Comparison, SweepComparison
+from analyzers.document import Report
+from analyzers.manifest import Manifest
+from analyzers.scenarios import Prospect
+from analyzers.study import Scaling
+from analyzers.sweeps import Sweep
 from tracer.cli import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 COMMAND_PAGES = DOCS / "commands"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "traces" / "README.md"]
+PAGES = [ROOT / "README.md", ROOT / "DECISIONS.md", *sorted(DOCS.rglob("*.md")), ROOT / "traces" / "README.md"]
 
 HELP_BEGINS = "<!-- `make docs` writes from here -->"
 HELP_ENDS = "<!-- to here -->"
 HELP_WIDTH = 100
+FORMATS = DOCS / "formats.md"
+# What FORMATS describes, each with all that it holds.
+DOCUMENTS = (Manifest, Report, Prospect, Comparison, SweepComparison, Sweep, Scaling, Calibration)
 TIMELINE_PICTURE = DOCS / "page-timeline.png"
 
 
@@ -84,6 +98,40 @@ def anchors(page: str) -> set[str]:
     """What links into a page may end with: its headings as GitHub names them."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def structs() -> dict[str, type[msgspec.Struct]]:
+    """The types that documents are made of, by name."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    left: list[Any] = list(DOCUMENTS)
+    while left:
+        hint = left.pop()
+        left += get_args(hint)
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and found.get(hint.__name__) is not hint:
+            assert hint.__name__ not in found, f"two types are called {hint.__name__}"
+            found[hint.__name__] = hint
+            left += get_type_hints(hint).values()
+    return found
+
+
+def may_be_null(kind: type[msgspec.Struct]) -> dict[str, bool]:
+    """The keys of a type in JSON, in order, and whether their values may be null."""
+    hints = get_type_hints(kind)
+    return {field.encode_name: _is_optional(hints[field.name]) for field in msgspec.structs.fields(kind)}
+
+
+def _is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
+
+
+def tables(page: str) -> dict[str, list[list[str]]]:
+    """The rows of the tables under each heading of a page, cell by cell, without their heads."""
+    found = {}
+    for section in re.split(r"^#+ ", page, flags=re.MULTILINE)[1:]:
+        heading, _, text = section.partition("\n")
+        rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
+        found[heading] = [[cell.strip() for cell in row.split(" | ")] for row in rows if not row.startswith("key | ")]
+    return found
 
 
 def write_help() -> None:

@@ -1,4 +1,4 @@
-"""Collectives by brute force: what METRICS says of waiting, transfer and bandwidth, straight from the raw documents.
+"""Collectives by brute force: docs/measuring.md's waiting, transfer and bandwidth, straight from the raw documents.
 
     expected = collectives(read_run(folder))     by the kernels' places: (rank, device, start on its own clock)
 

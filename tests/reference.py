@@ -1,6 +1,6 @@
 """The windows of a trace by brute force: plain Python, one sweep over boundaries, no code of the project.
 
-What METRICS calls the breakdown, read as literally as possible. Slow, and meant to be obviously right.
+What docs/measuring.md calls the breakdown, read as literally as possible. Slow, and meant to be obviously right.
 """
 
 from __future__ import annotations

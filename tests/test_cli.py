@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from analyzers.document import from_json
-from tests.docs import ROOT, parsers
+from tests.docs import COMMAND_PAGES, HELP_BEGINS, ROOT, blocks, commands, parsers
 from tests.kineto_files import write_run
 from tracer.cli import COMMANDS, build_parser, main
 from tracer.commands import record
@@ -21,7 +21,8 @@ from tracer.config import EpochPlan, RecordConfig
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_folder
 
-README = (ROOT / "README.md").read_text()
+# The README with the page of conditions, which it leaves their figures to.
+README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md"))
 
 
 @pytest.fixture
@@ -357,15 +358,25 @@ def test_a_reader_that_goes_away_is_no_error(run):
     assert done.stderr == ""
 
 
-def test_readme_shows_every_subcommand_and_option():
+def test_readme_shows_every_subcommand_by_example():
+    examples = {arguments[0] for arguments in commands((ROOT / "README.md").read_text())}
+    assert examples >= {command.NAME for command in COMMANDS}
     for command in COMMANDS:
-        assert f"tracer {command.NAME}" in README
-    for parser in parsers().values():
-        for action in parser._actions:
-            shown = [re.search(rf"(?<![\w-]){option}(?![\w-])", README) for option in action.option_strings]
-            assert any(shown) or not shown, action.option_strings
+        assert f"(docs/commands/{command.NAME}.md)" in README
 
 
-def test_the_picture_in_the_readme_is_what_the_program_prints(capsys):
-    assert main(["report", str(ROOT / "traces" / "resnet18-ddp4")]) == 0
-    assert capsys.readouterr().out.rstrip() in README
+@pytest.mark.parametrize("command", parsers())
+def test_every_option_is_shown_or_explained_above_its_commands_help(command):
+    page = (COMMAND_PAGES / f"{command}.md").read_text()
+    prose = README + page[: page.index(HELP_BEGINS)]
+    for action in parsers()[command]._actions:
+        shown = [re.search(rf"(?<![\w-]){option}(?![\w-])", prose) for option in action.option_strings]
+        assert any(shown) or not shown, action.option_strings
+
+
+def test_the_report_in_the_readme_is_what_the_program_prints(capsys):
+    assert main(["report", str(ROOT / "traces" / "resnet50-ddp4-bf16")]) == 0
+    printed = capsys.readouterr().out
+    shown = blocks((ROOT / "README.md").read_text(), "text")
+    assert len(shown) >= 5
+    assert all(block.rstrip() in printed for block in shown)

@@ -1,18 +1,22 @@
 """The pages of docs/ are true: help, examples, what they print, links, names of files; and the notebook runs."""
 
 import io
+import json
 import os
 import re
 from contextlib import redirect_stdout
 from functools import cache
+from math import comb
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from analyzers.changes import LEVEL, enough
 from tests.docs import (
     COMMAND_PAGES,
     DOCS,
+    FORMATS,
     HELP_BEGINS,
     HELP_ENDS,
     PAGES,
@@ -22,8 +26,11 @@ from tests.docs import (
     commands,
     help_in,
     help_of,
+    may_be_null,
     parsers,
     same_on_all_pythons,
+    structs,
+    tables,
     with_help,
 )
 from tracer.cli import COMMANDS, main, parse
@@ -132,6 +139,42 @@ def test_every_target_of_make_that_is_named_exists(page):
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"`[^`\n]*\bmake (\w+)`", page.read_text()):
         assert f"\n{target}:" in makefile, target
+
+
+@pytest.mark.parametrize("name", structs())
+def test_every_key_of_a_document_stands_in_its_table(name):
+    rows = tables(FORMATS.read_text())[name]
+    assert {key.strip("`"): kind.endswith(" or null") for key, kind, _ in rows} == may_be_null(structs()[name])
+    assert all(key.startswith("`") and meaning for key, _, meaning in rows)
+
+
+def test_no_table_is_of_a_type_that_no_document_has():
+    headings = re.findall(r"^### (.*)$", FORMATS.read_text(), re.MULTILINE)
+    assert sorted(headings) == sorted(structs())
+
+
+@pytest.mark.parametrize("analysis", ["critical-path", "idle", "queue", "launches", "kernels", "diff"])
+def test_every_key_of_htas_tables_stands_in_the_page(analysis):
+    pytest.importorskip("hta")
+    others = ["traces/resnet18-ddp2"] if analysis == "diff" else []
+    document = json.loads(printed("hta", "traces/resnet18-ddp1", analysis, *others, "--json"))
+    rows = [row for row in tables(FORMATS.read_text())["HTA's tables"] if f"`{analysis}`" in row[0]]
+    written = re.findall(r"`(\w+)`", " ".join(cell for row in rows for cell in row[1:]))
+    for name, value in document.items():
+        if name not in ("schema", "analysis", "versions", "run", "notes"):
+            keys = [name, *(value[0] if isinstance(value, list) else ())]
+            assert set(keys) <= set(written), keys
+
+
+def test_how_many_steps_are_enough_is_what_the_test_of_comparisons_needs():
+    page = (DOCS / "measuring.md").read_text()
+    rows = [row for row in tables(page)["How many steps are enough"] if row[0].isdecimal()]
+    assert len(rows) >= 6
+    for steps, ways, least_p, figures in rows:
+        count = comb(2 * int(steps), int(steps))
+        assert int(ways.replace(",", "")) == count
+        assert float(least_p) == pytest.approx(2 / count, rel=0.05)
+        assert figures == (str(int(LEVEL * count / 2)) if enough(int(steps), int(steps)) else "none: too few steps")
 
 
 def test_pictures_are_small_and_shown_somewhere():

@@ -21,7 +21,7 @@ from analyzers.summary import summarize, summarize_rank
 from tests.drawing import called, draw, events_of, meet, row
 from tracer.views.text import text
 
-# What METRICS names; keys may be added, these stay.
+# What docs/formats.md names; keys may be added, these stay.
 KEYS = {"schema", "run", "windows", "collectives", "unmatched", "buckets", "layers", "traffic", "summary"}
 RUN_KEYS = {
     "name", "world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "versions",

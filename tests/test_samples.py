@@ -1,4 +1,4 @@
-"""The laws of METRICS, and the brute-force reference, on every recorded run there is."""
+"""The laws of docs/measuring.md, and the brute-force reference, on every recorded run there is."""
 
 from collections import Counter
 from dataclasses import replace
