@@ -19,6 +19,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.lenient import cleaned
+
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 25
 _SPACE = b" \t\r\n"
@@ -175,7 +177,8 @@ class EventStream:
 
         What stands between events and is no comma, and what is no event, is counted as lost.
         """
-        words = text[1:].decode("utf-8", errors="surrogateescape")
+        written = text[1:].decode("utf-8", errors="surrogateescape")
+        words = cleaned(written)
         place = 0
         while (begin := words.find("{", place)) >= 0:
             gap = words[place:begin]
@@ -193,7 +196,7 @@ class EventStream:
         if listed >= 0 and not words[place:listed].strip(_GAP):
             self._ended = True
             place = listed
-        return len(words[:place].encode("utf-8", errors="surrogateescape"))
+        return len(written[:place].encode("utf-8", errors="surrogateescape"))
 
     def _past_damage(self, words: str, begin: int, is_all: bool) -> int | None:
         """Repair the damaged event that begins here, or count it; where it ends, None where more of it may come."""

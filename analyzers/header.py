@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from analyzers.instants import LAST_NS
+from analyzers.lenient import cleaned
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 _BASE = "baseTimeNanoseconds"
-# Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
-LAST_NS = 2**62
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _but_for(values: dict[str, Any]) -> str:
 
 def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
     """A JSON object at the front of a text, and what stands behind it; None where there is none."""
-    words = text.decode("utf-8", errors="replace")
+    words = cleaned(text.decode("utf-8", errors="replace"))
     try:
         found, end = json.JSONDecoder(strict=False).raw_decode(words)
     except (ValueError, RecursionError):

@@ -8,13 +8,14 @@ from decimal import ROUND_HALF_EVEN, Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.header import LAST_NS
 from analyzers.units import NS_PER_US
 
 Int64 = NDArray[np.int64]
 
 # Below 2**43 us a float64 keeps apart all decimal nanoseconds; above it, the digits themselves are read.
 _EXACT_FLOAT_US = 2.0**43
+# Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
+LAST_NS = 2**62
 _LAST_US = LAST_NS // NS_PER_US
 # What is no time, among microseconds, and among nanoseconds: none that fits an int64 once the epoch is added.
 NO_TIME = float("nan")

@@ -6,7 +6,6 @@ Kineto writes microseconds with three decimals; they arrive as exact integer nan
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -64,8 +63,6 @@ ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
 _PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
 
-# Bytes that were no UTF-8, as a damaged text is read, and halves of surrogate pairs: no characters, nor to be written.
-_NO_UTF8 = re.compile("[\ud800-\udfff]")
 _LAST_DEVICE = np.iinfo(np.int32).max
 _LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
 
@@ -365,10 +362,7 @@ def _event(row: Any) -> _Event | None:
     """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
     if isinstance(row, dict) and isinstance(row.get("args"), dict):
         row = row | {"args": with_raw(row["args"])}
-    event = convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
-    if event is not None and not event.name.isascii():
-        event.name = _NO_UTF8.sub("\N{REPLACEMENT CHARACTER}", event.name)
-    return event
+    return convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
 
 
 def _without_odd_values(row: Any) -> Any:

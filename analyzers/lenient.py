@@ -1,4 +1,4 @@
-"""JSON as others write it, and damaged JSON: NaN, control characters, names whose quotes nobody escaped."""
+"""JSON as others write it, and damaged JSON: NaN, inf, control characters, halves of surrogate pairs, bare quotes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,41 @@ def _decimal(digits: str) -> Decimal:
 _LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
 
 
+# What C++ writes of floats that are no numbers (Kineto: a bandwidth of no time); bytes that are no UTF-8, as Python
+# decodes them, and halves of surrogate pairs: no characters, nor to be written.
+_FOREIGN = re.compile(r"[:\[,]\s*-?(?:inf|nan)\b|\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_NO_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\b(?:inf|nan)\b', re.DOTALL)
+_HALF = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
+    r"|(?P<byte>[\ud800-\udfff])",
+    re.DOTALL,
+)
+
+
+def cleaned(words: str) -> str:
+    """The text as JSON has it, and as long: what C++ writes of no number is NaN, what is no character a replacement."""
+    if _FOREIGN.search(words) is None:
+        return words
+    return _HALF.sub(_character, _NO_NUMBER.sub(_number, words))
+
+
+def _number(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else f"{'NaN':>{len(found[0])}}"
+
+
+def _character(found: re.Match[str]) -> str:
+    if found["byte"]:
+        return "\N{REPLACEMENT CHARACTER}"
+    return r"\ufffd" if found["half"] else found[0]
+
+
 def loads(text: memoryview) -> Any:
     """A whole text. Raises ValueError, RecursionError."""
-    return _LENIENT.decode(bytes(text).decode("utf-8", errors="replace"))
+    return _LENIENT.decode(cleaned(bytes(text).decode("utf-8", errors="replace")))
 
 
 def first_at(words: str, begin: int) -> tuple[Any, int] | None:
-    """The value that begins at a place, and where it ends; None where it is not JSON."""
+    """The value that begins at a place of a cleaned text, and where it ends; None where it is not JSON."""
     for size in _WINDOWS:
         window = words[begin : begin + size]
         try:

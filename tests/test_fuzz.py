@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyzers import inflate
+from analyzers import inflate, load, report
+from analyzers.document import from_json, to_json
 from analyzers.errors import UnreadableTrace
 from analyzers.kineto import read_trace
 
@@ -256,6 +257,35 @@ def test_half_of_a_surrogate_pair_is_no_character(tmp_path, half):
     (first, _), lost = read_rows(tmp_path / "trace.json")
     assert first[1] == re.sub("[\ud800-\udfff]", "\ufffd", json.loads(f'"a{half}"'))
     assert lost == ()
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "-nan", "NaN", "-Infinity"])
+@pytest.mark.parametrize("behind", ["", ', {"broken"'])
+def test_a_bandwidth_that_cpp_writes_as_no_number_costs_no_kernel(tmp_path, number, behind):
+    event = f'{{"name": "a: inf, -nan", "cat": "kernel", "ph": "X", "ts": 1.5, "args": {{"b": {number}}}}}'
+    (tmp_path / "trace.json").write_text(f'{{"traceEvents": [{event}, {event.replace("1.5", "2")}{behind}]}}')
+    rows, lost = read_rows(tmp_path / "trace.json")
+    assert [row[1] for row in rows] == ["a: inf, -nan"] * 2
+    assert bool(lost) == bool(behind)
+
+
+HALF = "\\ud800"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"distributedInfo": {{"backend": "{HALF}", "{HALF}": 1}}, "deviceProperties": [{{"name": "{HALF}"}}], ',
+        "{",
+    ],
+)
+@pytest.mark.parametrize("odd", [f'"dtype": "{HALF}"', f'"{HALF}": 1', f'"Process Group Name": "a{HALF}b"'])
+def test_a_report_can_be_written_whatever_characters_its_traces_hold(tmp_path, text, odd):
+    kernel = '{"name": "ncclDevKernel_AllReduce", "cat": "kernel", "ph": "X", "ts": 1, "dur": 1, "args": {%s}}'
+    said = f'"device": 0, "stream": 1, "Collective name": "allreduce", "In msg nelems": 8, "{HALF}": "{HALF}", {odd}'
+    (tmp_path / "rank0.json").write_text(f'{text}"traceEvents": [{kernel % said}]}}')
+    found = report(load(tmp_path))
+    assert from_json(to_json(found)).windows == found.windows
 
 
 @same_place

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
 READS = """
     errors saved places units intervals stretches modules marks calls classify controls
-    header instants lenient inflate chunks arguments syncs events kineto retime
+    instants lenient header inflate chunks arguments syncs events kineto retime
     manifest calibration recording rank run activity steps host
     autograd forwards
     breakdown fetching communication attribution work reductions contention sharding occupancy pace
