@@ -40,8 +40,9 @@ _START = r"(?:^|[\s:*&])"
 _COMMUNICATION = re.compile(
     "|".join(
         [
-            # NCCL to 2.18, from 2.19, and its symmetric-memory kernels from 2.27; RCCL keeps NCCL's names or its own.
-            _START + r"nccl(?:Dev)?Kernel",
+            # NCCL to 2.18 (the oldest, ncclAllReduceRingLLKernel_sum_f32), from 2.19 (ncclDevKernel_), and its
+            # symmetric-memory kernels from 2.27; RCCL keeps NCCL's names or its own.
+            _START + r"nccl[A-Za-z]*Kernel",
             _START + r"ncclSym",
             _START + r"rccl",
             _START + r"msccl(?:pp)?Kernel",  # RCCL's MSCCL algorithms

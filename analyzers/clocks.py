@@ -8,6 +8,7 @@ transfer it was computed from, never between ranks known to share a host; ranks 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -116,7 +117,7 @@ def _shifted(clocks: dict[int, Clock], hosts: dict[int, str]) -> dict[int, Clock
 
 def _shift_ns(clocks: list[Clock]) -> int:
     """The median offset of a host's ranks, if it exceeds their spreads and the transfers it was computed from."""
-    offset_ns = round(float(np.median([clock.offset_ns for clock in clocks])))
+    offset_ns, _ = _middle([clock.offset_ns for clock in clocks])
     doubt_ns = max(max(clock.spread_ns, clock.shortest_transfer_ns) for clock in clocks)
     return offset_ns if abs(offset_ns) > doubt_ns else 0
 
@@ -163,6 +164,12 @@ class _Shared:
 
     def _clock(self, rows: Int64, end_ns: Int64) -> Clock:
         later = self._end_ns[rows] - end_ns
-        low, median, high = np.percentile(later, [25, 50, 75])
+        median_ns, spread_ns = _middle(later.tolist())
         shortest = int(self._shortest[self._number[rows]].min())
-        return Clock(round(float(median)), round(float(high - low)), shortest, -1)
+        return Clock(median_ns, spread_ns, shortest, -1)
+
+
+def _middle(values: Sequence[int]) -> tuple[int, int]:
+    """Median and interquartile range, also of what float64 cannot tell apart: a clock may lack its epoch."""
+    low, median, high = np.percentile([value - values[0] for value in values], [25, 50, 75])
+    return values[0] + round(float(median)), round(float(high - low))

@@ -260,7 +260,7 @@ class _Columns:
         kept = start_ns != NEVER
         start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)
         self.untimed = int((~kept).sum())
-        self.endless = int((kept & (dur_ns == NEVER) & (category != Category.FLOW)).sum())
+        self.endless = int((kept & (dur_ns < 0) & (category != Category.FLOW)).sum())
         dur_ns = np.maximum(dur_ns, 0)
         syncs = self._syncs(kept, start_ns, dur_ns)
         if waiting.any():

@@ -261,10 +261,15 @@ def _unmatched_warnings(found: Exchange) -> list[str]:
 
 
 def _size_warnings(found: Exchange) -> list[str]:
-    unsized = (found.transfers.nbytes < 0) & (found.matching.instances.kind != Collective.BARRIER)
-    if not unsized.any():
-        return []
-    return [f"{int(unsized.sum())} of {len(unsized)} collectives have no bandwidth: no trace says how many bytes"]
+    with_bytes = found.matching.instances.kind != Collective.BARRIER
+    unsized = (found.transfers.nbytes < 0) & with_bytes
+    timeless = (found.transfers.transfer_ns == 0) & with_bytes & ~unsized
+    reasons = {"no trace says how many bytes": unsized, "their transfer takes 0 ns": timeless}
+    return [
+        f"{int(which.sum())} of {len(which)} collectives have no bandwidth: {reason}"
+        for reason, which in reasons.items()
+        if which.any()
+    ]
 
 
 def _link_warnings(found: Exchange) -> list[str]:

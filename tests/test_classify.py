@@ -3,6 +3,8 @@ import pytest
 from analyzers.classify import is_communication, looks_like_communication
 
 COMMUNICATION = [
+    "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
+    "ncclSendRecvKernel_copy_i8(ncclColl)",
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
     "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",

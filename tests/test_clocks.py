@@ -48,6 +48,13 @@ def test_an_earlier_clock_counts_like_a_later_one():
     assert (found[1].offset_ns, found[1].applied) == (-500, True)
 
 
+def test_an_offset_beyond_what_a_float_holds_is_exact():
+    """A rank whose trace lacks its epoch: its clock is decades off, and known to the nanosecond all the same."""
+    epoch = 1_790_857_026_000_000_007
+    found = clocks_of(meet(ALIKE, ALIKE, since=(epoch, 0)))
+    assert (found[1].offset_ns, found[1].shift_ns) == (-epoch, -epoch)
+
+
 def test_ranks_known_to_share_a_host_keep_their_times():
     for hosts, applied in ((("x", "x"), False), (("x", "y"), True), ((None, None), True), (("x", None), True)):
         found = clocks_of(meet(ALIKE, ALIKE, since=(0, 80_000), hosts=hosts))

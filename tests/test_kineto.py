@@ -119,6 +119,8 @@ def test_a_missing_duration_is_an_empty_event_and_is_said(tmp_path):
     trace = read_trace(write(tmp_path / "a.json", text))
     assert trace.events.dur_ns.tolist() == [1000, 0]
     assert trace.lost == ("a.json: 1 events have no duration, and count as empty",)
+    negative = read_trace(write(tmp_path / "b.json", text.replace("NaN", "-1")))
+    assert (negative.events.dur_ns.tolist(), negative.lost) == ([1000, 0], (trace.lost[0].replace("a.json", "b.json"),))
 
 
 def test_an_odd_header_field_costs_only_itself(tmp_path):

@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import analyzers
@@ -12,10 +13,12 @@ from analyzers.classify import Category, Kind
 from analyzers.controls import Control, Controls, control
 from analyzers.document import from_json, to_json
 from analyzers.errors import AnalysisError
+from analyzers.exchange import exchange
 from analyzers.header import Header
 from analyzers.manifest import Manifest
 from analyzers.rank import RankTrace
 from analyzers.report import PARTS, report
+from analyzers.rows import exchange_warnings
 from analyzers.run import Run
 from analyzers.summary import summarize, summarize_rank
 from tests.drawing import called, draw, events_of, meet, row
@@ -253,6 +256,21 @@ def test_a_warning_says_that_members_are_missing_from_the_run():
     words = "1 of 1 collectives have members that are not in the run"
     assert any(words in warning for warning in report(meet("aaaa", "..aa", world_size=3)).run.warnings)
     assert not any("members" in warning for warning in report(meet("aaaa", "..aa")).run.warnings)
+
+
+def test_bandwidths_that_are_null_have_a_reason():
+    found = exchange(meet("aa..bb", "aa..bb"))
+    assert not any("have no bandwidth" in warning for warning in exchange_warnings(found))
+    at_once = replace(found.transfers, transfer_ns=np.array([0, 2]))
+    said = exchange_warnings(replace(found, transfers=at_once))
+    assert "1 of 2 collectives have no bandwidth: their transfer takes 0 ns" in said
+
+
+def test_names_from_traces_do_not_steer_the_terminal():
+    named = {letter: Group(name, 2, (0, 1)) for letter, name in (("a", "x\x1b[31m"), ("b", "y"))}
+    calls = {letter: Call(Collective.ALL_REDUCE, 250, 250, "Float", group) for letter, group in named.items()}
+    shown = text(report(meet("aa..bb", "aa..bb", calls=calls)))
+    assert "group x" in shown and "\x1b" not in shown
 
 
 def test_text_marks_bounds():

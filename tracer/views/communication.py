@@ -12,7 +12,7 @@ from analyzers.calls import SYNCHRONIZING
 from analyzers.document import Report
 from analyzers.entries import BandwidthRow, CollectiveRow, WaitingRow
 from analyzers.units import ms, percent, us
-from tracer.views.terminal import Section, count, gbps, milliseconds, styled, table
+from tracer.views.terminal import Section, count, gbps, milliseconds, plain, styled, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,7 +63,7 @@ def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
     """Names of groups whose ranks are also another group's, as they stand beside these."""
     groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
     members = [ranks for _, ranks in groups]
-    return {name: f" (group {name})" for name, ranks in groups if members.count(ranks) > 1}
+    return {name: f" (group {plain(name)})" for name, ranks in groups if members.count(ranks) > 1}
 
 
 def _total_ns(row: BandwidthRow) -> float:
