@@ -187,6 +187,7 @@ def play(steps: Course, plan: Plan) -> Played:
     lost = steps.slower / (1 + steps.slower)
     done = np.zeros_like(now)
     stalled, reducing, hidden = np.zeros_like(now), np.zeros_like(now), np.zeros_like(now)
+    gap = np.zeros_like(now)  # of the time until `free`, what lies before reductions begin
     ended: list[Float64] = []
     bounds = np.r_[-1, plan.last]
     for bucket, last in enumerate(plan.last.tolist()):
@@ -196,8 +197,10 @@ def play(steps: Course, plan: Plan) -> Played:
         host = steps.host_ns[..., bounds[bucket] + 1 : last + 1].max(axis=-1) + plan.call_ns[bucket]
         now = np.maximum(now + work + lost * beside, steps.begin_ns + host + steps.recorded_ns[..., last])
         done = steps.work_ns[..., last]
-        hidden += beside
+        hidden += np.maximum(beside - gap, 0)
+        gap = np.where(now < free, np.maximum(gap - beside, 0), 0)
         begin = np.maximum(now + steps.start_delay_ns, free + plan.next_delay_ns)
+        gap += begin - np.maximum(now, free)
         free = np.broadcast_to(begin.max(axis=0) + plan.transfer_ns[bucket], now.shape)
         reducing += free - begin
         ended.append(free)

@@ -1,6 +1,6 @@
 """Replays against a simulation kernel by kernel: recorded under some buckets, played under others."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -176,6 +176,17 @@ def test_a_bucket_hides_behind_what_comes_after_its_gradients():
     # The first ends with the last gradient, and is copied out beside the second.
     assert play(STEPS, plan([0, 1], [5, 5])).stalled_ns.tolist() == [[5 - 1], [5 - 1]]
     assert played(STEPS, [0, 1], [5, 5]) == [20 + 5 + 1 + 7] * 2
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=2, max_size=2), st.integers(0, 30), st.integers(0, 30), st.integers(0, 20),
+    st.floats(0, 1),
+)  # fmt: skip
+def test_exposed_is_never_less_than_nothing(transfer_ns, start_delay, next_delay, slower, covered):
+    """Compute that goes on in the gaps before reductions begin hides none of them."""
+    steps = replace(STEPS, start_delay_ns=float(start_delay), slower=slower / 20, covered=covered)
+    played = play(steps, replace(plan([0, 1], transfer_ns), next_delay_ns=float(next_delay)))
+    assert (played.exposed_ns >= 0).all()
 
 
 def test_exposed_is_what_no_kernel_covers():
