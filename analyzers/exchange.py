@@ -105,7 +105,15 @@ class Exchange:
         """The link's own rate, where calibration says it and the transport is known."""
         links = self.calibration.links if self.calibration is not None else None
         known = links is not None and links.transport and links.limit_gbps is not None and links.limit_gbps > 0
-        return links.limit_gbps if links is not None and known else None
+        return links.limit_gbps if links is not None and known and not self.is_of_other_links else None
+
+    @property
+    def is_of_other_links(self) -> bool:
+        """Whether calibration went over another transport than the run's (`P2P/CUMEM` and `P2P/IPC` are one)."""
+        links, manifest = self.calibration.links if self.calibration is not None else None, self.run.manifest
+        said = (links.transport if links is not None else None, manifest.transport if manifest is not None else None)
+        families = {transport.partition("/")[0] for transport in said if transport}
+        return len(families) > 1
 
     @property
     def unmatched_share(self) -> float | None:

@@ -229,7 +229,7 @@ def _facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -
         times_from=window,
         controls=controls,
         clock=clock_row(exchanged),
-        links=_links(names, manifest, exchanged.calibration),
+        links=_links(names, manifest, exchanged),
         warnings=warnings,
         memory=manifest.memory,
         dataset=manifest.dataset,
@@ -237,11 +237,11 @@ def _facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -
     )
 
 
-def _links(devices: list[str], manifest: Manifest, calibration: Calibration | None) -> Links:
-    """What is known of the links: as calibration found them, else as the run's manifest says."""
-    measured = calibration.links if calibration is not None else None
-    if measured is not None:
-        return Links(devices, measured.transport or manifest.transport, measured.limit_gbps, measured.source)
+def _links(devices: list[str], manifest: Manifest, exchanged: Exchange) -> Links:
+    """What is known of the links: as calibration found them, if it went over the run's own; else as run.json says."""
+    measured = exchanged.calibration.links if exchanged.calibration is not None else None
+    if measured is not None and not exchanged.is_of_other_links:
+        return Links(devices, manifest.transport or measured.transport, measured.limit_gbps, measured.source)
     return Links(devices, manifest.transport, None, "run.json" if manifest.transport else None)
 
 

@@ -282,22 +282,30 @@ def _link_warnings(found: Exchange) -> list[str]:
     links = found.calibration.links
     words = _other_links(found)
     if found.limit_gbps is None:
-        reason = links.source if links is not None and links.source else "its own rate is not known"
+        source = links.source if links is not None and not found.is_of_other_links else None
+        reason = source or "its own rate is not known"
         words.append(f"utilization of the link is null: {reason}")
     return words
 
 
 def _other_links(found: Exchange) -> list[str]:
-    """Links that were measured between other devices than the run's."""
+    """Links that were measured between other devices than the run's, or over another transport."""
     links = found.calibration.links if found.calibration is not None else None
     measured = set(links.devices) if links is not None else set()
     own = {name for summary in found.run.ranks for name in summary.header.device_names}
     own |= set(found.run.manifest.devices) if found.run.manifest is not None else set()
-    if not measured or not own or measured & own:
-        return []
-    return [
-        f"the links were calibrated between {', '.join(sorted(measured))}, and this run's are {', '.join(sorted(own))}"
-    ]
+    words = []
+    if measured and own and not measured & own:
+        words.append(
+            f"the links were calibrated between {', '.join(sorted(measured))}, and this run's are "
+            f"{', '.join(sorted(own))}"
+        )
+    if found.is_of_other_links and links is not None and found.run.manifest is not None:
+        words.append(
+            f"the links were calibrated over {links.transport}, and this run went over {found.run.manifest.transport}: "
+            "utilization is against other links than its own"
+        )
+    return words
 
 
 def _known(value: float) -> float | None:

@@ -1,5 +1,6 @@
 """What the links gave, against what they can do; bytes by purpose; copies."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from analyzers.calls import Collective
 from analyzers.classify import Category, Kind
 from analyzers.exchange import exchange
 from analyzers.header import Header
+from analyzers.manifest import Manifest
 from analyzers.rank import RankTrace
 from analyzers.report import report
 from analyzers.run import Run
@@ -111,6 +113,17 @@ def test_utilization_of_the_link_needs_a_known_transport_and_rate(links, known):
     assert (found.collectives[0].utilization_of_link is not None) == known
     assert found.collectives[0].utilization_at_size == pytest.approx(4)
     assert any("utilization of the link is null" in warning for warning in found.run.warnings) == (not known)
+
+
+def test_links_over_another_transport_are_said_and_have_no_limit_here():
+    file = calibrated(("all_reduce", 2, 4000, 8), links=CalibratedLinks(transport="SHM/direct", limit_gbps=63.0))
+    for own, other in (("P2P/CUMEM", True), ("SHM/CUMEM", False), (None, False)):
+        found = report(replace(meet("aa", "aa"), manifest=Manifest(world_size=2, transport=own)), file)
+        assert (found.collectives[0].utilization_of_link is None) == other
+        assert (
+            any(f"calibrated over SHM/direct, and this run went over {own}" in w for w in found.run.warnings) == other
+        )
+        assert (found.run.links.transport, found.run.links.limit_gbps) == (own or "SHM/direct", None if other else 63.0)
 
 
 def test_a_part_of_the_run_may_have_other_links():
