@@ -3,14 +3,29 @@
 Files that launch ranks wait more than they compute: begun first, they end beside the others, not after them.
 """
 
+import compileall
+import os
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
+ROOT = Path(__file__).resolve().parents[1]
 # How long a case takes says how busy the machine is.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+# Several workers and the ranks that they launch share the cores: threads of each would only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-LAUNCHING = ("test_sweep", "test_record", "test_outside", "test_calibration", "test_variants", "test_loader")
+LAUNCHING = ("test_record", "test_sweep", "test_outside", "test_loader", "test_calibration", "test_variants")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        # Every process that a test starts would compile the packages for itself.
+        for package in ("analyzers", "tracer"):
+            compileall.compile_dir(ROOT / package, quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,6 +29,7 @@ from analyzers.errors import UnreadableCalibration
 from analyzers.recording import trace_files
 from analyzers.units import binary_size
 from tests.kineto_files import write_run
+from tests.launching import run_here
 from tracer import calibrate
 from tracer.calibrate import OPERATIONS, Buffers, Group, Operation
 from tracer.cli import main
@@ -264,7 +265,7 @@ def test_a_calibration_is_not_overwritten_without_force(tmp_path, capsys, monkey
         "--force",
         "--json",
     ]
-    done = tracer(*tiny)
+    done = run_here(*tiny)
     assert done.stdout == (tmp_path / "links.json").read_text()
     (row,) = read_calibration(tmp_path / "links.json").rows
     assert (row.collective, row.bytes, row.dtype) == ("broadcast", 4096, "bfloat16")

@@ -8,9 +8,7 @@ from contextlib import redirect_stdout
 from functools import cache
 from math import comb
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from analyzers.changes import LEVEL, enough
 from tests.docs import (
@@ -186,6 +184,10 @@ def test_pictures_are_small_and_shown_somewhere():
 
 @pytest.mark.parametrize("path", NOTEBOOKS)
 def test_notebooks_run_and_hold_no_outputs(path):
+    # Seconds of imports, which every worker would spend.
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert all(cell.outputs == [] and cell.execution_count is None for cell in notebook.cells if "outputs" in cell)

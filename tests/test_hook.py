@@ -3,18 +3,36 @@
 import json
 import os
 import subprocess
-import sys
+import venv
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 HOOK = Path(__file__).resolve().parents[1] / "tracer" / "hook"
-# Outside of the environment that this runs in: there tracer may be installed, and would be found.
-PYTHON = Path(sys.base_prefix) / "bin" / "python3"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """An interpreter with no package but the library's: elsewhere tracer may be installed, and would be found."""
+    folder = tmp_path_factory.mktemp("bare") / "venv"
+    venv.create(folder, symlinks=True)
+    return folder / "bin" / "python3"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where everything lies below one folder, and who runs it."""
+
+    folder: Path
+    python: Path
+
+    def __truediv__(self, name: str) -> Path:
+        return self.folder / name
 
 
 @pytest.fixture
-def places(tmp_path):
+def places(tmp_path, python):
     root, script, work = tmp_path / "root", tmp_path / "script", tmp_path / "work"
     for package in (root / "tracer", root / "analyzers", script, tmp_path / "site" / "torch", work):
         package.mkdir(parents=True)
@@ -22,22 +40,22 @@ def places(tmp_path):
     (root / "analyzers" / "__init__.py").touch()
     (root / "tracer" / "attach.py").write_text("def arm():\n    print('armed')\n")
     (tmp_path / "site" / "torch" / "__init__.py").write_text("print('torch')\n")
-    return tmp_path
+    return Places(tmp_path, python)
 
 
-def run(places: Path, code: str, *more: str, hook: bool = True) -> list[str]:
+def run(places: Places, code: str, *more: str, hook: bool = True) -> list[str]:
     path = os.pathsep.join([str(HOOK), *more, str(places / "site")])
     environment = {**os.environ, "PYTHONPATH": path}
     if hook:
-        environment["TRACER_HOOK"] = json.dumps({"folder": str(places), "root": str(places / "root")})
+        environment["TRACER_HOOK"] = json.dumps({"folder": str(places.folder), "root": str(places / "root")})
     script = places / "script" / "script.py"
     script.write_text(code)
-    done = subprocess.run([PYTHON, script], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([places.python, script], env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.split()
 
 
-def reason(places: Path) -> str:
+def reason(places: Places) -> str:
     (file,) = (places / "work").iterdir()
     return file.read_text()
 
@@ -97,4 +115,4 @@ def test_an_interpreter_that_cannot_import_us_says_so(places):
     (places / "root" / "tracer" / "attach.py").write_text("import no_such_package\n")
     assert run(places, "import torch") == ["torch"]
     assert "No module named 'no_such_package'" in reason(places)
-    assert str(PYTHON) in reason(places)
+    assert str(places.python) in reason(places)

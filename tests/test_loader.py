@@ -269,24 +269,33 @@ def test_a_folder_named_like_a_trace_is_said(tmp_path):
     assert any("rank9.json.gz: a folder, not a trace file" in warning for warning in run.warnings)
 
 
-def large_run(folder: Path, steps: int = 2200) -> Path:
+@pytest.fixture(scope="module")
+def large_run(tmp_path_factory):
     """Big enough for processes."""
-    run = write_run(folder, Run(ranks=2, steps=steps, compute="aabb..c.", comm=".xx.yy.."))
+    run = write_run(tmp_path_factory.mktemp("large"), Run(ranks=2, steps=2200, compute="aabb..c.", comm=".xx.yy.."))
     assert sum(file.stat().st_size for file in run.iterdir()) > workers.SMALL_RUN
     return run
 
 
-def test_processes_say_what_one_process_says(tmp_path):
-    folder = large_run(tmp_path / "run")
-    command = [sys.executable, "-m", "tracer", "report", str(folder), "--json"]
+@pytest.fixture(scope="module")
+def larger_run(large_run, tmp_path_factory):
+    """The same events four times: two processes read it for a while."""
+    folder = tmp_path_factory.mktemp("larger")
+    for file in large_run.iterdir():
+        head, events, tail = re.split(r"(?<=\[\n)|(?=\n  \])", file.read_text(), maxsplit=2)
+        (folder / file.name).write_text(head + ",\n".join([events] * 4) + tail)
+    return folder
+
+
+def test_processes_say_what_one_process_says(large_run):
+    command = [sys.executable, "-m", "tracer", "report", str(large_run), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    assert done.stdout == to_json(report(analyzers.load(folder))) + "\n"
+    assert done.stdout == to_json(report(analyzers.load(large_run))) + "\n"
 
 
-def test_an_interrupt_ends_all_processes_at_once(tmp_path):
-    folder = large_run(tmp_path / "run", steps=9000)
-    command = [sys.executable, "-m", "tracer", "report", str(folder)]
+def test_an_interrupt_ends_all_processes_at_once(larger_run):
+    command = [sys.executable, "-m", "tracer", "report", str(larger_run)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
     while not children(process.pid):
         assert process.poll() is None
@@ -314,25 +323,21 @@ def test_nothing_is_forked_beside_threads(monkeypatch, platform, loaded, method)
     assert start_method() == method
 
 
-def test_processes_may_be_spawned_too(tmp_path, monkeypatch):
-    folder = large_run(tmp_path / "run")
+def test_processes_may_be_spawned_too(large_run, monkeypatch):
     monkeypatch.setattr(workers, "start_method", lambda *_: "spawn")
-    assert to_json(report(workers.read(folder))) == to_json(report(analyzers.load(folder)))
+    assert to_json(report(workers.read(large_run))) == to_json(report(analyzers.load(large_run)))
 
 
-def test_a_killed_process_is_one_line(tmp_path):
-    folder = large_run(tmp_path / "run", steps=9000)
-    command = [sys.executable, "-m", "tracer", "report", str(folder)]
+def test_a_killed_process_is_one_line(larger_run):
+    command = [sys.executable, "-m", "tracer", "report", str(larger_run)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     while not (found := readers(process.pid)):
         assert process.poll() is None
     os.kill(int(found[0]), signal.SIGKILL)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert (
-        errors
-        == f"tracer: {folder}: a process that read its ranks was killed (out of memory?); report fewer ranks at once\n"
-    )
+    said = "a process that read its ranks was killed (out of memory?); report fewer ranks at once"
+    assert errors == f"tracer: {larger_run}: {said}\n"
 
 
 def readers(pid: int) -> list[str]:

@@ -98,10 +98,11 @@ def test_hosts_record_a_run_each_its_ranks_until_one_of_them_crashes(tmp_path):
 
 def test_a_session_in_a_loop_of_one_s_own(tmp_path):
     output = tmp_path / uuid.uuid4().hex
-    code, out, lines = end(start(sys.executable, str(SCRIPTS / "sessions.py"), str(output), "40"))
-    assert code == 0, lines
+    ranks = [start(sys.executable, str(SCRIPTS / "sessions.py"), str(output), "40", rank) for rank in "01"]
+    ended = [end(rank) for rank in ranks]
+    assert [code for code, _, _ in ended] == [0, 0], ended
     # Begun after the first step; a recording of three blocks on a CPU, each twelve steps; the newest two are kept.
-    assert sorted(out.decode().splitlines()) == ["0 ['step0', 'step13', 'step25']", "1 []"]
+    assert [out for _, out, _ in ended] == [b"0 ['step0', 'step13', 'step25']\n", b"1 []\n"]
     assert sorted(place.name for place in output.iterdir()) == ["step13", "step25"]
     for place in output.iterdir():
         assert [rank.rank for rank in analyzers.load(place).ranks] == [0, 1]

@@ -35,7 +35,8 @@ def tracer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings") / "cpu2"
     more = shlex.split(
-        "--bucket-mb 25 --epochs 2 --epoch-samples 8 --lr 0.01 --zero-init-residual --gradient-as-bucket-view"
+        "--rounds 2 --bucket-mb 25 --epochs 2 --epoch-samples 8 --lr 0.01 --zero-init-residual "
+        "--gradient-as-bucket-view"
     )
     done = tracer("record", *QUICK, *more, "-o", str(folder))
     assert done.returncode == 0, done.stderr
@@ -47,7 +48,7 @@ def test_recording_ends_in_a_report_and_the_next_command(recorded):
     assert "A step takes" in done.stdout
     assert done.stdout.rstrip().endswith(f"next: tracer report {folder} --by step")
     assert "recording resnet18, ddp, batch 2 a device, on 2 CPU ranks" in done.stderr
-    assert "round 3 of 3: full profile" in done.stderr
+    assert "round 2 of 2: full profile" in done.stderr
 
 
 def test_the_folder_holds_the_windows_and_nothing_left_over(recorded):
@@ -70,7 +71,7 @@ def test_run_json_says_how_it_was_recorded(recorded):
     assert [bucket["nbytes"] for bucket in written["buckets"]] == [28_872_744, 15_853_824]
     assert sorted(index for bucket in written["buckets"] for index in bucket["parameters"]) == list(range(62))
     for name in ("unprofiled", "nosync", "full"):
-        assert [len(samples) for samples in written["controls"][name]["samples_ns"].values()] == [3, 3]
+        assert [len(samples) for samples in written["controls"][name]["samples_ns"].values()] == [2, 2]
 
 
 def test_run_json_says_what_was_asked_for(recorded):
@@ -146,9 +147,10 @@ def test_a_failing_rank_stops_all_and_its_exit_code_passes_through(tmp_path):
     assert [file.name for file in tmp_path.iterdir() if "out" in file.name] == []
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_recording_leaves_nothing(tmp_path, sign):
-    command = [sys.executable, "-m", "tracer", "record", *QUICK, "--wait", "100000", "-o", str(tmp_path / "out")]
+@pytest.mark.parametrize(("sign", "ranks"), [(signal.SIGINT, "2"), (signal.SIGTERM, "1")])
+def test_an_interrupted_recording_leaves_nothing(tmp_path, sign, ranks):
+    endless = [*QUICK, "--ranks", ranks, "--wait", "100000", "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "tracer", "record", *endless]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     while "settling" not in process.stderr.readline():
         assert process.poll() is None

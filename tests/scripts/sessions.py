@@ -1,10 +1,9 @@
-"""Two ranks with a loop and a session of their own, of a plain process group: `sessions.py OUTPUT STEPS`."""
+"""A rank of two with a loop and a session of its own, of a plain process group: `sessions.py OUTPUT STEPS RANK`."""
 
 import sys
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 import tracer
@@ -27,4 +26,4 @@ def train(rank, output, steps):
 
 
 if __name__ == "__main__":
-    mp.spawn(train, args=(sys.argv[1], int(sys.argv[2])), nprocs=2)
+    train(int(sys.argv[3]), sys.argv[1], int(sys.argv[2]))
