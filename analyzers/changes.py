@@ -73,7 +73,7 @@ class Change(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Samples:
-    """One figure of one run: its median, and each step's own median over what was measured in it."""
+    """One figure of one run: its median over steps, and each step's own over what was measured in it."""
 
     median: float | None
     steps: Mapping[int, float]
@@ -83,14 +83,17 @@ NOTHING = Samples(None, {})
 
 
 def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
-    """Samples of (step, value), of any ranks; what is unknown, or in no step, is left out."""
+    """Samples of (step, value), of any ranks; what is unknown, or in no step, is left out.
+
+    The median is over steps, which the test is over. That over all values says little of two ranks of which one waits:
+    it lies between two humps, wherever their edges happen to be.
+    """
     by_step: dict[int, list[float]] = {}
     for step, value in values:
         if step is not None and value is not None:
             by_step.setdefault(step, []).append(value)
-    every = [value for own in by_step.values() for value in own]
     steps = {step: float(np.median(own)) for step, own in by_step.items()}
-    return Samples(float(np.median(every)) if every else None, steps)
+    return Samples(float(np.median([*steps.values()])) if steps else None, steps)
 
 
 Pair = tuple[Samples, Samples]
@@ -126,7 +129,7 @@ def _change(pair: Pair, found: Significance, place: int | None) -> Change:
     p, adjusted, apart = float(found.p[place]), float(found.adjusted_p[place]), _apart(a, b)
     if difference == 0:
         state = "same"
-    elif adjusted <= LEVEL and difference * _shift(a, b) > 0:
+    elif adjusted <= LEVEL:
         state = "changed" if abs(difference) >= LEAST_CHANGE * abs(a.median) else "small"
     else:
         state = "too_few" if apart or found.least_p[place] > LEVEL else "within"
@@ -141,8 +144,3 @@ def enough(a_steps: int, b_steps: int) -> bool:
 def _apart(a: Samples, b: Samples) -> bool:
     lows, highs = zip(*((min(each.steps.values()), max(each.steps.values())) for each in (a, b)), strict=True)
     return bool(lows[0] > highs[1] or lows[1] > highs[0])
-
-
-def _shift(a: Samples, b: Samples) -> float:
-    """How far B's steps are from A's, which is what was tested; ranks weigh otherwise in the runs' medians."""
-    return float(np.median([*b.steps.values()]) - np.median([*a.steps.values()]))

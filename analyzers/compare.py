@@ -19,7 +19,7 @@ from analyzers.comparison import (
     LayerChange,
     Layouts,
 )
-from analyzers.controls import HIGH_DISTORTION, WIDEST_SPREAD
+from analyzers.controls import HIGH_DISTORTION, WIDEST_SPREAD, stretch
 from analyzers.document import Report, RunFacts
 from analyzers.entries import BucketRow, CollectiveRow, LayerRow
 from analyzers.gradients import gradient_steps
@@ -247,9 +247,11 @@ def _in_words(value: object) -> str | None:
 
 def _warnings(name: str, report: Report) -> Iterator[str]:
     """What of one run a reader must know before its differences."""
-    distortion = report.run.controls.distortion
+    distortion = _stretched(report)
     if distortion is not None and distortion > HIGH_DISTORTION:
-        yield f"{name}: the profiler stretches its steps {distortion:.2f} times, and waiting and idle time with them"
+        about = "" if report.run.controls.distortion is not None else "about "
+        times = f"{about}{distortion:.2f} times"
+        yield f"{name}: the profiler stretches its steps {times}, and waiting and idle time with them"
     blocks = report.run.controls.blocks_ns.get("unprofiled", [])
     low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
     if median > 0 and (high - low) / median > WIDEST_SPREAD:
@@ -262,6 +264,12 @@ def _warnings(name: str, report: Report) -> Iterator[str]:
         yield f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
 
 
+def _stretched(report: Report) -> float | None:
+    """Profiled over unprofiled step; where a control scatters, by the blocks' medians."""
+    controls = report.run.controls
+    return controls.distortion or stretch(controls.blocks_ns, report.run.times_from)
+
+
 def _of_both(a: Report, b: Report) -> Iterator[str]:
     """Why figures of two runs may not be the same thing."""
     if a.run.times_from != b.run.times_from:
@@ -269,7 +277,7 @@ def _of_both(a: Report, b: Report) -> Iterator[str]:
             f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one, which the profiler "
             "stretches differently"
         )
-    stretched = [each.run.controls.distortion for each in (a, b)]
+    stretched = [_stretched(each) for each in (a, b)]
     known = [each for each in stretched if each is not None]
     if len(known) == len(stretched) and max(known) > HIGH_DISTORTION * min(known):
         yield (

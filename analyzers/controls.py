@@ -70,6 +70,14 @@ def control(samples_ns: Mapping[int, list[int]]) -> Control:
     return Control(by_rank, round(median), spread)
 
 
+def stretch(blocks_ns: Mapping[str, Sequence[float]], window: str) -> float | None:
+    """Profiled step over unprofiled step by their blocks' medians, also where these scatter and there is no control."""
+    under, without = blocks_ns.get(window), blocks_ns.get("unprofiled")
+    if not under or not without or np.median(without) <= 0:
+        return None
+    return float(np.median(under) / np.median(without))
+
+
 class Controls(msgspec.Struct, frozen=True):
     """The controls of one run; null, with the reason, where the run could not have one."""
 

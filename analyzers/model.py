@@ -14,7 +14,7 @@ from analyzers.calibration import Calibration
 from analyzers.calls import Collective, itemsize
 from analyzers.communication import Purpose
 from analyzers.contention import NOT_KNOWN
-from analyzers.controls import HIGH_DISTORTION
+from analyzers.controls import HIGH_DISTORTION, stretch
 from analyzers.errors import NotReplayable
 from analyzers.exchange import exchange
 from analyzers.links import Links
@@ -298,7 +298,8 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[str]:
     """Why no prediction of this run can be trusted, if so."""
     share = _host_share(steps)
     controls = manifest.controls
-    distortion = controls.distortion("light" if run.is_light else "full")
+    window = "light" if run.is_light else "full"
+    distortion = controls.distortion(window) or stretch(controls.blocks_ns(), window)
     dtypes = {parameter.dtype for parameter in manifest.parameters}
     found = {
         f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled": (

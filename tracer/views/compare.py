@@ -301,7 +301,7 @@ def _test(found: Comparison | SweepComparison) -> list[str]:
 
 def _meanings(found: Comparison | SweepComparison) -> list[tuple[str, str]]:
     return [
-        ("A, B", "medians over steps and ranks, as each run's own report has them; A is the baseline."),
+        ("A, B", "medians over steps, of which each is the median over its ranks; A is the baseline."),
         ("steps", "how many steps (of controls, blocks of steps) of A and of B the test has."),
         ("p", "corrected for all figures of the table."),
         ("changed", " ".join(_test(found))),
