@@ -254,12 +254,12 @@ def test_one_epoch_is_a_second_one_after_a_warm_up():
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
-@pytest.mark.parametrize("strategy", ["dp", "ddp"])
-def test_a_last_batch_of_one_sample_is_refused(strategy, devices):
+@pytest.mark.parametrize(("strategy", "hosts"), [("dp", 1), ("ddp", 1), ("ddp", 2), ("ddp", 3)])
+def test_a_last_batch_of_one_sample_is_refused(strategy, hosts, devices):
+    given = replace(configured("--ranks", "2"), strategy=strategy, devices=devices, hosts=hosts, batch=3)
     for samples in range(1, 40):
-        config = replace(configured("--ranks", "2"), strategy=strategy, devices=devices, batch=3)
-        config = replace(config, epochs=EpochPlan(1, samples))
-        own = torch.arange(-(-samples // config.processes)).split(config.process_batch)[-1]
+        config = replace(given, epochs=EpochPlan(1, samples))
+        own = torch.arange(-(-samples // config.world_size)).split(config.process_batch)[-1]
         parts = own.chunk(devices) if strategy == "dp" else [own]
         if min(map(len, parts)) == 1:
             with pytest.raises(UsageError, match=f"an epoch of {samples} samples ends with one"):
