@@ -15,6 +15,10 @@ class UsageError(TracerError):
     exit_code = 2
 
 
+class SessionIncomplete(TracerError):
+    """The training loop ended before the recording had all its steps."""
+
+
 class RankFailed(TracerError):
     """A rank of a recording ended badly; the command ends with that rank's own exit code."""
 

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from analyzers.run import LIGHT, NOSYNC
 from tracer.config import Plan
+from tracer.errors import SessionIncomplete
 from tracer.manifest import FULL, ROUND, RUN, STEP, Facts, Part, part, read_parts, recordings, typical_round, write_part
 from tracer.meeting import PATIENCE, Meeting
 from tracer.models import ddp_of, gpus_of
@@ -35,10 +36,6 @@ from tracer.profiles import Profiling
 from tracer.ranges import module_ranges
 
 Progress = Callable[[str, int, int], None]
-
-
-class SessionIncomplete(Exception):
-    """The training loop ended before the recording had all its steps."""
 
 
 @dataclass(frozen=True)

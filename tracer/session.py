@@ -16,13 +16,13 @@ from torch import nn
 
 from analyzers.manifest import MANIFEST
 from tracer.config import Plan, hooked
-from tracer.errors import TracerError
+from tracer.errors import SessionIncomplete, TracerError
 from tracer.files import PARTIAL, own, refuse_folder
 from tracer.finish import Finisher
 from tracer.manifest import facts_of
 from tracer.meeting import Meeting
 from tracer.models import find_model
-from tracer.recorder import Recorder, SessionIncomplete, Subject
+from tracer.recorder import Recorder, Subject
 
 
 class Session:
