@@ -19,7 +19,7 @@ from tracer.commands import record
 from tracer.commands.usage import check_last_batch
 from tracer.config import EpochPlan, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.files import new_folder
+from tracer.files import hidden_folder, put_in_place
 
 README = (ROOT / "README.md").read_text()
 
@@ -300,17 +300,17 @@ def test_force_replaces_recordings_and_nothing_else(tmp_path, monkeypatch, capsy
 
 
 def test_a_recording_whose_place_was_taken_meanwhile_is_kept_beside_it(tmp_path):
-    with (
-        pytest.raises(TracerError, match=r"The recording is in .*run-2"),
-        new_folder(tmp_path / "run", False, "m") as new,
-    ):
+    with hidden_folder(tmp_path / "run") as new:
         (new / "m").write_text("recorded")
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "precious").write_text("x")
+        with pytest.raises(TracerError, match=r"The recording is in .*run-2"):
+            put_in_place(new, tmp_path / "run", False, "m")
     assert (tmp_path / "run" / "precious").exists()
     assert (tmp_path / "run-2" / "m").read_text() == "recorded"
-    with new_folder(tmp_path / "run-2", True, "m") as new:
+    with hidden_folder(tmp_path / "run-2") as new:
         (new / "m").write_text("again")
+        put_in_place(new, tmp_path / "run-2", True, "m")
     assert (tmp_path / "run-2" / "m").read_text() == "again"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run", "run-2"]
 

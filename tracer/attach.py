@@ -128,7 +128,7 @@ class Watched:
             # Other ranks may record: they need not wait for this one.
             Meeting().leave(self._why_not or "")
             return
-        subject = Subject(model, facts_of(model, self._hook.command, {}))
+        subject = Subject(model, facts_of(model, self._hook.command))
         self._thread, self._clock = threading.get_ident(), id(optimizer)
         self._recorder = Recorder(folder, subject, self._hook.plan, lambda label, done, total: None, patience=PATIENCE)
         self._recorder.__enter__()

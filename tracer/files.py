@@ -142,22 +142,11 @@ def _is_abandoned(folder: Path) -> bool:
     return False
 
 
-@contextmanager
-def new_folder(path: Path, force: bool, marker: str) -> Iterator[Path]:
-    """A hidden folder beside `path` to fill; renamed to `path` when the block ends well, removed when it does not.
-
-    With `force` an existing folder is replaced, then, if it holds the file `marker` or nothing: no folder of another
-    sort is ever removed. Raises TracerError.
-    """
-    path = path.absolute()
-    refuse_folder(path, force, marker)
-    with hidden_folder(path) as folder:
-        yield folder
-        put_in_place(folder, path, force, marker)
-
-
 def refuse_folder(path: Path, force: bool, marker: str) -> None:
-    """Raise TracerError where a folder may not be put in a path's place."""
+    """Raise TracerError where a folder may not be put in a path's place.
+
+    With `force` it may replace a folder that holds the file `marker` or nothing: none of another sort is ever removed.
+    """
     if path.is_symlink():
         raise TracerError(f"{path}: is a link; name the folder itself")
     if Path.cwd().is_relative_to(path.resolve()):

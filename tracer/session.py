@@ -124,7 +124,7 @@ class Session:
         if folder is None:
             folder = self._agree_on_a_folder()
             self._finisher = Finisher(folder, self._output, self._force, self._plan.keep)
-        subject = Subject(model, facts_of(model, sys.orig_argv, {}))
+        subject = Subject(model, facts_of(model, sys.orig_argv))
         self._recorder = Recorder(folder, subject, self._plan, lambda label, done, total: None, self._put_in_place)
         self._recorder.__enter__()
         # All ranks have left their parts, and none has taken any away.

@@ -165,7 +165,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "representative": representative,
     "windows": _windows,
     "communication": _bandwidths,
-    "waiting": lambda report: waiting(report, wide=True, most=MOST_ROWS),
+    "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
     "layers": lambda report: layers(report, wide=True),
     "unmatched": lambda report: _unmatched(report.unmatched),
