@@ -1,6 +1,7 @@
 """What the hook does with the steps that it hears of, without processes: recorders here only count."""
 
 import gc
+import inspect
 import os
 import threading
 import weakref
@@ -68,6 +69,8 @@ def hearing(watched, monkeypatch):
     places += [(torch.profiler.profiler._KinetoProfile, "__init__"), (torch.autograd.profiler.profile, "__init__")]
     for owner, name in places:
         monkeypatch.setattr(owner, name, owner.__dict__[name])
+    # torch hooks a class once, when its first optimizer is made, which was another test's.
+    SGD.step = inspect.unwrap(SGD.step, stop=lambda step: not hasattr(step, "hooked"))
     attach._after_steps(watched)
     attach._before_profilers(watched)
     return watched
@@ -302,6 +305,22 @@ def test_steps_may_move_to_another_thread_during_the_wait_alone(watched, model, 
     watched.stepped(optimizer)
     assert watched.is_out
     assert reasons(folder) == ["the optimizer that steps are counted by went on in another thread"]
+
+
+def test_a_scaled_step_counts_once_in_whichever_thread_it_is_taken(hearing, model):
+    (optimizer,) = optimizers(model, 1)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def train():
+        for loss in (1.0, float("inf"), 1.0):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1, 4)).sum() * loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    train()
+    in_a_thread(train)
+    assert Counting.all[0].done == 6
 
 
 def test_a_short_training_whose_optimizer_was_replaced_says_so(watched, model, folder):

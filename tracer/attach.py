@@ -106,10 +106,6 @@ class Watched:
             leave_reason(Path(self._hook.folder), "the optimizer that steps were counted by stopped; another went on")
         self._end("its training ended")
 
-    def seen_scaled(self, optimizer: Optimizer) -> int:
-        """How often an optimizer has stepped so far."""
-        return self._seen[id(optimizer)]
-
     def _begin(self, optimizer: Optimizer) -> None:
         """Begin to record, after the first step of all."""
         if session.is_in_use():
@@ -212,6 +208,7 @@ def _after_steps(watched: Watched) -> None:
                 result = ranged(self, *arguments, **options)
             finally:
                 within.step = False
+            within.heard = True
             watched.stepped(self)
             return result
 
@@ -224,9 +221,9 @@ def _after_steps(watched: Watched) -> None:
     def scaled_step(self: Any, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
         if watched.is_out:
             return scaled(self, optimizer, *arguments, **options)
-        before = watched.seen_scaled(optimizer)
+        within.heard = False
         result = scaled(self, optimizer, *arguments, **options)
-        if watched.seen_scaled(optimizer) == before:
+        if not within.heard:
             # Its gradients were not finite, and the optimizer was not asked; the step was trained all the same.
             watched.stepped(optimizer)
         return result
