@@ -193,9 +193,9 @@ def record_failing(grid: Grid, monkeypatch, error: Exception) -> str:
 
 
 def test_why_a_cell_failed_is_one_line_and_the_traceback_is_said(grid, monkeypatch):
-    error = RankFailed(
-        "rank 0 failed; nothing was kept\n  rank 0: File", 1, "rank 0 failed (exit code 1): ValueError: no"
-    )
+    brief = "rank 0 failed (exit code 1): ValueError: no"
+    error = RankFailed("rank 0 failed; nothing was kept", 1, brief, ["  rank 0: File"])
+    assert str(error) == "rank 0 failed; nothing was kept\n  rank 0: File"
     said = record_failing(grid, monkeypatch, error)
     assert [(each.state, each.why) for each in grid.sweep.cells] == [("failed", error.brief)] * 2
     assert said.splitlines()[:2] == [

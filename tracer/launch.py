@@ -250,10 +250,10 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
         return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
-    lines = "".join(f"\n  rank {rank}: {line}" for line in said)
-    message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}"
+    message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept"
     raised = [match[1] for line in said if (match := RAISED.match(line))] or said
-    return RankFailed(message, _exit_code(code), ": ".join([f"rank {rank} failed ({how})", *raised[-1:]]))
+    brief = ": ".join([f"rank {rank} failed ({how})", *raised[-1:]])
+    return RankFailed(message, _exit_code(code), brief, [f"  rank {rank}: {line}" for line in said])
 
 
 def _last_lines(log: Path) -> list[str]:
