@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,13 +64,13 @@ class Outcome:
     said: list[str] = field(default_factory=list)
 
 
-def record_script(script: Script, ranks: Ranks | None, plan: Plan, finisher_of: Callable[[Path], Finisher]) -> Outcome:
-    """Run a script to its end; its recordings appear as soon as they are complete.
+def record_script(script: Script, ranks: Ranks | None, plan: Plan, output: Path, force: bool) -> Outcome:
+    """Run a script to its end; its recordings appear in `output` as soon as they are complete.
 
     `ranks` is None for a command that starts its own. Raises UsageError where it cannot be run.
     """
-    with hidden_folder(finisher_of(Path()).output) as folder:
-        finisher = finisher_of(folder)
+    with hidden_folder(output) as folder:
+        finisher = Finisher(folder, output, force, plan.keep)
         hook = Hook(str(folder), str(ROOT), os.getpid(), ["tracer", "record", "--", *script.words], plan)
         taking = Taking((finisher,))
         with following(folder, lambda label, done, total: None, taking.look):

@@ -27,7 +27,6 @@ DEFAULTS = Plan()
 
 def run_script(options: argparse.Namespace) -> int:
     """Run the script, recorded; its own exit code. Its stdout is its own: what there is to say is on stderr."""
-    from tracer.finish import Finisher
     from tracer.launch import quiet_launcher
     from tracer.scripts import Script, record_script
 
@@ -40,12 +39,7 @@ def run_script(options: argparse.Namespace) -> int:
     quiet_launcher()
     _say_abandoned(output)
     say(f"tracer: recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
-    outcome = record_script(
-        script,
-        ranks,
-        plan,
-        lambda folder: Finisher(folder, output, options.force, plan.keep),
-    )
+    outcome = record_script(script, ranks, plan, output, options.force)
     _say(outcome, plan.keep)
     return outcome.exit_code
 
