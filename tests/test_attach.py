@@ -25,12 +25,12 @@ class Counting:
     length = 10**9
     all: ClassVar[list["Counting"]] = []
 
-    def __init__(self, folder, subject, plan, progress, patience):
+    def __init__(self, folder, subject, plan, patience):
         self.model, self.done, self.why = subject.model, 0, None
         Counting.all.append(self)
 
-    def __enter__(self):
-        return self
+    def begin(self):
+        pass
 
     def step(self):
         self.done += 1

@@ -126,8 +126,8 @@ class Watched:
             return
         subject = Subject(model, facts_of(model, self._hook.command))
         self._thread, self._clock = threading.get_ident(), id(optimizer)
-        self._recorder = Recorder(folder, subject, self._hook.plan, lambda label, done, total: None, patience=PATIENCE)
-        self._recorder.__enter__()
+        self._recorder = Recorder(folder, subject, self._hook.plan, patience=PATIENCE)
+        self._recorder.begin()
 
     def _step(self) -> None:
         recorder = self._recorder
