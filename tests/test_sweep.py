@@ -214,5 +214,7 @@ def test_what_a_killed_sweep_left_is_removed(grid, monkeypatch, tmp_path):
     left.mkdir()
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     (left / OWNER).write_text(f"{socket.gethostname()} {int(done.stdout)}")
-    assert f"removed {left}, left by a sweep that was killed" in record_failing(grid, monkeypatch, RankFailed("no", 1))
+    assert f"removed {left}, left by a recording that was killed" in record_failing(
+        grid, monkeypatch, RankFailed("no", 1)
+    )
     assert not left.exists()

@@ -75,8 +75,7 @@ class Grid:
 def record_grid(grid: Grid, told: Progress, say: Callable[[str], None]) -> None:
     """Record every cell that is pending. Raises TracerError where nothing can be written; cells that fail say why."""
     for place in dict.fromkeys(_launch_of(grid, cell) for cell in grid.sweep.cells):
-        for folder in remove_abandoned(place):
-            say(f"removed {folder}, left by a sweep that was killed")
+        remove_abandoned(place, say)
     for row in grid.rows():
         left = row
         while left:

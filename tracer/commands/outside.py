@@ -16,7 +16,7 @@ from tracer.commands.hosts import host_count, torchrun_options
 from tracer.commands.progress import say
 from tracer.config import Plan
 from tracer.errors import UsageError
-from tracer.files import refuse_folder, remove_abandoned
+from tracer.files import refuse_folder
 from tracer.workers import read
 
 if TYPE_CHECKING:
@@ -37,16 +37,10 @@ def run_script(options: argparse.Namespace) -> int:
     output = (options.output or Path("traces") / script.name).absolute()
     refuse_folder(output, options.force, MANIFEST)
     quiet_launcher()
-    _say_abandoned(output)
-    say(f"tracer: recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
-    outcome = record_script(script, ranks, plan, output, options.force)
-    _say(outcome, plan.keep)
+    _say(f"recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
+    outcome = record_script(script, ranks, plan, output, options.force, _say)
+    _say_outcome(outcome, plan.keep)
     return outcome.exit_code
-
-
-def _say_abandoned(output: Path) -> None:
-    for folder in remove_abandoned(output):
-        say(f"tracer: removed {folder}, left by a recording that was killed")
 
 
 def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
@@ -83,21 +77,26 @@ def _plan(options: argparse.Namespace) -> Plan:
     return plan
 
 
-def _say(outcome: Outcome, keep: int) -> None:
+def _say(words: str) -> None:
+    """One line on stderr, among the script's own."""
+    say(f"tracer: {words}")
+
+
+def _say_outcome(outcome: Outcome, keep: int) -> None:
     for line in outcome.said:
-        say(f"tracer: {line}")
+        _say(line)
     if not outcome.recorded:
         return
     newest, count = outcome.recorded[-1], len(outcome.recorded)
-    say(f"tracer: recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
+    _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
     try:
         found = read(newest)
         for note in found.manifest.notes if found.manifest else []:
-            say(f"tracer: {note}")
-        say(f"tracer: {report(found).summary.verdict}")
+            _say(note)
+        _say(f"{report(found).summary.verdict}")
     except AnalysisError as error:
-        say(f"tracer: {error}")
+        _say(f"{error}")
     if OF_HOST.fullmatch(newest.name):
-        say("tracer: these are this host's ranks; with the other hosts' folders beside them they are one run")
+        _say("these are this host's ranks; with the other hosts' folders beside them they are one run")
         newest = newest.parent
-    say(f"tracer: next: tracer report {shlex.quote(str(newest))}")
+    _say(f"next: tracer report {shlex.quote(str(newest))}")

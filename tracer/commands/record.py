@@ -21,7 +21,7 @@ from tracer.commands.report import for_terminal
 from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration, describe
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.files import hidden_folder, refuse_folder, remove_abandoned
+from tracer.files import hidden_folder, refuse_folder
 from tracer.workers import read
 
 NAME = "record"
@@ -69,8 +69,6 @@ def run(options: argparse.Namespace) -> int:
     say(f"recording {describe(config)} into {output}")
     if config.calibration is None and not options.no_calibrate:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
-    for folder in remove_abandoned(output.absolute()):
-        say(f"removed {folder}, left by a recording that was killed")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
     for place in recorded:
         sys.stdout.write(for_terminal(report(read(place))))
@@ -102,7 +100,7 @@ def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str,
     from tracer.ranks import take_notes
 
     quiet_launcher()
-    with hidden_folder(output) as folder:
+    with hidden_folder(output, say) as folder:
         with progress("step") as heard:
             arguments = rank_arguments("tracer.train", msgspec.json.encode([config]).decode(), folder)
             launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
