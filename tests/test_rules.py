@@ -37,8 +37,8 @@ SHOWS = """
     sheet charts lanes pictures forecast blocks events tab
 """
 COMMANDS = """
-    devices hosts progress usage workload reading gates report export whatif view outside record calibrate sweep compare
-    plot tensorboard hta
+    devices hosts progress usage workload reading output gates
+    report export whatif view outside record calibrate sweep compare plot tensorboard hta
 """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from analyzers.calibration import Calibration
+from analyzers.calibration import Calibration, read_calibration
 from analyzers.document import Report
 from analyzers.errors import AnalysisError, UnknownPlace
 from analyzers.lanes import Lanes, lanes
@@ -74,6 +74,18 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"draw these ranks in time, 0,17,100-103 (default: all; of more than {MANY} the slowest, the median and "
         "the fastest, the worst outliers, and those that made others wait most)",
     )
+
+
+def add_links_argument(parser: argparse.ArgumentParser) -> None:
+    """What the links can do."""
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+    )
+
+
+def links_of(options: argparse.Namespace) -> Calibration | None:
+    """The calibration that --links names. Raises AnalysisError."""
+    return read_calibration(options.links) if options.links is not None else None
 
 
 def readers(options: argparse.Namespace) -> Readers:

@@ -15,13 +15,14 @@ from analyzers.report import report
 from tracer.commands.devices import add_device_arguments, positive
 from tracer.commands.hosts import OPTIONS as HOST_OPTIONS
 from tracer.commands.hosts import add_host_arguments, torchrun_options
+from tracer.commands.output import terminal
 from tracer.commands.outside import run_script
 from tracer.commands.progress import progress, say
-from tracer.commands.report import for_terminal
 from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration, describe
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
 from tracer.files import hidden_folder, refuse_folder
+from tracer.views.text import text
 from tracer.workers import read
 
 NAME = "record"
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
     for place in recorded:
-        sys.stdout.write(for_terminal(report(read(place))))
+        sys.stdout.write(text(report(read(place)), "rank", *terminal()))
         print(f"next: tracer report {shlex.quote(str(options.output or place.relative_to(Path.cwd())))} --by step")
     return 0
 

@@ -19,9 +19,9 @@ from analyzers.scaling import study
 from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, to_json, weak_frame
 from analyzers.sweeps import SINGLE, SWEEP, Cell, Sweep, read_sweep
 from tracer.commands.devices import pick_devices, positive
+from tracer.commands.output import terminal
 from tracer.commands.progress import progress, say
 from tracer.commands.reading import add_scheduler_argument, cell_reader, run_place, sweep_folder
-from tracer.commands.report import terminal
 from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
