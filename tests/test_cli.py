@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import re
 import shlex
@@ -15,8 +16,8 @@ from analyzers.document import from_json
 from tests.docs import ROOT, parsers
 from tests.kineto_files import write_run
 from tracer.cli import COMMANDS, build_parser, main
-from tracer.commands import record
 from tracer.commands.usage import check_last_batch
+from tracer.commands.workload import configuration, setup_of
 from tracer.config import EpochPlan, RecordConfig
 from tracer.errors import TracerError, UsageError
 from tracer.files import hidden_folder, put_in_place
@@ -244,7 +245,8 @@ def test_numbers_that_make_no_sense_are_usage_errors(arguments, capsys):
 
 
 def configured(*arguments: str) -> RecordConfig:
-    return record.configuration(build_parser().parse_args(["record", *arguments]))
+    options = build_parser().parse_args(["record", *arguments])
+    return configuration(options, setup_of(options))
 
 
 def test_one_epoch_is_a_second_one_after_a_warm_up():
@@ -331,7 +333,7 @@ def test_a_terminal_without_unicode_and_a_closed_stdout_are_no_error(run):
 
 
 def test_without_torch_record_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setattr(record.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, err = fails(capsys, "record")
     assert code == 1
     assert "pip install 'tracer-toolkit[record]'" in err

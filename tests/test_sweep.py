@@ -11,7 +11,7 @@ import pytest
 
 from analyzers.sweeps import Cell, Sweep, read_sweep
 from tracer.cli import main, parse
-from tracer.commands.sweep import cells_of
+from tracer.commands.sweep import cells_of, settings_of
 from tracer.config import Plan, RecordConfig
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.files import OWNER, alone_in
@@ -117,6 +117,16 @@ def test_the_grid():
     assert cells("--ranks", "2", "--batch", "32", "--fourfold", "--epoch", "--epoch-samples", "600") == [
         "ddp2-batch32", "ddp2-batch128", "ddp2-batch512",
     ]  # fmt: skip
+
+
+def test_sweeps_of_earlier_versions_go_on():
+    """Their sweep.json has these settings, all of which must be the same."""
+    names = """
+        device model amp channels_last compile grad_accumulation image_size data workers seed bucket_mb find_unused
+        no_broadcast_buffers gradient_as_bucket_view static_graph comm_hook epochs epoch_samples lr lr_scaling
+        lr_warmup zero_init_residual wait warmup active rounds no_calibrate
+    """
+    assert set(settings_of(parse(["sweep"]))) == set(names.split())
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,16 @@ class CalibrateConfig(msgspec.Struct, frozen=True):
         return "nccl" if self.device == "cuda" else "gloo"
 
 
+class Setup(msgspec.Struct, frozen=True):
+    """What tells recordings of one workload apart."""
+
+    device: DeviceType
+    devices: int  # GPUs, or CPU ranks, on each host
+    strategy: Strategy
+    batch: int  # per device
+    hosts: int = 1
+
+
 class RecordConfig(msgspec.Struct, frozen=True):
     """One recording of the built-in workload."""
 

@@ -18,7 +18,14 @@ from tracer.commands.hosts import add_host_arguments, torchrun_options
 from tracer.commands.output import terminal
 from tracer.commands.outside import run_script
 from tracer.commands.progress import progress, say
-from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration, describe
+from tracer.commands.workload import (
+    add_step_arguments,
+    add_workload_arguments,
+    check_data,
+    configuration,
+    describe,
+    setup_of,
+)
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
 from tracer.files import hidden_folder, refuse_folder
@@ -63,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         raise TracerError(MISSING)
     if options.every or options.keep:
         raise UsageError("--every and --keep record a script's long run: tracer record --every N -- SCRIPT")
-    config = configuration(options)
+    config = configuration(options, setup_of(options))
     output = options.output or Path("traces") / default_name(config)
     refuse_folder(output.absolute(), options.force, MANIFEST)
     check_data(config)
