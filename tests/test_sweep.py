@@ -11,6 +11,7 @@ import pytest
 
 from analyzers.sweeps import Cell, Sweep, read_sweep
 from tracer.cli import main, parse
+from tracer.commands.reading import readers
 from tracer.commands.sweep import cells_of, settings_of
 from tracer.config import Plan, RecordConfig
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
@@ -127,6 +128,11 @@ def test_sweeps_of_earlier_versions_go_on():
         lr_warmup zero_init_residual wait warmup active rounds no_calibrate
     """
     assert set(settings_of(parse(["sweep"]))) == set(names.split())
+
+
+def test_workers_of_a_sweep_load_its_data_and_read_no_ranks():
+    assert readers(parse(["sweep", "--workers", "0"])).workers is None
+    assert readers(parse(["report", "run", "--workers", "3"])).workers == 3
 
 
 @pytest.mark.parametrize(

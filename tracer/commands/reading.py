@@ -53,7 +53,11 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """Who reads the ranks."""
     group = parser.add_argument_group("reading").add_mutually_exclusive_group()
     group.add_argument(
-        "--workers", type=_count, metavar="N", help="read ranks in N processes of this machine (default: one a core)"
+        "--workers",
+        type=_count,
+        dest="readers",
+        metavar="N",
+        help="read ranks in N processes of this machine (default: one a core)",
     )
     add_scheduler_argument(group)
 
@@ -94,7 +98,7 @@ def readers(options: argparse.Namespace) -> Readers:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
     _hush()
-    return Readers(getattr(options, "workers", None), options.scheduler)
+    return Readers(getattr(options, "readers", None), options.scheduler)
 
 
 def _hush() -> None:

@@ -128,7 +128,7 @@ def tensorboard(options: argparse.Namespace) -> int:
         raise UsageError("--tensorboard shows one folder: a run, a sweep, or a folder of them")
     if options.links is not None:
         raise UsageError("--links is of the other viewers: TensorBoard's tab reads each run's own links.json")
-    if options.ranks is not None or options.workers is not None or options.scheduler is not None:
+    if options.ranks is not None or options.readers is not None or options.scheduler is not None:
         raise UsageError("--ranks, --workers and --scheduler are of the other viewers: TensorBoard reads for itself")
     board.check_installed()
     port = options.port or board.PORT
