@@ -26,7 +26,7 @@ RECORDS = """
     version errors config files compat models meeting profiles
     ranges links manifest recorder ranks finish session
     attach hook.sitecustomize hook
-    workloads step epochs calibrate train launch
+    workloads step epochs calibrate train environments launch
     scripts sweep cluster workers serving board listing
 """
 SHOWS = """

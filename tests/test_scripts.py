@@ -5,10 +5,10 @@ import argparse
 import pytest
 
 from tracer.commands.hosts import add_host_arguments, host_count, torchrun_options
-from tracer.config import Plan
+from tracer.config import Hook, Plan
+from tracer.environments import script_environment
 from tracer.errors import UsageError
 from tracer.finish import Finisher, Taking
-from tracer.launch import script_environment
 from tracer.ranks import LAST_WORDS_BYTES, WORDLESS, WORK, claim, leave_reason, reasons
 from tracer.scripts import Script, _why_not
 
@@ -68,7 +68,9 @@ def test_a_script_has_the_threads_that_torchrun_gives_it(tmp_path, monkeypatch, 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if set_by_user:
         monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
-    assert script_environment("cuda", processes, tmp_path).get("OMP_NUM_THREADS") == threads
+    assert (
+        script_environment("cuda", processes, Hook(str(tmp_path), "", 0, [], Plan())).get("OMP_NUM_THREADS") == threads
+    )
 
 
 def test_a_plan_with_every_has_room_for_a_recording():
