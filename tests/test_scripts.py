@@ -10,6 +10,7 @@ from tracer.environments import script_environment
 from tracer.errors import UsageError
 from tracer.finish import Finisher, Taking
 from tracer.ranks import LAST_WORDS_BYTES, WORDLESS, WORK, claim, leave_reason, reasons
+from tracer.recorder import _blocks, _length
 from tracer.scripts import Script, _why_not
 
 
@@ -77,6 +78,13 @@ def test_a_plan_with_every_has_room_for_a_recording():
     Plan(rounds=1, every=32).check()
     with pytest.raises(UsageError, match="one recording takes up to 32"):
         Plan(rounds=1, every=31).check()
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize("plan", [Plan(), Plan(warmup=1, active=1, rounds=1)])
+def test_no_recording_of_a_script_is_longer_than_its_plan_says(plan, on_cpu):
+    length = _length(plan, _blocks(plan.rounds, on_cpu, nosync=False))
+    assert length < plan.longest if on_cpu else length == plan.longest
 
 
 @pytest.fixture
