@@ -122,5 +122,8 @@ def test_only_commands_print_and_analyzers_and_views_read_no_environment():
         for node in ast.walk(tree):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
             assert not called, f"{name} prints"
+            stream = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys"
+            assert not (stream and node.attr in ("stdout", "stderr")), f"{name} writes to sys.{node.attr}"
+            assert not (isinstance(node, ast.keyword) and node.arg == "stderr"), f"{name} writes to stderr"
         if name.startswith(("analyzers", "tracer.views")):
             assert "os" not in imported(tree), f"{name} reads the environment"

@@ -14,10 +14,10 @@ from analyzers.run import OF_HOST
 from tracer.commands.devices import pick_devices
 from tracer.commands.hosts import host_count, torchrun_options
 from tracer.commands.progress import say
+from tracer.commands.reading import read_here
 from tracer.config import Plan
 from tracer.errors import UsageError
 from tracer.files import refuse_folder
-from tracer.workers import read
 
 if TYPE_CHECKING:
     from tracer.scripts import Outcome, Ranks, Script
@@ -90,7 +90,7 @@ def _say_outcome(outcome: Outcome, keep: int) -> None:
     newest, count = outcome.recorded[-1], len(outcome.recorded)
     _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
     try:
-        found = read(newest)
+        found = read_here(newest)
         for note in found.manifest.notes if found.manifest else []:
             _say(note)
         _say(f"{report(found).summary.verdict}")

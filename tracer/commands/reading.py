@@ -20,6 +20,7 @@ from analyzers.run import Where, find
 from analyzers.spread import MANY, drawn_ranks
 from analyzers.summary import RunSummary
 from tracer import workers
+from tracer.commands.progress import reading
 from tracer.errors import TracerError, UsageError
 from tracer.workers import Readers
 
@@ -98,7 +99,7 @@ def readers(options: argparse.Namespace) -> Readers:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
     _hush()
-    return Readers(getattr(options, "readers", None), options.scheduler)
+    return Readers(getattr(options, "readers", None), options.scheduler, reading)
 
 
 def _hush() -> None:
@@ -111,6 +112,11 @@ def _hush() -> None:
 def read(options: argparse.Namespace, path: Where | None = None) -> RunSummary:
     """The run's summary (the options' own run, unless another is named)."""
     return workers.read(options.run if path is None else path, by=readers(options))
+
+
+def read_here(path: Path) -> RunSummary:
+    """The summary of a run that has just been recorded here."""
+    return workers.read(path, by=Readers(progress=reading))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
