@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from tracer import attach, session
+from tracer.beat import SILENCE
 from tracer.config import Hook, Plan
 from tracer.errors import TracerError
 from tracer.profiles import ours
@@ -117,7 +118,7 @@ def test_of_optimizers_that_step_as_often_the_last_counts_where_an_iteration_end
 def test_an_optimizer_that_was_replaced_during_the_wait_counts_no_more(watched, model):
     first, second = optimizers(model)
     watched.stepped(first)
-    for _ in range(attach.SILENCE + 5):
+    for _ in range(SILENCE + 5):
         watched.stepped(second)
     assert Counting.all[0].done == 6
     assert not watched.is_out
@@ -127,7 +128,7 @@ def test_an_optimizer_that_stops_in_the_recording_ends_it(watched, model, folder
     first, second = optimizers(model)
     for _ in range(12):
         watched.stepped(first)
-    for _ in range(attach.SILENCE):
+    for _ in range(SILENCE):
         watched.stepped(second)
     assert watched.is_out
     assert "has stopped" in reasons(folder)[0]
@@ -144,6 +145,16 @@ def test_what_goes_wrong_ends_the_recording_and_not_the_training(watched, model,
     watched.stepped(optimizer)
     assert reasons(folder) == ["the disk is full"]
     assert [recorder.why for recorder in Counting.all] == ["the disk is full"]
+
+
+def test_nor_does_a_reason_that_cannot_be_written_down(watched, model, folder, monkeypatch):
+    def step(self):
+        raise TracerError("/data/\udcff: cannot be written")
+
+    monkeypatch.setattr(Counting, "step", step)
+    watched.stepped(*optimizers(model, 1))
+    assert watched.is_out
+    assert reasons(folder) == ["/data/?: cannot be written"]
 
 
 @pytest.mark.parametrize("broken", ["close", "folder"])

@@ -25,7 +25,7 @@ READS = """
 RECORDS = """
     version errors config files compat models meeting profiles
     ranges links manifest recorder ranks finish session
-    attach hook.sitecustomize hook
+    beat attach hook.sitecustomize hook
     workloads step epochs calibrate train environments launch
     scripts sweep cluster workers serving board listing
 """

@@ -128,4 +128,4 @@ def _take_room(file: Path) -> None:
 
 def _leave_words(file: Path, words: str) -> None:
     with suppress(OSError), file.open("r+b" if file.exists() else "wb") as room:
-        room.write(words.encode()[:LAST_WORDS_BYTES].ljust(LAST_WORDS_BYTES))
+        room.write(words.encode(errors="replace")[:LAST_WORDS_BYTES].ljust(LAST_WORDS_BYTES))
