@@ -153,13 +153,19 @@ class Watched:
 
 
 def _after_steps(watched: Watched) -> None:
+    """Hear of every optimizer's step, and of those that GradScaler skipped."""
+    within = threading.local()
+    _after_own_steps(watched, within)
+    _after_scaled_steps(watched, within)
+
+
+def _after_own_steps(watched: Watched, within: threading.local) -> None:
     """Hear of every optimizer's step, once torch's own range around it is closed.
 
     torch's post hooks run inside of that range, so that the profiler's steps would begin in the middle of it. Of
     optimizers that step within a step (ZeroRedundancyOptimizer's, a subclass's super().step()) the outer one counts.
     """
     patch = Optimizer.profile_hook_step
-    within = threading.local()
 
     def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
         ranged = patch(step)
@@ -181,6 +187,10 @@ def _after_steps(watched: Watched) -> None:
         return stepping
 
     Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign, assignment]
+
+
+def _after_scaled_steps(watched: Watched, within: threading.local) -> None:
+    """Hear of a step that GradScaler skipped: `within.heard` says whether the optimizer has been heard of in it."""
     scaled = torch.amp.GradScaler.step
 
     @wraps(scaled)
