@@ -1,6 +1,7 @@
 """What the hook does with the steps that it hears of, without processes: recorders here only count."""
 
 import gc
+import inspect
 import os
 import threading
 import weakref
@@ -12,6 +13,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from tracer import attach, session
+from tracer.beat import SILENCE
 from tracer.config import Hook, Plan
 from tracer.errors import TracerError
 from tracer.profiles import ours
@@ -24,12 +26,12 @@ class Counting:
     length = 10**9
     all: ClassVar[list["Counting"]] = []
 
-    def __init__(self, folder, subject, plan, progress, patience):
+    def __init__(self, folder, subject, plan, patience):
         self.model, self.done, self.why = subject.model, 0, None
         Counting.all.append(self)
 
-    def __enter__(self):
-        return self
+    def begin(self):
+        pass
 
     def step(self):
         self.done += 1
@@ -68,6 +70,8 @@ def hearing(watched, monkeypatch):
     places += [(torch.profiler.profiler._KinetoProfile, "__init__"), (torch.autograd.profiler.profile, "__init__")]
     for owner, name in places:
         monkeypatch.setattr(owner, name, owner.__dict__[name])
+    # torch hooks a class once, when its first optimizer is made, which was another test's.
+    SGD.step = inspect.unwrap(SGD.step, stop=lambda step: not hasattr(step, "hooked"))
     attach._after_steps(watched)
     attach._before_profilers(watched)
     return watched
@@ -114,7 +118,7 @@ def test_of_optimizers_that_step_as_often_the_last_counts_where_an_iteration_end
 def test_an_optimizer_that_was_replaced_during_the_wait_counts_no_more(watched, model):
     first, second = optimizers(model)
     watched.stepped(first)
-    for _ in range(attach.SILENCE + 5):
+    for _ in range(SILENCE + 5):
         watched.stepped(second)
     assert Counting.all[0].done == 6
     assert not watched.is_out
@@ -124,7 +128,7 @@ def test_an_optimizer_that_stops_in_the_recording_ends_it(watched, model, folder
     first, second = optimizers(model)
     for _ in range(12):
         watched.stepped(first)
-    for _ in range(attach.SILENCE):
+    for _ in range(SILENCE):
         watched.stepped(second)
     assert watched.is_out
     assert "has stopped" in reasons(folder)[0]
@@ -141,6 +145,16 @@ def test_what_goes_wrong_ends_the_recording_and_not_the_training(watched, model,
     watched.stepped(optimizer)
     assert reasons(folder) == ["the disk is full"]
     assert [recorder.why for recorder in Counting.all] == ["the disk is full"]
+
+
+def test_nor_does_a_reason_that_cannot_be_written_down(watched, model, folder, monkeypatch):
+    def step(self):
+        raise TracerError("/data/\udcff: cannot be written")
+
+    monkeypatch.setattr(Counting, "step", step)
+    watched.stepped(*optimizers(model, 1))
+    assert watched.is_out
+    assert reasons(folder) == ["/data/?: cannot be written"]
 
 
 @pytest.mark.parametrize("broken", ["close", "folder"])
@@ -302,6 +316,22 @@ def test_steps_may_move_to_another_thread_during_the_wait_alone(watched, model, 
     watched.stepped(optimizer)
     assert watched.is_out
     assert reasons(folder) == ["the optimizer that steps are counted by went on in another thread"]
+
+
+def test_a_scaled_step_counts_once_in_whichever_thread_it_is_taken(hearing, model):
+    (optimizer,) = optimizers(model, 1)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def train():
+        for loss in (1.0, float("inf"), 1.0):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1, 4)).sum() * loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    train()
+    in_a_thread(train)
+    assert Counting.all[0].done == 6
 
 
 def test_a_short_training_whose_optimizer_was_replaced_says_so(watched, model, folder):

@@ -35,8 +35,8 @@ from tracer.calibrate import OPERATIONS, Buffers, Group, Operation
 from tracer.cli import main
 from tracer.commands.calibrate import size
 from tracer.config import COLLECTIVES, CalibrationPlan
+from tracer.environments import rank_environment
 from tracer.errors import TracerError
-from tracer.launch import rank_environment
 from tracer.links import Member, link_of
 from tracer.views.calibration import text
 
@@ -577,6 +577,7 @@ def test_network_cards_say_their_rate(link, tmp_path):
 def test_nccl_writes_its_log_only_where_the_user_has_not_asked_for_it(monkeypatch, tmp_path):
     monkeypatch.delenv("NCCL_DEBUG", raising=False)
     assert rank_environment("cuda", 2, tmp_path)["NCCL_DEBUG_FILE"] == str(tmp_path / "work" / "nccl.%p.log")
+    assert not [name for name in rank_environment("cpu", 2, tmp_path) if name.startswith("NCCL")]
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     assert "NCCL_DEBUG_FILE" not in rank_environment("cuda", 2, tmp_path)
 

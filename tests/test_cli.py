@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import re
 import shlex
@@ -15,11 +16,11 @@ from analyzers.document import from_json
 from tests.docs import COMMAND_PAGES, HELP_BEGINS, ROOT, blocks, commands, parsers
 from tests.kineto_files import write_run
 from tracer.cli import COMMANDS, build_parser, main
-from tracer.commands import record
 from tracer.commands.usage import check_last_batch
+from tracer.commands.workload import configuration, setup_of
 from tracer.config import EpochPlan, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.files import new_folder
+from tracer.files import hidden_folder, put_in_place
 
 # The README with the page of conditions, which it leaves their figures to.
 README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md"))
@@ -245,7 +246,8 @@ def test_numbers_that_make_no_sense_are_usage_errors(arguments, capsys):
 
 
 def configured(*arguments: str) -> RecordConfig:
-    return record.configuration(build_parser().parse_args(["record", *arguments]))
+    options = build_parser().parse_args(["record", *arguments])
+    return configuration(options, setup_of(options))
 
 
 def test_one_epoch_is_a_second_one_after_a_warm_up():
@@ -255,12 +257,12 @@ def test_one_epoch_is_a_second_one_after_a_warm_up():
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4])
-@pytest.mark.parametrize("strategy", ["dp", "ddp"])
-def test_a_last_batch_of_one_sample_is_refused(strategy, devices):
+@pytest.mark.parametrize(("strategy", "hosts"), [("dp", 1), ("ddp", 1), ("ddp", 2), ("ddp", 3)])
+def test_a_last_batch_of_one_sample_is_refused(strategy, hosts, devices):
+    given = replace(configured("--ranks", "2"), strategy=strategy, devices=devices, hosts=hosts, batch=3)
     for samples in range(1, 40):
-        config = replace(configured("--ranks", "2"), strategy=strategy, devices=devices, batch=3)
-        config = replace(config, epochs=EpochPlan(1, samples))
-        own = torch.arange(-(-samples // config.processes)).split(config.process_batch)[-1]
+        config = replace(given, epochs=EpochPlan(1, samples))
+        own = torch.arange(-(-samples // config.world_size)).split(config.process_batch)[-1]
         parts = own.chunk(devices) if strategy == "dp" else [own]
         if min(map(len, parts)) == 1:
             with pytest.raises(UsageError, match=f"an epoch of {samples} samples ends with one"):
@@ -301,17 +303,17 @@ def test_force_replaces_recordings_and_nothing_else(tmp_path, monkeypatch, capsy
 
 
 def test_a_recording_whose_place_was_taken_meanwhile_is_kept_beside_it(tmp_path):
-    with (
-        pytest.raises(TracerError, match=r"The recording is in .*run-2"),
-        new_folder(tmp_path / "run", False, "m") as new,
-    ):
+    with hidden_folder(tmp_path / "run") as new:
         (new / "m").write_text("recorded")
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "precious").write_text("x")
+        with pytest.raises(TracerError, match=r"The recording is in .*run-2"):
+            put_in_place(new, tmp_path / "run", False, "m")
     assert (tmp_path / "run" / "precious").exists()
     assert (tmp_path / "run-2" / "m").read_text() == "recorded"
-    with new_folder(tmp_path / "run-2", True, "m") as new:
+    with hidden_folder(tmp_path / "run-2") as new:
         (new / "m").write_text("again")
+        put_in_place(new, tmp_path / "run-2", True, "m")
     assert (tmp_path / "run-2" / "m").read_text() == "again"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run", "run-2"]
 
@@ -332,7 +334,7 @@ def test_a_terminal_without_unicode_and_a_closed_stdout_are_no_error(run):
 
 
 def test_without_torch_record_says_what_to_install(monkeypatch, capsys):
-    monkeypatch.setattr(record.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, err = fails(capsys, "record")
     assert code == 1
     assert "pip install 'tracer-toolkit[record]'" in err

@@ -4,9 +4,11 @@ import subprocess
 import sys
 
 import pytest
+from torch import nn
 
+import tracer
 from tracer.errors import TracerError
-from tracer.files import OWNER, PARTIAL, hidden_folder, own, put_in_place, refuse_folder, remove_abandoned
+from tracer.files import OWNER, hidden_folder, hidden_name, own, put_in_place, refuse_folder, remove_abandoned
 
 MARKER = "run.json"
 
@@ -26,7 +28,7 @@ def dead_pid():
 
 def test_folders_of_killed_recordings_are_removed(tmp_path):
     def hidden(name, owner):
-        folder = tmp_path / f".mine.{PARTIAL}{name}"
+        folder = hidden_name(tmp_path / "mine", name)
         folder.mkdir()
         (folder / OWNER).write_text(owner)
         return folder
@@ -35,18 +37,39 @@ def test_folders_of_killed_recordings_are_removed(tmp_path):
     killed = hidden("a", f"{here} {dead}")
     kept = [hidden("b", f"{here} {os.getpid()}"), hidden("c", f"elsewhere {dead}"), hidden("d", "garbage")]
     (kept[-1] / OWNER).unlink()
-    other = tmp_path / f".other.{PARTIAL}a"
+    other = hidden_name(tmp_path / "other", "a")
     own(other)
-    assert remove_abandoned(tmp_path / "mine") == [killed]
-    assert not killed.exists()
+    said = []
+    with hidden_folder(tmp_path / "mine", said.append):
+        assert not killed.exists()
+    assert said == [f"removed {killed}, left by a recording that was killed"]
     assert all(folder.exists() for folder in (*kept, other))
 
 
 def test_a_hidden_folder_is_its_process_s_while_it_is_filled(tmp_path):
     with hidden_folder(tmp_path / "mine") as folder:
         assert (folder / OWNER).read_text() == f"{socket.gethostname()} {os.getpid()}"
-        assert remove_abandoned(tmp_path / "mine") == []
+        remove_abandoned(tmp_path / "mine")
+        assert folder.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_removes_what_a_killed_one_left_and_owns_its_folder(tmp_path):
+    left = hidden_name(tmp_path / "mine", "a")
+    left.mkdir()
+    (left / OWNER).write_text(f"{socket.gethostname()} {dead_pid()}")
+    with pytest.raises(KeyError), tracer.Session(tmp_path / "mine", nn.Linear(2, 2)):
+        (folder,) = tmp_path.iterdir()
+        assert folder != left
+        assert (folder / OWNER).read_text() == f"{socket.gethostname()} {os.getpid()}"
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_processes_that_fill_one_folder_the_first_owns_it(tmp_path):
+    (tmp_path / OWNER).write_text("elsewhere 7")
+    own(tmp_path)
+    assert (tmp_path / OWNER).read_text() == "elsewhere 7"
 
 
 @pytest.mark.parametrize("parts", [(), ("step10", "step110"), ("ranks0-3", "ranks4-7"), ("step10/ranks0-1",)])

@@ -20,7 +20,8 @@ from analyzers.manifest import Dataset
 from analyzers.report import report
 from tracer import links, manifest, workloads
 from tracer.config import Plan
-from tracer.recorder import Recorder, SessionIncomplete, Subject
+from tracer.errors import SessionIncomplete
+from tracer.recorder import Recorder, Subject
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["--ranks", "2", "--batch", "2", "--wait", "1", "--warmup", "1", "--active", "2"]

@@ -25,8 +25,8 @@ READS = """
 RECORDS = """
     version errors config files compat models meeting profiles
     ranges links manifest recorder ranks finish session
-    attach hook.sitecustomize hook
-    workloads step epochs calibrate train launch
+    beat attach hook.sitecustomize hook
+    workloads step epochs calibrate train environments launch
     scripts sweep cluster workers serving board listing
 """
 SHOWS = """
@@ -37,8 +37,8 @@ SHOWS = """
     sheet charts lanes pictures forecast blocks events tab
 """
 COMMANDS = """
-    devices hosts progress usage workload reading gates report export whatif view outside record calibrate sweep compare
-    plot tensorboard hta
+    devices hosts progress usage workload reading output gates
+    report export whatif view outside record calibrate sweep compare plot tensorboard hta
 """
 
 
@@ -60,7 +60,7 @@ WITH_TORCH = {
     f"tracer.{name}"
     for name in ("compat", "models", "profiles", "ranges", "manifest", "recorder", "ranks", "session", "attach")
 } | {f"tracer.{name}" for name in ("workloads", "step", "epochs", "calibrate", "train", "launch")}
-MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__", "tracer.ranks")
+MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 
 
 def module_name(file: Path) -> str:
@@ -105,7 +105,9 @@ def test_torch_is_imported_only_where_it_runs():
 
 def test_reading_and_reporting_load_no_torch_and_no_plots():
     code = (
-        "import sys, analyzers, tracer.cli, tracer.views.text;"
+        "import sys, analyzers, tracer, tracer.cli, tracer.views.text;"
+        "assert issubclass(tracer.SessionIncomplete, tracer.TracerError);"
+        "assert issubclass(tracer.UsageError, tracer.TracerError);"
         "heavy = ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf', 'hta', 'plotly');"
         "print(*[m for m in heavy if m in sys.modules])"
     )
@@ -120,5 +122,8 @@ def test_only_commands_print_and_analyzers_and_views_read_no_environment():
         for node in ast.walk(tree):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
             assert not called, f"{name} prints"
+            stream = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys"
+            assert not (stream and node.attr in ("stdout", "stderr")), f"{name} writes to sys.{node.attr}"
+            assert not (isinstance(node, ast.keyword) and node.arg == "stderr"), f"{name} writes to stderr"
         if name.startswith(("analyzers", "tracer.views")):
             assert "os" not in imported(tree), f"{name} reads the environment"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +17,7 @@ from tracer.views.page import page
 from tracer.views.palette import DARK
 from tracer.views.plots import PICTURES, plots
 from tracer.views.scaling import as_markdown, tables, text
+from tracer.views.templates import POLICY
 
 STUDY = studied(
     [
@@ -111,6 +113,8 @@ def test_the_page_loads_nothing():
     document = page(STUDY, light, {"time.png": b"dark"})
     assert re.findall(r'(?:src|srcset|href)="(?!#)([^,"]*)', document) == ["data:image/png;base64"] * 2
     assert "url(" not in document
+    assert POLICY.format(scripts="'none'") in unescape(document)
+    assert '<meta name="referrer" content="no-referrer">' in document
     assert "prefers-color-scheme: dark" in document
 
 

@@ -5,11 +5,12 @@ import argparse
 import pytest
 
 from tracer.commands.hosts import add_host_arguments, host_count, torchrun_options
-from tracer.config import Plan
+from tracer.config import Hook, Plan
+from tracer.environments import script_environment
 from tracer.errors import UsageError
 from tracer.finish import Finisher, Taking
-from tracer.launch import script_environment
 from tracer.ranks import LAST_WORDS_BYTES, WORDLESS, WORK, claim, leave_reason, reasons
+from tracer.recorder import _blocks, _length
 from tracer.scripts import Script, _why_not
 
 
@@ -68,13 +69,22 @@ def test_a_script_has_the_threads_that_torchrun_gives_it(tmp_path, monkeypatch, 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if set_by_user:
         monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
-    assert script_environment("cuda", processes, tmp_path).get("OMP_NUM_THREADS") == threads
+    assert (
+        script_environment("cuda", processes, Hook(str(tmp_path), "", 0, [], Plan())).get("OMP_NUM_THREADS") == threads
+    )
 
 
 def test_a_plan_with_every_has_room_for_a_recording():
     Plan(rounds=1, every=32).check()
     with pytest.raises(UsageError, match="one recording takes up to 32"):
         Plan(rounds=1, every=31).check()
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize("plan", [Plan(), Plan(warmup=1, active=1, rounds=1)])
+def test_no_recording_of_a_script_is_longer_than_its_plan_says(plan, on_cpu):
+    length = _length(plan, _blocks(plan.rounds, on_cpu, nosync=False))
+    assert length < plan.longest if on_cpu else length == plan.longest
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 from analyzers.sweeps import Cell, Sweep, read_sweep
 from tests.launching import run_here
 from tracer.cli import main, parse
-from tracer.commands.sweep import cells_of
+from tracer.commands.reading import readers
+from tracer.commands.sweep import cells_of, settings_of
 from tracer.config import Plan, RecordConfig
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.files import OWNER, alone_in
@@ -120,6 +121,21 @@ def test_the_grid():
     ]  # fmt: skip
 
 
+def test_sweeps_of_earlier_versions_go_on():
+    """Their sweep.json has these settings, all of which must be the same."""
+    names = """
+        device model amp channels_last compile grad_accumulation image_size data workers seed bucket_mb find_unused
+        no_broadcast_buffers gradient_as_bucket_view static_graph comm_hook epochs epoch_samples lr lr_scaling
+        lr_warmup zero_init_residual wait warmup active rounds no_calibrate
+    """
+    assert set(settings_of(parse(["sweep"]))) == set(names.split())
+
+
+def test_workers_of_a_sweep_load_its_data_and_read_no_ranks():
+    assert readers(parse(["sweep", "--workers", "0"])).workers is None
+    assert readers(parse(["report", "run", "--workers", "3"])).workers == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -194,9 +210,9 @@ def record_failing(grid: Grid, monkeypatch, error: Exception) -> str:
 
 
 def test_why_a_cell_failed_is_one_line_and_the_traceback_is_said(grid, monkeypatch):
-    error = RankFailed(
-        "rank 0 failed; nothing was kept\n  rank 0: File", 1, "rank 0 failed (exit code 1): ValueError: no"
-    )
+    brief = "rank 0 failed (exit code 1): ValueError: no"
+    error = RankFailed("rank 0 failed; nothing was kept", 1, brief, ["  rank 0: File"])
+    assert str(error) == "rank 0 failed; nothing was kept\n  rank 0: File"
     said = record_failing(grid, monkeypatch, error)
     assert [(each.state, each.why) for each in grid.sweep.cells] == [("failed", error.brief)] * 2
     assert said.splitlines()[:2] == [
@@ -215,5 +231,7 @@ def test_what_a_killed_sweep_left_is_removed(grid, monkeypatch, tmp_path):
     left.mkdir()
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     (left / OWNER).write_text(f"{socket.gethostname()} {int(done.stdout)}")
-    assert f"removed {left}, left by a sweep that was killed" in record_failing(grid, monkeypatch, RankFailed("no", 1))
+    assert f"removed {left}, left by a recording that was killed" in record_failing(
+        grid, monkeypatch, RankFailed("no", 1)
+    )
     assert not left.exists()

@@ -24,7 +24,7 @@ from tests.samples import SAMPLES, reported, summarized
 from tests.test_html import Page
 from tests.test_pictures import HEADS, assert_readable
 from tracer.views.axes import style
-from tracer.views.capline import HEIGHT, WIDTH, by_gpus, cap_places, capline
+from tracer.views.capline import FRAME, by_gpus, cap_places, capline
 from tracer.views.forecast import figure, picture
 from tracer.views.html import page
 from tracer.views.palette import DARK, LIGHT
@@ -155,7 +155,7 @@ def test_the_pages_picture_has_a_point_for_each_scenario_in_its_place(made):
         heights = [point.y for _, point in by_step]
         assert heights == sorted(heights, reverse=True)
         assert [point.x for point in line.points] == sorted(point.x for point in line.points)
-        assert all(0 < point.x < WIDTH and 0 < point.y < HEIGHT for point in line.points)
+        assert all(FRAME.left < point.x < FRAME.right and FRAME.top < point.y < FRAME.bottom for point in line.points)
     assert len(drawn.across) == len(cap_places(made))
     assert len(drawn.up) > 2
     assert drawn.noise[1] > 0

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.config import Plan
+from tracer.errors import SessionIncomplete, TracerError, UsageError
 from tracer.version import VERSION
 
 if TYPE_CHECKING:
     from tracer.session import Session
 
-__all__ = ["Plan", "Session"]
+__all__ = ["Plan", "Session", "SessionIncomplete", "TracerError", "UsageError"]
 __version__ = VERSION
 
 

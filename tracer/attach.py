@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -18,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from tracer import compat, session
+from tracer.beat import Beat
 from tracer.config import Hook, hooked
 from tracer.errors import TracerError
 from tracer.manifest import facts_of
@@ -32,8 +33,6 @@ from tracer.recorder import Recorder, Subject
 
 # A script whose ranks do not all train waits this long, once.
 PATIENCE = timedelta(minutes=2)
-# So many steps of others, one after the other, and the optimizer that steps are counted by steps no more.
-SILENCE = 200
 
 
 def arm() -> None:
@@ -49,44 +48,20 @@ def arm() -> None:
 
 
 class Watched:
-    """One process of the script, from its first optimizer step on.
-
-    A training step ends with a step of the optimizer that steps least often during the wait (of a GAN's two, of which
-    one steps five times as often as the other, that other), or of those that do the last. Steps that GradScaler skipped
-    count.
-    """
+    """One process of the script, from its first optimizer step on; steps that GradScaler skipped count."""
 
     def __init__(self, hook: Hook) -> None:
         self.is_out = False
         self._hook = hook
+        self._beat = Beat(hook.plan.wait)
         self._recorder: Recorder | None = None
         self._why_not: str | None = None
         self._pid = os.getpid()
-        self._thread = 0
-        self._seen: Counter[int] = Counter()
-        self._clock = 0
-        self._silent = 0
 
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped."""
-        if self.is_out or self._is_a_fork():
-            return
-        if self._recorder is None:
-            self._guard(lambda: self._begin(optimizer))
-        if self._recorder is None:
-            return
-        key = id(optimizer)
-        if threading.get_ident() != self._thread:
-            if key == self._clock:
-                self._guard(self._change_thread)
-            return
-        self._seen[key] += 1
-        self._silent += 1
-        if key == self._clock:
-            self._silent = 0
-            self._guard(self._step)
-        elif self._silent == SILENCE:
-            self._guard(lambda: self._change_clock(optimizer))
+        if not self.is_out:
+            self._guard(lambda: self._heard(optimizer))
 
     def stay_out(self, why: str) -> None:
         """Record no more, and say why."""
@@ -101,66 +76,53 @@ class Watched:
         """The process ends: what it has recorded is on disk already."""
         if self._recorder is None or self._is_a_fork():
             return
-        if self._silent > self._recorder.done:
+        if self._beat.has_stopped:
             # Too few steps to say so before.
             leave_reason(Path(self._hook.folder), "the optimizer that steps were counted by stopped; another went on")
         self._end("its training ended")
 
-    def seen_scaled(self, optimizer: Optimizer) -> int:
-        """How often an optimizer has stepped so far."""
-        return self._seen[id(optimizer)]
+    def _heard(self, optimizer: Optimizer) -> None:
+        if self._is_a_fork():
+            return
+        if self._recorder is None:
+            self._begin(optimizer)
+        if self._recorder is None:
+            return
+        if self._beat.heard(id(optimizer), threading.get_ident(), type(optimizer).__name__):
+            self._step(self._recorder)
 
     def _begin(self, optimizer: Optimizer) -> None:
-        """Begin to record, after the first step of all."""
+        """Begin to record, after the first step of all, unless something is against it."""
         if session.is_in_use():
             # The script has a session of its own, which fills the same folder.
             self.is_out = True
             return
         model = find_model(optimizer)
-        rank, _ = compat.rank_and_size()
-        folder = Path(self._hook.folder)
-        if self._why_not is None and model is None:
-            self.stay_out("an optimizer stepped, but there is no module with parameters that require gradients")
-        elif self._why_not is None and not claim(folder, rank):
-            self.stay_out(f"another process of the script was recorded as rank {rank} before")
+        if self._why_not is None and (why := self._objection(model)) is not None:
+            self.stay_out(why)
         if self._why_not is not None or model is None:
             self.is_out = True
             # Other ranks may record: they need not wait for this one.
             Meeting().leave(self._why_not or "")
             return
-        subject = Subject(model, facts_of(model, self._hook.command, {}))
-        self._thread, self._clock = threading.get_ident(), id(optimizer)
-        self._recorder = Recorder(folder, subject, self._hook.plan, lambda label, done, total: None, patience=PATIENCE)
-        self._recorder.__enter__()
+        subject = Subject(model, facts_of(model, self._hook.command))
+        self._recorder = Recorder(Path(self._hook.folder), subject, self._hook.plan, patience=PATIENCE)
+        self._recorder.begin()
 
-    def _step(self) -> None:
-        recorder = self._recorder
-        assert recorder is not None
+    def _objection(self, model: nn.Module | None) -> str | None:
+        """Why a process that trains this model is not recorded; one that is has its rank for itself from now on."""
+        if model is None:
+            return "an optimizer stepped, but there is no module with parameters that require gradients"
+        rank, _ = compat.rank_and_size()
+        if not claim(Path(self._hook.folder), rank):
+            return f"another process of the script was recorded as rank {rank} before"
+        return None
+
+    def _step(self, recorder: Recorder) -> None:
         if session.is_in_use():
             self._end("the script has a session of its own")
-            return
-        if recorder.done == self._hook.plan.wait - 1:
-            # The counter keeps the order in which optimizers came: of those that step as often the last one ends steps.
-            self._clock = min(reversed(self._seen), key=self._seen.__getitem__)
-        if not recorder.step():
+        elif not recorder.step():
             self._let_go()
-
-    def _change_clock(self, optimizer: Optimizer) -> None:
-        """The optimizer whose steps were counted steps no more, while another one does."""
-        assert self._recorder is not None
-        if self._recorder.done >= self._hook.plan.wait:
-            name = type(optimizer).__name__
-            self.stay_out(f"the optimizer that steps were counted by has stopped, while another ({name}) goes on")
-        self._clock, self._silent = id(optimizer), 0
-
-    def _change_thread(self) -> None:
-        """The optimizer whose steps are counted steps in another thread now; a profiler records the one it began in."""
-        assert self._recorder is not None
-        if self._recorder.done >= self._hook.plan.wait:
-            self.stay_out("the optimizer that steps are counted by went on in another thread")
-            return
-        self._thread = threading.get_ident()
-        self._step()
 
     def _let_go(self) -> None:
         """Do nothing any more; nor may the model live on here that the script has done with."""
@@ -191,13 +153,19 @@ class Watched:
 
 
 def _after_steps(watched: Watched) -> None:
+    """Hear of every optimizer's step, and of those that GradScaler skipped."""
+    within = threading.local()
+    _after_own_steps(watched, within)
+    _after_scaled_steps(watched, within)
+
+
+def _after_own_steps(watched: Watched, within: threading.local) -> None:
     """Hear of every optimizer's step, once torch's own range around it is closed.
 
     torch's post hooks run inside of that range, so that the profiler's steps would begin in the middle of it. Of
     optimizers that step within a step (ZeroRedundancyOptimizer's, a subclass's super().step()) the outer one counts.
     """
     patch = Optimizer.profile_hook_step
-    within = threading.local()
 
     def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
         ranged = patch(step)
@@ -212,21 +180,26 @@ def _after_steps(watched: Watched) -> None:
                 result = ranged(self, *arguments, **options)
             finally:
                 within.step = False
+            within.heard = True
             watched.stepped(self)
             return result
 
         return stepping
 
     Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign, assignment]
+
+
+def _after_scaled_steps(watched: Watched, within: threading.local) -> None:
+    """Hear of a step that GradScaler skipped: `within.heard` says whether the optimizer has been heard of in it."""
     scaled = torch.amp.GradScaler.step
 
     @wraps(scaled)
     def scaled_step(self: Any, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
         if watched.is_out:
             return scaled(self, optimizer, *arguments, **options)
-        before = watched.seen_scaled(optimizer)
+        within.heard = False
         result = scaled(self, optimizer, *arguments, **options)
-        if watched.seen_scaled(optimizer) == before:
+        if not within.heard:
             # Its gradients were not finite, and the optimizer was not asked; the step was trained all the same.
             watched.stepped(optimizer)
         return result

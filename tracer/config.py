@@ -90,11 +90,6 @@ class Plan(msgspec.Struct, frozen=True):
         """
         return BLOCKS_OF_ROUND * self.rounds * (self.warmup + self.active)
 
-    @property
-    def shortest(self) -> int:
-        """The most steps until the first round is complete, from which on there is something to keep."""
-        return self.wait + BLOCKS_OF_ROUND * (self.warmup + self.active)
-
     def check(self) -> None:
         """Raise UsageError where the plan cannot be followed."""
         if min(self.wait, self.warmup - 1, self.active - 1, self.rounds - 1, self.keep - 1) < 0:
@@ -150,6 +145,16 @@ class CalibrateConfig(msgspec.Struct, frozen=True):
     def backend(self) -> str:
         """The process group's backend."""
         return "nccl" if self.device == "cuda" else "gloo"
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """What tells recordings of one workload apart."""
+
+    device: DeviceType
+    devices: int  # GPUs, or CPU ranks, on each host
+    strategy: Strategy
+    batch: int  # per device
+    hosts: int = 1
 
 
 class RecordConfig(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class TracerError(Exception):
     """Base of every error that a user can mend; its text is shown, without a traceback."""
@@ -15,13 +17,25 @@ class UsageError(TracerError):
     exit_code = 2
 
 
-class RankFailed(TracerError):
-    """A rank of a recording ended badly; the command ends with that rank's own exit code."""
+class SessionIncomplete(TracerError):
+    """The training loop ended before the recording had all its steps."""
 
-    def __init__(self, message: str, exit_code: int, brief: str | None = None) -> None:
+
+class RankFailed(TracerError):
+    """A rank of a recording ended badly; the command ends with that rank's own exit code.
+
+    Its text is the message, in one line, and below it the last lines that the rank said.
+    """
+
+    def __init__(self, message: str, exit_code: int, brief: str | None = None, last_lines: Sequence[str] = ()) -> None:
         super().__init__(message)
+        self.message = message
         self.exit_code = exit_code
-        self.brief = message if brief is None else brief  # in one line, and of the ranks alone
+        self.brief = message if brief is None else brief  # of the ranks alone, whatever became of the recording
+        self.last_lines = tuple(last_lines)
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *self.last_lines])
 
 
 class Stopped(RankFailed):

@@ -8,15 +8,14 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import IO
 
 from tracer.errors import TracerError
 
-PARTIAL = "partial-"
 # Folders of a run's recordings at several steps, and of its ranks on several hosts.
 PART_OF_RUN = re.compile(r"step\d+|ranks\d+-\d+")
 # In a hidden folder: the host and process that fill it, so that what was left of one that was killed can be told.
@@ -67,12 +66,21 @@ def _umask() -> int:
     return mask
 
 
+def hidden_name(path: Path, token: str) -> Path:
+    """The hidden folder beside `path` that one recording fills; `token` tells it from others'."""
+    return path.with_name(f".{path.name}.partial-{token}")
+
+
 @contextmanager
-def hidden_folder(path: Path) -> Iterator[Path]:
-    """A hidden folder beside `path` to fill; what is still in it when the block ends is removed. Raises TracerError."""
+def hidden_folder(path: Path, say: Callable[[str], object] = lambda words: None) -> Iterator[Path]:
+    """A hidden folder beside `path` to fill; what is still in it when the block ends is removed. Raises TracerError.
+
+    Those that killed processes left there go first: see `remove_abandoned`.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.{PARTIAL}"))
+        remove_abandoned(path, say)
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=hidden_name(path, "").name))
         folder.chmod(0o777 & ~_umask())
         own(folder)
     except OSError as error:
@@ -86,9 +94,10 @@ def hidden_folder(path: Path) -> Iterator[Path]:
 
 
 def own(folder: Path) -> None:
-    """Make a hidden folder this process's. Raises OSError."""
+    """Make a hidden folder, and make it this process's unless another has done so. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / OWNER).write_text(_here(), encoding="utf-8")
+    with suppress(FileExistsError), (folder / OWNER).open("x", encoding="utf-8") as file:
+        file.write(_here())
 
 
 def _here() -> str:
@@ -120,13 +129,12 @@ def alone_in(folder: Path) -> Iterator[None]:
         owner.unlink(missing_ok=True)
 
 
-def remove_abandoned(path: Path) -> list[Path]:
-    """Remove the hidden folders beside `path` whose process was killed on this host; which they were."""
-    hidden = path.parent.glob(f".{glob.escape(path.name)}.{PARTIAL}*")
-    abandoned = [folder for folder in hidden if _is_abandoned(folder)]
-    for folder in abandoned:
+def remove_abandoned(path: Path, say: Callable[[str], object] = lambda words: None) -> None:
+    """Remove the hidden folders beside `path` whose process was killed on this host, and say which they were."""
+    named = glob.escape(hidden_name(path, "").name) + "*"
+    for folder in [each for each in path.parent.glob(named) if _is_abandoned(each)]:
         shutil.rmtree(folder, ignore_errors=True)
-    return abandoned
+        say(f"removed {folder}, left by a recording that was killed")
 
 
 def _is_abandoned(folder: Path) -> bool:
@@ -142,22 +150,11 @@ def _is_abandoned(folder: Path) -> bool:
     return False
 
 
-@contextmanager
-def new_folder(path: Path, force: bool, marker: str) -> Iterator[Path]:
-    """A hidden folder beside `path` to fill; renamed to `path` when the block ends well, removed when it does not.
-
-    With `force` an existing folder is replaced, then, if it holds the file `marker` or nothing: no folder of another
-    sort is ever removed. Raises TracerError.
-    """
-    path = path.absolute()
-    refuse_folder(path, force, marker)
-    with hidden_folder(path) as folder:
-        yield folder
-        put_in_place(folder, path, force, marker)
-
-
 def refuse_folder(path: Path, force: bool, marker: str) -> None:
-    """Raise TracerError where a folder may not be put in a path's place."""
+    """Raise TracerError where a folder may not be put in a path's place.
+
+    With `force` it may replace a folder that holds the file `marker` or nothing: none of another sort is ever removed.
+    """
     if path.is_symlink():
         raise TracerError(f"{path}: is a link; name the folder itself")
     if Path.cwd().is_relative_to(path.resolve()):

@@ -10,21 +10,19 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.run import config_from_args, get_args_parser
 
-from tracer import hook
-from tracer.config import HOOK, DeviceType, Hook
+from tracer.config import DeviceType, Hook
+from tracer.environments import command_environment, environment, rank_environment, script_environment
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
-from tracer.links import NCCL_LOG
 from tracer.ranks import LAUNCHER, PROGRESS, REFUSAL, WORK, die_with, last_words
 from tracer.recorder import Progress
 
@@ -64,8 +62,8 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
     Raises RankFailed, with the first failed rank's last lines and exit code, after all ranks have been stopped.
     """
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL)
-    environment = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
-    with _environment(environment), following(folder, progress, on_look):
+    wanted = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
+    with environment(wanted), following(folder, progress, on_look):
         try:
             elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
         except ChildFailedError as error:
@@ -81,10 +79,9 @@ def launch_script(job: Job, recording: Hook) -> int:
     0 where all ended well, 128 + its number where a signal ended one.
     """
     folder = Path(recording.folder)
-    environment = script_environment(job.device, job.processes, folder) | hook_environment(recording)
-    with _environment(environment):
+    logs = DefaultLogsSpecs(log_dir=str(folder / LOGS))
+    with environment(script_environment(job.device, job.processes, recording)):
         try:
-            logs = DefaultLogsSpecs(log_dir=str(folder / LOGS))
             elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
         except ChildFailedError as error:
             _, failure = error.get_first_failure()
@@ -99,8 +96,7 @@ def launch_command(command: Sequence[str], recording: Hook) -> int:
 
     Raises UsageError where there is no such command.
     """
-    wanted = _unless_set(_of_every_rank(Path(recording.folder))) | hook_environment(recording)
-    parent = os.getpid()
+    wanted, parent = command_environment(recording), os.getpid()
     try:
         process = subprocess.Popen(command, env=os.environ | wanted, preexec_fn=lambda: die_with(parent))
     except OSError as error:
@@ -151,63 +147,6 @@ def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
     return replace(config, logs_specs=logs)
 
 
-def rank_environment(device: DeviceType, processes: int, folder: Path) -> dict[str, str]:
-    """What the environment of our own ranks needs beyond this process's; what the user has set stays as it is."""
-    # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
-    # from launching kernels, most of all under the profiler.
-    threads = max((os.cpu_count() or 1) // processes, 1) if device == "cpu" else 1
-    return _environment_on(device, folder, threads)
-
-
-def script_environment(device: DeviceType, processes: int, folder: Path) -> dict[str, str]:
-    """The same of a script's ranks: as many threads as torchrun would give them."""
-    return _environment_on(device, folder, 1 if processes > 1 else None)
-
-
-def _environment_on(device: DeviceType, folder: Path, threads: int | None) -> dict[str, str]:
-    wanted = _of_every_rank(folder) | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
-    wanted = _unless_set(wanted)
-    if device == "cpu":
-        wanted = {key: value for key, value in wanted.items() if not key.startswith("NCCL_")}
-        wanted["CUDA_VISIBLE_DEVICES"] = ""
-    return wanted
-
-
-def hook_environment(recording: Hook) -> dict[str, str]:
-    """What has every Python process of a script run our hook first."""
-    places = [str(Path(hook.__file__).parent), os.environ.get("PYTHONPATH", "")]
-    return {
-        HOOK: msgspec.json.encode(recording).decode(),
-        "PYTHONPATH": os.pathsep.join(filter(None, places)),
-    }
-
-
-def _of_every_rank(folder: Path) -> dict[str, str]:
-    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: DECISIONS.md.
-    # Kineto tells of each of its profiles on stderr, among which a script's own words are lost.
-    wanted = {"TEARDOWN_CUPTI": "1", "KINETO_LOG_LEVEL": "99"}
-    if "NCCL_DEBUG" not in os.environ:
-        # NCCL says only in its own log which transport it chose.
-        log = folder / WORK / NCCL_LOG
-        wanted |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_DEBUG_FILE": str(log)}
-    return wanted
-
-
-def _unless_set(wanted: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in wanted.items() if key not in os.environ}
-
-
-@contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    before = {key: os.environ.get(key) for key in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key) if value is None else os.environ.update({key: value})
-
-
 @contextmanager
 def following(folder: Path, progress: Progress, on_look: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Until the block ends, look into a folder now and then: pass on what rank 0 writes of its progress."""
@@ -250,10 +189,10 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
         return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
-    lines = "".join(f"\n  rank {rank}: {line}" for line in said)
-    message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept{lines}"
+    message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept"
     raised = [match[1] for line in said if (match := RAISED.match(line))] or said
-    return RankFailed(message, _exit_code(code), ": ".join([f"rank {rank} failed ({how})", *raised[-1:]]))
+    brief = ": ".join([f"rank {rank} failed ({how})", *raised[-1:]])
+    return RankFailed(message, _exit_code(code), brief, [f"  rank {rank}: {line}" for line in said])
 
 
 def _last_lines(log: Path) -> list[str]:

@@ -95,7 +95,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
 
 
-def facts_of(model: nn.Module, command: Sequence[str], settings: Mapping[str, Any]) -> Facts:
+def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
     """What a model that somebody else trains says of itself."""
     return Facts(
         command=list(command),
@@ -103,7 +103,6 @@ def facts_of(model: nn.Module, command: Sequence[str], settings: Mapping[str, An
         strategy=strategy_of(model),
         backend=compat.backend(),
         bucket_cap_mb=bucket_cap_mb(model),
-        settings=dict(settings),
     )
 
 
@@ -152,7 +151,7 @@ def read_parts(folder: Path) -> list[Part]:
     return sorted(parts, key=lambda part: part.rank)
 
 
-def assemble(folder: Path, name: str, transport: str | None) -> Manifest:
+def assemble(folder: Path, name: str, transport: str | None) -> None:
     """Turn the ranks' parts into run.json, keep the most typical round's traces, remove the rest.
 
     `transport` is NCCL's, null where it is not known.
@@ -170,7 +169,6 @@ def assemble(folder: Path, name: str, transport: str | None) -> Manifest:
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
     for part in parts:
         (folder / PART.format(rank=part.rank)).unlink()
-    return manifest
 
 
 def typical_round(samples_ns: Sequence[Sequence[int]]) -> int:

@@ -18,7 +18,7 @@ import torch
 
 from tracer.config import DeviceType
 from tracer.errors import TracerError
-from tracer.recorder import Progress
+from tracer.recorder import Progress, silent
 
 # The environment variable in which ranks of ours find the process that launched them.
 LAUNCHER = "TRACER_LAUNCHER"
@@ -56,7 +56,7 @@ def pick_device(kind: DeviceType) -> torch.device:
 def progress_of(rank: int, folder: Path) -> Progress:
     """Rank 0 says how far it is in a file that the launcher reads; the others say nothing."""
     if rank != 0:
-        return lambda label, done, total: None
+        return silent
     file = (folder / PROGRESS).open("wb", buffering=0)
 
     def write(label: str, done: int, total: int) -> None:
@@ -128,4 +128,4 @@ def _take_room(file: Path) -> None:
 
 def _leave_words(file: Path, words: str) -> None:
     with suppress(OSError), file.open("r+b" if file.exists() else "wb") as room:
-        room.write(words.encode()[:LAST_WORDS_BYTES].ljust(LAST_WORDS_BYTES))
+        room.write(words.encode(errors="replace")[:LAST_WORDS_BYTES].ljust(LAST_WORDS_BYTES))

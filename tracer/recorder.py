@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from analyzers.recording import LIGHT, NOSYNC
 from tracer.config import Plan
+from tracer.errors import SessionIncomplete
 from tracer.manifest import FULL, ROUND, RUN, STEP, Facts, Part, part, read_parts, recordings, typical_round, write_part
 from tracer.meeting import PATIENCE, Meeting
 from tracer.models import ddp_of, gpus_of
@@ -37,8 +38,8 @@ from tracer.ranges import module_ranges
 Progress = Callable[[str, int, int], None]
 
 
-class SessionIncomplete(Exception):
-    """The training loop ended before the recording had all its steps."""
+def silent(label: str, done: int, total: int) -> None:
+    """Nobody asks how far it is."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ class Taken:
 
 
 class Recorder:
-    """Record a training loop: enter it, train a step, call `step()`, until that returns False.
+    """Record a training loop: `begin()`, train a step, call `step()`, until that returns False; `close()` in any case.
 
-    Leaving earlier raises SessionIncomplete. `on_recorded` hears, on every rank, of each folder that has all of it.
+    As a context manager it does both, and leaving it earlier raises SessionIncomplete. `on_recorded` hears, on every
+    rank, of each folder that has all of it.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Recorder:
         folder: Path,
         subject: Subject,
         plan: Plan,
-        progress: Progress,
+        progress: Progress = silent,
         on_recorded: Callable[[Path], None] = lambda folder: None,
         patience: timedelta = PATIENCE,
     ) -> None:
@@ -113,7 +115,7 @@ class Recorder:
         self._schedule = self._run()
 
     def __enter__(self) -> Recorder:
-        next(self._schedule)
+        self.begin()
         return self
 
     def __exit__(
@@ -122,6 +124,13 @@ class Recorder:
         self.close()
         if kind is None and not self._finished:
             raise SessionIncomplete(self.how_far())
+
+    def begin(self) -> None:
+        """Meet the other ranks: the next step is the first of the recording. Raises TracerError where they do not come.
+
+        Every rank does, and none does twice.
+        """
+        next(self._schedule)
 
     def step(self) -> bool:
         """Say that a training step has ended. False once the recording is complete."""

@@ -13,6 +13,7 @@ from tracer.files import hidden_folder
 from tracer.finish import Finisher, Taking
 from tracer.launch import Job, following, launch_command, launch_script
 from tracer.ranks import reasons
+from tracer.recorder import silent
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -65,16 +66,18 @@ class Outcome:
     said: list[str] = field(default_factory=list)
 
 
-def record_script(script: Script, ranks: Ranks | None, plan: Plan, finisher_of: Callable[[Path], Finisher]) -> Outcome:
-    """Run a script to its end; its recordings appear as soon as they are complete.
+def record_script(
+    script: Script, ranks: Ranks | None, plan: Plan, output: Path, force: bool, say: Callable[[str], object]
+) -> Outcome:
+    """Run a script to its end; its recordings appear in `output` as soon as they are complete.
 
     `ranks` is None for a command that starts its own. Raises UsageError where it cannot be run.
     """
-    with hidden_folder(finisher_of(Path()).output) as folder:
-        finisher = finisher_of(folder)
+    with hidden_folder(output, say) as folder:
+        finisher = Finisher(folder, output, force, plan.keep)
         hook = Hook(str(folder), str(ROOT), os.getpid(), ["tracer", "record", "--", *script.words], plan)
         taking = Taking((finisher,))
-        with following(folder, lambda label, done, total: None, taking.look):
+        with following(folder, silent, taking.look):
             if ranks is None:
                 code = launch_command(script.words, hook)
             else:

@@ -16,13 +16,13 @@ from torch import nn
 
 from analyzers.manifest import MANIFEST
 from tracer.config import Plan, hooked
-from tracer.errors import TracerError
-from tracer.files import PARTIAL, own, refuse_folder
+from tracer.errors import SessionIncomplete, TracerError
+from tracer.files import hidden_name, own, refuse_folder, remove_abandoned
 from tracer.finish import Finisher
 from tracer.manifest import facts_of
 from tracer.meeting import Meeting
 from tracer.models import find_model
-from tracer.recorder import Recorder, SessionIncomplete, Subject
+from tracer.recorder import Recorder, Subject
 
 
 class Session:
@@ -124,9 +124,9 @@ class Session:
         if folder is None:
             folder = self._agree_on_a_folder()
             self._finisher = Finisher(folder, self._output, self._force, self._plan.keep)
-        subject = Subject(model, facts_of(model, sys.orig_argv, {}))
-        self._recorder = Recorder(folder, subject, self._plan, lambda label, done, total: None, self._put_in_place)
-        self._recorder.__enter__()
+        subject = Subject(model, facts_of(model, sys.orig_argv))
+        self._recorder = Recorder(folder, subject, self._plan, on_recorded=self._put_in_place)
+        self._recorder.begin()
         # All ranks have left their parts, and none has taken any away.
         self._is_first = self._recorder.is_first_here()
 
@@ -142,8 +142,8 @@ class Session:
         refusal = meeting.told(refusals[0] if refusals else "")
         if refusal:
             raise TracerError(refusal)
-        name = f".{self._output.name}.{PARTIAL}{meeting.told(uuid.uuid4().hex[:8])}"
-        folder = self._output.with_name(name)
+        remove_abandoned(self._output)
+        folder = hidden_name(self._output, meeting.told(uuid.uuid4().hex[:8]))
         own(folder)
         return folder
 

@@ -75,8 +75,7 @@ class Grid:
 def record_grid(grid: Grid, told: Progress, say: Callable[[str], None]) -> None:
     """Record every cell that is pending. Raises TracerError where nothing can be written; cells that fail say why."""
     for place in dict.fromkeys(_launch_of(grid, cell) for cell in grid.sweep.cells):
-        for folder in remove_abandoned(place):
-            say(f"removed {folder}, left by a sweep that was killed")
+        remove_abandoned(place, say)
     for row in grid.rows():
         left = row
         while left:
@@ -130,20 +129,19 @@ def _after_failure(
             grid.mark(cell.name, "skipped", f"batch {failed.batch} is out of memory already")
         say(f"{failed.name}: out of memory, and larger batches are not tried; {grid.in_words()}")
         return []
-    why = "its ranks ended without a recording" if failure is None else failure.brief
-    grid.mark(failed.name, "failed", why)
-    said = str(failure or "").splitlines()[1:]
-    say("\n".join([f"{failed.name}: failed: {why}; {grid.in_words()}", *said]))
+    failure = failure or RankFailed("its ranks ended without a recording", TracerError.exit_code)
+    grid.mark(failed.name, "failed", failure.brief)
+    say("\n".join([f"{failed.name}: failed: {failure.brief}; {grid.in_words()}", *failure.last_lines]))
     return larger
 
 
 def _share_links(folder: Path, row: Sequence[Cell], place: Path) -> None:
     """The links are the same for all cells of a launch, and measured once, in the first."""
     if not (place / LINKS).exists():
-        found = (folder / cell.name / LINKS for cell in row if (folder / cell.name / LINKS).is_file())
-        for links in found:
+        found = (folder / cell.name / LINKS for cell in row)
+        links = next((file for file in found if file.is_file()), None)
+        if links is not None:
             shutil.copyfile(links, place / LINKS)
-            return
 
 
 def merged(written: Sweep | None, wanted: Sweep, folder: Path) -> Sweep:

@@ -1,4 +1,4 @@
-"""The processes that read ranks, and how far they are."""
+"""The processes that read ranks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 
@@ -23,9 +21,13 @@ from tracer.errors import TracerError, UsageError
 
 # A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
 SMALL_RUN = 8_000_000
-# Progress of anything shorter is gone before it is read.
-PATIENCE_S = 2.0
-REFRESH_S = 0.1
+# Entered while ranks are read: hears how many bytes have been, whenever it asks, and how many there are.
+Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
+
+
+def silent(done: Callable[[], int], total: int) -> AbstractContextManager[None]:
+    """Nobody asks how far reading is."""
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,14 @@ class Readers:
 
     workers: int | None = None
     scheduler: str | None = None
+    progress: Progress = silent
 
 
 BY_CORES = Readers()
 
 
 def read(path: Where, *, lanes: bool = False, by: Readers = BY_CORES) -> RunSummary:
-    """A run's summary, its ranks read by several processes or a cluster; progress on stderr if on a terminal.
+    """A run's summary, its ranks read by several processes or a cluster.
 
     With `lanes` it has what `analyzers.lanes` needs. Raises as `analyzers.load` does, and TracerError.
     """
@@ -73,7 +76,7 @@ def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> 
     """Who reads some files, None for this process. Raises TracerError where they are lost."""
     sizes = {file: sum(size(each) for each in (file.path, file.light) if each is not None) for file in files}
     if by.scheduler is not None:
-        with _on_cluster(by.scheduler, path, sizes) as executor:
+        with _on_cluster(by.scheduler, path, sizes, by.progress) as executor:
             yield executor
         return
     total = sum(sizes.values())
@@ -85,7 +88,7 @@ def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> 
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
             _pool(1 if private else min(asked, len(files)), context, done) as pool,
-            _progress(lambda: done.value, total),
+            by.progress(lambda: done.value, total),
         ):
             yield pool
     except BrokenProcessPool as error:
@@ -95,14 +98,16 @@ def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> 
 
 
 @contextmanager
-def _on_cluster(scheduler: str, path: Sequence[Place], sizes: Mapping[RankFile, int]) -> Iterator[Executor]:
+def _on_cluster(
+    scheduler: str, path: Sequence[Place], sizes: Mapping[RankFile, int], progress: Progress
+) -> Iterator[Executor]:
     done = 0
 
     def on_done(file: RankFile) -> None:
         nonlocal done
         done += sizes[file]
 
-    with cluster(scheduler, path, on_done) as executor, _progress(lambda: done, sum(sizes.values())):
+    with cluster(scheduler, path, on_done) as executor, progress(lambda: done, sum(sizes.values())):
         yield executor
 
 
@@ -168,34 +173,3 @@ def _listen(done: Synchronized[int]) -> None:
             done.value += count
 
     watch(on_bytes)
-
-
-@contextmanager
-def _progress(done: Callable[[], int], total: int) -> Iterator[None]:
-    """Bytes read, rate and time left, once it has taken PATIENCE_S."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    ended = threading.Event()
-    thread = threading.Thread(target=_show, args=(done, total, ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _show(done: Callable[[], int], total: int, ended: threading.Event) -> None:
-    began = time.monotonic()
-    if ended.wait(PATIENCE_S):
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, get_time=lambda: time.monotonic()) as bar:
-        task = bar.add_task("reading", total=total)
-        bar.tasks[0].start_time = began
-        while not ended.wait(REFRESH_S):
-            bar.update(task, completed=done())

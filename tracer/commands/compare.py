@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
+from functools import partial
 from pathlib import Path
 
-from analyzers.calibration import Calibration, read_calibration
+from analyzers.calibration import Calibration
 from analyzers.cellchanges import compare_sweeps
 from analyzers.compare import compare
 from analyzers.comparison import Comparison, SweepComparison, to_json
@@ -24,10 +24,9 @@ from analyzers.study import Scaling
 from analyzers.study import from_json as study_from_json
 from analyzers.sweeps import SWEEP
 from tracer.commands.gates import add_gate_argument, judged, parsed
-from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place, sweep_folder
-from tracer.commands.report import terminal, write_page
+from tracer.commands.output import emit, refuse_all_existing, write_page
+from tracer.commands.reading import add_reading_arguments, cell_reader, links_of, read, run_place, sweep_folder
 from tracer.errors import UsageError
-from tracer.files import refuse_existing, write_text
 from tracer.views.compare import page, text
 
 NAME = "compare"
@@ -54,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read both, compare, print; the exit code is that of the conditions."""
-    for path in (options.output, options.html):
-        if path is not None:
-            refuse_existing(path, options.force)
+    refuse_all_existing((options.output, options.html), options.force)
     kinds = {_is_sweep(options.a), _is_sweep(options.b)}
     if len(kinds) > 1:
         raise UsageError("one of A and B is a sweep, the other is not: compare two of a kind")
@@ -66,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_runs(options: argparse.Namespace, gates: list[Gate]) -> int:
-    links = read_calibration(options.links) if options.links is not None else None
+    links = links_of(options)
     a, b = (_report(options, where, links) for where in (options.a, options.b))
     found = compare(a, b)
     _show(options, found)
@@ -85,11 +82,7 @@ def _of_sweeps(options: argparse.Namespace, gates: list[Gate]) -> int:
 def _show(options: argparse.Namespace, found: Comparison | SweepComparison) -> None:
     if options.html is not None:
         write_page(options.html, page(found), options.force)
-    document = to_json(found) + "\n" if options.json else None
-    if options.output is not None:
-        write_text(options.output, document or text(found), options.force)
-    else:
-        sys.stdout.write(document or text(found, *terminal()))
+    emit(options, partial(to_json, found), partial(text, found))
 
 
 def _is_sweep(path: Place) -> bool:

@@ -19,26 +19,31 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def pick_devices(options: argparse.Namespace) -> tuple[DeviceType, int]:
+    """Device type and count that the options ask for: see `devices_of`."""
+    return devices_of(options.device, options.gpus, options.ranks)
+
+
+def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> tuple[DeviceType, int]:
     """Device type and count. What was asked for explicitly is taken or refused, never changed.
 
     Raises UsageError, and TracerError for more GPUs than there are.
     """
     import torch
 
-    if options.gpus is not None and (options.device == "cpu" or options.ranks is not None):
+    if gpus is not None and (kind == "cpu" or ranks is not None):
         raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
-    if options.device == "cuda" and options.ranks is not None:
+    if kind == "cuda" and ranks is not None:
         raise UsageError("--ranks counts ranks on the CPU; on GPUs give --gpus N")
     here = torch.cuda.device_count()
-    if options.gpus is not None or options.device == "cuda":
-        wanted = options.gpus or here or 1
+    if gpus is not None or kind == "cuda":
+        wanted = gpus or here or 1
         if wanted > here:
             raise TracerError(
                 f"{wanted} GPUs asked for, {here} here that torch can use; --device cpu --ranks N needs none"
             )
         return "cuda", wanted
-    if options.device == "cpu" or options.ranks is not None or not here:
-        return "cpu", options.ranks or CPU_RANKS
+    if kind == "cpu" or ranks is not None or not here:
+        return "cpu", ranks or CPU_RANKS
     return "cuda", here
 
 

@@ -7,11 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from analyzers.calibration import Calibration, read_calibration
+from analyzers.calibration import Calibration
 from analyzers.lanes import lanes
 from analyzers.report import report
 from analyzers.summary import RunSummary
-from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, add_run_argument, read_drawn
+from tracer.commands.reading import (
+    add_drawing_arguments,
+    add_links_argument,
+    add_reading_arguments,
+    add_run_argument,
+    links_of,
+    read_drawn,
+)
 from tracer.errors import UsageError
 from tracer.files import new_file, refuse_existing
 from tracer.views.perfetto import write_archive, write_trace
@@ -33,9 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline",
     )
-    parser.add_argument(
-        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
-    )
+    add_links_argument(parser)
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
@@ -47,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if output.suffix not in (TRACE, ARCHIVE):
         raise UsageError(f"{output}: the name says what is written: end it in {TRACE} or {ARCHIVE}")
     refuse_existing(output, options.force)
-    links = read_calibration(options.links) if options.links is not None else None
+    links = links_of(options)
     summary, found, drawn = read_drawn(options, links)
     with new_file(output, options.force) as file:
         if output.suffix == ARCHIVE:

@@ -18,8 +18,8 @@ from analyzers.report import report
 from analyzers.run import Run, load
 from analyzers.summary import summary_of
 from tracer.commands.export import TRACE
+from tracer.commands.output import terminal
 from tracer.commands.reading import run_place
-from tracer.commands.report import terminal
 from tracer.errors import UsageError
 from tracer.files import new_file, refuse_existing, write_text
 from tracer.views.hta import path_group, text

@@ -14,10 +14,10 @@ from analyzers.report import report
 from tracer.commands.devices import pick_devices
 from tracer.commands.hosts import host_count, torchrun_options
 from tracer.commands.progress import say
+from tracer.commands.reading import read_here
 from tracer.config import Plan
 from tracer.errors import UsageError
-from tracer.files import refuse_folder, remove_abandoned
-from tracer.workers import read
+from tracer.files import refuse_folder
 
 if TYPE_CHECKING:
     from tracer.scripts import Outcome, Ranks, Script
@@ -27,7 +27,6 @@ DEFAULTS = Plan()
 
 def run_script(options: argparse.Namespace) -> int:
     """Run the script, recorded; its own exit code. Its stdout is its own: what there is to say is on stderr."""
-    from tracer.finish import Finisher
     from tracer.launch import quiet_launcher
     from tracer.scripts import Script, record_script
 
@@ -38,21 +37,10 @@ def run_script(options: argparse.Namespace) -> int:
     output = (options.output or Path("traces") / script.name).absolute()
     refuse_folder(output, options.force, MANIFEST)
     quiet_launcher()
-    _say_abandoned(output)
-    say(f"tracer: recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
-    outcome = record_script(
-        script,
-        ranks,
-        plan,
-        lambda folder: Finisher(folder, output, options.force, plan.keep),
-    )
-    _say(outcome, plan.keep)
+    _say(f"recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
+    outcome = record_script(script, ranks, plan, output, options.force, _say)
+    _say_outcome(outcome, plan.keep)
     return outcome.exit_code
-
-
-def _say_abandoned(output: Path) -> None:
-    for folder in remove_abandoned(output):
-        say(f"tracer: removed {folder}, left by a recording that was killed")
 
 
 def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
@@ -89,21 +77,26 @@ def _plan(options: argparse.Namespace) -> Plan:
     return plan
 
 
-def _say(outcome: Outcome, keep: int) -> None:
+def _say(words: str) -> None:
+    """One line on stderr, among the script's own."""
+    say(f"tracer: {words}")
+
+
+def _say_outcome(outcome: Outcome, keep: int) -> None:
     for line in outcome.said:
-        say(f"tracer: {line}")
+        _say(line)
     if not outcome.recorded:
         return
     newest, count = outcome.recorded[-1], len(outcome.recorded)
-    say(f"tracer: recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
+    _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
     try:
-        found = read(newest)
+        found = read_here(newest)
         for note in found.manifest.notes if found.manifest else []:
-            say(f"tracer: {note}")
-        say(f"tracer: {report(found).summary.verdict}")
+            _say(note)
+        _say(f"{report(found).summary.verdict}")
     except AnalysisError as error:
-        say(f"tracer: {error}")
+        _say(f"{error}")
     if OF_HOST.fullmatch(newest.name):
-        say("tracer: these are this host's ranks; with the other hosts' folders beside them they are one run")
+        _say("these are this host's ranks; with the other hosts' folders beside them they are one run")
         newest = newest.parent
-    say(f"tracer: next: tracer report {shlex.quote(str(newest))}")
+    _say(f"next: tracer report {shlex.quote(str(newest))}")

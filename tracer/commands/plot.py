@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analyzers.calibration import read_calibration
 from analyzers.report import report
 from analyzers.scaling import study
-from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place, sweep_folder
+from tracer.commands.reading import (
+    add_links_argument,
+    add_reading_arguments,
+    cell_reader,
+    links_of,
+    read,
+    run_place,
+    sweep_folder,
+)
 from tracer.errors import UsageError
 from tracer.files import refuse_existing, write_bytes
 from tracer.views.axes import FORMS
@@ -38,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="its ending says what: .png, .svg or .pdf"
     )
-    parser.add_argument(
-        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
-    )
+    add_links_argument(parser)
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     add_reading_arguments(parser)
 
@@ -59,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _picture(options: argparse.Namespace, form: str) -> bytes:
-    links = read_calibration(options.links) if options.links is not None else None
+    links = links_of(options)
     found = read(options)
     return picture(report(found, links), options.kind, form, links or found.calibration)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from analyzers.calibration import Calibration
+from analyzers.calibration import Calibration, read_calibration
 from analyzers.document import Report
 from analyzers.errors import AnalysisError, UnknownPlace
 from analyzers.lanes import Lanes, lanes
@@ -22,6 +22,7 @@ from analyzers.report import report
 from analyzers.spread import MANY, drawn_ranks
 from analyzers.summary import RunSummary
 from tracer import workers
+from tracer.commands.progress import reading
 from tracer.errors import TracerError, UsageError
 from tracer.workers import Readers
 
@@ -55,7 +56,11 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """Who reads the ranks."""
     group = parser.add_argument_group("reading").add_mutually_exclusive_group()
     group.add_argument(
-        "--workers", type=_count, metavar="N", help="read ranks in N processes of this machine (default: one a core)"
+        "--workers",
+        type=_count,
+        dest="readers",
+        metavar="N",
+        help="read ranks in N processes of this machine (default: one a core)",
     )
     add_scheduler_argument(group)
 
@@ -78,13 +83,25 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_links_argument(parser: argparse.ArgumentParser) -> None:
+    """What the links can do."""
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+    )
+
+
+def links_of(options: argparse.Namespace) -> Calibration | None:
+    """The calibration that --links names. Raises AnalysisError."""
+    return read_calibration(options.links) if options.links is not None else None
+
+
 def readers(options: argparse.Namespace) -> Readers:
     """Who is to read."""
     if options.scheduler is not None:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
     _hush()
-    return Readers(getattr(options, "workers", None), options.scheduler)
+    return Readers(getattr(options, "readers", None), options.scheduler, reading)
 
 
 def _hush() -> None:
@@ -97,6 +114,11 @@ def _hush() -> None:
 def read(options: argparse.Namespace, path: Where | None = None) -> RunSummary:
     """The run's summary (the options' own run, unless another is named)."""
     return workers.read(options.run if path is None else path, by=readers(options))
+
+
+def read_here(path: Path) -> RunSummary:
+    """The summary of a run that has just been recorded here."""
+    return workers.read(path, by=Readers(progress=reading))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:

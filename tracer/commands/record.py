@@ -15,14 +15,22 @@ from analyzers.report import report
 from tracer.commands.devices import add_device_arguments, positive
 from tracer.commands.hosts import OPTIONS as HOST_OPTIONS
 from tracer.commands.hosts import add_host_arguments, torchrun_options
+from tracer.commands.output import terminal
 from tracer.commands.outside import run_script
 from tracer.commands.progress import progress, say
-from tracer.commands.report import for_terminal
-from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration, describe
+from tracer.commands.reading import read_here
+from tracer.commands.workload import (
+    add_step_arguments,
+    add_workload_arguments,
+    check_data,
+    configuration,
+    describe,
+    setup_of,
+)
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.files import hidden_folder, refuse_folder, remove_abandoned
-from tracer.workers import read
+from tracer.files import hidden_folder, refuse_folder
+from tracer.views.text import text
 
 NAME = "record"
 HELP = "train a built-in workload under the profiler, and report where its time goes"
@@ -62,18 +70,16 @@ def run(options: argparse.Namespace) -> int:
         raise TracerError(MISSING)
     if options.every or options.keep:
         raise UsageError("--every and --keep record a script's long run: tracer record --every N -- SCRIPT")
-    config = configuration(options)
+    config = configuration(options, setup_of(options))
     output = options.output or Path("traces") / default_name(config)
     refuse_folder(output.absolute(), options.force, MANIFEST)
     check_data(config)
     say(f"recording {describe(config)} into {output}")
     if config.calibration is None and not options.no_calibrate:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
-    for folder in remove_abandoned(output.absolute()):
-        say(f"removed {folder}, left by a recording that was killed")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
     for place in recorded:
-        sys.stdout.write(for_terminal(report(read(place))))
+        sys.stdout.write(text(report(read_here(place)), "rank", *terminal()))
         print(f"next: tracer report {shlex.quote(str(options.output or place.relative_to(Path.cwd())))} --by step")
     return 0
 
@@ -102,7 +108,7 @@ def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str,
     from tracer.ranks import take_notes
 
     quiet_launcher()
-    with hidden_folder(output) as folder:
+    with hidden_folder(output, say) as folder:
         with progress("step") as heard:
             arguments = rank_arguments("tracer.train", msgspec.json.encode([config]).decode(), folder)
             launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)

@@ -9,21 +9,23 @@ import argparse
 import importlib.util
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
 from analyzers.scaling import study
 from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, to_json, weak_frame
+from analyzers.summary import RunSummary
 from analyzers.sweeps import SINGLE, SWEEP, Cell, Sweep, read_sweep
-from tracer.commands.devices import pick_devices, positive
+from tracer.commands.devices import devices_of, positive
+from tracer.commands.output import terminal
 from tracer.commands.progress import progress, say
 from tracer.commands.reading import add_scheduler_argument, cell_reader, run_place, sweep_folder
-from tracer.commands.report import terminal
 from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration
-from tracer.config import CIFAR10_SAMPLES, STRATEGIES, RecordConfig
+from tracer.config import CIFAR10_SAMPLES, STRATEGIES, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
 from tracer.files import alone_in, refuse_existing, write_bytes
 from tracer.views.page import page
@@ -36,10 +38,6 @@ HELP = "how training scales over devices and batches, measured from a sweep's re
 MISSING = "tracer sweep needs torch and torchvision to record: pip install 'tracer-toolkit[record]'"
 PARALLEL = tuple(strategy for strategy in STRATEGIES if strategy != SINGLE)
 BATCHES = (32, 128, 512)
-# What --report takes; what tells cells of a sweep apart, or is none of their settings; what a cell has from no option.
-OF_REPORTS = {"report", "output", "json", "force", "scheduler", "script", "unset", "command", "handler"}
-OF_CELLS = OF_REPORTS | {"gpus", "ranks", "batch", "strategy", "fourfold", "strong"}
-NOT_OF_SWEEPS = ("nnodes",)
 # Below a sweep's folder, unless --output says otherwise.
 REPORT = "report"
 TABLES = {
@@ -53,22 +51,8 @@ DOCUMENT, MARKDOWN, PAGE = "scaling.json", "scaling.md", "scaling.html"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `tracer sweep`."""
-    grid = parser.add_argument_group("grid: a recording for each strategy, number of devices and batch")
-    grid.add_argument("--gpus", type=numbers, metavar="N,...", help="default: 1, 2, 4 and so on, up to all")
-    grid.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
-    grid.add_argument("--ranks", type=numbers, metavar="N,...", help="this many ranks on the CPU (default: 1,2)")
-    grid.add_argument("--batch", type=numbers, metavar="N,...", help="samples per device (default: 32,128,512)")
-    grid.add_argument(
-        "--fourfold", action="store_true", help="from the last --batch on four times as many, until out of memory"
-    )
-    grid.add_argument("--strategy", metavar="NAME,...", help=f"of {', '.join(PARALLEL)} (default: ddp)")
-    grid.add_argument(
-        "--strong",
-        action="store_true",
-        help="also one device at every global batch of the others, which strong scaling is measured against",
-    )
-    add_workload_arguments(parser)
-    add_step_arguments(parser.add_argument_group("steps"))
+    _add_grid_arguments(parser)
+    _add_training_arguments(parser)
     out = parser.add_argument_group("output")
     out.add_argument("--report", type=_folder, metavar="DIR", help="record nothing; report the sweep in this folder")
     out.add_argument(
@@ -83,8 +67,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print the study as JSON instead of tables; files only where -o says so"
     )
     add_scheduler_argument(out)
-    parser.set_defaults(unset=vars(parser.parse_args([])))
     out.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
+    """What tells a sweep's cells apart."""
+    grid = parser.add_argument_group("grid: a recording for each strategy, number of devices and batch")
+    grid.add_argument("--gpus", type=numbers, metavar="N,...", help="default: 1, 2, 4 and so on, up to all")
+    grid.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
+    grid.add_argument("--ranks", type=numbers, metavar="N,...", help="this many ranks on the CPU (default: 1,2)")
+    grid.add_argument("--batch", type=numbers, metavar="N,...", help="samples per device (default: 32,128,512)")
+    grid.add_argument(
+        "--fourfold", action="store_true", help="from the last --batch on four times as many, until out of memory"
+    )
+    grid.add_argument("--strategy", metavar="NAME,...", help=f"of {', '.join(PARALLEL)} (default: ddp)")
+    grid.add_argument(
+        "--strong",
+        action="store_true",
+        help="also one device at every global batch of the others, which strong scaling is measured against",
+    )
+
+
+def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """What all cells have in common, but for the sort of device."""
+    add_workload_arguments(parser)
+    add_step_arguments(parser.add_argument_group("steps"))
+
+
+def _unset(*adding: Callable[[argparse.ArgumentParser], None]) -> dict[str, Any]:
+    """The options that these functions add, as they are where none is given."""
+    parser = argparse.ArgumentParser()
+    for add in adding:
+        add(parser)
+    return vars(parser.parse_args([]))
 
 
 def _folder(text: str) -> Path:
@@ -97,19 +112,21 @@ def _folder(text: str) -> Path:
 
 def run(options: argparse.Namespace) -> int:
     """Record what is missing of a sweep, and report it; or report it alone."""
+    reader = cell_reader(options)
     if options.report is not None:
-        for name, value in vars(options).items():
-            if name not in OF_REPORTS and value != options.unset.get(name, value):
+        for name, value in _unset(_add_grid_arguments, _add_training_arguments).items():
+            if getattr(options, name) != value:
                 raise UsageError(f"--{name.replace('_', '-')} is of a recording, and --report records nothing")
-        return _report(options)
+        output = options.output or (None if options.json else options.report / REPORT)
+        _report(options.report, output, options.json, options.force, reader)
+        return 0
     if options.force:
         raise UsageError(
             "--force replaces files of a --report; a sweep keeps what it has: give another -o, or remove it"
         )
     folder = options.output or Path("traces") / "sweep"
     failed = _record(options, folder)
-    options.report, options.output, options.force = folder, None, True
-    _report(options)
+    _report(folder, None if options.json else folder / REPORT, options.json, True, reader)
     return TracerError.exit_code if failed else 0
 
 
@@ -124,9 +141,8 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     for config in list(configs.values())[:1]:
         check_data(config)
     first = next(iter(configs.values()))
-    settings = {name: value for name, value in vars(options).items() if name not in OF_CELLS}
     cells = [Cell(name, each.strategy, each.devices, each.batch, "pending") for name, each in configs.items()]
-    wanted = Sweep(name=folder.resolve().name, command=first.command, settings=settings, cells=cells)
+    wanted = Sweep(name=folder.resolve().name, command=first.command, settings=settings_of(options), cells=cells)
     quiet_launcher()
     with alone_in(folder):
         written = read_sweep(folder)[0] if (folder / SWEEP).is_file() else None
@@ -138,19 +154,23 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     return [name for name in configs if grid.state(name) == "failed"]
 
 
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """What all cells have in common, as sweep.json has it: a sweep goes on where it is the same."""
+    return {name: getattr(options, name) for name in ("device", *_unset(_add_training_arguments))}
+
+
 def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
     """What each cell records, by its name. Raises UsageError, TracerError where one of them cannot be."""
-    places = list(product(_counts(options), _fourfold(options, options.batch or BATCHES), _strategies(options)))
+    device, counts = _devices(options)
+    places = list(product(counts, _fourfold(options, options.batch or BATCHES), _strategies(options)))
     if options.strong:
         places += [(1, count * batch, SINGLE) for count, batch, _ in places]
-    found = {}
-    for count, batch, strategy in sorted(places):
-        of_cell = argparse.Namespace(**vars(options) | dict.fromkeys(NOT_OF_SWEEPS) | {"batch": batch})
-        of_cell.strategy = strategy if count > 1 else SINGLE
-        of_cell.gpus, of_cell.ranks = (None, count) if _on_cpu(options) else (count, None)
-        name = f"{of_cell.strategy}{count}-batch{batch}"
-        found[name] = msgspec.structs.replace(configuration(of_cell), place=name)
-    return found
+    setups = [
+        Setup(device, count, cast(Strategy, way if count > 1 else SINGLE), batch)
+        for count, batch, way in sorted(places)
+    ]
+    named = {f"{setup.strategy}{setup.devices}-batch{setup.batch}": setup for setup in setups}
+    return {name: msgspec.structs.replace(configuration(options, setup), place=name) for name, setup in named.items()}
 
 
 def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
@@ -161,22 +181,13 @@ def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
     return found
 
 
-def _on_cpu(options: argparse.Namespace) -> bool:
-    if options.gpus is not None:
-        return False  # they are there, or are refused
-    device, _ = pick_devices(argparse.Namespace(**vars(options) | {"gpus": None, "ranks": None}))
-    return device == "cpu" or options.ranks is not None
-
-
-def _counts(options: argparse.Namespace) -> list[int]:
-    """Devices of the cells, the fewest first. Raises UsageError."""
-    if options.gpus is not None and (options.ranks is not None or options.device == "cpu"):
-        raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N,...")
-    given = options.ranks or options.gpus
-    if given is None:
-        _, here = pick_devices(argparse.Namespace(**vars(options) | {"gpus": None, "ranks": None}))
-        given = [2**power for power in range(here.bit_length())]
-    return sorted(set(given))
+def _devices(options: argparse.Namespace) -> tuple[DeviceType, list[int]]:
+    """Which devices, and how many of them the cells have, the fewest first. Raises UsageError, TracerError."""
+    device, most = devices_of(
+        options.device, max(options.gpus) if options.gpus else None, max(options.ranks) if options.ranks else None
+    )
+    given = options.ranks or options.gpus or [2**power for power in range(most.bit_length())]
+    return device, sorted(set(given))
 
 
 def _strategies(options: argparse.Namespace) -> list[str]:
@@ -196,21 +207,20 @@ def numbers(text: str) -> list[int]:
 numbers.__name__ = "positive whole numbers (such as 1,2,4)"
 
 
-def _report(options: argparse.Namespace) -> int:
-    """Print the study, and write its files."""
-    folder = options.output or (None if options.json else options.report / REPORT)
-    if folder is not None:
+def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:
+    """Print the study, and write its files where an output is named. Raises AnalysisError, TracerError."""
+    if output is not None:
         for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
-            refuse_existing(folder / name, options.force)
-    found = study(options.report, cell_reader(options))
-    sys.stdout.write(to_json(found) + "\n" if options.json else text(found, *terminal()))
-    written = _write(folder, found, options.force) if folder is not None else []
-    if written and not options.json:
-        print(f"written to {folder}: {', '.join(written)}")
-    if not options.json:
-        for cell in [cell for cell in found.cells if cell.measured][-1:]:
-            print(f"next: tracer report {shlex.quote(str(options.report / cell.name))}")
-    return 0
+            refuse_existing(output / name, force)
+    found = study(sweep, reader)
+    sys.stdout.write(to_json(found) + "\n" if as_json else text(found, *terminal()))
+    written = _write(output, found, force) if output is not None else []
+    if as_json:
+        return
+    if written:
+        print(f"written to {output}: {', '.join(written)}")
+    for cell in [cell for cell in found.cells if cell.measured][-1:]:
+        print(f"next: tracer report {shlex.quote(str(sweep / cell.name))}")
 
 
 def _write(folder: Path, found: Scaling, force: bool) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from tracer.config import CIFAR10_SIZE, DeviceType, RecordConfig, Strategy
+from tracer.config import CIFAR10_SIZE, RecordConfig, Setup, Strategy
 from tracer.errors import UsageError
 
 # By how much a ResNet shrinks its images.
@@ -20,16 +20,18 @@ DDP_OPTIONS = (
 )
 
 
-def check_usage(options: argparse.Namespace, device: DeviceType, devices: int, strategy: Strategy) -> None:
+def check_usage(options: argparse.Namespace, setup: Setup) -> None:
     """Raises UsageError, with its reason, for the first of the options that is to be refused."""
+    strategy = setup.strategy
     refusals = {
-        "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single" and devices > 1,
-        "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and device == "cpu",
+        "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single"
+        and setup.hosts * setup.devices > 1,
+        "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and setup.device == "cpu",
         "--strategy dp is nn.DataParallel in one process: it has no form over --nnodes": (
-            strategy == "dp" and options.nnodes is not None
+            strategy == "dp" and setup.hosts > 1
         ),
         **_ddp_refusals(options, strategy),
-        **_model_refusals(options),
+        **_model_refusals(options, setup.batch),
         **_data_refusals(options),
         **_execution_refusals(options, strategy),
         **_learning_refusals(options),
@@ -57,13 +59,13 @@ def _ddp_refusals(options: argparse.Namespace, strategy: Strategy) -> dict[str, 
     }
 
 
-def _model_refusals(options: argparse.Namespace) -> dict[str, bool]:
+def _model_refusals(options: argparse.Namespace, batch: int) -> dict[str, bool]:
     size = options.image_size or CIFAR10_SIZE
     return {
         "--image-size is of images: the transformer has none": options.image_size is not None and _is_text(options),
         "--channels-last is of images: the transformer has none": options.channels_last and _is_text(options),
         "a ResNet's last stage is one pixel here, and BatchNorm needs two samples: give --batch 2 or more": (
-            options.batch == 1 and _ends_in_one_pixel(options.model, size)
+            batch == 1 and _ends_in_one_pixel(options.model, size)
         ),
         "vgg16 halves its images five times: give --image-size 32 or more": options.model == "vgg16" and size < 32,
     }
@@ -109,7 +111,7 @@ def check_last_batch(config: RecordConfig) -> None:
     """Raises UsageError where an epoch ends with a batch of one sample on a device that BatchNorm cannot take."""
     if config.epochs is None or not _ends_in_one_pixel(config.model, config.image_size):
         return
-    own = math.ceil(config.epoch_samples / config.processes)
+    own = math.ceil(config.epoch_samples / config.world_size)
     last = own % config.process_batch or config.process_batch
     if config.strategy == "dp":
         # torch.chunk's parts: all of one size, but for the last.

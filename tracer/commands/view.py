@@ -17,11 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from analyzers.calibration import read_calibration
 from analyzers.lanes import Lanes
 from tracer import board
-from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, add_run_argument, read_drawn
-from tracer.commands.report import read_page
+from tracer.commands.output import read_page
+from tracer.commands.reading import (
+    add_drawing_arguments,
+    add_links_argument,
+    add_reading_arguments,
+    add_run_argument,
+    links_of,
+    read_drawn,
+)
 from tracer.errors import TracerError, UsageError
 from tracer.files import new_file
 from tracer.serving import LOOPBACK, Site, files_of, server
@@ -68,9 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"serve there (default: {PORT}, or the next that is free; TensorBoard's is {board.PORT})",
     )
     parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
-    parser.add_argument(
-        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
-    )
+    add_links_argument(parser)
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
 
@@ -110,8 +114,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 def html(options: argparse.Namespace) -> int:
     """Serve the report's page."""
-    links = read_calibration(options.links) if options.links is not None else None
-    _, document = read_page(options, links)
+    _, document = read_page(options, links_of(options))
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         file = Path(folder) / "report.html"
         file.write_text(document, encoding="utf-8")
@@ -125,7 +128,7 @@ def tensorboard(options: argparse.Namespace) -> int:
         raise UsageError("--tensorboard shows one folder: a run, a sweep, or a folder of them")
     if options.links is not None:
         raise UsageError("--links is of the other viewers: TensorBoard's tab reads each run's own links.json")
-    if options.ranks is not None or options.workers is not None or options.scheduler is not None:
+    if options.ranks is not None or options.readers is not None or options.scheduler is not None:
         raise UsageError("--ranks, --workers and --scheduler are of the other viewers: TensorBoard reads for itself")
     board.check_installed()
     port = options.port or board.PORT
@@ -140,7 +143,7 @@ def perfetto(options: argparse.Namespace) -> int:
     if not options.offline and options.port not in (None, PORT):
         raise UsageError(f"{PERFETTO} reads from port {PORT} alone: leave --port out, or give --offline")
     pages = _perfetto_files() if options.offline else {}
-    links = read_calibration(options.links) if options.links is not None else None
+    links = links_of(options)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
         summary, found, drawn = read_drawn(options, links)
         path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from functools import partial
 from pathlib import Path
 
-from analyzers.calibration import Calibration, read_calibration
+from analyzers.calibration import Calibration
 from analyzers.links import Affine, Hosts, Links, calibrated
 from analyzers.manifest import Manifest
 from analyzers.run import world_size
@@ -15,10 +15,17 @@ from analyzers.summary import RunSummary
 from analyzers.units import NS_PER_US
 from analyzers.whatif import Options, WhatIf, whatif
 from tracer.commands.devices import positive
-from tracer.commands.reading import add_drawing_arguments, add_reading_arguments, add_run_argument, read, read_drawn
-from tracer.commands.report import terminal, write_page
+from tracer.commands.output import emit, refuse_all_existing, write_page
+from tracer.commands.reading import (
+    add_drawing_arguments,
+    add_reading_arguments,
+    add_run_argument,
+    links_of,
+    read,
+    read_drawn,
+)
 from tracer.errors import TracerError, UsageError
-from tracer.files import refuse_existing, write_bytes, write_text
+from tracer.files import write_bytes, write_text
 from tracer.views.axes import FORMS
 from tracer.views.forecast import picture
 from tracer.views.html import page
@@ -66,10 +73,8 @@ def run(options: argparse.Namespace) -> int:
     written = [path for path in (options.output, options.html, options.csv, options.plot) if path is not None]
     if len({path.absolute() for path in written}) < len(written):
         raise UsageError("two of -o, --html, --csv and --plot name one file")
-    for path in (options.output, options.html, options.csv, options.plot):
-        if path is not None:
-            refuse_existing(path, options.force)
-    calibration = _calibration(options.links)
+    refuse_all_existing(written, options.force)
+    calibration = _calibration(options)
     summary, of_run, drawn = (read(options), None, ()) if options.html is None else read_drawn(options, calibration)
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     found = whatif(summary, _options(options), links)
@@ -77,10 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if of_run is not None:
         document = page(of_run, drawn, calibration or summary.calibration, found)
         write_page(options.html, document, options.force)
-    if options.output is not None:
-        write_text(options.output, to_json(found) + "\n" if options.json else text(found), options.force)
-    else:
-        sys.stdout.write(to_json(found) + "\n" if options.json else text(found, *terminal()))
+    emit(options, partial(to_json, found), partial(text, found))
     return 0
 
 
@@ -129,13 +131,13 @@ def _options(options: argparse.Namespace) -> Options:
     )
 
 
-def _calibration(path: Path | None) -> Calibration | None:
+def _calibration(options: argparse.Namespace) -> Calibration | None:
     """A calibration file that tells of all-reduces. Raises TracerError for another."""
-    if path is None:
-        return None
-    found = read_calibration(path)
-    if calibrated(found, AS_GIVEN) is None:
-        raise TracerError(f"{path}: has no all_reduce: `tracer calibrate --collectives all_reduce` measures it")
+    found = links_of(options)
+    if found is not None and calibrated(found, AS_GIVEN) is None:
+        raise TracerError(
+            f"{options.links}: has no all_reduce: `tracer calibrate --collectives all_reduce` measures it"
+        )
     return found
 
 

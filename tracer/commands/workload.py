@@ -25,6 +25,7 @@ from tracer.config import (
     LearningRate,
     Plan,
     RecordConfig,
+    Setup,
     Strategy,
 )
 from tracer.errors import UsageError
@@ -116,12 +117,18 @@ def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def configuration(options: argparse.Namespace) -> RecordConfig:
-    """What the options ask for, checked against one another and this machine. Raises UsageError, TracerError."""
+def setup_of(options: argparse.Namespace) -> Setup:
+    """The devices, strategy and batch of one recording, defaults filled in. Raises UsageError, TracerError."""
     device, devices = pick_devices(options)
     hosts = host_count(options)
     strategy: Strategy = options.strategy or ("ddp" if hosts * devices > 1 else "single")
-    check_usage(options, device, hosts * devices, strategy)
+    return Setup(device, devices, strategy, options.batch or DEFAULT_BATCH[device], hosts)
+
+
+def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
+    """What the options ask for of this setup, checked against one another. Raises UsageError."""
+    check_usage(options, setup)
+    device, strategy = setup.device, setup.strategy
     data = None
     if options.data is not None:
         kind, _, folder = options.data.partition(":")
@@ -132,10 +139,10 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         model=options.model,
         strategy=strategy,
         device=device,
-        devices=devices,
-        hosts=hosts,
+        devices=setup.devices,
+        hosts=setup.hosts,
         command=["tracer", *sys.argv[1:]],
-        batch=options.batch or DEFAULT_BATCH[device],
+        batch=setup.batch,
         plan=Plan(
             wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
             warmup=options.warmup,
@@ -153,7 +160,7 @@ def configuration(options: argparse.Namespace) -> RecordConfig:
         learning_rate=LearningRate(options.lr, options.lr_scaling, options.lr_warmup or 0),
         zero_init_residual=options.zero_init_residual,
         epochs=EpochPlan(options.epochs, options.epoch_samples or CIFAR10_SAMPLES) if options.epochs else None,
-        calibration=None if options.no_calibrate else _calibration(strategy, device, hosts * devices),
+        calibration=None if options.no_calibrate else _calibration(strategy, device, setup.hosts * setup.devices),
     )
     check_last_batch(config)
     return config

@@ -12,12 +12,11 @@ from math import ceil, floor, log2, log10
 
 from analyzers.units import NS_PER_MS, ms
 from analyzers.whatif import Scenario, WhatIf
-from tracer.views.curve import SHAPES, Tick
+from tracer.views.curve import SHAPES, Frame, Tick
 from tracer.views.palette import SERIES
 from tracer.views.whatif import cap, gpus
 
-WIDTH, HEIGHT = 860, 300
-LEFT, RIGHT, TOP, BOTTOM = 62, 150, 18, 40
+FRAME = Frame(860, 300, left=62, right=710, top=18, bottom=260)
 # Between DDP's default and the smallest cap, in doublings.
 APART = 1.5
 # Of all that is shown, what stays empty above and below.
@@ -56,6 +55,7 @@ class CapLine:
     noise: tuple[float, float]
     noise_words: str
     measured: Point
+    frame: Frame = FRAME
 
 
 def cap_places(found: WhatIf) -> dict[float | None, float]:
@@ -78,7 +78,7 @@ def capline(found: WhatIf) -> CapLine:
     low_ns, high_ns = (baseline.predicted_step_ns + sign * found.uncertainty_ns for sign in (-1, 1))
     steps = [float(each.predicted_step_ns) for each in found.scenarios]
     up, ticks = _up([*steps, low_ns, high_ns, baseline.measured_step_ns])
-    across = _scale(places.values(), LEFT + 20, WIDTH - RIGHT - 20)
+    across = _scale(places.values(), FRAME.left + 20, FRAME.right - 20)
     lines = []
     for index, (number, own) in enumerate(by_gpus(found)):
         points = [_point(each, across[places[each.bucket_mb]], up.at(each.predicted_step_ns)) for each in own]
@@ -118,7 +118,7 @@ class _Up:
 
     def at(self, ns: float) -> float:
         share = (ns - self.low_ns) / (self.high_ns - self.low_ns)
-        return round(HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP), 1)
+        return round(FRAME.bottom - share * (FRAME.bottom - FRAME.top), 1)
 
 
 def _up(values_ns: Sequence[float]) -> tuple[_Up, list[Tick]]:

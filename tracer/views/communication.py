@@ -142,7 +142,7 @@ def _copies(report: Report) -> list[str]:
     return [f"Copies {most.direction} of {size(most.bytes)}: {gbps(most.gbps)} GB/s (median of {most.count})."]
 
 
-def waiting(report: Report, wide: bool, most: int = MOST_RANKS) -> Section:
+def waiting(report: Report, most: int = MOST_RANKS) -> Section:
     """What each rank waited and what it made the others wait, a mean over steps, and what kept it."""
     rows = [row for row in report.waiting if row.step is not None]
     if not any(row.waited_ns for row in rows):

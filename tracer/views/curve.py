@@ -17,8 +17,6 @@ from tracer.views.communication import size
 from tracer.views.palette import SERIES
 from tracer.views.terminal import gbps
 
-WIDTH, HEIGHT = 860, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 150, 14, 40
 # Outlines around (0, 0), one for each of the palette's series.
 SHAPES = (
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
@@ -28,6 +26,21 @@ SHAPES = (
     "M0 6L6-5H-6z",
     "M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
 )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A picture's size and, within it, the field that its axes span, in pixels from the upper left corner."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+FRAME = Frame(860, 320, left=52, right=710, top=14, bottom=280)
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,7 @@ class Curve:
     across: list[Tick]
     up: list[Tick]
     series: dict[str, Series]
+    frame: Frame = FRAME
 
 
 @dataclass(frozen=True)
@@ -107,8 +121,8 @@ def curve(report: Report, calibration: Calibration | None) -> Curve | None:
     points = [(float(row.bytes or 1), row.busbw_gbps or 1.0) for row in rows]
     points += [(float(row.bytes), row.busbw_gbps) for row in known]
     points += [(points[0][0], edge) for row in rows for edge in (row.busbw_low_gbps, row.busbw_high_gbps) if edge]
-    across = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT)
-    up = _axis([y for _, y in points], HEIGHT - BOTTOM, TOP)
+    across = _axis([x for x, _ in points], FRAME.left, FRAME.right)
+    up = _axis([y for _, y in points], FRAME.bottom, FRAME.top)
     lines = []
     for (kind, group_size), own in groupby(
         sorted(known, key=lambda row: (row.collective, row.group_size, row.bytes)),

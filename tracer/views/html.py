@@ -47,11 +47,6 @@ SCRIPTS = ("report.js", "timeline.js", "hands.js")
 MOST_ROWS = 400
 # A page has a row, a bar and the JSON of up to so many ranks each; of more, of those that stand out or are drawn.
 MOST_RANKS = 256
-# Nothing is fetched from anywhere; only scripts of these hashes run.
-POLICY = (
-    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {hashes}; "
-    "base-uri 'none'; form-action 'none'"
-)
 
 
 @dataclass
@@ -82,7 +77,7 @@ def page(
     values = {
         "report": report,
         "title": title(report.run),
-        "policy": POLICY.format(hashes=" ".join(map(_hash, scripts))),
+        "warnings": report.run.warnings,
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
@@ -99,7 +94,7 @@ def page(
         "most_rows": MOST_ROWS,
         "shown": {name: shown(make(report)) for name, make in SECTIONS.items()},
     }
-    return filled("report.html", values)
+    return filled("report.html", values, [*map(_hash, scripts)])
 
 
 @dataclass(frozen=True)
@@ -165,7 +160,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "representative": representative,
     "windows": _windows,
     "communication": _bandwidths,
-    "waiting": lambda report: waiting(report, wide=True, most=MOST_ROWS),
+    "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
     "layers": lambda report: layers(report, wide=True),
     "unmatched": lambda report: _unmatched(report.unmatched),

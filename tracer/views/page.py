@@ -32,7 +32,14 @@ def page(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) 
     meanings = {table: {name: study.definitions[name] for name in names} for table, names in MEANINGS.items()}
     return filled(
         "scaling.html",
-        {"study": study, "title": title(study), "tables": shown, "pictures": pictures, "meanings": meanings},
+        {
+            "study": study,
+            "title": title(study),
+            "warnings": study.warnings,
+            "tables": shown,
+            "pictures": pictures,
+            "meanings": meanings,
+        },
     )
 
 

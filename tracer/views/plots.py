@@ -240,7 +240,7 @@ def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
     """A figure with a line for each cell, the first on top."""
     figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
     axis = figure.subplots()
-    axis.set_yticks(range(len(cells)), [f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch:,}" for cell in cells])
+    axis.set_yticks(range(len(cells)), [_label(cell) for cell in cells])
     axis.set_ylim(len(cells) - 0.5, -0.5)
     axis.grid(False, axis="y")
     return figure, axis

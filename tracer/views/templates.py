@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,21 @@ from tracer.views.palette import DARK, LIGHT
 from tracer.views.terminal import plain
 
 FOLDER = Path(__file__).parent
+# A page fetches nothing from anywhere, and runs only the scripts that are named by their hashes.
+POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {scripts}; "
+    "base-uri 'none'; form-action 'none'"
+)
 
 
-def filled(name: str, values: Mapping[str, Any]) -> str:
-    """A template with its values; all templates know the palette's two grounds, `light` and `dark`."""
+def filled(name: str, values: Mapping[str, Any], hashes: Sequence[str] = ()) -> str:
+    """A template with its values, and the hashes of the scripts that it may run, as a policy has them.
+
+    All templates know the palette's two grounds, `light` and `dark`.
+    """
     import jinja2
 
+    policy = POLICY.format(scripts=" ".join(hashes) or "'none'")
     # `finalize` sees each value before it is escaped: what could steer a terminal is no text for a page either.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
@@ -25,7 +34,7 @@ def filled(name: str, values: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name).render(light=LIGHT, dark=DARK, **values)
+    return environment.get_template(name).render(light=LIGHT, dark=DARK, policy=policy, **values)
 
 
 def _plain(value: object) -> object:

@@ -50,7 +50,7 @@ def _step_view(report: Report, wide: bool) -> list[Section]:
 
 
 def _exchange(report: Report, wide: bool) -> list[Section]:
-    return [communication(report, wide), waiting(report, wide)]
+    return [communication(report, wide), waiting(report)]
 
 
 # What each way of looking at a run shows, between its title and its controls.
