@@ -17,13 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE, Activity
-from analyzers.calls import INTEGRAL, UNSAID, Call, Collective, Group, kind_of_kernel, sensible
+from analyzers.calls import (
+    INTEGRAL,
+    SHARED,
+    UNSAID,
+    Call,
+    Collective,
+    Group,
+    Inputs,
+    kind_of_call,
+    kind_of_kernel,
+    sensible,
+)
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
 from analyzers.fetching import fetches
 from analyzers.host import Host
 from analyzers.intervals import Intervals
-from analyzers.marks import C10D, COPIES_IN, DDP_FORWARD, DP_FORWARD, GLOO, NODE, SHARDED, STEP, TAKES_GRADIENT
+from analyzers.marks import C10D, COPIES_IN, DDP_FORWARD, DP_FORWARD, GLOO, NCCL, NODE, SHARDED, STEP, TAKES_GRADIENT
+from analyzers.operators import described
 from analyzers.rank import RankTrace
 from analyzers.steps import profiler_steps
 
@@ -135,7 +147,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
 
 def _called(host: Host, launches: Int64) -> Int64:
     """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
-    operators = host.named(C10D, "record_param_comms", "nccl:")
+    operators = host.named(C10D, "record_param_comms", NCCL)
     found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
     return np.where(found >= 0, found, launches)
 
@@ -184,7 +196,7 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
 
 
 def _calls(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-    """Each row's call: its own, its operator's, or one made from what operators say of messages."""
+    """Each row's call: its own, its operator's, or one made from what operators say of tensors."""
     events = host.events
     call = events.call[rows].astype(np.int64)
     operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.call >= 0))
@@ -193,7 +205,7 @@ def _calls(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[
     call = np.where((call < 0) & (around >= 0), events.call[around], call)
     calls = list(events.calls)
     made = _gloo(events, rows) if is_cpu_run else _coalesced(host, rows, launches, call, operators)
-    for place, found in [*made, *_data_parallel(host, rows, launches, call)]:
+    for place, found in [*made, *_data_parallel(host, rows, launches, call), *described(host, rows, launches, call)]:
         call[place] = len(calls)
         calls.append(found)
     return _encoded(call, calls)
@@ -221,7 +233,7 @@ def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
 def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
     """Calls of kernels that carry out several at once: those made on the thread since the last kernel or batch."""
     events = host.events
-    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named("nccl:coalesced"))
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(NCCL + "coalesced"))
     inside = host.around(launches, batches)
     if not (inside >= 0).any():
         return
@@ -260,17 +272,15 @@ def _merged(calls: Sequence[Call]) -> Call | None:
 
 
 def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
-    """gloo's spans carry the shapes of their tensors."""
+    """gloo's spans carry the shapes of their tensors; of a scatter the root's alone."""
     for place, row in enumerate(rows.tolist()):
-        kind = kind_of_kernel(events.names[events.name[row]].removeprefix(GLOO))
+        kind = kind_of_call(events.names[events.name[row]].removeprefix(GLOO)) or Collective.OTHER
         code = events.inputs[row]
-        if code < 0:
+        if code < 0 and kind != Collective.SCATTER:
             continue
-        inputs = events.shapes[code]
+        inputs = events.shapes[code] if code >= 0 else Inputs((), ())
         elements = inputs.elements()
-        if kind == Collective.SEND_RECV:
-            continue
-        yield place, Call(kind, elements, elements, inputs.dtype, None)
+        yield place, Call(kind, elements, elements, inputs.dtype, None, is_part=kind in SHARED)
 
 
 def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
