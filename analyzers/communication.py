@@ -37,7 +37,7 @@ from analyzers.intervals import Intervals
 from analyzers.marks import C10D, COPIES_IN, DDP_FORWARD, DP_FORWARD, GLOO, NCCL, NODE, SHARDED, STEP, TAKES_GRADIENT
 from analyzers.operators import described
 from analyzers.rank import RankTrace
-from analyzers.steps import profiler_steps
+from analyzers.steps import Steps, is_unmarked, profiler_steps
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -63,11 +63,11 @@ class Communication:
     """The communication of one rank's devices, a row each kernel or copy, by start; names dictionary-encoded.
 
     `kind` is a Collective; `call` indexes `calls`, -1 where nothing tells of the call. `step` is the profiler's step
-    that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers, `peer_exposed_ns` the same
-    for a copy's other device. `computed_ns` is the end of the device's last compute before the start, `busy_ns` how
-    long it had computed by then in all, `launched_ns` the start of the host call, `input_ns` how long the host fetched
-    input since the launch before, `called` the row of PyTorch's call among the rank's events; -1 where unknown.
-    `nbytes` are those of a copy.
+    that holds the launch, -1 for none, and `window` the same, but 0 where the device has no other window. `exposed_ns`
+    is what no compute of the device covers, `peer_exposed_ns` the same for a copy's other device. `computed_ns` is the
+    end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
+    the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
+    PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy.
     """
 
     device: NDArray[np.int32]
@@ -83,6 +83,7 @@ class Communication:
     calls: tuple[Call, ...]
     sequence: Int64
     step: Int64
+    window: Int64
     purpose: NDArray[np.int8]
     nbytes: Int64
     exposed_ns: Int64
@@ -116,6 +117,8 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     kind = np.where(call >= 0, np.array([*(each.kind for each in calls), 0], dtype=np.int8)[call], kind)
     kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
     device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
+    steps = profiler_steps(trace.events)
+    step = _steps(trace, rows, steps)
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     return Communication(
         device=device,
@@ -130,7 +133,8 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         call=call,
         calls=calls,
         sequence=events.sequence[rows],
-        step=_steps(trace, rows),
+        step=step,
+        window=_windows(devices, device, step, steps),
         purpose=_purposes(host, launches, kind, _integral(call, calls)),
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
@@ -158,12 +162,24 @@ def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
     return whole[call]
 
 
-def _steps(trace: RankTrace, rows: Int64) -> Int64:
+def _steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
     """Step of each row by its launch, on a CPU run by its start."""
-    steps = profiler_steps(trace.events)
     instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
     step: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(instant)]
     return step
+
+
+def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:
+    """Step of each row as windows count: 0 on a device that no step holds, as if its whole trace were one.
+
+    Apart from the step itself, since such a 0 is no number that ranks count alike, and holds several iterations.
+    """
+    window = step.copy()
+    for activity in devices:
+        own = device == activity.device
+        if own.any() and (step[own] < 0).all() and is_unmarked(activity, steps):
+            window[own] = 0
+    return window
 
 
 def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:

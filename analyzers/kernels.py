@@ -72,6 +72,7 @@ class Table:
     end_ns: Int64
     correlation: Int64
     step: Int64
+    window: Int64
     sequence: Int64
     family: Int64
     kind: Int64
@@ -135,7 +136,7 @@ class Table:
 
 # Columns that are as the ranks have them.
 _TAKEN_OVER = (
-    *("correlation", "step", "sequence", "kind", "peer", "nbytes", "purpose"),
+    *("correlation", "step", "window", "sequence", "kind", "peer", "nbytes", "purpose"),
     *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
 )
 

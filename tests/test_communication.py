@@ -491,6 +491,39 @@ def test_a_buckets_shape_is_no_gradients(told, tmp_path):
     assert summarize(tmp_path / "run").measured[0].gradients.shapes == ((30, 2),)
 
 
+# No step.
+
+
+def behind_the_step(*sizes: int) -> list[Event]:
+    """All-reduces that are launched when the profiler's only step is over: the device has one window, step 0."""
+    at = [2000 + 300 * place + place * place for place in range(len(sizes))]
+    calls = [said("allreduce", size) for size in sizes]
+    return [row for number, ts in enumerate(at) for row in kernel(ts, 50, number + 1, ts - 9, **calls[number])]
+
+
+def test_without_steps_all_communication_is_in_the_one_window(told):
+    of = told(*[behind_the_step(100, 200, 300, 400)] * 2)
+    assert [(row.bytes, row.step) for row in of.collectives] == [(400, 0), (800, 0), (1200, 0), (1600, 0)]
+    assert {row.step for row in of.windows} == {row.step for row in of.waiting} == {0}
+    assert of.traffic["other"] == 4000
+    assert [entry.bytes for row in of.layers for entry in row.comm] == [4000, 4000]
+
+
+def test_without_steps_what_is_unmatched_is_in_the_one_window(told):
+    of = told(behind_the_step(100, 200, 300, 400, 500), behind_the_step(100, 200, 300, 400))
+    assert [(row.rank, row.step) for row in of.unmatched] == [(0, 0)]
+    assert of.traffic["other"] == (4000 + 6000) / 2
+
+
+def test_the_step_of_the_one_window_is_no_number_to_match_by(told, tmp_path):
+    """A rank whose every launch is behind its step has the same kernels as one whose steps are numbered."""
+    rows = behind_the_step(100, 200, 300, 400)
+    numbered = [host(f"ProfilerStep#{k}", 1900 + 600 * k, 600, "user_annotation") for k in (0, 1)]
+    of = told([*numbered, *rows], rows)
+    assert [(row.bytes, row.step) for row in of.collectives] == [(400, 0), (800, 0), (1200, 1), (1600, 1)]
+    assert summarize(tmp_path / "run").measured[1].communication.step.tolist() == [-1] * 4
+
+
 # gloo.
 
 
