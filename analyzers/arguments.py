@@ -13,20 +13,22 @@ from numpy.typing import NDArray
 
 from analyzers.calls import UNSAID, Call, Group, Inputs, kind_of_call
 from analyzers.calls import Collective as Kind
-from analyzers.marks import ACCUMULATE, C10D, DP_FORWARD, GLOO
+from analyzers.marks import ACCUMULATE, C10D, DP_FORWARD, GLOO, NCCL
 
 Int64 = NDArray[np.int64]
 
 _NOTHING = msgspec.Raw(b"")
 # Operators whose inputs' shapes are kept: those that take a parameter's gradient; and, with dtypes, those that say what
 # a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(rf"{GLOO}|{C10D}|aten::flatten_dense_tensors$|aten::view$|{ACCUMULATE}$")
+_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$|{ACCUMULATE}$")
 # What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save, and so does what
 # only CUDA's synchronizations say.
 _NEEDS_MORE = re.compile(
     rf"{GLOO}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
     r"|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
 )
+# And so do those on NCCL before metadata (PyTorch 2.2), where these rows alone say a collective's kind and size.
+_CALLING = re.compile(rf"{C10D}|{NCCL}")
 _MOST_RANKS = 1 << 20
 # As PyTorch writes it, and no larger than a column holds.
 Number = Annotated[int, msgspec.Meta(ge=UNSAID, lt=1 << 62)]
@@ -86,6 +88,11 @@ def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
 def needs_more(names: Iterable[str]) -> bool:
     """Whether a trace with such rows has arguments that only TypedArgs keep."""
     return any(map(_NEEDS_MORE.match, names))
+
+
+def call_collectives(names: Iterable[str]) -> bool:
+    """Whether such rows call collectives: what these say is needed where PyTorch's metadata do not say it."""
+    return any(map(_CALLING.match, names))
 
 
 def call_key(args: Args) -> Hashable:
@@ -167,6 +174,11 @@ class CallColumns:
         self._said: list[Args] = []
         self._shapes = Codes[tuple[bytes, bytes]]()
         self._grids = Codes[tuple[bytes, bytes]]()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any row told of a collective."""
+        return bool(self._said)
 
     def calls(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
         """Sparse columns of events: which tell of a collective, counted on from `first`, and what they tell."""

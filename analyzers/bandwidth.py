@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.calibration import Calibration, peak_busbw_gbps
-from analyzers.calls import Collective
+from analyzers.calls import UNSAID, Call, Collective
 from analyzers.collectives import Matching
 from analyzers.communication import Purpose
 from analyzers.summary import Measured
@@ -128,33 +128,66 @@ def _quartiles(values: Float64) -> tuple[float, float, float]:
     return float(low), float(median), float(high)
 
 
-def traffic(matching: Matching, found: Transfers) -> dict[str, int | None]:
-    """Bytes a step and rank communicates, by purpose: the median over ranks and steps that have any.
+def sizes(matching: Matching, found: Transfers) -> Int64:
+    """Bytes of each row of the table: its instance's, else as its own call says; -1 where unknown."""
+    table = matching.table
+    members = np.array([key.size for key in table.groups] + [0], dtype=np.int64)[table.group]
+    calls, which = np.unique(np.stack([table.call, members]), axis=1, return_inverse=True)
+    said = [_said(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
+    size = np.where(table.is_copy, table.nbytes, np.array(said, dtype=np.int64)[which])
+    matched = matching.instance >= 0
+    size[matched] = found.nbytes[matching.instance[matched]]
+    return size
+
+
+def _said(call: Call | None, members: int) -> int:
+    if call is None:
+        return UNSAID
+    return call.nbytes_among(members) if members else call.nbytes
+
+
+def traffic(matching: Matching, found: Transfers, steps: int) -> dict[str, int | None]:
+    """Bytes a step and rank communicates, by purpose: the mean over all of them, of which there are `steps`.
 
     Each instance counts once for each of its ranks; what is in no instance counts as its own call says. None where a
     size is unknown.
     """
+    _, purpose, size = _moved(matching, found)
+    return {each.label: _mean_bytes(size[purpose == each], steps) for each in Purpose}
+
+
+def unsized(matching: Matching, found: Transfers) -> dict[Purpose, tuple[int, int, list[str]]]:
+    """Of each purpose whose bytes are not known: how much of its communication has no size, of how much; its kinds."""
+    rows, purpose, size = _moved(matching, found)
+    unknown, kind = size < 0, matching.table.kind[rows]
+    return {
+        each: (
+            int((own & unknown).sum()),
+            int(own.sum()),
+            sorted({Collective(code).label for code in kind[own & unknown].tolist()}),
+        )
+        for each in Purpose
+        if ((own := purpose == each) & unknown).any()
+    }
+
+
+def _moved(matching: Matching, found: Transfers) -> tuple[Int64, Int64, Int64]:
+    """Rows of windows, of each instance one for each of its ranks; what they are for, and bytes, of a barrier none."""
     table = matching.table
-    size = np.array([call.nbytes for call in table.calls] + [-1], dtype=np.int64)[table.call]
-    size = np.where(table.is_copy, table.nbytes, size)
-    matched = matching.instance >= 0
-    size[matched] = found.nbytes[matching.instance[matched]]
     purpose = table.purpose.copy()
+    matched = matching.instance >= 0
     purpose[matched] = purposes(matching)[matching.instance[matched]]
-    size[table.kind == Collective.BARRIER] = 0
     own = np.where(matched, matching.instance, -1 - np.arange(len(table)))
     once = np.unique(np.stack([table.rank, own]), axis=1, return_index=True)[1]
-    once = once[table.step[once] >= 0]
-    return {each.label: _median_bytes(table.rank, table.step, size, once[purpose[once] == each]) for each in Purpose}
+    once = once[table.window[once] >= 0]
+    size = np.where(table.kind == Collective.BARRIER, 0, sizes(matching, found))
+    return once, purpose[once], size[once]
 
 
-def _median_bytes(rank: Int64, step: Int64, size: Int64, rows: Int64) -> int | None:
-    if not len(rows):
-        return 0
-    if (size[rows] < 0).any():
+def _mean_bytes(size: Int64, steps: int) -> int | None:
+    if (size < 0).any():
         return None
-    cells, cell = np.unique(np.stack([rank[rows], step[rows]]), axis=1, return_inverse=True)
-    return round(float(np.median(np.bincount(cell, weights=size[rows], minlength=cells.shape[1]))))
+    return round(int(size.sum()) / steps) if len(size) else 0
 
 
 @dataclass(frozen=True, eq=False)

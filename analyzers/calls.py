@@ -63,6 +63,10 @@ _WORDS = (
 _CALLS = {"send": Collective.SEND_RECV, "recv": Collective.SEND_RECV, "recvanysource": Collective.SEND_RECV}
 # NCCL sends gathers, scatters and all-to-alls as messages, so that the kernel's name leaves these open.
 MESSAGES = (Collective.SEND_RECV, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER)
+# Names that leave the kind open: SendRecv has been seen to run all-reduces and all-gathers (traces of PyTorch 2.0).
+OPEN = (Collective.SEND_RECV, Collective.OTHER)
+# Of these a rank holds a part of what counts.
+SHARED = (Collective.ALL_GATHER, Collective.GATHER, Collective.SCATTER)
 # Calls that record no communication of their own.
 _NO_OPERATION = ("wait", "init", "coalesced", "startcoalescing", "endcoalescing")
 
@@ -113,7 +117,8 @@ class Group:
 class Call:
     """One collective as a rank called it. Elements are -1, peers None, splits empty where nothing is said.
 
-    `sent_to` and `received_from` are ranks of the run, for messages alone.
+    `sent_to` and `received_from` are ranks of the run, for messages alone. `is_part`: elements are those of one rank's
+    part, and all members' together count.
     """
 
     kind: Collective
@@ -125,6 +130,7 @@ class Call:
     received_from: tuple[int, ...] = ()
     split_in: tuple[int, ...] = ()
     split_out: tuple[int, ...] = ()
+    is_part: bool = False
 
     @property
     def elements(self) -> int:
@@ -133,11 +139,20 @@ class Call:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of `elements`, -1 where they or the dtype are unknown; a barrier has none."""
-        if self.kind == Collective.BARRIER:
+        """What the collective counts, -1 where elements, dtype or members are unknown; a barrier has none."""
+        return UNSAID if self.is_part else self.nbytes_among(1)
+
+    def nbytes_among(self, members: int) -> int:
+        """The same where there are so many members."""
+        if self.kind == Collective.BARRIER or self._keeps_unsaid or self.elements < 0 or not itemsize(self.dtype):
             return UNSAID
-        size = itemsize(self.dtype)
-        return sensible(self.elements * size) if size and self.elements >= 0 else UNSAID
+        return sensible(self.elements * itemsize(self.dtype) * (members if self.is_part else 1))
+
+    @property
+    def _keeps_unsaid(self) -> bool:
+        """Of an all-to-all: whether it is uneven, and no splits say what of it the rank keeps, which does not count."""
+        sides = {self.elements_in, self.elements_out} - {UNSAID}
+        return self.kind == Collective.ALL_TO_ALL and len(sides) > 1 and not (self.split_in or self.split_out)
 
     @property
     def is_even(self) -> bool:
@@ -208,3 +223,11 @@ class Inputs:
         if isinstance(shape[0], int):
             return sensible(math.prod(shape))
         return sensible(sum(math.prod(each) for each in shape))
+
+    @property
+    def tensors(self) -> int:
+        """Elements of all inputs where each is a tensor of one dtype, else -1. A scalar's shape is empty."""
+        one = {*self.dtypes[: len(self.shapes)]}
+        if not self.shapes or len(one) != 1 or not itemsize(self.dtype):
+            return UNSAID
+        return sensible(sum(self.elements(index) if shape else 1 for index, shape in enumerate(self.shapes)))

@@ -42,12 +42,14 @@ class Instances:
     """Instances by start, a row each; `members` are rows of the table, instance k's at `first[k]:first[k + 1]`.
 
     `call` is the members' common call (of a root or an uneven member the largest), None where nothing says. `step` is
-    -1 for what was launched outside of the profiler's steps. `partial`: members that are not in the run.
+    -1 for what was launched outside of the profiler's steps, `window` the same, but 0 where devices have no other.
+    `partial`: members that are not in the run.
     """
 
     kind: NDArray[np.int8]
     group: Int64
     step: Int64
+    window: Int64
     partial: Mask
     call: tuple[Call | None, ...]
     first: Int64
@@ -351,6 +353,7 @@ def _joined(table: Table, found: Sequence[_Found]) -> Instances:
         kind=np.array([kind for kind, _ in facts], dtype=np.int8),
         group=group,
         step=np.array([table.step[line].max() for line in lines], dtype=np.int64),
+        window=np.array([table.window[line].max() for line in lines], dtype=np.int64),
         partial=np.array([code >= 0 and table.groups[code].is_partial for code in group.tolist()], dtype=bool),
         call=tuple(call for _, call in facts),
         first=np.r_[0, np.cumsum(size)],

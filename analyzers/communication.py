@@ -17,15 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.activity import CPU_DEVICE, Activity
-from analyzers.calls import INTEGRAL, UNSAID, Call, Collective, Group, kind_of_kernel, sensible
+from analyzers.calls import (
+    INTEGRAL,
+    SHARED,
+    UNSAID,
+    Call,
+    Collective,
+    Group,
+    Inputs,
+    kind_of_call,
+    kind_of_kernel,
+    sensible,
+)
 from analyzers.classify import Category, Kind
 from analyzers.events import UNKNOWN, Events
 from analyzers.fetching import fetches
 from analyzers.host import Host
 from analyzers.intervals import Intervals
-from analyzers.marks import C10D, COPIES_IN, DDP_FORWARD, DP_FORWARD, GLOO, NODE, SHARDED, STEP, TAKES_GRADIENT
+from analyzers.marks import C10D, COPIES_IN, DDP_FORWARD, DP_FORWARD, GLOO, NCCL, NODE, SHARDED, STEP, TAKES_GRADIENT
+from analyzers.operators import described
 from analyzers.rank import RankTrace
-from analyzers.steps import profiler_steps
+from analyzers.steps import Steps, is_unmarked, profiler_steps
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -51,11 +63,11 @@ class Communication:
     """The communication of one rank's devices, a row each kernel or copy, by start; names dictionary-encoded.
 
     `kind` is a Collective; `call` indexes `calls`, -1 where nothing tells of the call. `step` is the profiler's step
-    that holds the launch, -1 for none. `exposed_ns` is what no compute of the device covers, `peer_exposed_ns` the same
-    for a copy's other device. `computed_ns` is the end of the device's last compute before the start, `busy_ns` how
-    long it had computed by then in all, `launched_ns` the start of the host call, `input_ns` how long the host fetched
-    input since the launch before, `called` the row of PyTorch's call among the rank's events; -1 where unknown.
-    `nbytes` are those of a copy.
+    that holds the launch, -1 for none, and `window` the same, but 0 where the device has no other window. `exposed_ns`
+    is what no compute of the device covers, `peer_exposed_ns` the same for a copy's other device. `computed_ns` is the
+    end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
+    the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
+    PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy.
     """
 
     device: NDArray[np.int32]
@@ -71,6 +83,7 @@ class Communication:
     calls: tuple[Call, ...]
     sequence: Int64
     step: Int64
+    window: Int64
     purpose: NDArray[np.int8]
     nbytes: Int64
     exposed_ns: Int64
@@ -104,6 +117,8 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     kind = np.where(call >= 0, np.array([*(each.kind for each in calls), 0], dtype=np.int8)[call], kind)
     kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
     device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
+    steps = profiler_steps(trace.events)
+    step = _steps(trace, rows, steps)
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     return Communication(
         device=device,
@@ -118,7 +133,8 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         call=call,
         calls=calls,
         sequence=events.sequence[rows],
-        step=_steps(trace, rows),
+        step=step,
+        window=_windows(devices, device, step, steps),
         purpose=_purposes(host, launches, kind, _integral(call, calls)),
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
@@ -135,7 +151,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
 
 def _called(host: Host, launches: Int64) -> Int64:
     """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
-    operators = host.named(C10D, "record_param_comms", "nccl:")
+    operators = host.named(C10D, "record_param_comms", NCCL)
     found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
     return np.where(found >= 0, found, launches)
 
@@ -146,12 +162,24 @@ def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
     return whole[call]
 
 
-def _steps(trace: RankTrace, rows: Int64) -> Int64:
+def _steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
     """Step of each row by its launch, on a CPU run by its start."""
-    steps = profiler_steps(trace.events)
     instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
     step: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(instant)]
     return step
+
+
+def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:
+    """Step of each row as windows count: 0 on a device that no step holds, as if its whole trace were one.
+
+    Apart from the step itself, since such a 0 is no number that ranks count alike, and holds several iterations.
+    """
+    window = step.copy()
+    for activity in devices:
+        own = device == activity.device
+        if own.any() and (step[own] < 0).all() and is_unmarked(activity, steps):
+            window[own] = 0
+    return window
 
 
 def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:
@@ -184,7 +212,7 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
 
 
 def _calls(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-    """Each row's call: its own, its operator's, or one made from what operators say of messages."""
+    """Each row's call: its own, its operator's, or one made from what operators say of tensors."""
     events = host.events
     call = events.call[rows].astype(np.int64)
     operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.call >= 0))
@@ -193,7 +221,7 @@ def _calls(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[
     call = np.where((call < 0) & (around >= 0), events.call[around], call)
     calls = list(events.calls)
     made = _gloo(events, rows) if is_cpu_run else _coalesced(host, rows, launches, call, operators)
-    for place, found in [*made, *_data_parallel(host, rows, launches, call)]:
+    for place, found in [*made, *_data_parallel(host, rows, launches, call), *described(host, rows, launches, call)]:
         call[place] = len(calls)
         calls.append(found)
     return _encoded(call, calls)
@@ -221,7 +249,7 @@ def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
 def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
     """Calls of kernels that carry out several at once: those made on the thread since the last kernel or batch."""
     events = host.events
-    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named("nccl:coalesced"))
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(NCCL + "coalesced"))
     inside = host.around(launches, batches)
     if not (inside >= 0).any():
         return
@@ -260,17 +288,15 @@ def _merged(calls: Sequence[Call]) -> Call | None:
 
 
 def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
-    """gloo's spans carry the shapes of their tensors."""
+    """gloo's spans carry the shapes of their tensors; of a scatter the root's alone."""
     for place, row in enumerate(rows.tolist()):
-        kind = kind_of_kernel(events.names[events.name[row]].removeprefix(GLOO))
+        kind = kind_of_call(events.names[events.name[row]].removeprefix(GLOO)) or Collective.OTHER
         code = events.inputs[row]
-        if code < 0:
+        if code < 0 and kind != Collective.SCATTER:
             continue
-        inputs = events.shapes[code]
+        inputs = events.shapes[code] if code >= 0 else Inputs((), ())
         elements = inputs.elements()
-        if kind == Collective.SEND_RECV:
-            continue
-        yield place, Call(kind, elements, elements, inputs.dtype, None)
+        yield place, Call(kind, elements, elements, inputs.dtype, None, is_part=kind in SHARED)
 
 
 def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.bandwidth import peaks
+from analyzers.bandwidth import peaks, sizes
 from analyzers.breakdown import Breakdown
 from analyzers.calibration import Calibration
 from analyzers.clocks import Clocks, clocks
@@ -69,6 +69,16 @@ class Exchange:
         """Of each rank of the run, the row of the table where its communication begins."""
         counts = [len(measured.communication) for measured in self.run.measured]
         return np.cumsum([0, *counts])[:-1].astype(np.int64)
+
+    @cached_property
+    def sizes(self) -> Int64:
+        """Bytes of each row of the table, as any member says them; -1 where none does."""
+        return sizes(self.matching, self.transfers)
+
+    def nbytes(self, rank: int) -> Int64:
+        """Bytes of each row of a rank's communication (by its place in the run), -1 where unknown."""
+        first = int(self.first_row[rank])
+        return self.sizes[first : first + len(self.run.measured[rank].communication)]
 
     def wait_ns(self, rank: int) -> Int64:
         """Of each row of a rank's communication (by its place in the run) how long it waited, -1 where unknown."""

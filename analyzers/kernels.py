@@ -72,6 +72,7 @@ class Table:
     end_ns: Int64
     correlation: Int64
     step: Int64
+    window: Int64
     sequence: Int64
     family: Int64
     kind: Int64
@@ -135,7 +136,7 @@ class Table:
 
 # Columns that are as the ranks have them.
 _TAKEN_OVER = (
-    *("correlation", "step", "sequence", "kind", "peer", "nbytes", "purpose"),
+    *("correlation", "step", "window", "sequence", "kind", "peer", "nbytes", "purpose"),
     *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
 )
 
@@ -221,8 +222,13 @@ def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
     return [
         [int(call.kind) for call in calls],
         [call.elements if same else SPLIT if call.split_in or call.split_out else UNSAID for call, same in said],
-        [dtypes.get(call.dtype, UNSAID) for call in calls],
+        [UNSAID if _is_told_apart(call) else dtypes.get(call.dtype, UNSAID) for call in calls],
     ]
+
+
+def _is_told_apart(call: Call) -> bool:
+    """Whether tensors may be told of the root alone (gloo), or of all others alone (NCCL's ranges)."""
+    return call.kind in (Collective.GATHER, Collective.SCATTER) and (call.is_part or call.elements < 0)
 
 
 def _is_even(call: Call) -> bool:
@@ -269,11 +275,18 @@ class _Grouping:
     def _known(self, distinct: NDArray[np.int64]) -> dict[int, set[Group]]:
         """The groups of more than one rank that each rank knows of."""
         known = {rank: set(configured.values()) for rank, configured in self._configured.items()}
-        for rank, code in np.unique(distinct[[0, 2]], axis=1).T.tolist():
-            group = self._calls[code].group if code >= 0 else None
+        told = [(rank, self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
+        for rank, group in told:
             if group is not None and group.name:
                 known[rank].add(self._whole(rank, group))
+        for rank, group in told:
+            if group is not None and _is_size(group) and not self._is_size_of(group.size, known[rank]):
+                known[rank].add(group)
         return known
+
+    def _is_size_of(self, size: int, known: set[Group]) -> bool:
+        """Whether a group of which only the size is said may be one that is known, or the whole run where none is."""
+        return size in ({group.size for group in known} or {self._world_size})
 
     def _whole(self, rank: int, group: Group) -> Group:
         """The group with its ranks, which long lists leave out and the header has."""
@@ -289,9 +302,8 @@ class _Grouping:
         if len(devices) > 1 and (call is None or call.group is None or not call.group.name):
             members = tuple(Member(rank, int(each)) for each in devices)
             return self._key(("devices", rank), Key("", (rank,), members, len(devices)), Member(rank, device))
-        group = self._whole(rank, call.group) if call is not None and call.group is not None else None
-        if group is None:
-            group = self._only(known)
+        said = call.group if call is not None else None
+        group = self._only(known) if said is None or _is_size(said) else self._whole(rank, said)
         if group is None or group.ranks is None or rank not in group.ranks:
             return -1, -1
         if call is not None and call.kind == Collective.SEND_RECV:
@@ -341,6 +353,11 @@ class _Grouping:
         self.keys.append(key)
         self._places.append({member: place for place, member in enumerate(key.members)})
         return len(self.keys) - 1
+
+
+def _is_size(group: Group) -> bool:
+    """Whether nothing but its size is said of a group."""
+    return not group.name and group.ranks is None
 
 
 def _configured(distributed: dict[str, Any]) -> dict[str, Group]:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, TypedArgs, needs_more, with_raw
+from analyzers.arguments import NO_ARGS, Args, CallColumns, Codes, TypedArgs, call_collectives, needs_more, with_raw
 from analyzers.chunks import CannotDecode, EventStream, NoEvents
 from analyzers.classify import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.errors import UnreadableTrace
@@ -154,13 +154,21 @@ class _Columns:
             text = memoryview(bytes(text))
             if not self._needs_more:
                 events = self._fast(text)
-                self._needs_more = needs_more({event.name for event in events} - self._codes.keys())
+                self._needs_more = self._lacks(events)
             if self._needs_more:
                 events = self._typed(text)
             if not self._append(events):
                 self._append(self._exact(text))
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise CannotDecode from error
+
+    def _lacks(self, events: Sequence[_Event]) -> bool:
+        """Whether rows of names not seen before need arguments that were not decoded."""
+        new = {event.name for event in events} - self._codes.keys()
+        if needs_more(new) or self._calls.has_any or not call_collectives(new):
+            return needs_more(new)
+        # Metadata stand right behind the first call, in the same chunk but by rare chance.
+        return not any(event.args.collective for event in events)
 
     def take_one(self, words: str, begin: int) -> int | None:
         """Take the event that begins at a place; where it ends, None where it is not JSON."""

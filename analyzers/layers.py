@@ -89,7 +89,7 @@ def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[LayerRo
     windows = _compute(measured, found)
     _reductions(windows, measured, (found, found.number[rank]), wait_ns)
     _gradients(windows, measured, found, _itemsizes(run.manifest or Manifest(), measured))
-    _other_communication(windows, measured, found, wait_ns)
+    _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(rank))
     for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
         for name, line in sorted(
             windows[device, step].items(), key=lambda item: item[0].startswith("(") and item[0] != ROOT
@@ -242,7 +242,7 @@ def _share_out(
         before += count
 
 
-def _other_communication(windows: Windows, measured: Measured, found: Buckets, wait_ns: Int64) -> None:
+def _other_communication(windows: Windows, measured: Measured, found: Buckets, wait_ns: Int64, nbytes: Int64) -> None:
     """What reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
     comm, sharded = measured.communication, measured.sharding
     types = {found.layer(line.name): line.type for line in measured.work.lines}
@@ -250,8 +250,6 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
     for row in range(len(comm)):
         if row in reduced:
             continue
-        call = comm.calls[comm.call[row]] if comm.call[row] >= 0 else None
-        nbytes = int(comm.nbytes[row]) if comm.peer[row] != UNKNOWN else call.nbytes if call is not None else UNSAID
         ahead = None if sharded.prefetched[row] < 0 else bool(sharded.prefetched[row])
         if sharded.module[row] >= 0:
             name = sharded.modules[sharded.module[row]]
@@ -263,10 +261,10 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
         key = (Collective(int(comm.kind[row])).label, PASSES[backward], ahead)
         # A copy between two devices is of both.
         for device, exposed_ns in ((comm.device, comm.exposed_ns), (comm.peer, comm.peer_exposed_ns)):
-            lines = windows.get((int(device[row]), int(comm.step[row])))
+            lines = windows.get((int(device[row]), int(comm.window[row])))
             if lines is not None and (device is comm.device or device[row] != UNKNOWN):
                 entry = _line(lines, name, kind).comm.setdefault(key, _Sum())
-                entry.add(natural(nbytes), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
+                entry.add(natural(nbytes[row]), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
 
 
 _NO_RANGES = {

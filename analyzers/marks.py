@@ -7,6 +7,8 @@ STEP = "ProfilerStep#"
 # Calls of a process group, and what gloo's worker threads do for them.
 C10D = "c10d::"
 GLOO = "gloo:"
+# What ProcessGroupNCCL does for them: the range around a launch, with its tensors.
+NCCL = "nccl:"
 # Autograd's nodes; the one that takes a parameter's gradient, as operator and as node.
 NODE = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"

@@ -17,7 +17,7 @@ from analyzers.calls import Collective
 from analyzers.classify import Category, Kind
 from analyzers.communication import Communication, Purpose
 from analyzers.events import UNKNOWN
-from analyzers.marks import SHARDED
+from analyzers.marks import ACCUMULATE, SHARDED
 from analyzers.rank import RankTrace
 from analyzers.steps import profiler_steps
 from analyzers.stretches import begins, first_of, places_since
@@ -150,7 +150,7 @@ def _gradients(trace: RankTrace, found: Attribution, calls: Int64, passes: Int64
 def _shapes(trace: RankTrace, found: Attribution, rows: Int64) -> tuple[Int64, tuple[tuple[int, ...], ...]]:
     """The shape that each gradient's node was given, as its operator inside says; -1 where shapes were not recorded."""
     events = trace.events
-    takers = np.flatnonzero(events.inputs >= 0)
+    takers = np.flatnonzero((events.inputs >= 0) & events.named(ACCUMULATE))
     holder = found.host.around(takers, rows)
     takers, holder = takers[holder >= 0], holder[holder >= 0]
     known: dict[tuple[int, ...], int] = {}

@@ -80,7 +80,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         buckets=reduced,
         layers=layers,
         timeline=_timeline(found),
-        traffic=traffic(exchanged.matching, exchanged.transfers),
+        traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(
             found, (reduced, layers), cost, advice(_evidence(found, facts, (reduced, layers, waits), cost))
         ),
@@ -115,6 +115,11 @@ class _Found:
     def median_window(self) -> int:
         """The window whose span is the (lower) median."""
         return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
+
+
+def _steps(rows: Breakdown) -> int:
+    """How many steps all ranks have, added up."""
+    return int(np.unique(np.stack([rows.rank, rows.step]), axis=1).shape[1])
 
 
 def _found(run: RunSummary, links: Calibration | None) -> _Found:

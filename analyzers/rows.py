@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzers.activity import device_label
-from analyzers.bandwidth import bandwidth, copies, purposes
+from analyzers.bandwidth import bandwidth, copies, purposes, unsized
 from analyzers.calls import Collective
 from analyzers.communication import Purpose
 from analyzers.document import Clock
@@ -63,7 +63,7 @@ def _collective(found: Exchange, index: int, purpose: int, bucket: int | None) -
         dtype=call.dtype or None if call is not None else None,
         bytes=natural(measured.nbytes[number]),
         purpose=Purpose(purpose).label,
-        step=natural(instances.step[number]),
+        step=natural(instances.window[number]),
         bucket=bucket,
         transfer_ns=natural(measured.transfer_ns[number]),
         bound=bool(measured.bound[number]),
@@ -126,7 +126,7 @@ def unmatched_rows(found: Exchange) -> list[UnmatchedRow]:
             name=str(table.names[row]),
             start_ns=int(start[row]),
             dur_ns=int(table.end_ns[row] - table.start_ns[row]),
-            step=natural(table.step[row]),
+            step=natural(table.window[row]),
             why=matching.why.get(row, OTHERS_LACK_IT),
         )
         for row in rows[np.argsort(start[rows], kind="stable")].tolist()
@@ -202,6 +202,7 @@ def exchange_warnings(found: Exchange) -> list[str]:
         *_partial_warnings(found),
         *_unmatched_warnings(found),
         *_size_warnings(found),
+        *_traffic_warnings(found),
         *_link_warnings(found),
     ]
 
@@ -269,6 +270,15 @@ def _size_warnings(found: Exchange) -> list[str]:
         f"{int(which.sum())} of {len(which)} collectives have no bandwidth: {reason}"
         for reason, which in reasons.items()
         if which.any()
+    ]
+
+
+def _traffic_warnings(found: Exchange) -> list[str]:
+    splits = "; uneven ones of all_to_all have to say their splits"
+    return [
+        f"traffic.{purpose.label} is null: no trace says how many bytes {unknown} of its {count} collectives, counted "
+        f"rank by rank, have ({', '.join(kinds)}{splits if 'all_to_all' in kinds else ''})"
+        for purpose, (unknown, count, kinds) in unsized(found.matching, found.transfers).items()
     ]
 
 

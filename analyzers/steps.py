@@ -96,6 +96,11 @@ def windows(activity: Activity, steps: Steps) -> Windows:
     return Windows(steps.number[present][by_number], start, end, *_outside(activity, int(start[0]), int(end[-1])))
 
 
+def is_unmarked(activity: Activity, steps: Steps) -> bool:
+    """Whether no step holds any launch of a device, so that it has one window, step 0."""
+    return not bool((steps.index_at(activity.launched_ns) >= 0).any())
+
+
 def _outside(activity: Activity, start_ns: int, end_ns: int) -> tuple[int, int]:
     """Lengths of device activity before and after an extent of time."""
     active = activity.compute | activity.comm | activity.copy

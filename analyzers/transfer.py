@@ -112,13 +112,7 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
     if kind == Collective.ALL_TO_ALL and not all(call.is_even for call in map(matching.table.call_of, rows) if call):
         return _uneven(matching, rows), 1.0, size
     factor = bus_factor(kind.label, size) if kind.label in KINDS else np.nan
-    nbytes = call.nbytes if call is not None else UNSAID
-    if call is not None and call.group is None and kind in _SHARED and nbytes >= 0:
-        nbytes = sensible(nbytes * size)  # gloo's span has the shape of the rank's own part
-    return nbytes, factor, size
-
-
-_SHARED = (Collective.ALL_GATHER, Collective.GATHER, Collective.SCATTER)
+    return call.nbytes_among(size) if call is not None else UNSAID, factor, size
 
 
 def _uneven(matching: Matching, rows: Int64) -> int:

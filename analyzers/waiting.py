@@ -91,7 +91,7 @@ def waiting(matching: Matching, found: Transfers) -> Waiting:
     input_ns = table.input_ns[culprit]
     fetching = (reason == Reason.LAUNCH) & (input_ns > 0) & (2 * input_ns >= charge)
     reason = np.where(fetching, Reason.INPUT, reason)
-    keys = np.stack([table.rank, table.device, table.step])
+    keys = np.stack([table.rank, table.device, table.window])
     cells, cell = np.unique(keys, axis=1, return_inverse=True)
     caused = np.zeros((len(Reason), cells.shape[1]), dtype=np.int64)
     np.add.at(caused, (reason, cell[culprit]), charge)

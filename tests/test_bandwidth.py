@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyzers.bandwidth import bandwidth, copies, traffic
+from analyzers.bandwidth import bandwidth, copies
 from analyzers.calibration import CalibratedLinks, Calibration, calibration_row
-from analyzers.calls import Collective
+from analyzers.calls import Call, Collective, Group
 from analyzers.classify import Category, Kind
 from analyzers.exchange import exchange
 from analyzers.header import Header
@@ -150,8 +150,7 @@ def test_links_are_those_of_the_calibration():
 
 
 def traffic_of(run):
-    found = exchange(run)
-    return traffic(found.matching, found.transfers)
+    return report(run).traffic
 
 
 def test_traffic_of_ddp_is_its_gradients_and_buffers():
@@ -173,19 +172,45 @@ def test_traffic_of_data_parallel_is_parameters_inputs_and_outputs():
     assert found["other"] == 2 * 3 * 128 * 10 * 4  # outputs, and their gradients
 
 
-def test_traffic_is_a_median_over_ranks_and_steps():
+def test_traffic_is_a_mean_over_ranks_and_steps():
     calls = {
         letter: called(Collective.ALL_REDUCE, n, (0, 1)) for letter, n in zip("abc", (1000, 9000, 2000), strict=True)
     }
     pictures = ["aa..bb..cc.."] * 2
     found = traffic_of(meet(*pictures, calls=calls, step="000011112222"))
-    assert found["other"] == 8000  # of 4000, 36,000, 8000
+    assert found["other"] == 16_000  # of 4000, 36,000, 8000
+
+
+def test_steps_without_communication_count_in_traffic():
+    # Gradients are accumulated over four steps, of which one communicates.
+    run = meet("...aa...", "...aa...", compute=["ccddccdd"] * 2, step="00112233")
+    assert traffic_of(run)["other"] == 4000 / 4
+
+
+def test_what_is_launched_outside_of_steps_is_in_none_where_the_device_has_steps():
+    found = report(meet("aa.bb", "aa.bb", step="...00"))
+    assert [row.step for row in found.collectives] == [None, 0]
+    assert found.traffic["other"] == 8000
 
 
 def test_traffic_of_unknown_size_is_null_and_a_barrier_has_none():
     unsized = called(Collective.ALL_REDUCE, 1000, (0, 1), "")
-    assert traffic_of(meet("aa", "aa", calls={"a": unsized}))["other"] is None
+    found = report(meet("aa.bb", "aa.bb", calls={"a": unsized, "b": called(Collective.ALL_REDUCE, 10, (0, 1))}))
+    assert found.traffic["other"] is None
+    (words,) = [words for words in found.run.warnings if words.startswith("traffic")]
+    assert words == (
+        "traffic.other is null: no trace says how many bytes 2 of its 4 collectives, counted rank by rank, have "
+        "(all_reduce)"
+    )
     assert traffic_of(meet("aa", "aa", kind=Collective.BARRIER))["other"] == 0
+
+
+def test_an_uneven_all_to_all_without_splits_has_no_bytes():
+    group = Group("0", 2, (0, 1))
+    uneven = Call(Collective.ALL_TO_ALL, 100, 200, "Float", group)
+    found = report(meet("aa", "..aa", calls={"a": uneven}))
+    assert found.traffic["other"] is None
+    assert any("have to say their splits" in words for words in found.run.warnings)
 
 
 def test_unmatched_communication_counts_as_its_own_call_says():

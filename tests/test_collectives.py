@@ -236,6 +236,7 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
         calls=tuple(calls),
         sequence=unknown,
         step=columns["step"],
+        window=columns["step"],
         purpose=np.zeros(size, dtype=np.int8),
         nbytes=unknown,
         exposed_ns=columns["dur_ns"],

@@ -9,6 +9,7 @@ import pytest
 import analyzers
 from analyzers.activity import activities
 from analyzers.calls import Collective
+from analyzers.collectives import NO_GROUP
 from analyzers.communication import Communication, Purpose, communication
 from analyzers.document import Report
 from analyzers.report import report
@@ -361,6 +362,168 @@ def test_uneven_all_to_alls_are_matched_without_their_splits(told, splits):
     assert [(row.kind, row.bytes) for row in of.collectives] == [("all_to_all", None), ("all_reduce", 36)]
 
 
+# Kernels without metadata, as before PyTorch 2.2.
+
+TAKER = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+
+
+def ranged(name: str, *shapes: list[int], dtype: str = "float", ts: float = 4) -> Event:
+    """NCCL's range around a launch a microsecond later, with the tensors that a rank puts in."""
+    of = {"Input Dims": list(shapes), "Input type": [dtype] * len(shapes)}
+    return host(f"nccl:{name}", ts, 3, "user_annotation", **of)
+
+
+def asked(name: str, *shapes: Any, ts: float = 3) -> Event:
+    """The process group's call around it; what is no tensor has no shape."""
+    return host(f"c10d::{name}", ts, 5, **{"Input Dims": [*shapes, []], "Input type": ["float"] * len(shapes) + [""]})
+
+
+def bare(events: list[Event], name: str) -> list[Event]:
+    return [*events, *kernel(10, 5, 1, 5, name)]
+
+
+def test_the_range_around_the_launch_says_the_size(told):
+    rows = [asked("allreduce_", []), ranged("all_reduce", [250_000])]
+    of = told(*[bare(rows, "AllReduce_RING_LL")] * 2)
+    assert [(row.kind, row.bytes, row.dtype) for row in of.collectives] == [("all_reduce", 1_000_000, "Float")]
+
+
+def test_the_operator_says_the_kind_that_the_name_leaves_open(told):
+    around = host(TAKER, 1, 20)
+    rows = [around, asked("allreduce_", []), ranged("all_reduce", [250_000])]
+    of = told(*[bare(rows, "SendRecv_RING_SIMPLE_Sum_int8_t")] * 2)
+    found = [(row.kind, row.bytes, row.purpose, row.group) for row in of.collectives]
+    assert found == [("all_reduce", 1_000_000, "gradients", [0, 1])]
+    assert of.traffic["gradients"] == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "kernels", "kind"),
+    [
+        ("gather", "SendRecv", Collective.GATHER),
+        ("send 0->1", "SendRecv", Collective.SEND_RECV),
+        ("broadcast", "SendRecv", Collective.BROADCAST),
+        ("_broadcast_oop", "Broadcast_RING_LL", Collective.BROADCAST),
+        ("coalesced", "SendRecv", Collective.SEND_RECV),
+    ],
+)
+def test_kinds_by_the_range_where_the_name_leaves_them_open(found, name, kernels, kind):
+    assert found(*bare([ranged(name, [100])], kernels)).kind.tolist() == [kind]
+
+
+def test_a_name_that_says_the_kind_is_what_ran(found):
+    of = found(*bare([asked("broadcast_", []), ranged("broadcast", [100])], "AllReduce_RING_LL"))
+    assert (of.kind.tolist(), call(of)) == ([Collective.ALL_REDUCE], None)
+
+
+def test_an_all_gather_by_broadcasts_is_broadcasts(found):
+    of = found(*bare([asked("allgather_", [], []), ranged("_broadcast_oop", [100])], "Broadcast_RING_LL"))
+    assert (call(of).kind, call(of).nbytes) == (Collective.BROADCAST, 400)
+
+
+def test_an_all_reduce_for_a_barrier_is_a_barrier(found):
+    of = found(*bare([asked("barrier", [1]), ranged("all_reduce", [1], dtype="unsigned char")], "AllReduce_RING_LL"))
+    assert of.kind.tolist() == [Collective.BARRIER]
+
+
+# Operator, its shapes, the range and its shapes, and the bytes: of one rank alone, and among two.
+SAID_BY_OPERATORS = {
+    "all-gather": (("_allgather_base_", [200], [100]), ("_all_gather_base", [100]), 800, 800),
+    "its range alone": (None, ("_all_gather_base", [100]), None, 800),
+    "all-gather of a list": (("allgather_", [], []), ("all_gather", [100]), None, 800),
+    "reduce-scatter": (("_reduce_scatter_base_", [100], [200]), ("_reduce_scatter_base", [200]), 800, 800),
+    "reduce-scatter of a list": (("reduce_scatter_", [], []), ("reduce_scatter", [200]), 800, 800),
+    "all-to-all": (("alltoall_base_", [200], [200]), ("all_to_all", [200]), 800, 800),
+    "uneven all-to-all": (("alltoall_base_", [100], [200]), ("all_to_all", [200]), None, None),
+    # Of a list the range has the first tensor alone.
+    "all-to-all of a list": (("alltoall_", [], []), ("all_to_all", [200]), None, None),
+    "and with shapes": (("alltoall_", [[50], [150]], [[100], [100]]), ("all_to_all", [50]), 800, 800),
+    "perhaps of a list": (None, ("all_to_all", [200]), None, None),
+    "several tensors": (None, ("allreduce_coalesced", [100], [10, 10]), 800, 800),
+    "a scalar": (None, ("all_reduce", []), 4, 4),
+}
+
+
+@pytest.mark.parametrize("name", SAID_BY_OPERATORS)
+def test_bytes_by_operators_are_what_counts_of_each_kind(told, name):
+    operator, within, _, among = SAID_BY_OPERATORS[name]
+    rows = bare([*([asked(*operator)] if operator else []), ranged(*within)], "SendRecv")
+    assert [row.bytes for row in told(rows, rows).collectives] == [among]
+
+
+@pytest.mark.parametrize("name", SAID_BY_OPERATORS)
+def test_bytes_by_operators_of_a_rank_whose_group_is_not_known(told, name):
+    operator, within, alone, _ = SAID_BY_OPERATORS[name]
+    rows = bare([*([asked(*operator)] if operator else []), ranged(*within)], "SendRecv")
+    groups = [{"pg_name": str(one), "pg_size": 2, "ranks": [0, 1]} for one in (0, 1)]
+    of = told(rows, rows, pg_config=groups)
+    assert (of.collectives, of.traffic["other"]) == ([], alone)
+
+
+def test_kernels_that_share_an_operator_have_no_size(found):
+    of = found(ranged("all_reduce", [100]), *kernel(10, 5, 1, 5, "SendRecv"), *kernel(20, 5, 2, 6, "SendRecv"))
+    assert of.kind.tolist() == [Collective.ALL_REDUCE] * 2
+    assert call(of).nbytes == call(of, 1).nbytes == -1
+
+
+def test_an_all_gather_among_fewer_than_all_denies_that_all_are_one_group(told):
+    of_all = [asked("allreduce_", []), ranged("all_reduce", [100]), *kernel(10, 5, 1, 5)]
+    of_half = [asked("_allgather_base_", [200], [100], ts=23), ranged("_all_gather_base", [100], ts=24)]
+    one = [*of_all, *of_half, *kernel(30, 5, 2, 25, "AllGather_RING_LL")]
+    assert len(told(one, one).collectives) == 2
+    of = told(one, one, one, one)
+    assert (of.collectives, {row.why for row in of.unmatched}) == ([], {NO_GROUP})
+
+
+def test_shapes_of_operators_are_read_only_where_no_metadata_tell(tmp_path):
+    rows = [asked("allreduce_", []), ranged("all_reduce", [100])]
+    for metadata, shaped in (({}, 2), (said("allreduce", 100), 0)):
+        events = [*rows, *kernel(10, 5, 1, 5, **metadata)]
+        trace = analyzers.load(write(tmp_path / "rank0.json", document(events))).ranks[0]
+        assert (trace.events.inputs >= 0).sum() == shaped
+
+
+def test_a_buckets_shape_is_no_gradients(told, tmp_path):
+    taken = host("torch::autograd::AccumulateGrad", 2, 1, **{"Input Dims": [[30, 2]], "Input type": ["float"]})
+    node = host(TAKER, 1, 20, **{"Sequence number": 5, "Fwd thread id": 0})
+    rows = [node, taken, asked("allreduce_", []), ranged("all_reduce", [100])]
+    told(bare(rows, "AllReduce_RING_LL"))
+    assert summarize(tmp_path / "run").measured[0].gradients.shapes == ((30, 2),)
+
+
+# No step.
+
+
+def behind_the_step(*sizes: int) -> list[Event]:
+    """All-reduces that are launched when the profiler's only step is over: the device has one window, step 0."""
+    at = [2000 + 300 * place + place * place for place in range(len(sizes))]
+    calls = [said("allreduce", size) for size in sizes]
+    return [row for number, ts in enumerate(at) for row in kernel(ts, 50, number + 1, ts - 9, **calls[number])]
+
+
+def test_without_steps_all_communication_is_in_the_one_window(told):
+    of = told(*[behind_the_step(100, 200, 300, 400)] * 2)
+    assert [(row.bytes, row.step) for row in of.collectives] == [(400, 0), (800, 0), (1200, 0), (1600, 0)]
+    assert {row.step for row in of.windows} == {row.step for row in of.waiting} == {0}
+    assert of.traffic["other"] == 4000
+    assert [entry.bytes for row in of.layers for entry in row.comm] == [4000, 4000]
+
+
+def test_without_steps_what_is_unmatched_is_in_the_one_window(told):
+    of = told(behind_the_step(100, 200, 300, 400, 500), behind_the_step(100, 200, 300, 400))
+    assert [(row.rank, row.step) for row in of.unmatched] == [(0, 0)]
+    assert of.traffic["other"] == (4000 + 6000) / 2
+
+
+def test_the_step_of_the_one_window_is_no_number_to_match_by(told, tmp_path):
+    """A rank whose every launch is behind its step has the same kernels as one whose steps are numbered."""
+    rows = behind_the_step(100, 200, 300, 400)
+    numbered = [host(f"ProfilerStep#{k}", 1900 + 600 * k, 600, "user_annotation") for k in (0, 1)]
+    of = told([*numbered, *rows], rows)
+    assert [(row.bytes, row.step) for row in of.collectives] == [(400, 0), (800, 0), (1200, 1), (1600, 1)]
+    assert summarize(tmp_path / "run").measured[1].communication.step.tolist() == [-1] * 4
+
+
 # gloo.
 
 
@@ -383,6 +546,29 @@ def test_gloos_spans_have_the_size_of_their_tensors(told):
 def test_gloos_all_gather_counts_what_is_gathered(told):
     (row,) = told(gloo(0, "all_gather", [[100]]), gloo(1, "all_gather", [[100]]), backend="gloo").collectives
     assert (row.kind, row.bytes) == ("all_gather", 800)
+
+
+def scattered(rank: int, ts: float) -> list[Event]:
+    """A scatter of gloo's: the root's span alone has tensors, one for each rank."""
+    said = {"Input Dims": [[100], [100]], "Input type": ["float", "float"]} if rank == 0 else {}
+    return [host("gloo:scatter", ts + rank, 20 - rank, tid=77, **said)]
+
+
+def test_gloos_scatters_are_matched_though_the_root_alone_tells_of_tensors(told):
+    ranks = [[*gloo(rank, "all_reduce", [[50]]), *scattered(rank, 40)] for rank in (0, 1)]
+    of = told(*ranks, backend="gloo")
+    assert [(row.kind, row.bytes, len(row.members)) for row in of.collectives] == [
+        ("all_reduce", 200, 2),
+        ("scatter", 800, 2),
+    ]
+    assert of.unmatched == []
+
+
+def test_gloos_messages_have_a_size(told):
+    shaped = {"Input Dims": [[100]], "Input type": ["float"]}
+    ranks = [[host(f"gloo:{name}", 10, 5, tid=77, **shaped)] for name in ("send", "recv")]
+    of = told(*ranks, backend="gloo")
+    assert ([row.kind for row in of.unmatched], of.traffic["other"]) == (["send_recv"] * 2, 400)
 
 
 def test_gloos_threads_may_begin_in_another_order_than_they_were_asked(found):

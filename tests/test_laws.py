@@ -25,11 +25,11 @@ def exposed_of_kernels(run: RunSummary, *, gradients: bool) -> Counter:
         chosen = np.ones(len(comm), dtype=bool)
         if gradients:
             chosen &= (comm.purpose == Purpose.GRADIENTS) & (comm.kind == Collective.ALL_REDUCE)
-        for row in np.flatnonzero(chosen & (comm.step >= 0)).tolist():
-            place = rank.rank, device_label(int(comm.device[row])), int(comm.step[row])
+        for row in np.flatnonzero(chosen & (comm.window >= 0)).tolist():
+            place = rank.rank, device_label(int(comm.device[row])), int(comm.window[row])
             total[place] += int(comm.exposed_ns[row])
             if comm.peer[row] >= 0:  # a copy between two devices is of both
-                total[rank.rank, int(comm.peer[row]), int(comm.step[row])] += int(comm.peer_exposed_ns[row])
+                total[rank.rank, int(comm.peer[row]), int(comm.window[row])] += int(comm.peer_exposed_ns[row])
     return +total
 
 

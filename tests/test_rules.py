@@ -13,7 +13,7 @@ READS = """
     instants lenient header inflate chunks arguments syncs events kineto retime
     manifest calibration recording rank run activity steps host
     autograd forwards
-    breakdown fetching communication attribution work reductions contention sharding occupancy pace
+    breakdown fetching operators communication attribution work reductions contention sharding occupancy pace
     summary kernels alignment pairing collectives clocks
     transfer waiting bandwidth exchange entries digest document rows
     buckets reducing layers timeline synccost advice summaries spread frames report lanes
