@@ -55,13 +55,23 @@ def advice(evidence: Evidence) -> list[Advice]:
     if evidence.step_ns <= 0:
         return []
     found = [
-        Advice(each.text, each.figure_ns, each.because + caution)
-        for rules, caution in ((_RULES, evidence.caution), ((_waits_for_input,), evidence.input_caution))
+        Advice(each.text, each.figure_ns, each.because + _beyond(each.figure_ns, control_ns) + caution)
+        for rules, caution, control_ns in (
+            (_RULES, evidence.caution, evidence.cost.control_ns if evidence.cost is not None else None),
+            ((_waits_for_input,), evidence.input_caution, None),
+        )
         for rule in rules
         for each in rule(evidence)
         if each.figure_ns >= WORTH * evidence.step_ns
     ]
     return sorted(found, key=lambda each: -each.figure_ns)
+
+
+def _beyond(figure_ns: int, control_ns: int | None) -> str:
+    """Where a figure of profiled steps is more than synchronization costs without the profiler."""
+    if control_ns is None or control_ns <= 0 or figure_ns <= control_ns:
+        return ""
+    return f"; without the profiler synchronization costs {_length(control_ns)} a step in all"
 
 
 def _share(evidence: Evidence, ns: float) -> str:

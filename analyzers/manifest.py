@@ -13,6 +13,8 @@ from analyzers.places import Place
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.
 LINKS = "links.json"
+# In a folder of runs: the grid that they are the cells of.
+SWEEP = "sweep.json"
 SCHEMA = "tracer.run/1"
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from analyzers.calibration import Calibration, read_calibration
 from analyzers.errors import AmbiguousRun, NoTraces, UnreadableCalibration
-from analyzers.manifest import LINKS, MANIFEST, Manifest, joined, read_manifest
+from analyzers.manifest import LINKS, MANIFEST, SWEEP, Manifest, joined, read_manifest
 from analyzers.places import Place, Where, names, places
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
@@ -23,7 +23,7 @@ LIGHT, NOSYNC = "light", "nosync"
 SUFFIXES = (".json", ".json.gz")
 # A folder of the ranks that one host recorded, of a run over several.
 OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
-NO_TRACES = (MANIFEST, LINKS)
+NO_TRACES = (MANIFEST, LINKS, SWEEP)
 UTILIZATION_IS_NULL = "utilization is null"
 
 
@@ -149,11 +149,14 @@ def trace_files(path: Place) -> list[Place]:
             return [path]
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
         below = [] if files else sorted(_folders_with_traces(path))
+        is_sweep = not files and (path / SWEEP).is_file()
     except OSError as error:
         raise _not_looked_into(path, error) from error
     if files:
         return files
     hint = f"its folders {', '.join(below[:5])} do: name one of them" if below else "record one with `tracer record`"
+    if is_sweep:
+        hint = f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {', '.join(below[:5])}"
     raise NoTraces(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 

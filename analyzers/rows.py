@@ -232,7 +232,7 @@ def _blurred_warnings(found: Exchange) -> list[str]:
         kinds = sorted({Collective(kind).label for kind in found.matching.instances.kind[blurred].tolist()})
         words.append(
             f"{int(blurred.sum())} collectives ({', '.join(kinds)}) have no transfer: ranks' clocks are not known to a "
-            "tenth of it"
+            "tenth of it; in windows their time counts as transfer"
         )
     return words
 

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Meta
 
 from analyzers.errors import UnreadableSweep
+from analyzers.manifest import SWEEP
 
-SWEEP = "sweep.json"
 SCHEMA = "tracer.sweep/1"
 SINGLE = "single"
 State = Literal["done", "out_of_memory", "failed", "skipped", "pending"]

@@ -10,10 +10,10 @@ from typing import Any
 from analyzers.controls import control
 from analyzers.digest import Spread
 from analyzers.gradients import GradientBandwidth
-from analyzers.manifest import MANIFEST, Manifest
+from analyzers.manifest import MANIFEST, SWEEP, Manifest
 from analyzers.scaling import scaling
 from analyzers.study import CellRow, Scaling, StepTime
-from analyzers.sweeps import SINGLE, SWEEP, Sweep
+from analyzers.sweeps import SINGLE, Sweep
 from tests.kineto_files import write, write_run
 
 MS = 1_000_000

@@ -186,6 +186,12 @@ def test_the_inputs_figure_is_of_the_full_window_and_so_is_its_caution():
     assert [each.because.split("; ")[1] for each in found] == ["full", "light"]
 
 
+def test_a_figure_beyond_what_synchronization_costs_at_all_says_so():
+    change = {"cost": cost(contention_ns=90_000, packing_ns=40_000, control_ns=50_000)}
+    said = ["synchronization costs" in each.because for each in advice(replace(FINE, **change))]
+    assert said == [True, False]
+
+
 def test_totals_are_a_step():
     (found,) = advice(replace(FINE, buckets=LATE, windows=2))
     assert found.figure_ns == 20_000

@@ -7,6 +7,7 @@ import analyzers
 from analyzers.errors import AmbiguousRun, NoDeviceActivity, NoTraces, UnreadableTrace
 from analyzers.recording import trace_files
 from tests.kineto_files import small_trace, step, write, write_run
+from tests.sweeping import write_cell
 
 
 def test_a_run_holds_its_ranks_in_order(tmp_path):
@@ -177,4 +178,11 @@ def test_of_a_long_run_over_hosts_the_steps_are_named(tmp_path):
         (tmp_path / name / "ranks0-3").mkdir(parents=True)
         (tmp_path / name / "ranks0-3" / "rank0.json.gz").touch()
     with pytest.raises(NoTraces, match="its folders step12, step2 do"):
+        trace_files(tmp_path)
+
+
+def test_a_sweeps_folder_says_what_it_is(tmp_path):
+    write_cell(tmp_path, "ddp", 2, 8)
+    (tmp_path / "sweep.json").write_text("{}")
+    with pytest.raises(NoTraces, match=r"it is a sweep: `tracer sweep --report`.* one of its cells: ddp2-batch8"):
         trace_files(tmp_path)

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from analyzers.errors import UnreadableSweep
-from analyzers.sweeps import SWEEP, Cell, cell_folder, read_sweep
+from analyzers.manifest import SWEEP
+from analyzers.sweeps import Cell, cell_folder, read_sweep
 from tests.kineto_files import write
 from tests.sweeping import entry, write_sweep
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzers.manifest import MANIFEST
+from analyzers.manifest import MANIFEST, SWEEP
 from analyzers.recording import OF_HOST
-from analyzers.sweeps import SWEEP
 
 # What is looked through, so that a huge folder is not read for ever.
 MOST_FOLDERS = 10_000

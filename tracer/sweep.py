@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.manifest import LINKS, MANIFEST
+from analyzers.manifest import LINKS, MANIFEST, SWEEP
 from analyzers.saved import encoded
-from analyzers.sweeps import SWEEP, Cell, State, Sweep
+from analyzers.sweeps import Cell, State, Sweep
 from tracer.config import RecordConfig
 from tracer.errors import RankFailed, Stopped, TracerError
 from tracer.files import hidden_folder, remove_abandoned, write_text

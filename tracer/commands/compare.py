@@ -16,13 +16,13 @@ from analyzers.document import Report, from_json
 from analyzers.errors import AnalysisError
 from analyzers.figures import RunFigures, cell_names, judged_cells, names
 from analyzers.gates import Gate
+from analyzers.manifest import SWEEP
 from analyzers.places import Place
 from analyzers.report import report
 from analyzers.scaling import study
 from analyzers.study import SCHEMA as STUDY
 from analyzers.study import Scaling
 from analyzers.study import from_json as study_from_json
-from analyzers.sweeps import SWEEP
 from tracer.commands.gates import add_gate_argument, judged, parsed
 from tracer.commands.output import emit, refuse_all_existing, write_page
 from tracer.commands.reading import add_reading_arguments, cell_reader, links_of, read, run_place, sweep_folder

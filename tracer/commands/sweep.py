@@ -16,10 +16,11 @@ from typing import Any, cast
 
 import msgspec
 
+from analyzers.manifest import SWEEP
 from analyzers.scaling import study
 from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, to_json, weak_frame
 from analyzers.summary import RunSummary
-from analyzers.sweeps import SINGLE, SWEEP, Cell, Sweep, read_sweep
+from analyzers.sweeps import SINGLE, Cell, Sweep, read_sweep
 from tracer.commands.devices import devices_of, positive
 from tracer.commands.output import terminal
 from tracer.commands.progress import progress, say

@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from analyzers.manifest import SWEEP
 from analyzers.places import Place
 from analyzers.report import report
 from analyzers.scaling import study
-from analyzers.sweeps import SWEEP
 from tracer.board import check_installed
 from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place
 from tracer.errors import TracerError, UsageError

@@ -86,7 +86,8 @@ def holdings(report: Report, wide: bool) -> Section:
     for bucket, layers in zip(buckets, held, strict=True):
         parameters = "-" if bucket.parameters is None else str(bucket.parameters)
         lines.add_row(str(bucket.bucket), parameters, layers, _hiders(bucket.hidden_by, room, wide))
-    return [styled("What each bucket holds, and what hid it longest", "bold"), lines]
+    times = ": means over ranks and steps, ms" if wide else ""
+    return [styled(f"What each bucket holds, and what hid it longest{times}", "bold"), lines]
 
 
 def _extent(layers: Sequence[str]) -> str:
