@@ -60,6 +60,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         peak_memory_bytes=max(manifest.memory.peak_bytes.values(), default=None) if manifest.memory else None,
         memory_source=manifest.memory.source if manifest.memory else None,
         measured=_windows(found),
+        exposed_mean_ns=float(np.mean([window.exposed_comm_ns for window in found.windows])),
         shares={name: found.summary.shares.get(name) for name in SHARES},
         representative=_representative(found),
         gradients=gradient_bandwidth(found.collectives, found.traffic.get(GRADIENTS)),

@@ -101,8 +101,7 @@ class _Pair:
         """T_N less `share` of T_1, and what follows from it, beside what was measured."""
         one, many, gradients = self.one, self.many, self.cell.gradients
         estimate_ns = self.many_ns - share * self.one_ns
-        exposed = self.cell.measured.get("exposed_comm_ns")
-        known = exposed.median if exposed is not None else None
+        known = self.cell.exposed_mean_ns
         busbw, why = _subtracted_busbw(gradients.bus_bytes, estimate_ns)
         true, utilization = gradients.busbw_gbps.median, gradients.utilization.median
         return Subtraction(

@@ -39,9 +39,10 @@ DEFINITIONS = {
     "compute + exposed communication + exposed copies + idle = span in every window. Exposed communication is what no "
     "compute hides: waiting for other ranks, and transfer.",
     "subtraction": "what is computed without a trace, T_N(b) - T_1(b) (weak) or T_N(B/N) - T_1(B) / N (strong), shown "
-    "beside the exposed communication that was measured and used for nothing else. It cannot tell communication from "
-    "packing, contention, a busier host, or noise; it can be negative. T is timed without the profiler, exposed "
-    "communication under it: where the profiler stretches steps, part of what was measured is the profiler's.",
+    "beside the exposed communication that was measured (the mean over windows, since ranks wait for one another in "
+    "turn) and used for nothing else. It cannot tell communication from packing, contention, a busier host, or noise; "
+    "it can be negative. T is timed without the profiler, exposed communication under it: where the profiler stretches "
+    "steps, part of what was measured is the profiler's.",
     "bandwidth": "bus bandwidth of the gradients' collectives: in each step, bytes x the ring's factor over transfer "
     "(nccl-tests, PERFORMANCE.md), each added over the step's collectives; the median over steps. By subtraction: the "
     "same bytes and factor over the subtracted time. Utilization: the time that calibration says these collectives "
@@ -116,6 +117,7 @@ class CellRow(msgspec.Struct, frozen=True):
     peak_memory_bytes: int | None = None
     memory_source: str | None = None
     measured: dict[str, Spread] = {}
+    exposed_mean_ns: float | None = None  # over windows
     shares: dict[str, float | None] = {}
     representative: dict[str, int] = {}
     gradients: GradientBandwidth = GradientBandwidth()
@@ -144,8 +146,8 @@ class Ratio(msgspec.Struct, frozen=True):
 class Subtraction(msgspec.Struct, frozen=True):
     """What subtracting times says of communication, ns a step, beside what was measured; it may be negative.
 
-    `error_ns` is the estimate less `measured_ns`, the exposed communication; `ratio` the estimate over it. `busbw_gbps`
-    and `utilization` are what follows for the gradients, null with the reason in `why`.
+    `error_ns` is the estimate less `measured_ns`, the mean exposed communication of windows; `ratio` the estimate over
+    it. `busbw_gbps` and `utilization` are what follows for the gradients, null with the reason in `why`.
     """
 
     estimate_ns: float

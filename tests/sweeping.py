@@ -51,6 +51,7 @@ def cell(strategy: str, gpus: int, batch: int, step: StepTime | float, exposed_m
         state="done",
         step=step,
         measured={name: spread(value) for name, value in measured.items()},
+        exposed_mean_ns=exposed,
         shares={name: value / (span or 1) for name, value in parts.items()},
         gradients=gradients if gpus > 1 else GradientBandwidth(0, why="no gradients are reduced"),
         **more,

@@ -16,7 +16,7 @@ from analyzers.entries import CollectiveRow
 from analyzers.errors import AnalysisError
 from analyzers.gradients import gradient_bandwidth
 from analyzers.manifest import Dataset, Epoch, Manifest
-from analyzers.report import PARTS
+from analyzers.report import PARTS, report
 from analyzers.scaling import study
 from analyzers.study import (
     CellRow,
@@ -470,3 +470,11 @@ NO_STUDY = ["", "{}", "[1]", b'{"schema": "\xff"}', "[" * 10_000, to_json(replac
 def test_what_is_no_study_is_refused(text):
     with pytest.raises(AnalysisError, match="tracer sweep --report"):
         from_json(text)
+
+
+def test_the_measured_exposed_communication_is_a_mean_over_windows(tmp_path):
+    """In each step one of two ranks waits: the median over windows would be whichever rank is in the middle."""
+    found = study(write_sweep(tmp_path, [write_cell(tmp_path, "ddp", 2, 8)]))
+    report_of_cell = report(summarize(tmp_path / found.cells[0].name))
+    exposed = [window.exposed_comm_ns for window in report_of_cell.windows]
+    assert found.cells[0].exposed_mean_ns == sum(exposed) / len(exposed)

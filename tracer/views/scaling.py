@@ -201,7 +201,8 @@ def _subtraction(study: Scaling) -> Table:
 
 CAVEAT = (
     "Subtraction counts whatever else changed with the devices (packing, contention, a busier host, noise) as "
-    "communication; T is timed without the profiler (unless marked p), exposed communication under it."
+    "communication; T is timed without the profiler (unless marked p), exposed communication under it, the mean over "
+    "windows."
 )
 
 
