@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.collectives import Matching
-from analyzers.summary import RankSummary, RunSummary
+from analyzers.run import hosts
+from analyzers.summary import RunSummary
 
 Int64 = NDArray[np.int64]
 
@@ -78,7 +79,7 @@ def clocks(run: RunSummary, matching: Matching) -> Clocks:
     for reference in ranks:
         if reference not in found:
             found |= _reached(reference, shared, len(ranks) - len(found))
-    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run)))
+    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run.manifest, run.ranks)))
 
 
 def _reached(reference: int, shared: _Shared, most: int) -> dict[int, Clock]:
@@ -120,19 +121,6 @@ def _shift_ns(clocks: list[Clock]) -> int:
     offset_ns, _ = _middle([clock.offset_ns for clock in clocks])
     doubt_ns = max(max(clock.spread_ns, clock.shortest_transfer_ns) for clock in clocks)
     return offset_ns if abs(offset_ns) > doubt_ns else 0
-
-
-def hosts(run: RunSummary) -> dict[int, str]:
-    """The host of each rank, where its trace names it or the run was recorded on one."""
-    if run.manifest is not None and len(run.manifest.hosts) == 1:
-        return {summary.rank: run.manifest.hosts[0] for summary in run.ranks}
-    if run.manifest is not None and run.manifest.host_of_rank:
-        return {int(rank): host for rank, host in run.manifest.host_of_rank.items()}
-    return {summary.rank: host for summary in run.ranks if (host := _host(summary))}
-
-
-def _host(summary: RankSummary) -> str | None:
-    return summary.header.host_name
 
 
 class _Shared:

@@ -11,17 +11,19 @@ is listed with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.alignment import Kernels, Offset, find_offset, refine_offset
+from analyzers.alignment import Kernels, Offset, find_offset, refine_offset, renumbered
 from analyzers.calls import SYNCHRONIZING, UNSAID, Call, Collective
 from analyzers.kernels import SPLIT, Key, Member, Table, table_of
 from analyzers.pairing import match
+from analyzers.run import hosts
 from analyzers.summary import RunSummary
 
 Int64 = NDArray[np.int64]
@@ -31,6 +33,8 @@ Mask = NDArray[np.bool_]
 OVERLAP_NOISE_NS = 500_000
 # So many steps and members must agree on how often a signature occurs before that number is trusted.
 WITNESSES = 3
+NOT_APART = Offset(0, 0, 0)
+UNLIKE = np.iinfo(np.int64).max // 2
 
 NO_GROUP = "nothing in the trace says between which ranks"
 AMBIGUOUS = "two alignments with the other members are about as good"
@@ -73,13 +77,15 @@ class Instances:
 class Matching:
     """All communication of a run: its kernels, which of them are one collective, and why others are in none.
 
-    `instance` is the instance of each row of the table, -1 for none; `why` gives the reason, by row.
+    `instance` is the instance of each row of the table, -1 for none; `why` gives the reason, by row. `renumbered_by`:
+    ranks whose steps have higher numbers than most others', and by how much.
     """
 
     table: Table
     instances: Instances
     instance: Int64
     why: dict[int, str]
+    renumbered_by: dict[int, int] = field(default_factory=dict)
 
     def together(self) -> Iterator[list[tuple[int, int, int]]]:
         """The members of each instance as (rank, device, correlation)."""
@@ -95,14 +101,15 @@ def match_run(run: RunSummary) -> Matching:
     """Match the communication of all ranks of a run."""
     table = table_of(run)
     why: dict[int, str] = dict.fromkeys(np.flatnonzero((table.group < 0) & ~table.is_copy).tolist(), NO_GROUP)
-    clocks = _Clocks()
+    clocks = _Clocks(hosts(run.manifest, run.ranks))
     found: list[_Found] = [_copies(table)]
     for code in _by_evidence(table):
         found.append(_of_group(table, code, table.rows_of(code), clocks, why))
-    instances = _joined(table, found)
+    renumbered_by = clocks.renumbered_by()
+    instances = _joined(table, found, _common_steps(table, renumbered_by))
     instance = np.full(len(table), -1, dtype=np.int64)
     instance[instances.members] = instances.of_member
-    return Matching(table, instances, instance, why)
+    return Matching(table, instances, instance, why, renumbered_by)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +133,21 @@ def _copies(table: Table) -> _Found:
     return _Found(-1, np.flatnonzero(table.is_copy)[:, None])
 
 
+class _Place(NamedTuple):
+    """A rank among those whose clocks and step numbers are known against one another, its `component`."""
+
+    component: int
+    ns: int = 0
+    deviation_ns: int = 0
+    higher: int = 0
+
+
 class _Clocks:
     """Offsets between ranks' clocks as groups reveal them, so that a group with few kernels learns from larger ones."""
 
-    def __init__(self) -> None:
-        self._place: dict[int, tuple[int, int, int]] = {}  # rank -> component, offset within it, deviation
+    def __init__(self, hosts: Mapping[int, str]) -> None:
+        self._hosts = hosts
+        self._place: dict[int, _Place] = {}
         self._members: dict[int, list[int]] = {}  # of each component
         self._unclear: set[tuple[int, int]] = set()
 
@@ -139,13 +156,27 @@ class _Clocks:
         if a == b:
             return Offset(0, 0, 0)
         here, there = self._place.get(a), self._place.get(b)
-        if here is None or there is None or here[0] != there[0]:
+        if here is None or there is None or here.component != there.component:
             return None
-        return Offset(there[1] - here[1], max(here[2], there[2]), 0)
+        deviation_ns = max(here.deviation_ns, there.deviation_ns)
+        return Offset(there.ns - here.ns, deviation_ns, 0, there.higher - here.higher)
+
+    def are_one(self, a: int, b: int) -> bool:
+        """Whether two ranks are known to share a host, and its clock."""
+        return a in self._hosts and self._hosts[a] == self._hosts.get(b)
 
     def are_unclear(self, a: int, b: int) -> bool:
         """Whether two ranks share synchronizing collectives, and these align in no clear way."""
         return (min(a, b), max(a, b)) in self._unclear and self.between(a, b) is None
+
+    def renumbered_by(self) -> dict[int, int]:
+        """Ranks whose steps have higher numbers than most of those known against them, and by how much."""
+        found: dict[int, int] = {}
+        for members in self._members.values():
+            higher = [self._place[rank].higher for rank in members]
+            usual = Counter(higher).most_common(1)[0][0]
+            found |= {rank: own - usual for rank, own in zip(members, higher, strict=True) if own != usual}
+        return dict(sorted(found.items()))
 
     def learn(self, a: int, b: int, offset: Offset | None) -> None:
         """Put two ranks, and all that are known to either, on one clock; without an offset they are unclear."""
@@ -154,14 +185,14 @@ class _Clocks:
             return
         if a == b or self.between(a, b) is not None:
             return
-        component, place, _ = self._place.setdefault(a, (a, 0, 0))
-        other, place_b, _ = self._place.setdefault(b, (b, 0, 0))
-        shift = place + offset.ns - place_b
-        joining = self._members.pop(other, [b])
+        here, there = (self._place.setdefault(rank, _Place(rank)) for rank in (a, b))
+        shift_ns, higher = here.ns + offset.ns - there.ns, here.higher + offset.higher - there.higher
+        joining = self._members.pop(there.component, [b])
         for rank in joining:
-            _, ns, deviation = self._place[rank]
-            self._place[rank] = (component, ns + shift, max(deviation, offset.deviation_ns))
-        self._members.setdefault(component, [component]).extend(joining)
+            place = self._place[rank]
+            deviation_ns = max(place.deviation_ns, offset.deviation_ns)
+            self._place[rank] = _Place(here.component, place.ns + shift_ns, deviation_ns, place.higher + higher)
+        self._members.setdefault(here.component, [here.component]).extend(joining)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,22 +218,23 @@ def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[i
     for side in sides:
         if side is reference:
             partners.append(np.arange(len(side.rows)))
-            offsets.append(0)
+            offsets.append(NOT_APART)
             continue
         offset = _offset(clocks, reference, side, compatible)
         # Step numbers that the ends of other groups do not bear out say nothing here either.
         unclear = clocks.are_unclear(reference.member.rank, side.member.rank)
         partner = np.full(len(reference.rows), -1)
         if not unclear:
-            partner = match(reference.kernels, side.kernels, compatible, offset)
+            kernels = renumbered(reference.kernels, side.kernels, offset.higher if offset else 0)
+            partner = match(*kernels, compatible, offset)
         for row, reason in _reasons(table, reference, side, partner):
             why.setdefault(row, AMBIGUOUS if unclear else reason)
         partners.append(partner)
-        offsets.append(offset.ns if offset else 0)
+        offsets.append(offset or NOT_APART)
     lines = np.stack(partners, axis=1)
     lines = lines[(lines >= 0).all(axis=1)]
     matched = np.stack([side.rows[lines[:, place]] for place, side in enumerate(sides)], axis=1)
-    sound = _is_sound(table, key, matched, np.array(offsets))
+    sound = _is_sound(table, key, matched, offsets)
     why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
     return _Found(code, matched[sound])
 
@@ -244,7 +276,7 @@ def _offset(clocks: _Clocks, reference: _Side, side: _Side, compatible: Mask) ->
         return known
     if known is not None:
         return refine_offset(a, b, compatible, known) or known
-    offset = find_offset(a, b, compatible)
+    offset = find_offset(a, b, compatible, clocks.are_one(here, there))
     if offset is not None or (a.synchronizes.any() and b.synchronizes.any()):
         clocks.learn(here, there, offset)
     return offset
@@ -298,15 +330,17 @@ def _words(who: str, matched: Mask) -> list[str]:
     return [words[place] for place in np.where(order < first, -1, np.where(order > last, 1, 0)).tolist()]
 
 
-def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Int64) -> Mask:
+def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Sequence[Offset]) -> Mask:
     """Whether all members agree, not only each with the reference."""
     sound = np.ones(len(matched), dtype=bool)
+    higher, later_ns = (np.array([getattr(each, name) for each in offsets]) for name in ("higher", "ns"))
     for column in (table.said_kind, table.elements, table.dtype, table.sequence, table.step):
         values = column[matched]
         known = values >= 0
-        low = np.where(known, values, np.iinfo(np.int64).max).min(axis=1)
-        sound &= (values.max(axis=1) <= low) | ~known.any(axis=1)
-    started, ended = table.start_ns[matched] - offsets, table.end_ns[matched] - offsets
+        values = values - higher if column is table.step else values
+        low, high = np.where(known, values, UNLIKE).min(axis=1), np.where(known, values, -UNLIKE).max(axis=1)
+        sound &= high <= low
+    started, ended = table.start_ns[matched] - later_ns, table.end_ns[matched] - later_ns
     synchronized = table.synchronizes[matched].all(axis=1)
     sound &= ~synchronized | (started.max(axis=1) <= ended.min(axis=1) + OVERLAP_NOISE_NS)
     if key.is_batch:
@@ -340,8 +374,19 @@ def _peers_correspond(table: Table, line: Int64) -> bool:
     return sent == received
 
 
-def _joined(table: Table, found: Sequence[_Found]) -> Instances:
-    """The instances of all groups, by the start of their earliest member."""
+def _common_steps(table: Table, renumbered_by: Mapping[int, int]) -> tuple[Int64, Int64]:
+    """The step and the window of each row as most ranks number them."""
+    step, window = table.step.copy(), table.window.copy()
+    for rank, higher in renumbered_by.items():
+        numbered = (table.rank == rank) & (step >= 0)
+        step[numbered] -= higher
+        window[numbered] -= higher
+    return step, window
+
+
+def _joined(table: Table, found: Sequence[_Found], steps: tuple[Int64, Int64]) -> Instances:
+    """The instances of all groups, by the start of their earliest member; `steps` are step and window of each row."""
+    step, window = steps
     lines = [line for part in found for line in part.rows]
     group = np.array([part.group for part in found for _ in part.rows], dtype=np.int64)
     begun = np.array([table.start_ns[line].min() for line in lines], dtype=np.int64)
@@ -352,8 +397,8 @@ def _joined(table: Table, found: Sequence[_Found]) -> Instances:
     return Instances(
         kind=np.array([kind for kind, _ in facts], dtype=np.int8),
         group=group,
-        step=np.array([table.step[line].max() for line in lines], dtype=np.int64),
-        window=np.array([table.window[line].max() for line in lines], dtype=np.int64),
+        step=np.array([step[line].max() for line in lines], dtype=np.int64),
+        window=np.array([window[line].max() for line in lines], dtype=np.int64),
         partial=np.array([code >= 0 and table.groups[code].is_partial for code in group.tolist()], dtype=bool),
         call=tuple(call for _, call in facts),
         first=np.r_[0, np.cumsum(size)],

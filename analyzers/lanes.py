@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from analyzers.activity import device_label
 from analyzers.buckets import Buckets, buckets
 from analyzers.calls import Collective
-from analyzers.clocks import hosts
 from analyzers.communication import Purpose
 from analyzers.document import Report
 from analyzers.errors import AnalysisError
 from analyzers.exchange import Exchange, exchange
 from analyzers.intervals import Intervals, union_of
 from analyzers.reducing import PASSES
+from analyzers.run import hosts
 from analyzers.summary import Course, RunSummary
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _of_device(of: tuple[Exchange, Buckets, Report], place: int, device: int, co
     return Lanes(
         rank=summary.rank,
         device=device_label(device),
-        host=hosts(found.run).get(summary.rank),
+        host=hosts(found.run.manifest, found.run.ranks).get(summary.rank),
         shift_ns=shift_ns,
         compute=compute.moved(-shift_ns),
         communication=comm.moved(-shift_ns),

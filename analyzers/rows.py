@@ -198,6 +198,7 @@ def exchange_warnings(found: Exchange) -> list[str]:
     """What of the communication is null or doubtful, and why."""
     return [
         *_clock_warnings(found),
+        *_numbering_warnings(found),
         *_blurred_warnings(found),
         *_partial_warnings(found),
         *_unmatched_warnings(found),
@@ -216,6 +217,14 @@ def _clock_warnings(found: Exchange) -> list[str]:
     which = f"rank {farthest}'s clock is {ms(clock.offset_ns)} off rank {found.clocks.reference}'s"
     shifted = f"{len(applied)} of {len(found.run.ranks)}"
     return [f"clocks differ: {which} (spread {ms(clock.spread_ns)}); times of {shifted} ranks are shifted by theirs"]
+
+
+def _numbering_warnings(found: Exchange) -> list[str]:
+    return [
+        f"rank {rank} numbers its steps {abs(by)} {'higher' if by > 0 else 'lower'} than the other ranks: "
+        "its collectives are matched by their ends, its windows have its own numbers"
+        for rank, by in found.matching.renumbered_by.items()
+    ]
 
 
 def _blurred_warnings(found: Exchange) -> list[str]:

@@ -112,6 +112,15 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
     return tuple(ranks), tuple(warnings)
 
 
+def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[int, str]:
+    """The host of each rank, where its trace names it or the run was recorded on one."""
+    if manifest is not None and len(manifest.hosts) == 1:
+        return {each.rank: manifest.hosts[0] for each in ranks}
+    if manifest is not None and manifest.host_of_rank:
+        return {int(rank): host for rank, host in manifest.host_of_rank.items()}
+    return {each.rank: each.header.host_name for each in ranks if each.header.host_name}
+
+
 def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
     """Processes of the run, as its manifest or its traces say it, and at least up to the highest rank read."""
     said = [rank.header.distributed.get("world_size") for rank in ranks]

@@ -16,9 +16,11 @@ from analyzers.alignment import Kernels, Offset, find_offset
 from analyzers.calls import Call, Collective, Group
 from analyzers.collectives import Matching, match_run
 from analyzers.communication import Communication
+from analyzers.exchange import exchange
 from analyzers.header import Header
 from analyzers.manifest import Manifest, read_manifest
 from analyzers.pairing import match
+from analyzers.rows import exchange_warnings
 from analyzers.summary import Measured, RankSummary, RunSummary, summarize
 from tests import perturb, physics
 from tests.drawing import called, meet
@@ -303,6 +305,63 @@ def test_ranks_that_number_their_steps_differently_are_not_paired_by_them(tmp_pa
         renumbered = [documents[0], with_steps(documents[1], shift), *documents[2:]]
         found = matched(tmp_path / str(shift), renumbered)
         assert not judge(found, whole, left(renumbered)).wrong
+
+
+otherwise_numbered = st.builds(
+    World,
+    ranks=st.sampled_from([2, 4]),
+    steps=st.integers(3, 5),
+    program=st.sampled_from([physics.ddp((500_000,) * 4), physics.fsdp(4), physics.ddp(), physics.mesh(4, 2)]),
+    seed=seeds,
+    late_us=st.sampled_from([5.0, 150.0, 900.0]),
+    noise_us=st.sampled_from([3.0, 20.0]),
+    numbered_higher=st.sampled_from([(0, 1), (0, -1), (2, 0, 0, 0)]),
+    windows=st.sampled_from([(), ((4, 5), (5, 6)), ((4, 6), (4, 5))]),
+).filter(lambda world: world.ranks == 4 or world.program != physics.mesh(4, 2))
+
+
+@given(world=otherwise_numbered, seed=seeds, lacks=st.booleans(), hosts=st.sampled_from([(), ("h0",) * 4]))
+@settings(max_examples=3 * EXAMPLES)
+def test_a_rank_that_numbers_its_steps_differently_makes_no_wrong_pair(tmp_path_factory, world, seed, lacks, hosts):
+    made = build(replace(world, hosts=hosts[: world.ranks]))
+    documents, random = list(made.documents), Random(seed)
+    # Ranks that share no step, where no host is known, may as well be right.
+    if lacks and (hosts or not world.windows):
+        place = random.randrange(world.ranks)
+        documents[place] = perturb.drop_step(documents[place], random.choice([*perturb.steps(documents[place])]))
+    found = matched(tmp_path_factory.mktemp("numbered"), documents)
+    assert not judge(found, [each.members for each in made.truth], left(documents)).wrong
+
+
+@pytest.mark.parametrize("higher", [1, -1])
+@pytest.mark.parametrize("hosts", [("h0",) * 4, ()])
+def test_a_rank_that_numbers_its_steps_differently_is_matched_by_ends_and_named(tmp_path, higher, hosts):
+    numbered = World(program=physics.ddp(), lead_us=0, numbered_higher=(0, 0, 0, higher), hosts=hosts)
+    made = build(numbered)
+    perturb.write_run(tmp_path, made.documents)
+    run = summarize(tmp_path)
+    matching = match_run(run)
+    assert set(sets(matching)) == {each.members for each in made.truth if each.complete}
+    assert matching.renumbered_by == {3: higher}
+    assert set(matching.instances.step.tolist()) == {4, 5, 6}
+    said = exchange_warnings(exchange(run))
+    assert any(f"rank 3 numbers its steps 1 {'higher' if higher > 0 else 'lower'}" in each for each in said)
+
+
+def test_ranks_of_one_host_pair_no_steps_that_ended_apart(tmp_path):
+    """Each has the steps 4 and 5, as it counts; of rank 1 they are another's 5 and 6."""
+    late = {"windows": ((4, 5), (5, 6)), "numbered_higher": (0, -1)}
+    made = build(World(ranks=2, program=physics.ddp(), jitter=0.0, hosts=("h0", "h0"), **late))
+    found = matched(tmp_path, made.documents)
+    verdict = judge(found, [each.members for each in made.truth], left(made.documents))
+    assert not verdict.wrong
+    assert verdict.share > 0.7  # of broadcasts one step does not show whether one is missing
+
+
+def test_hosts_whose_clocks_differ_are_matched_by_the_numbers_of_their_steps(tmp_path):
+    hosts, offsets = ("h0", "h0", "h1", "h1"), (0, 0, 812_345_678, 812_345_678)
+    made = build(World(program=physics.ddp(), lead_us=0, hosts=hosts, offsets_ns=offsets))
+    assert set(matched(tmp_path, made.documents)) == {each.members for each in made.truth if each.complete}
 
 
 def with_steps(document: Document, shift: int) -> Document:

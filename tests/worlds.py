@@ -53,6 +53,8 @@ class World:
     metadata: bool = True  # False: a CUDA-only profile
     absent: tuple[int, ...] = ()  # ranks without a file
     devices_per_host: int = 8
+    numbered_higher: tuple[int, ...] = ()  # by rank, by how much its steps' numbers are
+    hosts: tuple[str, ...] = ()  # by rank, as its trace names it
 
 
 @dataclass(frozen=True)
@@ -276,6 +278,7 @@ def document(machine: Machine, kept: set[tuple[int, int]]) -> Document:
         "baseTimeNanoseconds": BASE_NS,
         "traceEvents": events,
         "traceName": f"rank{rank}.json",
+        **({"host_name": world.hosts[rank]} if rank < len(world.hosts) else {}),
     }
 
 
@@ -293,7 +296,8 @@ def annotations(machine: Machine) -> Iterator[Event]:
     first, last = machine.window()
     for step, (start, end) in machine.steps.items():
         if first <= step <= last:
-            yield row(machine, "user_annotation", f"ProfilerStep#{step}", (start, end), 0, {"Ev Idx": step})
+            number = step + of_rank(machine.world.numbered_higher, machine.rank)
+            yield row(machine, "user_annotation", f"ProfilerStep#{number}", (start, end), 0, {"Ev Idx": step})
 
 
 def row(machine: Machine, category: str, name: str, span: tuple[int, int], thread: int, args: dict[str, Any]) -> Event:
