@@ -11,7 +11,6 @@ is listed with the reason.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from analyzers.alignment import Kernels, Offset, find_offset, refine_offset, renumbered
 from analyzers.calls import SYNCHRONIZING, UNSAID, Call, Collective
 from analyzers.kernels import SPLIT, Key, Member, Table, table_of
+from analyzers.offsets import Offsets
 from analyzers.pairing import match
 from analyzers.run import hosts
 from analyzers.summary import RunSummary
@@ -101,7 +101,7 @@ def match_run(run: RunSummary) -> Matching:
     """Match the communication of all ranks of a run."""
     table = table_of(run)
     why: dict[int, str] = dict.fromkeys(np.flatnonzero((table.group < 0) & ~table.is_copy).tolist(), NO_GROUP)
-    clocks = _Clocks(hosts(run.manifest, run.ranks))
+    clocks = Offsets(hosts(run.manifest, run.ranks))
     found: list[_Found] = [_copies(table)]
     for code in _by_evidence(table):
         found.append(_of_group(table, code, table.rows_of(code), clocks, why))
@@ -133,68 +133,6 @@ def _copies(table: Table) -> _Found:
     return _Found(-1, np.flatnonzero(table.is_copy)[:, None])
 
 
-class _Place(NamedTuple):
-    """A rank among those whose clocks and step numbers are known against one another, its `component`."""
-
-    component: int
-    ns: int = 0
-    deviation_ns: int = 0
-    higher: int = 0
-
-
-class _Clocks:
-    """Offsets between ranks' clocks as groups reveal them, so that a group with few kernels learns from larger ones."""
-
-    def __init__(self, hosts: Mapping[int, str]) -> None:
-        self._hosts = hosts
-        self._place: dict[int, _Place] = {}
-        self._members: dict[int, list[int]] = {}  # of each component
-        self._unclear: set[tuple[int, int]] = set()
-
-    def between(self, a: int, b: int) -> Offset | None:
-        """How much later b's clock is than a's, if both are known to one another."""
-        if a == b:
-            return Offset(0, 0, 0)
-        here, there = self._place.get(a), self._place.get(b)
-        if here is None or there is None or here.component != there.component:
-            return None
-        deviation_ns = max(here.deviation_ns, there.deviation_ns)
-        return Offset(there.ns - here.ns, deviation_ns, 0, there.higher - here.higher)
-
-    def are_one(self, a: int, b: int) -> bool:
-        """Whether two ranks are known to share a host, and its clock."""
-        return a in self._hosts and self._hosts[a] == self._hosts.get(b)
-
-    def are_unclear(self, a: int, b: int) -> bool:
-        """Whether two ranks share synchronizing collectives, and these align in no clear way."""
-        return (min(a, b), max(a, b)) in self._unclear and self.between(a, b) is None
-
-    def renumbered_by(self) -> dict[int, int]:
-        """Ranks whose steps have higher numbers than most of those known against them, and by how much."""
-        found: dict[int, int] = {}
-        for members in self._members.values():
-            higher = [self._place[rank].higher for rank in members]
-            usual = Counter(higher).most_common(1)[0][0]
-            found |= {rank: own - usual for rank, own in zip(members, higher, strict=True) if own != usual}
-        return dict(sorted(found.items()))
-
-    def learn(self, a: int, b: int, offset: Offset | None) -> None:
-        """Put two ranks, and all that are known to either, on one clock; without an offset they are unclear."""
-        if offset is None:
-            self._unclear.add((min(a, b), max(a, b)))
-            return
-        if a == b or self.between(a, b) is not None:
-            return
-        here, there = (self._place.setdefault(rank, _Place(rank)) for rank in (a, b))
-        shift_ns, higher = here.ns + offset.ns - there.ns, here.higher + offset.higher - there.higher
-        joining = self._members.pop(there.component, [b])
-        for rank in joining:
-            place = self._place[rank]
-            deviation_ns = max(place.deviation_ns, offset.deviation_ns)
-            self._place[rank] = _Place(here.component, place.ns + shift_ns, deviation_ns, place.higher + higher)
-        self._members.setdefault(here.component, [here.component]).extend(joining)
-
-
 @dataclass(frozen=True, eq=False)
 class _Side:
     """One member of a group: its rows of the table in order, and what alignment needs of them."""
@@ -204,7 +142,7 @@ class _Side:
     kernels: Kernels
 
 
-def _of_group(table: Table, code: int, rows: Int64, clocks: _Clocks, why: dict[int, str]) -> _Found:
+def _of_group(table: Table, code: int, rows: Int64, clocks: Offsets, why: dict[int, str]) -> _Found:
     """Align every member with one of them; instances are where all are aligned."""
     key = table.groups[code]
     signature, compatible = _signatures(table, rows)
@@ -268,7 +206,7 @@ def _side(table: Table, member: Member, rows: Int64, known: _Known, own: Int64) 
     return _Side(member, mine, kernels)
 
 
-def _offset(clocks: _Clocks, reference: _Side, side: _Side, compatible: Mask) -> Offset | None:
+def _offset(clocks: Offsets, reference: _Side, side: _Side, compatible: Mask) -> Offset | None:
     """Between the clocks of two members: as larger groups have it, refined by this one, else as this one has it."""
     here, there, a, b = reference.member.rank, side.member.rank, reference.kernels, side.kernels
     known = clocks.between(here, there)

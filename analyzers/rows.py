@@ -272,9 +272,9 @@ def _unmatched_warnings(found: Exchange) -> list[str]:
 
 def _size_warnings(found: Exchange) -> list[str]:
     with_bytes = found.matching.instances.kind != Collective.BARRIER
-    unsized = (found.transfers.nbytes < 0) & with_bytes
-    timeless = (found.transfers.transfer_ns == 0) & with_bytes & ~unsized
-    reasons = {"no trace says how many bytes": unsized, "their transfer takes 0 ns": timeless}
+    sizeless = (found.transfers.nbytes < 0) & with_bytes
+    timeless = (found.transfers.transfer_ns == 0) & with_bytes & ~sizeless
+    reasons = {"no trace says how many bytes": sizeless, "their transfer takes 0 ns": timeless}
     return [
         f"{int(which.sum())} of {len(which)} collectives have no bandwidth: {reason}"
         for reason, which in reasons.items()

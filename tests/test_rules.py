@@ -14,7 +14,7 @@ READS = """
     manifest calibration recording rank run activity steps host
     autograd forwards
     breakdown fetching operators communication attribution work reductions contention sharding occupancy pace
-    summary kernels alignment pairing collectives clocks
+    summary kernels alignment offsets pairing collectives clocks
     transfer waiting bandwidth exchange entries digest document rows
     buckets reducing layers timeline synccost advice summaries spread frames report lanes
     bucketing links replay runlinks model whatif scenarios
