@@ -86,8 +86,10 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     timed = trace.events if isinstance(timed, Mismatch) else timed
     loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, nosync, lost, mismatch)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
+        # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
+        what = f" in what could be read ({lost[0]})" if lost else ""
         raise NoDeviceActivity(
-            f"{file.path}: no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
+            f"{file.path}: no device activity{what}; profile with ProfilerActivity.CUDA, and at least one whole step"
         )
     return loaded
 

@@ -181,6 +181,13 @@ def test_of_a_long_run_over_hosts_the_steps_are_named(tmp_path):
         trace_files(tmp_path)
 
 
+def test_a_trace_cut_before_its_kernels_says_that_it_is_cut(tmp_path):
+    host = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 1, "dur": 5, "pid": 1, "tid": 1}
+    (tmp_path / "rank0.json").write_text(f'{{"traceEvents": [{json.dumps(host)}, {{"ph": "X", "cat": "ker')
+    with pytest.raises(NoDeviceActivity, match=r"no device activity in what could be read \(rank0.json: .*\); profile"):
+        analyzers.load(tmp_path)
+
+
 def test_a_sweeps_folder_says_what_it_is(tmp_path):
     write_cell(tmp_path, "ddp", 2, 8)
     (tmp_path / "sweep.json").write_text("{}")
