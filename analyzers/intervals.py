@@ -12,6 +12,7 @@ Nothing here knows what the intervals mean. Every operation is n log n in the nu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,13 +57,17 @@ class Intervals:
         """Length of the part of the set inside each [start[i], end[i]): int64 array of their shape, in ns."""
         return self._length_before(end) - self._length_before(start)
 
+    @cached_property
+    def _before(self) -> tuple[Int64, Int64]:
+        """The length of the first k intervals, and where the last of them ends: kept, since some ask step by step."""
+        return np.r_[0, np.cumsum(self.end - self.start)], np.r_[np.iinfo(np.int64).min // 2, self.end]
+
     def _length_before(self, instant: Int64) -> Int64:
         """Length of the set before each instant."""
-        total = np.r_[0, np.cumsum(self.end - self.start)]
+        total, end = self._before
         index = np.searchsorted(self.start, instant, side="right")
         # All that started before the instant, less what of the last one lies after it.
-        tail = np.where(index > 0, np.r_[0, self.end][index] - instant, 0)
-        length: Int64 = total[index] - np.maximum(tail, 0)
+        length: Int64 = total[index] - np.maximum(end[index] - instant, 0)
         return length
 
 

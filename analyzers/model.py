@@ -15,7 +15,7 @@ from analyzers.calls import Collective, itemsize
 from analyzers.communication import Purpose
 from analyzers.contention import NOT_KNOWN
 from analyzers.controls import HIGH_DISTORTION, stretch
-from analyzers.errors import NotReplayable
+from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.exchange import exchange
 from analyzers.links import Links
 from analyzers.manifest import Manifest
@@ -23,7 +23,7 @@ from analyzers.pace import Pace
 from analyzers.replay import Course, Plan, course, play
 from analyzers.run import world_size
 from analyzers.runlinks import links_of, next_delay_ns
-from analyzers.summary import RunSummary
+from analyzers.summary import Measured, RunSummary
 from analyzers.units import ms, percent
 
 Int64 = NDArray[np.int64]
@@ -144,7 +144,7 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
     gpus = world_size(manifest, run.ranks)
     _check(run, gpus)
     exchanged = exchange(run, run.calibration)
-    paces = [next(iter(measured.paces.values())) for measured in run.measured]
+    paces = [pace for measured in run.measured for pace in _paces(measured).values()]
     slower, words = _contention(paces)
     ranks = np.array([summary.rank for summary in run.ranks])
     steps = course(paces, exchanged.clocks.shift_ns(ranks).tolist(), slower)
@@ -209,7 +209,9 @@ def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Mode
 
 def _check(run: RunSummary, gpus: int) -> None:
     """Raise NotReplayable for what is neither DDP nor one GPU."""
-    if any(len(measured.paces) != 1 for measured in run.measured):
+    if any(measured.paces is None for measured in run.measured):
+        raise AnalysisError(f"{run.name}: summarized without schedules; leave schedules=False out")
+    if any(len(_paces(measured)) != 1 for measured in run.measured):
         raise NotReplayable(f"{run.name}: one process drives several devices (nn.DataParallel); only DDP is replayed")
     comm = [measured.communication for measured in run.measured]
     gradients = [each.kind[each.purpose == Purpose.GRADIENTS] for each in comm]
@@ -218,6 +220,11 @@ def _check(run: RunSummary, gpus: int) -> None:
         raise NotReplayable(f"{run.name}: gradients travel by {', '.join(sorted(kinds))}; only DDP is replayed")
     if gpus > 1 and not any(len(measured.reductions) for measured in run.measured):
         raise NotReplayable(f"{run.name}: no all-reduce of gradients in its steps; only DDP is replayed")
+
+
+def _paces(measured: Measured) -> dict[int, Pace]:
+    """The pace of each device, once it is known that there are any."""
+    return measured.paces or {}
 
 
 def _contention(paces: Sequence[Pace]) -> tuple[float, list[str]]:
@@ -313,7 +320,7 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[str]:
             len(run.ranks) < world_size(manifest, run.ranks)
         ),
         "on a CPU run communication takes cores away from compute, which is not modelled": any(
-            CPU_DEVICE in measured.paces for measured in run.measured
+            CPU_DEVICE in _paces(measured) for measured in run.measured
         ),
         "parameters of several dtypes are cut into buckets as if they were of one": len(dtypes) > 1,
     }

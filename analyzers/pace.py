@@ -11,6 +11,7 @@ earliest time of what it launched, whatever communication does.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from analyzers.intervals import Intervals, union_of
 from analyzers.rank import RankTrace
 from analyzers.reductions import Gradients, Reductions, ready_at
 from analyzers.steps import profiler_steps
+from analyzers.stretches import begins
 
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -110,21 +112,34 @@ class _Device:
     stalls: Intervals
     host_gaps: Intervals
 
+    # Sets of the whole trace, made once: each step looks at its own part of them.
+    @cached_property
+    def waits(self) -> Intervals:
+        """Waits for communication and for launches."""
+        return self.stalls | self.host_gaps
+
+    @cached_property
+    def worked_beside(self) -> Intervals:
+        """Communication that work went on beside."""
+        return self.comm - self.waits
+
+    @cached_property
+    def gaps(self) -> Intervals:
+        """What lies between stretches of `busy` and is no wait."""
+        return Intervals(self.busy.end[:-1], self.busy.start[1:]) - self.waits
+
     def work_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
         """How far the work that began at `begin_ns` has come at each instant."""
-        waits = self.stalls | self.host_gaps
-        return instants_ns - begin_ns - waits.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
+        return instants_ns - begin_ns - self.waits.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def beside_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
         """How much of that was beside communication."""
-        worked = self.comm - (self.stalls | self.host_gaps)
-        return worked.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
+        return self.worked_beside.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def longer_gaps_ns(self, begin_ns: int, end_ns: int) -> int:
         """How much longer gaps between kernels are beside communication than the median one that is not."""
-        gaps = Intervals(self.busy.end[:-1], self.busy.start[1:]) - (self.stalls | self.host_gaps)
-        inside = (gaps.start >= begin_ns) & (gaps.end <= end_ns)
-        begin, end = gaps.start[inside], gaps.end[inside]
+        first, past = np.searchsorted(self.gaps.start, begin_ns), np.searchsorted(self.gaps.end, end_ns, side="right")
+        begin, end = self.gaps.start[first:past], self.gaps.end[first:past]
         beside = self.comm.length_within(begin, end) > 0
         if not beside.any() or beside.all():
             return 0
@@ -137,10 +152,11 @@ def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdo
     node = gradients.row
     ready_ns = ready_at(trace, found, trace.events.thread[node], trace.events.end_ns[node])
     device = _device(trace, activity, found, measured.communication, _backwards(gradients, ready_ns))
-    norm_steps = _steps_of(trace.events, BATCH_NORM)
+    norm_steps = np.sort(_steps_of(trace.events, BATCH_NORM))
+    by_step = np.argsort(gradients.step, kind="stable")
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
-        own = np.flatnonzero(gradients.step == rows.step[tile])
+        own = by_step[_equal(gradients.step[by_step], rows.step[tile])]
         # With accumulated gradients those of the last backward pass are what is synchronized.
         own = own[gradients.pass_[own] == gradients.pass_[own].max(initial=0)]
         if len(own) and (ready_ns[own] != UNKNOWN).all() and (gradients.elements[own] > 0).all():
@@ -149,7 +165,7 @@ def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdo
             parts.append(
                 _of_step(device, extent, taken)
                 | _of_window(rows, measured.cost, tile)
-                | {"norms": np.count_nonzero(norm_steps == rows.step[tile], keepdims=True)}
+                | {"norms": np.array([len(norm_steps[_equal(norm_steps, rows.step[tile])])])}
             )
     count = [len(part["elements"]) for part in parts]
     columns = {
@@ -160,10 +176,17 @@ def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdo
     return Pace(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, found, measured))
 
 
+def _equal(ordered: Int64, value: int) -> slice:
+    """Where a value stands in a sorted column."""
+    return slice(*np.searchsorted(ordered, [value, value + 1]).tolist())
+
+
 def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
     """From the first gradient of each step to the last: in between DDP has compute wait for no communication."""
-    steps = [ready_ns[(gradients.step == step) & (ready_ns != UNKNOWN)] for step in np.unique(gradients.step)]
-    return union_of([own.min() for own in steps if len(own)], [own.max() for own in steps if len(own)])
+    known = np.flatnonzero(ready_ns != UNKNOWN)
+    order = known[np.lexsort((ready_ns[known], gradients.step[known]))]
+    first = begins(gradients.step[order])
+    return union_of(ready_ns[order][first], ready_ns[order][np.r_[first[1:], True][: len(order)]])
 
 
 def _device(
@@ -229,10 +252,10 @@ class _Taken:
 def _of_step(device: _Device, extent: tuple[int, int], taken: _Taken) -> dict[str, Int64]:
     """Columns of one step, by name."""
     begin_ns, end_ns = extent
-    inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]))
-    following = np.searchsorted(device.start_ns, end_ns)
+    inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]).tolist())
     start_ns = np.r_[device.start_ns[inside], end_ns]
-    launched_ns = np.r_[device.launched_ns[inside], np.r_[device.launched_ns, NEVER][following]]
+    following = device.launched_ns[inside.stop : inside.stop + 1] if inside.stop < len(device.launched_ns) else [NEVER]
+    launched_ns = np.r_[device.launched_ns[inside], following]
     done_ns = device.work_ns(begin_ns, start_ns)
     host_ns = np.full(len(taken.ready_ns) + 1, NEVER)
     # A kernel that starts before a gradient is ready is part of the stretch that ends there.

@@ -67,7 +67,7 @@ class Measured:
     """What one rank's times say, on the epoch.
 
     Its windows, when its host fetched input, its communication, whose its compute is, its reductions of gradients, its
-    copies, and M - C by device; the course of each device where it was asked for; the pace of each.
+    copies, and M - C by device; where they were asked for, the pace and the course of each device.
     """
 
     earliest_ns: int
@@ -82,7 +82,7 @@ class Measured:
     occupancy: Occupancy
     copies: Copies
     exposed: dict[int, Intervals]
-    paces: dict[int, Pace]
+    paces: dict[int, Pace] | None = None
     course: dict[int, Course] | None = None
 
 
@@ -133,14 +133,18 @@ class RunSummary:
         return tuple(rank.full or rank.timed for rank in self.ranks)
 
 
-def summarize(path: Where, executor: Executor | None = None, *, lanes: bool = False) -> RunSummary:
+def summarize(
+    path: Where, executor: Executor | None = None, *, lanes: bool = False, schedules: bool = True
+) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
-    With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Raises as `analyzers.load` does.
+    With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
+    `analyzers.whatif` alone needs, it is made sooner. Raises as `analyzers.load` does.
     """
     recording = find(path)
     mapped = executor.map if executor is not None else map
-    ranks, warnings = gather(recording, mapped(tried(partial(summarize_file, lanes=lanes)), recording.files))
+    one = partial(summarize_file, lanes=lanes, schedules=schedules)
+    ranks, warnings = gather(recording, mapped(tried(one), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
@@ -150,27 +154,29 @@ def with_lanes(run: RunSummary, files: Sequence[RankFile], executor: Executor | 
     A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
     """
     mapped = executor.map if executor is not None else map
-    results = list(mapped(tried(partial(summarize_file, lanes=True)), files))
+    schedules = any(measured.paces is not None for measured in run.measured)
+    results = list(mapped(tried(partial(summarize_file, lanes=True, schedules=schedules)), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
     lost = [f"not drawn: {result}" for result in results if isinstance(result, AnalysisError)]
     ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
 
 
-def summary_of(run: Run, *, lanes: bool = False) -> RunSummary:
+def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> RunSummary:
     """The summary of a run that is in memory."""
-    ranks = tuple(summarize_rank(rank, lanes=lanes) for rank in run.ranks)
+    ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in run.ranks)
     return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration)
 
 
-def summarize_file(file: RankFile, *, lanes: bool = False) -> RankSummary:
+def summarize_file(file: RankFile, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
     """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
-    return summarize_rank(read_rank(file, _watcher.on_bytes), lanes=lanes)
+    return summarize_rank(read_rank(file, _watcher.on_bytes), lanes=lanes, schedules=schedules)
 
 
-def summarize_rank(trace: RankTrace, *, lanes: bool = False) -> RankSummary:
+def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
     """What one rank alone can say."""
     found = attribution(trace)
+    measured = partial(_measured, found=found, lanes=lanes, schedules=schedules)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -178,17 +184,16 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False) -> RankSummary:
         lost=trace.lost,
         mismatch=trace.mismatch,
         unknown_communication=trace.unknown_communication,
-        timed=_measured(trace, found, lanes),
-        full=_measured(trace.in_full(), found, lanes) if trace.is_light else None,
+        timed=measured(trace),
+        full=measured(trace.in_full()) if trace.is_light else None,
     )
 
 
-def _measured(trace: RankTrace, found: Attribution, lanes: bool) -> Measured:
+def _measured(trace: RankTrace, *, found: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communication(trace, devices)
     reduced, gradients = reductions(trace, found, comm)
     costs = cost(trace, devices, found, windows, gradients)
-    synchronized = Synchronized(comm, reduced, gradients, costs)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
@@ -202,9 +207,17 @@ def _measured(trace: RankTrace, found: Attribution, lanes: bool) -> Measured:
         occupancy=occupancy(devices, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
-        paces={activity.device: pace(trace, activity, found, windows, synchronized) for activity in devices},
+        paces=_paces(trace, devices, found, windows, Synchronized(comm, reduced, gradients, costs))
+        if schedules
+        else None,
         course={activity.device: _course(trace, activity, found) for activity in devices} if lanes else None,
     )
+
+
+def _paces(
+    trace: RankTrace, devices: Sequence[Activity], found: Attribution, windows: Breakdown, measured: Synchronized
+) -> dict[int, Pace]:
+    return {activity.device: pace(trace, activity, found, windows, measured) for activity in devices}
 
 
 def _course(trace: RankTrace, activity: Activity, found: Attribution) -> Course:

@@ -51,19 +51,19 @@ def refusal(capsys, *arguments: str) -> str:
     return err
 
 
-def dies_once(file, *, lanes):
+def dies_once(file, **wanted):
     """Reads a file, but the first worker to read this one is killed."""
     flag = file.path.parent / "killed"
     if file.path.name == DEADLY and not flag.exists():
         flag.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return summarize_file(file, lanes=lanes)
+    return summarize_file(file, **wanted)
 
 
-def dies_always(file, *, lanes):
+def dies_always(file, **wanted):
     if file.path.name == DEADLY:
         os.kill(os.getpid(), signal.SIGKILL)
-    return summarize_file(file, lanes=lanes)
+    return summarize_file(file, **wanted)
 
 
 def test_a_cluster_reports_what_this_machine_does(address, capsys):

@@ -42,14 +42,15 @@ class Readers:
 BY_CORES = Readers()
 
 
-def read(path: Where, *, lanes: bool = False, by: Readers = BY_CORES) -> RunSummary:
+def read(path: Where, *, lanes: bool = False, schedules: bool = False, by: Readers = BY_CORES) -> RunSummary:
     """A run's summary, its ranks read by several processes or a cluster.
 
-    With `lanes` it has what `analyzers.lanes` needs. Raises as `analyzers.load` does, and TracerError.
+    With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. Raises as
+    `analyzers.load` does, and TracerError.
     """
     path = _named(path, by)
     with _executor(path, find(path).files, by) as executor:
-        return summarize(path, executor, lanes=lanes)
+        return summarize(path, executor, lanes=lanes, schedules=schedules)
 
 
 def read_lanes(run: RunSummary, path: Where, ranks: Collection[int], by: Readers = BY_CORES) -> RunSummary:

@@ -45,7 +45,7 @@ def terminal() -> tuple[int | None, bool]:
 
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
     """A run's report, and its page, with the usual predictions where it can be replayed."""
-    summary, found, drawn = read_drawn(options, links)
+    summary, found, drawn = read_drawn(options, links, schedules=True)
     return found, page(found, drawn, links or summary.calibration, usual(summary, links))
 
 

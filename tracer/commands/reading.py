@@ -111,9 +111,9 @@ def _hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def read(options: argparse.Namespace, path: Where | None = None) -> RunSummary:
+def read(options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False) -> RunSummary:
     """The run's summary (the options' own run, unless another is named)."""
-    return workers.read(options.run if path is None else path, by=readers(options))
+    return workers.read(options.run if path is None else path, schedules=schedules, by=readers(options))
 
 
 def read_here(path: Path) -> RunSummary:
@@ -140,11 +140,13 @@ def sweep_folder(where: Place) -> Path:
     return where
 
 
-def read_drawn(options: argparse.Namespace, links: Calibration | None) -> tuple[RunSummary, Report, Sequence[Lanes]]:
+def read_drawn(
+    options: argparse.Namespace, links: Calibration | None, *, schedules: bool = False
+) -> tuple[RunSummary, Report, Sequence[Lanes]]:
     """The run, its report, and the lanes of the ranks that are to be drawn. Raises UsageError for a rank it has not."""
     by = readers(options)
     few = options.ranks is None and len(find(options.run).files) <= MANY
-    summary = workers.read(options.run, lanes=few, by=by)
+    summary = workers.read(options.run, lanes=few, schedules=schedules, by=by)
     found = report(summary, links)
     if not few:
         known = len(summary.warnings)

@@ -75,7 +75,11 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("two of -o, --html, --csv and --plot name one file")
     refuse_all_existing(written, options.force)
     calibration = _calibration(options)
-    summary, of_run, drawn = (read(options), None, ()) if options.html is None else read_drawn(options, calibration)
+    summary, of_run, drawn = (
+        (read(options, schedules=True), None, ())
+        if options.html is None
+        else read_drawn(options, calibration, schedules=True)
+    )
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     found = whatif(summary, _options(options), links)
     _write(options, found)
