@@ -20,9 +20,9 @@ SCHEMA = "tracer.calibration/1"
 # From this size on a bus bandwidth no longer grows with the size, so that the largest measured one stands for more.
 FLAT_FROM_BYTES = 64 * 2**20
 # Collectives of which a rank keeps its own part, and those of which everything travels.
-SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+ALL_BUT_OWN_PART = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 WHOLE = ("broadcast", "reduce", "send_recv")
-KINDS = ("all_reduce", *SHARED, *WHOLE)
+KINDS = ("all_reduce", *ALL_BUT_OWN_PART, *WHOLE)
 LARGEST_INTEGER = 2**62
 
 
@@ -79,7 +79,7 @@ def bus_factor(collective: str, group_size: int) -> float:
     """
     if collective == "all_reduce":
         return 2 * (group_size - 1) / group_size
-    if collective in SHARED:
+    if collective in ALL_BUT_OWN_PART:
         return (group_size - 1) / group_size
     if collective in WHOLE:
         return 1.0

@@ -66,7 +66,7 @@ MESSAGES = (Collective.SEND_RECV, Collective.ALL_TO_ALL, Collective.GATHER, Coll
 # Names that leave the kind open: SendRecv has been seen to run all-reduces and all-gathers (traces of PyTorch 2.0).
 OPEN = (Collective.SEND_RECV, Collective.OTHER)
 # Of these a rank holds a part of what counts.
-SHARED = (Collective.ALL_GATHER, Collective.GATHER, Collective.SCATTER)
+RECORDED_IN_PART = (Collective.ALL_GATHER, Collective.GATHER, Collective.SCATTER)
 # Calls that record no communication of their own.
 _NO_OPERATION = ("wait", "init", "coalesced", "startcoalescing", "endcoalescing")
 

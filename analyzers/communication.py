@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from analyzers.activity import CPU_DEVICE, Activity
 from analyzers.calls import (
     INTEGRAL,
-    SHARED,
+    RECORDED_IN_PART,
     UNSAID,
     Call,
     Collective,
@@ -112,7 +112,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     names = tuple(events.names[code] for code in codes.tolist())
     host = Host(trace.events)
     launches = host.launches(rows)
-    call, calls = _calls(host, rows, launches, trace.is_cpu_run)
+    call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
     kind = np.array([kind_of_kernel(each) for each in names], dtype=np.int8)[name]
     kind = np.where(call >= 0, np.array([*(each.kind for each in calls), 0], dtype=np.int8)[call], kind)
     kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
@@ -211,7 +211,7 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
     return busy
 
 
-def _calls(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
     """Each row's call: its own, its operator's, or one made from what operators say of tensors."""
     events = host.events
     call = events.call[rows].astype(np.int64)
@@ -296,7 +296,7 @@ def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
             continue
         inputs = events.shapes[code] if code >= 0 else Inputs((), ())
         elements = inputs.elements()
-        yield place, Call(kind, elements, elements, inputs.dtype, None, is_part=kind in SHARED)
+        yield place, Call(kind, elements, elements, inputs.dtype, None, is_part=kind in RECORDED_IN_PART)
 
 
 def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:

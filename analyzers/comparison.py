@@ -144,6 +144,6 @@ class SweepComparison(msgspec.Struct, frozen=True):
     cells: list[CellChange]
 
 
-def to_json(document: Comparison | SweepComparison) -> str:
+def comparison_json(document: Comparison | SweepComparison) -> str:
     """A comparison as one JSON document."""
     return encoded(document)

@@ -9,7 +9,7 @@ from analyzers.entries import BucketRow, CollectiveRow, LayerRow, Timeline, Unma
 from analyzers.manifest import Dataset, Epoch, Memory
 from analyzers.saved import decoded, encoded
 
-SCHEMA = "tracer.report/1"
+REPORT_SCHEMA = "tracer.report/1"
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
@@ -95,4 +95,4 @@ def to_json(document: Report) -> str:
 
 def from_json(text: str | bytes) -> Report:
     """A report that `to_json` wrote. Raises UnreadableReport where the text is something else."""
-    return decoded(text, Report, SCHEMA, "make one with `tracer report RUN --json`")
+    return decoded(text, Report, REPORT_SCHEMA, "make one with `tracer report RUN --json`")

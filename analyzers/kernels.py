@@ -157,7 +157,7 @@ def table_of(run: RunSummary) -> Table:
     family = np.concatenate([_families(part) for part in parts])
     is_copy = column("peer") != UNKNOWN
     said_kind, elements, dtype = (_looked_up(call, fact) for fact in _call_facts(calls))
-    grouping = _Grouping(run, calls)
+    grouping = Grouping(run, calls)
     device = column("device")
     group, place = grouping.assign(rank, device, call, column("kind"), is_copy)
     heads = _heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
@@ -242,7 +242,7 @@ def _looked_up(call: Int64, facts: list[int]) -> Int64:
     return np.array([*facts, UNSAID], dtype=np.int64)[call]
 
 
-class _Grouping:
+class Grouping:
     """Finds each row's group; keys are made as rows need them."""
 
     def __init__(self, run: RunSummary, calls: Sequence[Call]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from analyzers.calls import (
     OPEN,
-    SHARED,
+    RECORDED_IN_PART,
     UNSAID,
     Call,
     Collective,
@@ -101,7 +101,7 @@ def _call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
     if min(received, sent) >= 0:
         return Call(kind, sent, received, dtype, _group(kind, sent, received))
     own = inner.tensors if kind != Collective.ALL_TO_ALL else UNSAID
-    return Call(kind, own, own, dtype, None, is_part=kind in SHARED)
+    return Call(kind, own, own, dtype, None, is_part=kind in RECORDED_IN_PART)
 
 
 def _group(kind: Collective, sent: int, received: int) -> Group | None:

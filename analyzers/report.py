@@ -19,7 +19,7 @@ from analyzers.calibration import Calibration
 from analyzers.contention import NOT_KNOWN
 from analyzers.controls import HIGH_DISTORTION, Controls
 from analyzers.digest import Advice, DeviceSummary, Input, Representative, Summary, SyncCost
-from analyzers.document import SCHEMA, ControlFigures, Links, Report, RunFacts
+from analyzers.document import REPORT_SCHEMA, ControlFigures, Links, Report, RunFacts
 from analyzers.entries import BucketRow, LayerRow, Timeline, WaitingRow, Window
 from analyzers.exchange import Exchange, exchange
 from analyzers.forwards import Source
@@ -69,9 +69,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, found.buckets)
     cost = sync_cost(run, rows, found.transfer_ns, (run.manifest or Manifest()).controls.sync_cost_ns())
-    facts = _facts(run, exchanged, [*warnings, *distortion_warnings(cost)])
+    facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost)])
     return Report(
-        schema=SCHEMA,
+        schema=REPORT_SCHEMA,
         run=facts,
         windows=_windows(found),
         collectives=collective_rows(exchanged, _bucket_of(reduced)),
@@ -182,7 +182,7 @@ def _evidence(
         is_data_parallel=any(measured.work.source == Source.NODES for measured in found.run.measured),
         caution=_caution(facts.controls, found.run.manifest),
         input_caution=_caution(
-            _control_figures((found.run.manifest or Manifest()).controls, "full"), found.run.manifest
+            control_figures((found.run.manifest or Manifest()).controls, "full"), found.run.manifest
         ),
     )
 
@@ -206,11 +206,12 @@ def _windows(found: _Found) -> list[Window]:
     return [Window(*record) for record in zip(*ordered, strict=True)]
 
 
-def _facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -> RunFacts:
+def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -> RunFacts:
+    """The facts of a run, with all its warnings."""
     manifest = run.manifest or Manifest()
     header = run.ranks[0].header
     window = "light" if run.is_light else "full"
-    controls = _control_figures(manifest.controls, window)
+    controls = control_figures(manifest.controls, window)
     warnings = [
         *_distortion_warning(manifest.controls, window),
         *run.warnings,
@@ -266,7 +267,8 @@ def _cuda_version(number: int | None) -> str | None:
     return f"{number // 1000}.{number % 1000 // 10}" if number else None
 
 
-def _control_figures(controls: Controls, window: str) -> ControlFigures:
+def control_figures(controls: Controls, window: str) -> ControlFigures:
+    """The medians of the controls, against the windows that times come from."""
     return ControlFigures(
         unprofiled_step_ns=controls.step_ns("unprofiled"),
         nosync_step_ns=controls.step_ns("nosync"),

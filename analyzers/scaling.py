@@ -20,7 +20,7 @@ from analyzers.errors import AnalysisError
 from analyzers.manifest import MANIFEST
 from analyzers.study import (
     DEFINITIONS,
-    SCHEMA,
+    SCALING_SCHEMA,
     CellRow,
     Ratio,
     Scaling,
@@ -61,7 +61,7 @@ def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRo
 def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[str] = ()) -> Scaling:
     """The whole study of cells that are measured, or are rows without figures."""
     return Scaling(
-        schema=SCHEMA,
+        schema=SCALING_SCHEMA,
         name=sweep.name,
         command=sweep.command,
         settings=sweep.settings,

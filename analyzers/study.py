@@ -19,7 +19,7 @@ from analyzers.saved import decoded, encoded
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "tracer.scaling/1"
+SCALING_SCHEMA = "tracer.scaling/1"
 # Where a step's time is from.
 UNPROFILED, PROFILED = "unprofiled", "profiled"
 
@@ -212,14 +212,14 @@ class Scaling(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
-def to_json(study: Scaling) -> str:
+def scaling_json(study: Scaling) -> str:
     """The study as one JSON document."""
     return encoded(study)
 
 
-def from_json(text: str | bytes) -> Scaling:
+def scaling_from_json(text: str | bytes) -> Scaling:
     """A study that `to_json` wrote. Raises UnreadableReport where the text is something else."""
-    return decoded(text, Scaling, SCHEMA, "make one with `tracer sweep --report DIR --json`")
+    return decoded(text, Scaling, SCALING_SCHEMA, "make one with `tracer sweep --report DIR --json`")
 
 
 def cells_frame(study: Scaling) -> pd.DataFrame:

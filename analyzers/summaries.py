@@ -40,7 +40,8 @@ def _spread(values: NDArray[np.float64]) -> Spread:
     return Spread(len(known), median, low, high, float(known.min()), float(known.max()))
 
 
-def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def row_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    """Attributes of rows as columns, float64, NaN for None."""
     return {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in names}
 
 
@@ -67,7 +68,7 @@ def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[B
     for bucket in layout.buckets if layout is not None else ():
         own = [row for row in rows if row.bucket == bucket.bucket]
         held = None if bucket.parameters is None else len(bucket.parameters)
-        measures = spreads(_columns(own, _OF_BUCKET))
+        measures = spreads(row_columns(own, _OF_BUCKET))
         found.append(BucketSummary(bucket.bucket, bucket.bytes, held, bucket.layers, hidden_by(own), measures))
     return found
 
@@ -97,7 +98,7 @@ def _layer(name: str, rows: Sequence[LayerRow], counts: Mapping[tuple[int, int |
     most = max(rows, key=lambda row: row.parameters)
     # In the other windows of a device that has the line, it took no time.
     idle = sum(counts[place] for place in {(row.rank, row.device) for row in rows}) - len(rows)
-    measures = {column: np.r_[values, np.zeros(idle)] for column, values in _columns(rows, _OF_LAYER).items()}
+    measures = {column: np.r_[values, np.zeros(idle)] for column, values in row_columns(rows, _OF_LAYER).items()}
     return LayerSummary(
         layer=name,
         type=most.type,

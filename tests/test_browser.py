@@ -17,7 +17,7 @@ from analyzers.document import from_json
 from analyzers.lanes import lanes
 from tests.samples import SAMPLES, reported, summarized
 from tests.test_html import EVIL, SHOWN_EVIL, lanes_named, named
-from tracer.views.html import page
+from tracer.views.html import report_html
 
 sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -61,7 +61,7 @@ def opened(browser, tmp_path) -> Iterator[Any]:
 
 @cache
 def document() -> str:
-    return page(reported(RUN), lanes(summarized(RUN), reported(RUN)), summarized(RUN).calibration)
+    return report_html(reported(RUN), lanes(summarized(RUN), reported(RUN)), summarized(RUN).calibration)
 
 
 def extent(tab: Any) -> tuple[float, float]:
@@ -205,7 +205,7 @@ def test_paper_is_white_and_shows_every_rank(opened):
 
 def test_hostile_names_do_nothing(opened):
     found = lanes(summarized(RUN), reported(RUN))
-    tab = opened(page(named(reported(RUN), EVIL), lanes_named(found, EVIL)))
+    tab = opened(report_html(named(reported(RUN), EVIL), lanes_named(found, EVIL)))
     tab.evaluate("document.getElementById('timeline').scrollIntoView()")
     canvas = tab.locator("#canvas").bounding_box()
     tab.mouse.move(canvas["x"] + 600, canvas["y"] + 40)

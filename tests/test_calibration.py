@@ -38,7 +38,7 @@ from tracer.config import COLLECTIVES, CalibrationPlan
 from tracer.environments import rank_environment
 from tracer.errors import TracerError
 from tracer.links import Member, link_of
-from tracer.views.calibration import text
+from tracer.views.calibration import calibration_text
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = ["calibrate", "--device", "cpu", "--ranks", "2"]
@@ -210,7 +210,7 @@ def test_sizes_are_exact_under_the_right_name():
 def test_the_table_draws_bus_bandwidth_over_size():
     links = CalibratedLinks(["GPU\x1b[31m"] * 2, "nccl", "P2P", 20.0, "NVML")
     rows = table(("broadcast", 2, 1024, 1024), ("broadcast", 2, 4096, 410), ("all_reduce", 2, 1024, 2**30)).rows
-    shown = text(Calibration(links=links, rows=rows)).splitlines()
+    shown = calibration_text(Calibration(links=links, rows=rows)).splitlines()
     assert shown[0] == "2 x GPU\N{REPLACEMENT CHARACTER}[31m · nccl · P2P"
     assert shown[1] == "link's own rate: 20 GB/s one way (NVML)"
     assert shown[4].split() == ["broadcast", "2", "-", "1", "KiB", "1.0", "1.00", "1.00", "███▎"]
@@ -240,7 +240,7 @@ def test_every_collective_is_measured_at_every_size(measured):
     assert {(row.group_size, row.dtype) for row in found.rows} == {(2, "float32")}
     assert (found.links.backend, found.links.transport, found.links.limit_gbps) == ("gloo", None, None)
     assert "gloo" in found.links.source
-    assert done.stdout == text(found)
+    assert done.stdout == calibration_text(found)
     assert "between 2 CPU ranks" in done.stderr
     assert [entry.name for entry in file.parent.iterdir()] == ["links.json"]
 

@@ -20,7 +20,7 @@ from tests.sweeping import write_cell, write_sweep
 from tests.test_cli import ROOT, fails
 from tracer.cli import main, parse
 from tracer.commands.gates import parsed
-from tracer.views.compare import MOST_ROWS, page, tables, text
+from tracer.views.compare import MOST_ROWS, comparison_html, comparison_text, tables
 from tracer.views.templates import POLICY
 
 DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
@@ -53,7 +53,7 @@ def row(shown: str, title: str, *first: str) -> list[str]:
 
 
 def test_what_changed_comes_first():
-    shown = text(slower(), 120)
+    shown = comparison_text(slower(), 120)
     assert shown.startswith(
         "A: before · B: after\n\nB's step takes 12.03 ms under the profiler, 20.0 % longer than A's"
     )
@@ -66,7 +66,7 @@ def test_what_changed_comes_first():
 
 
 def test_what_only_one_run_has_is_named_with_its_figure():
-    shown = text(of_samples(), 120)
+    shown = comparison_text(of_samples(), 120)
     assert "Only in A: all_reduce of 2, 26.49 MB (busbw 234.9), all_reduce of 2, 9.462 MB (busbw 176.3)" in shown
     assert row(shown, "Settings and versions that differ", "world_size") == ["world_size", "2", "4"]
     assert "Nothing.\nToo few steps to tell, though every step of one run lies beyond all of the other's: " in shown
@@ -83,7 +83,7 @@ def test_long_tables_are_short_on_a_terminal_and_whole_on_the_page():
 @pytest.mark.parametrize("found", [slower(), of_samples()], ids=["slower", "samples"])
 def test_every_view_fits(found):
     for width in (80, 105, 160):
-        for line in text(found, width).splitlines():
+        for line in comparison_text(found, width).splitlines():
             assert len(line) <= max(width, 100), line
     for table in tables(found):
         assert all(len(words) == len(table.columns) for words in table.rows)
@@ -95,7 +95,7 @@ def evil() -> Comparison:
 
 
 def test_names_steer_neither_terminal_nor_page():
-    shown, html = text(evil()), page(evil())
+    shown, html = comparison_text(evil()), comparison_html(evil())
     assert "\x1b" not in shown + html
     assert "\u202e" not in shown + html
     assert "<script" not in html
@@ -103,7 +103,7 @@ def test_names_steer_neither_terminal_nor_page():
 
 
 def test_the_page_loads_and_runs_nothing_and_has_every_table():
-    html = page(slower())
+    html = comparison_html(slower())
     assert POLICY.format(scripts="'none'") in unescape(html)
     assert not re.search(r"(src|href)=\"(?!#)", html)
     assert not re.search(r"url\(|@import", html)
@@ -118,7 +118,11 @@ def test_the_page_loads_and_runs_nothing_and_has_every_table():
 
 def test_a_control_leads_where_both_runs_have_it():
     a, b = (controlled(stepping([[10.0]]), {"unprofiled": [ms + 0.01 * k for k in range(5)]}) for ms in (8.0, 9.0))
-    assert text(compare(a, b)).splitlines()[2].startswith("B's step takes 9.02 ms without the profiler, 12.5 % longer")
+    assert (
+        comparison_text(compare(a, b))
+        .splitlines()[2]
+        .startswith("B's step takes 9.02 ms without the profiler, 12.5 % longer")
+    )
 
 
 def test_json_is_one_document(capsys):
@@ -225,8 +229,8 @@ def test_reports_that_hold_nothing_are_compared():
         return replace(report, windows=[], collectives=[], buckets=[], layers=[])
 
     found = compare(emptied(reported(SAMPLES / "resnet18-ddp1")), emptied(reported(SAMPLES / "resnet18-ddp1")))
-    assert "A step" in text(found) or "Neither run has a step" in text(found)
-    assert "</html>" in page(found)
+    assert "A step" in comparison_text(found) or "Neither run has a step" in comparison_text(found)
+    assert "</html>" in comparison_html(found)
 
 
 def test_a_saved_report_is_known_however_it_was_written(tmp_path, capsys):

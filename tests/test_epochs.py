@@ -18,7 +18,7 @@ from torch import nn
 
 from analyzers.manifest import Epoch, Manifest
 from tests.test_step import CONFIG, CPU, batch, training
-from tracer import compat, epochs, workloads
+from tracer import epochs, workloads
 from tracer.config import DataSource, EpochPlan, LearningRate
 from tracer.errors import TracerError
 
@@ -152,7 +152,7 @@ class Brightness(nn.Module):
 
 
 def labels_of(rank: int, size: int, monkeypatch: pytest.MonkeyPatch, folder: Path, number: int) -> list[int]:
-    monkeypatch.setattr(compat, "rank_and_size", lambda: (rank, size))
+    monkeypatch.setattr(workloads, "rank_and_size", lambda: (rank, size))
     loader = workloads.cifar10_loader(DataSource(str(folder), 0), 3, False, whole=True)
     return [int(label) for _, labels in workloads.cifar10_epoch(loader, number) for label in labels]
 
@@ -188,7 +188,7 @@ def test_only_rank_0_says_what_the_test_set_came_to(folder, monkeypatch):
     data = epochs.Data(lambda number: [], False, workloads.cifar10_test_set(str(folder)))
     trained = training_of(Brightness())
     assert epochs.train_epoch(trained, data, 0, silent).accuracy == 1
-    monkeypatch.setattr(compat, "rank_and_size", lambda: (1, 2))
+    monkeypatch.setattr(epochs, "rank_and_size", lambda: (1, 2))
     assert epochs.train_epoch(trained, data, 0, silent).accuracy is None
 
 

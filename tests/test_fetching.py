@@ -28,7 +28,7 @@ from tests import reference
 from tests.drawing import LOADER, draw
 from tests.kineto_files import write
 from tests.training import MAIN, host, kernel, ranged, step, traced
-from tracer.views.text import text
+from tracer.views.text import report_text
 
 SAMPLES = Path(__file__).resolve().parents[1] / "traces"
 
@@ -43,7 +43,7 @@ def idle(trace):
 
 
 def lines(trace_or_report, first):
-    shown = text(trace_or_report)
+    shown = report_text(trace_or_report)
     return [line.split() for line in shown.splitlines() if line.strip().startswith(first)]
 
 
@@ -209,7 +209,7 @@ def reported(loader="..llllll..", compute="aa......bb", **more):
 
 def test_the_step_whose_lines_add_up_names_it_below_idle():
     assert lines(reported(), "of it waiting")[0] == ["of", "it", "waiting", "for", "input", "0.000", "60.0", "%"]
-    shown = [line.strip() for line in text(reported()).splitlines()]
+    shown = [line.strip() for line in report_text(reported()).splitlines()]
     place = next(number for number, line in enumerate(shown) if line.startswith("of it waiting"))
     assert shown[place - 1].startswith("idle")
     assert not lines(reported(compute="aaaaaaaabb"), "of it waiting")

@@ -21,11 +21,11 @@ from analyzers.report import report
 from tests.drawing import meet
 from tests.samples import SAMPLES, reported, summarized
 from tracer.cli import main
-from tracer.views.html import page
+from tracer.views.html import report_html
 from tracer.views.palette import SPLIT_PARTS
 from tracer.views.strips import MOST_STRETCHES, STATES, strips
 from tracer.views.templates import POLICY
-from tracer.views.text import title
+from tracer.views.text import run_title
 
 RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "transformer-fsdp4-bf16"]
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
@@ -84,7 +84,7 @@ class Page(HTMLParser):
 
 @cache
 def written(name: str) -> str:
-    return page(reported(SAMPLES / name), drawn(name), summarized(SAMPLES / name).calibration)
+    return report_html(reported(SAMPLES / name), drawn(name), summarized(SAMPLES / name).calibration)
 
 
 @cache
@@ -111,7 +111,7 @@ def test_every_sample_has_a_page_with_every_part(name):
     assert targets == [f"#{section}" for section in sections]
     found = reported(SAMPLES / name)
     shown = "".join(parsed.words)
-    for words in (title(found.run), found.summary.verdict, *found.run.warnings, *found.run.versions.values()):
+    for words in (run_title(found.run), found.summary.verdict, *found.run.warnings, *found.run.versions.values()):
         assert (words or "-") in shown
     for each in found.summary.advice:
         assert each.text in shown
@@ -156,9 +156,9 @@ def test_bars_are_as_long_as_their_medians():
 
 def test_the_calibrated_curve_is_drawn_where_there_is_one():
     assert "polyline" in [tag for tag, _ in read().elements]
-    without = Page(page(reported(RESNET50), drawn()))
+    without = Page(report_html(reported(RESNET50), drawn()))
     assert "polyline" not in [tag for tag, _ in without.elements]
-    assert "<svg" not in page(reported(SAMPLES / "resnet18-ddp1"))
+    assert "<svg" not in report_html(reported(SAMPLES / "resnet18-ddp1"))
 
 
 # The timeline.
@@ -236,7 +236,7 @@ def test_what_is_too_much_is_left_out_whole_and_said():
 def test_sixty_four_ranks_have_a_line_each():
     summary = meet(*["..aa"] * 64)
     found = report(summary)
-    parsed = Page(page(found, lanes(summary, found)))
+    parsed = Page(report_html(found, lanes(summary, found)))
     (shown,) = [each for each in parsed.scripts if (each[0].get("id") or "").startswith("step-")]
     assert len(msgspec.json.decode(parsed.data(str(shown[0]["id"])))["devices"]) == 64
     assert len([row for row in parsed.rows["ranks"] if row[2:3] == ["1"]]) == 64
@@ -288,9 +288,9 @@ def lanes_named(found: tuple[Lanes, ...], words: str) -> tuple[Lanes, ...]:
 
 def test_hostile_names_are_shown_as_text():
     found = named(reported(RESNET50), EVIL)
-    document = page(found, lanes_named(drawn(), EVIL))
+    document = report_html(found, lanes_named(drawn(), EVIL))
     parsed = Page(document)
-    innocent = Page(page(named(reported(RESNET50), "x"), lanes_named(drawn(), "x")))
+    innocent = Page(report_html(named(reported(RESNET50), "x"), lanes_named(drawn(), "x")))
     assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in innocent.elements]
     assert "".join(parsed.words).count(SHOWN_EVIL) > len(found.summary.layers)
     assert "\u202e" not in document
@@ -300,7 +300,7 @@ def test_hostile_names_are_shown_as_text():
 
 
 def test_a_silent_run_says_so():
-    words = "".join(Page(page(report(meet("..", compute=("aa",))))).words)
+    words = "".join(Page(report_html(report(meet("..", compute=("aa",))))).words)
     assert "Nothing communicates here" in words
     assert "No rank waits for another here." in words
 

@@ -325,7 +325,7 @@ def test_nothing_is_forked_beside_threads(monkeypatch, platform, loaded, method)
 
 def test_processes_may_be_spawned_too(large_run, monkeypatch):
     monkeypatch.setattr(workers, "start_method", lambda *_: "spawn")
-    assert to_json(report(workers.read(large_run))) == to_json(report(analyzers.load(large_run)))
+    assert to_json(report(workers.read_run(large_run))) == to_json(report(analyzers.load(large_run)))
 
 
 def test_a_killed_process_is_one_line(larger_run):

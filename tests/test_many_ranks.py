@@ -26,7 +26,7 @@ from tracer.cli import main
 from tracer.commands.reading import _ranks
 from tracer.views import html
 from tracer.views.ranks import warnings
-from tracer.views.text import text
+from tracer.views.text import report_text
 
 ROWS = joined([each.windows for each in meet("..aa", "..aa").measured])
 
@@ -71,7 +71,7 @@ def test_the_text_shows_the_spread_and_who_stands_out(run, capsys):
 
 def test_few_ranks_have_a_row_each():
     few = report(meet(*["..aa"] * MANY))
-    assert "are spread" not in text(few) and drawn_ranks(few) == list(range(MANY))
+    assert "are spread" not in report_text(few) and drawn_ranks(few) == list(range(MANY))
     assert few.summary.over_devices.outliers == []
 
 
@@ -146,7 +146,7 @@ def test_a_page_of_very_many_ranks_holds_those_that_are_drawn(run, monkeypatch):
     monkeypatch.setattr(html, "MOST_RANKS", 20)
     summary, few = summarize(run), {3, 17}
     again = with_lanes(summary, [file for file in find(run).files if file.path.stem in ("rank3", "rank17")])
-    written = html.page(found(run), lanes(again, found(run)))
+    written = html.report_html(found(run), lanes(again, found(run)))
     inside = from_json(gzip.decompress(base64.b64decode(re.search(r'id="report">([^<]*)<', written)[1])))
     assert {row.rank for row in inside.windows} == few and len(inside.run.ranks) == 40
     assert {member.rank for row in inside.collectives for member in row.members} == few

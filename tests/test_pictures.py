@@ -23,7 +23,7 @@ from tracer.errors import TracerError
 from tracer.views import palette
 from tracer.views.axes import style, words
 from tracer.views.palette import DARK, LIGHT
-from tracer.views.pictures import KINDS, OF_REPORT, figure, picture, scaling_picture
+from tracer.views.pictures import KINDS, OF_REPORT, figure, report_picture, scaling_picture
 from tracer.views.plots import speedups
 from tracer.views.sheet import TEXT_PT
 
@@ -81,7 +81,7 @@ def test_every_sample_has_a_picture_or_one_clear_line_of_each_kind(path):
 
 @pytest.mark.parametrize("form", HEADS)
 def test_the_same_report_gives_the_same_bytes(form):
-    first, again = (picture(reported(DDP4), "breakdown", form) for _ in range(2))
+    first, again = (report_picture(reported(DDP4), "breakdown", form) for _ in range(2))
     assert first == again
     assert first.startswith(HEADS[form])
     assert len(first) > 4000
@@ -195,7 +195,7 @@ def test_a_silent_run_has_no_buckets_and_no_bandwidth():
     silent = report(meet("..", compute=("aa",)))
     for kind in ("buckets", "bandwidth"):
         with pytest.raises(TracerError, match="nothing communicates here"):
-            picture(silent, kind, "png")
+            report_picture(silent, kind, "png")
 
 
 BY_STRATEGY = [cell(name, gpus, 32, 8.0 + gpus / 2, 1.0) for name in ("ddp", "dp", "fsdp") for gpus in (2, 4)]

@@ -22,7 +22,7 @@ from analyzers.rows import exchange_warnings
 from analyzers.run import Run
 from analyzers.summary import summarize, summarize_rank
 from tests.drawing import called, draw, events_of, meet, row
-from tracer.views.text import text
+from tracer.views.text import report_text
 
 # What docs/formats.md names; keys may be added, these stay.
 KEYS = {"schema", "run", "windows", "collectives", "unmatched", "buckets", "layers", "traffic", "summary"}
@@ -173,15 +173,15 @@ def test_only_reports_are_read_back():
     [(by, width) for by in ("rank", "step", "collective") for width in (80, 110, 200)],
 )
 def test_text_fits_its_width_without_cutting_numbers(width, by):
-    shown = text(report(drawn(model="resnet18", controls=Controls(unprofiled=timed(100)))), by, width)
+    shown = report_text(report(drawn(model="resnet18", controls=Controls(unprofiled=timed(100)))), by, width)
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
     assert "\x1b" not in shown
-    assert "\x1b[" in text(report(drawn()), by, width, color=True)
+    assert "\x1b[" in report_text(report(drawn()), by, width, color=True)
 
 
 def test_a_narrow_terminal_loses_no_number():
-    shown = text(report(drawn()), width=20)
+    shown = report_text(report(drawn()), width=20)
     assert "…" not in shown
     assert "100.0 %" in shown
 
@@ -189,7 +189,7 @@ def test_a_narrow_terminal_loses_no_number():
 def test_names_cannot_steer_a_terminal():
     hostile = "\x1b[2J[bold]x\nA step takes 0 ms"
     run = Run(hostile, Manifest(model=hostile), drawn().ranks, (hostile,))
-    shown = text(report(run))
+    shown = report_text(report(run))
     assert "\x1b" not in shown
     assert "[bold]x" in shown
     assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
@@ -202,7 +202,7 @@ def test_a_trace_without_steps_is_not_called_a_step():
 
 
 def test_text_says_the_verdict_before_anything_else():
-    lines = text(report(drawn())).splitlines()
+    lines = report_text(report(drawn())).splitlines()
     assert lines[2].startswith("A step takes")
 
 
@@ -231,7 +231,7 @@ def lines_of(shown: str, start: str) -> list[list[str]]:
 
 
 def test_text_shows_every_collective():
-    shown = text(report(COMMUNICATING, LINKS), "collective")
+    shown = report_text(report(COMMUNICATING, LINKS), "collective")
     rows = [line.split() for line in shown.splitlines() if "all_reduce" in line]
     # 4000 bytes in 2 and 3 ns; calibration says 400 GB/s, the link 450.
     # fmt: off
@@ -245,7 +245,7 @@ def test_text_shows_every_collective():
 
 
 def test_text_shows_what_the_links_gave_against_calibration():
-    shown = text(report(COMMUNICATING, LINKS))
+    shown = report_text(report(COMMUNICATING, LINKS))
     (row,) = lines_of(shown, "all_reduce")
     # Two instances: median of 2000 and 1333.3, quartiles a quarter of the way from either.
     expected = ["all_reduce", "0,1", "other", "4", "kB", "2", "0.000", "0.000", "1,666.7", "1,500.0", "-", "1,833.3"]
@@ -269,33 +269,33 @@ def test_bandwidths_that_are_null_have_a_reason():
 def test_names_from_traces_do_not_steer_the_terminal():
     named = {letter: Group(name, 2, (0, 1)) for letter, name in (("a", "x\x1b[31m"), ("b", "y"))}
     calls = {letter: Call(Collective.ALL_REDUCE, 250, 250, "Float", group) for letter, group in named.items()}
-    shown = text(report(meet("aa..bb", "aa..bb", calls=calls)))
+    shown = report_text(report(meet("aa..bb", "aa..bb", calls=calls)))
     assert "group x" in shown and "\x1b" not in shown
 
 
 def test_text_marks_bounds():
     partial = meet("aaaa", "..aa", world_size=3)
-    shown = text(report(partial, LINKS))
+    shown = report_text(report(partial, LINKS))
     assert "\N{GREATER-THAN OR EQUAL TO}" in lines_of(shown, "all_reduce")[0][-6]
     assert "members are missing from the run" in shown
     calls = {"s": called(Collective.ALL_REDUCE, 7, (0, 1)), "a": called(Collective.BROADCAST, 1000, (0, 1))}
-    shown = text(report(meet("ss.aaaa", "ss.aaaa", calls=calls), LINKS))
+    shown = report_text(report(meet("ss.aaaa", "ss.aaaa", calls=calls), LINKS))
     assert "~" in " ".join(lines_of(shown, "broadcast")[0])
     assert "from the last start to the last end" in shown
 
 
 def test_text_names_who_was_waited_for_and_why():
-    shown = text(report(meet("a" * 50_000, "." * 20_000 + "a" * 30_000, launch=("^", "." * 19_999 + "^"))))
+    shown = report_text(report(meet("a" * 50_000, "." * 20_000 + "a" * 30_000, launch=("^", "." * 19_999 + "^"))))
     assert "Rank 1 causes 100.0 % of all waiting (0.020 ms a step" in shown
     assert "100.0 % of that because its host launched late" in shown
 
 
 def test_text_says_when_nothing_communicates():
-    shown = text(report(meet("aa", "aa", compute=("bb", "bb"))), "collective")
+    shown = report_text(report(meet("aa", "aa", compute=("bb", "bb"))), "collective")
     assert "Every collective" in shown
     alone = Run("drawn", None, (draw(compute="aa"),))
-    assert "No collectives" in text(report(alone), "collective")
-    assert "Communication:" not in text(report(alone))
+    assert "No collectives" in report_text(report(alone), "collective")
+    assert "Communication:" not in report_text(report(alone))
 
 
 @pytest.mark.parametrize("width", [30, 80, 104, 105, 200, None])
@@ -303,7 +303,7 @@ def test_text_says_when_nothing_communicates():
 def test_no_number_of_communication_is_cut(width, by):
     calls = {"a": called(Collective.REDUCE_SCATTER, 10**14, tuple(range(0, 64, 2)))}
     run = meet("aa", calls=calls, world_size=64)
-    shown = text(report(run, LINKS), by, width)
+    shown = report_text(report(run, LINKS), by, width)
     (row,) = [line for line in shown.splitlines() if "reduce_scatter" in line and "32 ranks" in line]
     # 4e14 bytes in 2 ns, times 31/32.
     assert f"{2e14 * 31 / 32:,.1f}" in row
@@ -313,7 +313,7 @@ def test_no_number_of_communication_is_cut(width, by):
 
 def test_prose_of_communication_is_wrapped():
     for width in (40, 80):
-        shown = text(report(COMMUNICATING, LINKS), width=width).splitlines()
+        shown = report_text(report(COMMUNICATING, LINKS), width=width).splitlines()
         prose = [line for line in shown if "  " not in line.strip()]
         assert max(map(len, prose)) <= width
 
@@ -328,7 +328,7 @@ def test_groups_and_links_cannot_steer_a_terminal(by):
     links = CalibratedLinks([HOSTILE], HOSTILE, HOSTILE, None, HOSTILE)
     calibration = Calibration(links=links, rows=LINKS.rows)
     found = report(meet("aaaa", "..aa", calls=calls), calibration)
-    shown = text(found, by)
+    shown = report_text(found, by)
     assert "\x1b" not in shown
     assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
     assert from_json(to_json(found)) == found
@@ -340,7 +340,7 @@ def test_copies_names_cannot_steer_a_terminal():
     events_all = meet("aa", "aa")
     trace = RankTrace(2, Path("rank2.json"), Header(), events, events)
     run = replace(events_all, ranks=(*events_all.ranks, summarize_rank(trace)))
-    shown = text(report(run))
+    shown = report_text(report(run))
     assert "Copies HtoD" in shown
     assert "\x1b" not in shown
     assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
@@ -350,18 +350,18 @@ def test_ranks_are_shown_as_ranges():
     shown = {(0, 1, 2, 3): "0-3", (0, 2): "0,2", (0, 1): "0,1", (0, 1, 2, 8): "0-2,8"}
     for ranks, words in shown.items():
         calls = {"a": called(Collective.ALL_REDUCE, 1000, ranks)}
-        found = text(report(meet("aa", calls=calls, world_size=9)), "collective")
+        found = report_text(report(meet("aa", calls=calls, world_size=9)), "collective")
         (line,) = [line.split() for line in found.splitlines() if "all_reduce" in line]
         assert line[3] == words
 
 
 def test_text_says_how_far_clocks_are_apart():
-    shown = text(report(meet("aa", "aa", "aa", since=(3000, 0, 6000))))
+    shown = report_text(report(meet("aa", "aa", "aa", since=(3000, 0, 6000))))
     assert "at most 6 us apart" in shown
 
 
 def data_parallel() -> str:
-    return text(report(summarize(Path(__file__).resolve().parents[1] / "traces" / "resnet18-dp4")))
+    return report_text(report(summarize(Path(__file__).resolve().parents[1] / "traces" / "resnet18-dp4")))
 
 
 def test_text_says_between_whom_copies_go():

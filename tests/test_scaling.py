@@ -26,9 +26,9 @@ from analyzers.study import (
     WeakRow,
     cells_frame,
     epochs_frame,
-    from_json,
+    scaling_from_json,
+    scaling_json,
     strong_frame,
-    to_json,
     weak_frame,
 )
 from analyzers.summary import summarize
@@ -238,7 +238,7 @@ def test_any_grid_is_what_its_definitions_say(grid):
             assert row.efficiency.value == pytest.approx(one.ms / many.ms / row.gpus)
             if row.subtraction:
                 assert row.subtraction.estimate_ns == pytest.approx((many.ms - one.ms / row.gpus) * MS, abs=1e-3)
-    assert from_json(to_json(found)) == found
+    assert scaling_from_json(scaling_json(found)) == found
 
 
 # The time of a step, and of an epoch.
@@ -463,13 +463,20 @@ def test_frames_hold_every_row():
     assert list(epochs_frame(BY_HAND).columns)[:2] == ["cell", "epoch"]
 
 
-NO_STUDY = ["", "{}", "[1]", b'{"schema": "\xff"}', "[" * 10_000, to_json(replace(BY_HAND, schema="tracer.scaling/9"))]
+NO_STUDY = [
+    "",
+    "{}",
+    "[1]",
+    b'{"schema": "\xff"}',
+    "[" * 10_000,
+    scaling_json(replace(BY_HAND, schema="tracer.scaling/9")),
+]
 
 
 @pytest.mark.parametrize("text", NO_STUDY, ids=range(len(NO_STUDY)))
 def test_what_is_no_study_is_refused(text):
     with pytest.raises(AnalysisError, match="tracer sweep --report"):
-        from_json(text)
+        scaling_from_json(text)
 
 
 def test_the_measured_exposed_communication_is_a_mean_over_windows(tmp_path):

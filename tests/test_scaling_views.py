@@ -8,15 +8,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analyzers.study import CellRow, from_json
+from analyzers.study import CellRow, scaling_from_json
 from tests.sweeping import cell, entry, studied, timed, write_cell, write_sweep
 from tests.test_cli import fails
 from tracer.cli import main
 from tracer.commands import sweep as sweep_command
-from tracer.views.page import page
+from tracer.views.page import scaling_html
 from tracer.views.palette import DARK
 from tracer.views.plots import PICTURES, plots
-from tracer.views.scaling import as_markdown, tables, text
+from tracer.views.scaling import as_markdown, scaling_tables, scaling_text
 from tracer.views.templates import POLICY
 
 STUDY = studied(
@@ -42,7 +42,7 @@ def line(shown: str, title: str, *first: str) -> list[str]:
 
 
 def test_weak_and_strong_have_tables_of_their_own():
-    shown = text(STUDY, 120)
+    shown = scaling_text(STUDY, 120)
     assert line(shown, "Weak scaling", "ddp", "2", "32")[3:7] == ["10.000", "12.000", "x1.67", "?"]
     assert line(shown, "Strong scaling", "ddp", "2", "64")[3:8] == ["32", "16.000", "12.000", "x1.33", "66.7"]
     assert "- ddp4-batch32, ddp2-batch64: no 1-GPU cell of batch 128" in shown
@@ -50,14 +50,14 @@ def test_weak_and_strong_have_tables_of_their_own():
 
 
 def test_subtraction_is_shown_as_it_is():
-    shown = text(STUDY, 120)
+    shown = scaling_text(STUDY, 120)
     row = line(shown, "Exposed communication", "ddp", "4", "32")
     assert row[3:7] == ["2.000", "-1.000", "?", "-3.000"]
     assert "- ddp4-batch32: the subtracted time is not positive (T_N - T_1)" in shown
 
 
 def test_uncertain_and_profiled_times_are_marked():
-    shown = text(STUDY, 120)
+    shown = scaling_text(STUDY, 120)
     assert line(shown, "Time of", "single", "1", "32")[4:6] == ["10.000", "?"]
     assert line(shown, "Time of", "dp", "2", "32")[4:6] == ["40.000", "p"]
     assert "? uncertain" in shown
@@ -69,7 +69,7 @@ def test_a_distortion_of_steps_that_scatter_is_marked():
         cell("single", 1, 8, 1.0, distortion=1.3),
         cell("single", 1, 16, 1.0, distortion=1.5, distortion_uncertain=True),
     ]
-    shown = text(studied(cells), 120)
+    shown = scaling_text(studied(cells), 120)
     assert line(shown, "Time of", "single", "1", "8")[7:9] == ["x1.300", "-"]
     assert line(shown, "Time of", "single", "1", "16")[7:9] == ["x1.500", "?"]
     assert "? uncertain" in shown
@@ -79,17 +79,17 @@ def test_a_distortion_of_steps_that_scatter_is_marked():
 @pytest.mark.parametrize("study", [STUDY, ONLY_ONE, NOTHING, studied([])])
 def test_every_view_of_every_study_fits(study):
     for width in (80, 105, 160):
-        shown = text(study, width)
+        shown = scaling_text(study, width)
         assert max(map(len, shown.splitlines())) <= width
         assert "\x1b" not in shown
-    assert "\x1b[" in text(study, 80, color=True)
+    assert "\x1b[" in scaling_text(study, 80, color=True)
 
 
 def test_markdown_and_page_show_what_the_terminal_shows():
-    document, shown = page(STUDY, {}, {}), as_markdown(STUDY).replace("\\", "")
+    document, shown = scaling_html(STUDY, {}, {}), as_markdown(STUDY).replace("\\", "")
     on_page = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in document.split("<tr>")]
     on_page = [row for row in on_page if row]
-    rows = [list(row) for table in tables(STUDY) for row in table.rows]
+    rows = [list(row) for table in scaling_tables(STUDY) for row in table.rows]
     assert on_page == rows
     for row in rows:
         assert "| " + " | ".join(row) + " |" in shown
@@ -99,7 +99,7 @@ def test_markdown_and_page_show_what_the_terminal_shows():
 
 def test_words_of_a_sweep_cannot_write_the_page():
     for study in (ONLY_ONE, NOTHING):
-        document, shown = page(study, {}, {}), as_markdown(study)
+        document, shown = scaling_html(study, {}, {}), as_markdown(study)
         for found in (document, shown):
             assert "<script>" not in found
             assert "\x1b" not in found
@@ -110,7 +110,7 @@ def test_words_of_a_sweep_cannot_write_the_page():
 
 def test_the_page_loads_nothing():
     light = {"time.png": b"light"}
-    document = page(STUDY, light, {"time.png": b"dark"})
+    document = scaling_html(STUDY, light, {"time.png": b"dark"})
     assert re.findall(r'(?:src|srcset|href)="(?!#)([^,"]*)', document) == ["data:image/png;base64"] * 2
     assert "url(" not in document
     assert POLICY.format(scripts="'none'") in unescape(document)
@@ -147,7 +147,7 @@ def test_the_study_is_printed_and_written(sweep, capsys):
     assert files >= {"scaling.html", "scaling.md", "scaling.json", "cells.csv", "weak.csv", "strong.csv", "weak.png"}
     written = out[out.index("written to ") :].splitlines()[0].partition(": ")[2]
     assert set(written.split(", ")) == files
-    found = from_json((sweep / "report" / "scaling.json").read_text())
+    found = scaling_from_json((sweep / "report" / "scaling.json").read_text())
     assert pd.read_csv(sweep / "report" / "weak.csv")["efficiency"][1] == 0.8
     assert "![" in (sweep / "report" / "scaling.md").read_text()
     assert len(found.cells) == 3

@@ -25,11 +25,11 @@ from tracer.cli import main
 from tracer.commands import tensorboard as command
 from tracer.errors import TracerError
 from tracer.listing import listed
-from tracer.views.blocks import markdown
+from tracer.views.blocks import sections_markdown
 from tracer.views.events import SHARE, report_files, scalars, sessions, study_files
 from tracer.views.palette import PARTS, SPLIT_PARTS
-from tracer.views.tab import ASSETS, error_html, report_html, study_html
-from tracer.views.text import sections
+from tracer.views.tab import ASSETS, tab_of_error, tab_of_report, tab_of_study
+from tracer.views.text import report_sections
 
 SAMPLES = Path(__file__).resolve().parents[1] / "traces"
 DDP4 = SAMPLES / "resnet18-ddp4"
@@ -104,7 +104,7 @@ def test_devices_of_one_process_are_told_apart(logdir):
 
 def test_the_report_is_text(logdir):
     shown = read_text(logdir / DDP4.name, "report/by rank")
-    assert shown == markdown(sections(reported(DDP4)))
+    assert shown == sections_markdown(report_sections(reported(DDP4)))
     for by, words in (("rank", "A step takes"), ("bucket", "DDP's buckets"), ("layer", "layer4.1.conv2")):
         assert words in read_text(logdir / DDP4.name, f"report/by {by}").replace("\\", "")
 
@@ -115,7 +115,7 @@ def test_the_same_report_gives_the_same_bytes():
 
 def test_names_cannot_write_markdown():
     found = reported(DDP4)
-    shown = markdown(sections(replace(found, run=replace(found.run, name=EVIL, model="| [x](y)"))))
+    shown = sections_markdown(report_sections(replace(found, run=replace(found.run, name=EVIL, model="| [x](y)"))))
     assert "<script>" not in shown
     assert "\x1b" not in shown
     assert "\\| \\[x\\](y)" in shown
@@ -144,7 +144,7 @@ def test_without_tensorboard_the_error_says_what_to_install(monkeypatch, tmp_pat
     assert code == 1
     assert "pip install 'tracer-toolkit[tensorboard]'" in err
     with pytest.raises(TracerError, match="pip install"):
-        board.serve(tmp_path)
+        board.serve_tensorboard(tmp_path)
 
 
 def test_tensorboard_is_started_on_loopback(tmp_path):
@@ -297,7 +297,7 @@ def test_a_run_of_several_hosts_is_one(tmp_path):
 
 
 def test_the_tab_shows_what_the_text_shows():
-    html = report_html(reported(DDP4))
+    html = tab_of_report(reported(DDP4))
     for part in PARTS:
         assert part.label in html
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
@@ -315,7 +315,7 @@ def test_names_cannot_write_the_tab():
     ]
     run = replace(found.run, name=EVIL, model=EVIL, warnings=[EVIL])
     evil = replace(found, run=run, timeline=replace(found.timeline, lanes=lanes))
-    for html in (report_html(evil), study_html(studied([cell("ddp", 2, 8, 1.0)], EVIL)), error_html(EVIL, EVIL)):
+    for html in (tab_of_report(evil), tab_of_study(studied([cell("ddp", 2, 8, 1.0)], EVIL)), tab_of_error(EVIL, EVIL)):
         assert "<script" not in html
         assert "&lt;script&gt;" in html
         assert "\x1b" not in html

@@ -139,7 +139,7 @@ def test_the_page_is_what_is_viewed_where_nothing_else_is_asked_for(run, served)
 
 def test_tensorboard_runs_over_the_folder(run, monkeypatch, capsys):
     asked_for = []
-    monkeypatch.setattr(view.board, "serve", lambda *words: asked_for.append(words) or 0)
+    monkeypatch.setattr(view, "serve_tensorboard", lambda *words: asked_for.append(words) or 0)
     assert main(["view", str(run.parent), "--tensorboard", "--no-open", "--port", "6100"]) == 0
     assert asked_for == [(run.parent, 6100)]
     out, err = capsys.readouterr()

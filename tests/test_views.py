@@ -16,7 +16,7 @@ from analyzers.report import report
 from analyzers.summary import summarize
 from analyzers.synccost import BESIDE, QUIET
 from tests.drawing import meet
-from tracer.views.text import By, text
+from tracer.views.text import By, report_text
 
 SAMPLES = Path(__file__).resolve().parents[1] / "traces"
 RUNS = [run.name for run in sorted(SAMPLES.iterdir()) if run.is_dir()]
@@ -41,17 +41,17 @@ def with_summary(found: Report, **parts: Any) -> Report:
 @pytest.mark.parametrize("by", ["bucket", "layer"])
 def test_every_view_of_every_sample_fits(name: str, by: By):
     for width in (80, 110, 160):
-        shown = text(sample(name), by, width)
+        shown = report_text(sample(name), by, width)
         assert max(map(len, shown.splitlines())) <= width
         assert "\x1b" not in shown
-        assert "\x1b[" in text(sample(name), by, width, color=True)
+        assert "\x1b[" in report_text(sample(name), by, width, color=True)
 
 
 # Buckets.
 
 
 def test_a_line_for_each_bucket():
-    shown = text(sample(), "bucket")
+    shown = report_text(sample(), "bucket")
     assert "3 buckets; layout as DDP reported it (run.json)" in shown
     figures, held = lines(shown, "2")
     (bucket,) = [bucket for bucket in sample().summary.buckets if bucket.bucket == 2]
@@ -62,7 +62,7 @@ def test_a_line_for_each_bucket():
 
 
 def test_a_narrow_table_leaves_out_length_and_quartiles():
-    narrow, wide = text(sample(), "bucket", 80), text(sample(), "bucket", 105)
+    narrow, wide = report_text(sample(), "bucket", 80), report_text(sample(), "bucket", 105)
     assert "quartiles" not in narrow
     assert "quartiles" in wide
     assert len(lines(narrow, "0")[0]) < len(lines(wide, "0")[0])
@@ -72,7 +72,7 @@ def test_as_many_hiding_layers_are_named_as_there_is_room_for():
     names = ("conv1", "(packing)", "a_very_long_name_of_a_module_that_hides")
     hiders = [HiddenBy(name, "backward", 1000) for name in names]
     buckets = [replace(bucket, hidden_by=hiders) for bucket in sample().summary.buckets]
-    shown = text(with_summary(sample(), buckets=buckets), "bucket", 80)
+    shown = report_text(with_summary(sample(), buckets=buckets), "bucket", 80)
     assert "conv1, (packing)\n" in shown
     assert "a_very_long_name" not in shown
 
@@ -85,12 +85,12 @@ def test_as_many_hiding_layers_are_named_as_there_is_room_for():
     ],
 )
 def test_without_buckets_the_reason_is_said(name, why):
-    (line,) = [line for line in text(sample(name), "bucket").splitlines() if line.startswith("No buckets: ")]
+    (line,) = [line for line in report_text(sample(name), "bucket").splitlines() if line.startswith("No buckets: ")]
     assert why in line
 
 
 def test_a_silent_run_has_no_buckets_and_no_advice():
-    shown = text(report(meet("..", compute=("aa",))), "bucket")
+    shown = report_text(report(meet("..", compute=("aa",))), "bucket")
     assert "No buckets: nothing communicates here." in shown
     assert "change" not in shown
 
@@ -98,15 +98,15 @@ def test_a_silent_run_has_no_buckets_and_no_advice():
 def test_members_that_are_missing_are_said_beside_the_buckets():
     missing = "the true transfer is no longer than this"
     partial = [replace(row, partial=True) for row in sample().collectives]
-    assert missing in text(replace(sample(), collectives=partial), "bucket")
-    assert missing not in text(sample(), "bucket")
+    assert missing in report_text(replace(sample(), collectives=partial), "bucket")
+    assert missing not in report_text(sample(), "bucket")
 
 
 # Layers.
 
 
 def test_a_line_for_each_layer_in_the_models_order_and_other_lines_last():
-    shown = text(sample(), "layer", 80).splitlines()
+    shown = report_text(sample(), "layer", 80).splitlines()
     table = shown[next(place for place, line in enumerate(shown) if line.startswith("layer ")) + 1 :]
     names = [line.split()[0] for line in table[: len(sample().summary.layers)]]
     assert sorted(names) == sorted(layer.layer for layer in sample().summary.layers)
@@ -117,7 +117,7 @@ def test_a_line_for_each_layer_in_the_models_order_and_other_lines_last():
 
 
 def test_a_layer_shows_its_medians_and_its_bucket():
-    (row,) = lines(text(sample(), "layer", 80), "layer4.1.conv2")
+    (row,) = lines(report_text(sample(), "layer", 80), "layer4.1.conv2")
     (layer,) = [layer for layer in sample().summary.layers if layer.layer == "layer4.1.conv2"]
     measured = [f"{layer.measures[name].median / 1e6:.3f}" for name in ("forward_ns", "backward_ns")]
     hidden = [f"{layer.measures[name].median / 1e6:.3f}" for name in ("overlapped_ns", "exposed_ns")]
@@ -126,7 +126,7 @@ def test_a_layer_shows_its_medians_and_its_bucket():
 
 def test_lines_of_the_representative_step_add_up():
     for name in RUNS:
-        (line,) = [line for line in text(sample(name), "layer").splitlines() if line.startswith("compute ")]
+        (line,) = [line for line in report_text(sample(name), "layer").splitlines() if line.startswith("compute ")]
         whole, parts = line.removeprefix("compute ").split(" ms = ")
         values = [next(float(word) for word in part.split() if word[0].isdigit()) for part in parts.split(" + ")]
         chosen = sample(name).summary.representative
@@ -138,8 +138,8 @@ def test_lines_of_the_representative_step_add_up():
 
 
 def test_where_nothing_communicates_layers_show_no_communication():
-    shown = text(sample("resnet18-ddp1"), "layer", 80)
-    silent = text(report(meet("..", compute=("aa",))), "layer", 80)
+    shown = report_text(sample("resnet18-ddp1"), "layer", 80)
+    silent = report_text(report(meet("..", compute=("aa",))), "layer", 80)
     assert "hidden" not in silent
     assert ("hidden" in shown) == any(row.comm for row in sample("resnet18-ddp1").layers)
 
@@ -166,7 +166,7 @@ def test_sharded_modules_have_a_table_of_their_collectives():
         *(gathered(1, False, 2_000_000), gathered(2, False, 4_000_000), gathered(1, True, 5_000_000, way="backward")),
         gathered(1, None, 7_000_000, "reduce_scatter", "backward"),
     )
-    shown = text(found, "layer")
+    shown = report_text(found, "layer")
     assert "Layers are the modules that FSDP wraps" in shown
     assert [row for kind in ("all_gather", "reduce_scatter") for row in lines(shown, kind)] == [
         ["all_gather", "forward", "blocks.0", "no", "1", "MB", "3.000", "0.000", "3.000"],
@@ -176,7 +176,7 @@ def test_sharded_modules_have_a_table_of_their_collectives():
 
 
 def test_modules_that_are_prefetched_at_times_say_how_often():
-    shown = text(sharded(gathered(1, False, 1), gathered(2, True, 1), gathered(3, True, 1)), "layer")
+    shown = report_text(sharded(gathered(1, False, 1), gathered(2, True, 1), gathered(3, True, 1)), "layer")
     assert lines(shown, "all_gather")[0][3:6] == ["2", "of", "3"]
 
 
@@ -189,7 +189,7 @@ def mark(start: int, length: int, wait: int | None = None, bucket: int | None = 
 
 def drawn(*lanes: Lane, span_ns: int = 96_000_000) -> list[str]:
     """The lanes of a timeline of 96 cells, 1 ms each, and its axis and legend."""
-    shown = text(replace(sample(), timeline=Timeline(0, 0, 1, span_ns, 96, list(lanes)))).splitlines()
+    shown = report_text(replace(sample(), timeline=Timeline(0, 0, 1, span_ns, 96, list(lanes)))).splitlines()
     first = next(place for place, line in enumerate(shown) if "in time (rank 0, device 0, step 1)" in line)
     return shown[first + 1 : shown.index("", first)]
 
@@ -257,7 +257,7 @@ def test_a_short_step_and_a_long_one_have_axes():
 
 
 def with_facts(found: Report, **facts: Any) -> str:
-    return text(replace(found, run=replace(found.run, **facts)))
+    return report_text(replace(found, run=replace(found.run, **facts)))
 
 
 EPOCHS = [Epoch(1, 90_000_000_000, 98, 1.5, 0.25, 0.1), Epoch(2, 3_210_000_000, 98, 1.25, 0.5, 0.4)]
@@ -282,8 +282,8 @@ def test_what_is_null_of_an_epoch_is_a_dash():
 
 
 def test_a_run_without_epochs_and_memory_shows_none():
-    assert "Epochs" not in text(sample())
-    assert "Memory" not in text(sample())
+    assert "Epochs" not in report_text(sample())
+    assert "Memory" not in report_text(sample())
 
 
 def test_the_rank_that_uses_most_memory_is_named():
@@ -313,7 +313,7 @@ COST = SyncCost(
 
 
 def costing(**parts: Any) -> str:
-    return text(with_summary(sample(), sync_cost=replace(COST, **parts)))
+    return report_text(with_summary(sample(), sync_cost=replace(COST, **parts)))
 
 
 def test_the_cost_of_communication_is_shown_part_by_part():
@@ -342,19 +342,19 @@ def test_estimates_are_called_so_and_what_is_unknown_is_a_dash():
 def test_a_cost_that_says_no_more_than_exposed_time_is_left_out():
     nothing = dict.fromkeys(("control_ns", "profiled_ns", "contention_ns", "remainder_ns", "accounted"))
     assert "What communication costs" not in costing(**nothing, packing_ns=0, packing_copies_ns=0)
-    assert "What communication costs" not in text(with_summary(sample(), sync_cost=None))
+    assert "What communication costs" not in report_text(with_summary(sample(), sync_cost=None))
 
 
 def test_advice_has_its_figure_and_its_reason():
     advised = [Advice("do this", 1_500_000, "it is so"), Advice("do that", 20_000, "it is otherwise")]
-    shown = text(with_summary(sample(), advice=advised), width=80).splitlines()
+    shown = report_text(with_summary(sample(), advice=advised), width=80).splitlines()
     place = shown.index("1.50 ms: do this")
     assert shown[place : place + 4] == ["1.50 ms: do this", "    it is so", "20 us: do that", "    it is otherwise"]
 
 
 def test_reasons_stay_indented_where_they_wrap():
     advised = [Advice("do this", 1, "why " * 60)]
-    shown = text(with_summary(sample(), advice=advised), width=80).splitlines()
+    shown = report_text(with_summary(sample(), advice=advised), width=80).splitlines()
     reasons = [line for line in shown if "why why" in line]
     assert len(reasons) > 2
     assert all(line.startswith("    why") and len(line) <= 80 for line in reasons)
@@ -365,13 +365,13 @@ def test_without_advice_it_is_said_whether_anything_costs():
         COST, **dict.fromkeys(("exposed_wait_ns", "exposed_transfer_ns", "packing_ns", "packing_copies_ns"), 1_000)
     )
     small = with_summary(sample(), advice=[], sync_cost=replace(silent, contention_ns=0))
-    assert "Nothing to change: no part of communication costs 1 % of a step or more." in text(small)
-    assert "No advice: none of the remedies" in text(with_summary(sample(), advice=[], sync_cost=COST))
+    assert "Nothing to change: no part of communication costs 1 % of a step or more." in report_text(small)
+    assert "No advice: none of the remedies" in report_text(with_summary(sample(), advice=[], sync_cost=COST))
 
 
 def test_steps_and_collectives_are_shown_without_advice():
     for by, shown in (("rank", True), ("bucket", True), ("layer", True), ("step", False), ("collective", False)):
-        assert ("What to change" in text(sample(), by)) == shown
+        assert ("What to change" in report_text(sample(), by)) == shown
 
 
 HOSTILE = "\x1b[2J[bold]x\nA step takes 0 ms"
@@ -389,6 +389,6 @@ def test_names_of_layers_and_lanes_cannot_steer_a_terminal(by: By):
     hostile = with_summary(found, buckets=buckets, layers=layers, advice=advised, layers_from=HOSTILE)
     lanes = [replace(each, label=HOSTILE) for each in found.timeline.lanes]
     hostile = replace(hostile, layers=rows, timeline=replace(found.timeline, lanes=lanes))
-    shown = text(hostile, by)
+    shown = report_text(hostile, by)
     assert "\x1b" not in shown
     assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1

@@ -25,11 +25,11 @@ from tests.test_html import Page
 from tests.test_pictures import HEADS, assert_readable
 from tracer.views.axes import style
 from tracer.views.capline import FRAME, by_gpus, cap_places, capline
-from tracer.views.forecast import figure, picture
-from tracer.views.html import page
+from tracer.views.forecast import figure, prediction_picture
+from tracer.views.html import report_html
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.sheet import TEXT_PT
-from tracer.views.whatif import no_longer_hidden, signed, text
+from tracer.views.whatif import no_longer_hidden, prediction_text, signed
 
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
 EVIL = "</script><img src=x onerror=alert(1)> \x1b[31m$\\frac{1}{0}$"
@@ -57,7 +57,7 @@ def rows(shown: str) -> list[list[str]]:
 
 @ALL
 def test_the_table_has_every_scenarios_figures(made):
-    shown = rows(text(made))
+    shown = rows(prediction_text(made))
     assert len(shown) == len(made.scenarios)
     for row, each in zip(shown, made.scenarios, strict=True):
         cap = "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"
@@ -70,7 +70,7 @@ def test_the_table_has_every_scenarios_figures(made):
 
 @ALL
 def test_what_is_not_to_be_trusted_is_marked_and_its_reason_stands_below_once(made):
-    shown = text(made)
+    shown = prediction_text(made)
     table = shown[shown.index("Predicted steps") :].split("Scaling out")[0]
     marked = [line for line in table.splitlines() if re.match(r"\?\*? +(default|[\d.]+ MB) ", line)]
     assert len(marked) == len([each for each in made.scenarios if not each.reliable])
@@ -80,19 +80,21 @@ def test_what_is_not_to_be_trusted_is_marked_and_its_reason_stands_below_once(ma
 
 @ALL
 def test_what_is_said_of_the_model_is_shown(made):
-    shown = text(made)
+    shown = prediction_text(made)
     for words in (made.run, made.links, made.baseline.measured_from, *made.assumptions, *made.warnings):
         assert words in shown
     assert (made.recommended.why or "")[1:] in shown
 
 
 def test_the_runs_own_settings_are_marked_where_they_are_among_the_scenarios():
-    assert [line.split()[1] for line in text(found()).splitlines() if re.match(r"\s*\*\s+\d", line)] == ["25"]
+    assert [line.split()[1] for line in prediction_text(found()).splitlines() if re.match(r"\s*\*\s+\d", line)] == [
+        "25"
+    ]
     assert sum(is_own(each, found()) for each in found().scenarios) == 1
 
 
 def test_prose_is_wrapped_and_a_name_steers_no_terminal():
-    narrow = text(replace(found(), run=EVIL), width=60)
+    narrow = prediction_text(replace(found(), run=EVIL), width=60)
     assert SHOWN_EVIL[:30] in narrow
     assert "\x1b" not in narrow
 
@@ -108,10 +110,10 @@ def test_scaling_out_has_the_best_cap_of_each_number_of_gpus_and_says_where_hidi
         assert row.hidden == (row.predicted_stall_ns <= limit_ns)
     assert [row.hidden for row in out.rows] == [True, True, False, False]
     assert out.exposed_from_gpus == 64
-    assert no_longer_hidden(out) in text(made)
+    assert no_longer_hidden(out) in prediction_text(made)
     assert no_longer_hidden(out).startswith("On 64 GPUs communication is no longer hidden")
     assert scale_out(found()) is None
-    assert "Scaling out" not in text(found())
+    assert "Scaling out" not in prediction_text(found())
 
 
 def test_communication_that_stays_hidden_is_said_to():
@@ -142,8 +144,8 @@ def test_the_picture_can_be_read(made, theme):
 
 def test_the_picture_has_every_form_and_the_same_bytes():
     for form, head in HEADS.items():
-        assert picture(found(), form).startswith(head)
-    assert picture(found(), "png") == picture(found(), "png")
+        assert prediction_picture(found(), form).startswith(head)
+    assert prediction_picture(found(), "png") == prediction_picture(found(), "png")
 
 
 @ALL
@@ -170,7 +172,7 @@ def test_one_cap_and_no_noise_still_make_a_picture():
 
 def test_the_page_has_a_section_where_the_run_can_be_replayed():
     made = replace(found(), links=EVIL)
-    parsed = Page(page(reported(RESNET50), (), None, made))
+    parsed = Page(report_html(reported(RESNET50), (), None, made))
     sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
     assert sections.index("whatif") == sections.index("buckets") + 1
     assert "#whatif" in [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
@@ -183,4 +185,4 @@ def test_the_page_has_a_section_where_the_run_can_be_replayed():
 @pytest.mark.parametrize("name", ["resnet18-dp4", "transformer-fsdp4-bf16", "every-collective4", "resnet18-ddp1"])
 def test_a_run_that_cannot_be_replayed_has_no_section(name):
     assert usual(summarized(SAMPLES / name)) is None
-    assert 'id="whatif"' not in page(reported(SAMPLES / name))
+    assert 'id="whatif"' not in report_html(reported(SAMPLES / name))

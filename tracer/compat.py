@@ -30,7 +30,7 @@ def rank_and_size() -> tuple[int, int]:
     return distributed_c10d.get_rank(), distributed_c10d.get_world_size()
 
 
-def ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> DistributedDataParallel:
+def wrap_ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> DistributedDataParallel:
     """DDP that broadcasts buffers before each forward, or does not.
 
     torch 2.15 has a new name for that and warns of the old one, which is all that torch 2.11 knows.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tracer import hook
 from tracer.config import HOOK, DeviceType, Hook
+from tracer.hook import HOOK_FOLDER
 from tracer.links import NCCL_LOG
 from tracer.ranks import WORK
 
@@ -53,7 +53,7 @@ def command_environment(recording: Hook) -> dict[str, str]:
 
 def hook_environment(recording: Hook) -> dict[str, str]:
     """What has every Python process of a script run our hook first."""
-    places = [str(Path(hook.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    places = [str(HOOK_FOLDER), os.environ.get("PYTHONPATH", "")]
     return {
         HOOK: msgspec.json.encode(recording).decode(),
         "PYTHONPATH": os.pathsep.join(filter(None, places)),

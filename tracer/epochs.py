@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from analyzers.manifest import Epoch
-from tracer import compat, workloads
+from tracer import workloads
+from tracer.compat import rank_and_size
 from tracer.config import RecordConfig
 from tracer.models import gpus_of, inner
 from tracer.recorder import Progress
@@ -118,7 +119,7 @@ def _tested(training: Training, data: Data) -> tuple[int, int]:
 
     Sharded weights take all ranks to run a forward.
     """
-    rank, _ = compat.rank_and_size()
+    rank, _ = rank_and_size()
     if data.test_set is None or (rank != 0 and training.config.strategy != "fsdp"):
         return 0, 0
     labels, correct = len(data.test_set[1]), evaluate(training, data.test_set)

@@ -22,7 +22,7 @@ from analyzers.report import report
 from analyzers.scaling import study
 from analyzers.summary import summarize
 from tracer.listing import Found, listed
-from tracer.views.tab import ASSETS, asset, error_html, report_html, study_html
+from tracer.views.tab import ASSETS, asset, tab_of_error, tab_of_report, tab_of_study
 from tracer.views.terminal import plain
 
 # How long a listing is good for, and how many runs and reports are kept.
@@ -100,10 +100,10 @@ def _made(found: Found) -> str:
     try:
         # In this process: TensorBoard's threads must not be forked.
         if found.is_sweep:
-            return study_html(study(found.path, summarize))
-        return report_html(report(summarize(found.path)))
+            return tab_of_study(study(found.path, summarize))
+        return tab_of_report(report(summarize(found.path)))
     except AnalysisError as error:
-        return error_html(found.name, str(error))
+        return tab_of_error(found.name, str(error))
 
 
 def _serving(name: str) -> App:

@@ -13,7 +13,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from tracer import compat, workloads
+from tracer import workloads
+from tracer.compat import compile_in_place, rank_and_size, wrap_ddp
 from tracer.config import REFERENCE_BATCH, RecordConfig
 
 
@@ -33,7 +34,7 @@ def begin(config: RecordConfig, device: torch.device) -> Training:
     model = workloads.build_model(config.model, config.zero_init_residual).to(device)
     model = parallelize(model.to(memory_format=_memory_format(config)), config)
     optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate(config, 0), momentum=0.9, weight_decay=5e-4)
-    rank, _ = compat.rank_and_size()
+    rank, _ = rank_and_size()
     torch.manual_seed(config.seed + rank)
     return Training(config, device, model, optimizer)
 
@@ -61,7 +62,7 @@ def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
         # torch.compile "doesn't handle distributed wrapper modules like DDP or FSDP very well": docs.pytorch.org,
         # "Where to apply torch.compile?"
         for unit in units:
-            compat.compile_in_place(unit)
+            compile_in_place(unit)
     if config.strategy == "ddp":
         return _ddp(model, config)
     if config.strategy == "dp":
@@ -75,7 +76,7 @@ def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
 
 def _ddp(model: nn.Module, config: RecordConfig) -> DistributedDataParallel:
     options = config.ddp
-    wrapped = compat.ddp(
+    wrapped = wrap_ddp(
         model,
         options.broadcast_buffers,
         device_ids=None if config.device == "cpu" else [torch.cuda.current_device()],

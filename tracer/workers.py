@@ -42,7 +42,7 @@ class Readers:
 BY_CORES = Readers()
 
 
-def read(path: Where, *, lanes: bool = False, schedules: bool = False, by: Readers = BY_CORES) -> RunSummary:
+def read_run(path: Where, *, lanes: bool = False, schedules: bool = False, by: Readers = BY_CORES) -> RunSummary:
     """A run's summary, its ranks read by several processes or a cluster.
 
     With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. Raises as

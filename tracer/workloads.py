@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision.transforms import v2
 
-from tracer import compat
+from tracer.compat import rank_and_size
 from tracer.config import CLASSES, DataSource, ModelName
 from tracer.errors import TracerError
 
@@ -116,7 +116,7 @@ def cifar10_loader(source: DataSource, batch: int, pinned: bool, whole: bool) ->
     the dataset.
     """
     dataset = open_cifar10(source.folder)
-    rank, size = compat.rank_and_size()
+    rank, size = rank_and_size()
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, size, rank, drop_last=not whole)
     loader: DataLoader[Any] = DataLoader(
         dataset,

@@ -20,7 +20,7 @@ from tracer.commands.progress import progress, say
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError, UsageError
 from tracer.files import refuse_existing, write_text
-from tracer.views.calibration import text
+from tracer.views.calibration import calibration_text
 
 NAME = "calibrate"
 HELP = "measure what the links between devices can do: bandwidth of each collective over message sizes"
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     say(f"measuring {', '.join(config.plan.collectives)} of {sizes} between {config.processes} {where}")
     found = calibrate(config)
     write_text(options.output, to_json(found) + "\n", options.force)
-    sys.stdout.write(to_json(found) + "\n" if options.json else text(found))
+    sys.stdout.write(to_json(found) + "\n" if options.json else calibration_text(found))
     say(f"written to {options.output}")
     return 0
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from analyzers.calibration import Calibration
 from analyzers.cellchanges import compare_sweeps
 from analyzers.compare import compare
-from analyzers.comparison import Comparison, SweepComparison, to_json
-from analyzers.document import SCHEMA as REPORT
+from analyzers.comparison import Comparison, SweepComparison, comparison_json
+from analyzers.document import REPORT_SCHEMA as REPORT
 from analyzers.document import Report, from_json
 from analyzers.errors import AnalysisError
 from analyzers.figures import RunFigures, cell_names, judged_cells, names
@@ -20,14 +20,14 @@ from analyzers.manifest import SWEEP
 from analyzers.places import Place
 from analyzers.report import report
 from analyzers.scaling import study
-from analyzers.study import SCHEMA as STUDY
+from analyzers.study import SCALING_SCHEMA as STUDY
 from analyzers.study import Scaling
-from analyzers.study import from_json as study_from_json
+from analyzers.study import scaling_from_json as study_from_json
 from tracer.commands.gates import add_gate_argument, judged, parsed
 from tracer.commands.output import emit, refuse_all_existing, write_page
 from tracer.commands.reading import add_reading_arguments, cell_reader, links_of, read, run_place, sweep_folder
 from tracer.errors import UsageError
-from tracer.views.compare import page, text
+from tracer.views.compare import comparison_html, comparison_text
 
 NAME = "compare"
 HELP = "what changed between two runs or sweeps, beyond their steps' own spread"
@@ -81,8 +81,8 @@ def _of_sweeps(options: argparse.Namespace, gates: list[Gate]) -> int:
 
 def _show(options: argparse.Namespace, found: Comparison | SweepComparison) -> None:
     if options.html is not None:
-        write_page(options.html, page(found), options.force)
-    emit(options, partial(to_json, found), partial(text, found))
+        write_page(options.html, comparison_html(found), options.force)
+    emit(options, partial(comparison_json, found), partial(comparison_text, found))
 
 
 def _is_sweep(path: Place) -> bool:

@@ -22,7 +22,7 @@ from tracer.commands.output import terminal
 from tracer.commands.reading import run_place
 from tracer.errors import UsageError
 from tracer.files import new_file, refuse_existing, write_text
-from tracer.views.hta import path_group, text
+from tracer.views.hta import hta_text, path_group
 from tracer.views.perfetto import write_trace
 from tracer.views.tracks import groups
 
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if options.csv is not None:
         for table in found.tables:
             write_text(options.csv / f"{table.name}.csv", table.to_frame().to_csv(index=False), options.force)
-    sys.stdout.write(f"{to_json(found)}\n" if options.json else text(found, options.top, *terminal()))
+    sys.stdout.write(f"{to_json(found)}\n" if options.json else hta_text(found, options.top, *terminal()))
     return 0
 
 

@@ -15,7 +15,7 @@ from analyzers.scenarios import usual
 from tracer.commands.reading import read_drawn
 from tracer.files import refuse_existing, write_text
 from tracer.views.communication import size
-from tracer.views.html import page
+from tracer.views.html import report_html
 
 
 def refuse_all_existing(paths: Iterable[Path | None], force: bool) -> None:
@@ -46,7 +46,7 @@ def terminal() -> tuple[int | None, bool]:
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
     """A run's report, and its page, with the usual predictions where it can be replayed."""
     summary, found, drawn = read_drawn(options, links, schedules=True)
-    return found, page(found, drawn, links or summary.calibration, usual(summary, links))
+    return found, report_html(found, drawn, links or summary.calibration, usual(summary, links))
 
 
 def write_page(path: Path, document: str, force: bool) -> None:

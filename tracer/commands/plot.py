@@ -19,7 +19,7 @@ from tracer.commands.reading import (
 from tracer.errors import UsageError
 from tracer.files import refuse_existing, write_bytes
 from tracer.views.axes import FORMS
-from tracer.views.pictures import BANDWIDTH, KINDS, SCALING, picture, scaling_picture
+from tracer.views.pictures import BANDWIDTH, KINDS, SCALING, report_picture, scaling_picture
 
 NAME = "plot"
 HELP = "a run's or a sweep's figures as pictures: PNG, SVG, PDF"
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
 def _picture(options: argparse.Namespace, form: str) -> bytes:
     links = links_of(options)
     found = read(options)
-    return picture(report(found, links), options.kind, form, links or found.calibration)
+    return report_picture(report(found, links), options.kind, form, links or found.calibration)
 
 
 def _scaling(options: argparse.Namespace, form: str) -> bytes:

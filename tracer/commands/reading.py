@@ -21,10 +21,9 @@ from analyzers.recording import find
 from analyzers.report import report
 from analyzers.spread import MANY, drawn_ranks
 from analyzers.summary import RunSummary
-from tracer import workers
 from tracer.commands.progress import reading
 from tracer.errors import TracerError, UsageError
-from tracer.workers import Readers
+from tracer.workers import Readers, read_lanes, read_run
 
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
@@ -113,12 +112,12 @@ def _hush() -> None:
 
 def read(options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False) -> RunSummary:
     """The run's summary (the options' own run, unless another is named)."""
-    return workers.read(options.run if path is None else path, schedules=schedules, by=readers(options))
+    return read_run(options.run if path is None else path, schedules=schedules, by=readers(options))
 
 
 def read_here(path: Path) -> RunSummary:
     """The summary of a run that has just been recorded here."""
-    return workers.read(path, by=Readers(progress=reading))
+    return read_run(path, by=Readers(progress=reading))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
@@ -146,11 +145,11 @@ def read_drawn(
     """The run, its report, and the lanes of the ranks that are to be drawn. Raises UsageError for a rank it has not."""
     by = readers(options)
     few = options.ranks is None and len(find(options.run).files) <= MANY
-    summary = workers.read(options.run, lanes=few, schedules=schedules, by=by)
+    summary = read_run(options.run, lanes=few, schedules=schedules, by=by)
     found = report(summary, links)
     if not few:
         known = len(summary.warnings)
-        summary = workers.read_lanes(summary, options.run, chosen_ranks(options, found), by)
+        summary = read_lanes(summary, options.run, chosen_ranks(options, found), by)
         # The report was made before: of which ranks are drawn it decides.
         warnings = [*found.run.warnings, *summary.warnings[known:]]
         found = structs.replace(found, run=structs.replace(found.run, warnings=warnings))

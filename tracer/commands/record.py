@@ -30,7 +30,7 @@ from tracer.commands.workload import (
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
 from tracer.files import hidden_folder, refuse_folder
-from tracer.views.text import text
+from tracer.views.text import report_text
 
 NAME = "record"
 HELP = "train a built-in workload under the profiler, and report where its time goes"
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
     for place in recorded:
-        sys.stdout.write(text(report(read_here(place)), "rank", *terminal()))
+        sys.stdout.write(report_text(report(read_here(place)), "rank", *terminal()))
         print(f"next: tracer report {shlex.quote(str(options.output or place.relative_to(Path.cwd())))} --by step")
     return 0
 

@@ -25,7 +25,7 @@ from tracer.commands.reading import (
 )
 from tracer.errors import UsageError
 from tracer.files import write_text
-from tracer.views.text import text
+from tracer.views.text import report_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         write_text(path, frame(found).to_csv(index=False), options.force)
     if document is not None:
         write_page(options.html, document, options.force)
-    emit(options, partial(to_json, found), partial(text, found, options.by))
+    emit(options, partial(to_json, found), partial(report_text, found, options.by))
     return judged(gates, RunFigures(found), found.run.name)
 
 

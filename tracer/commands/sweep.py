@@ -18,7 +18,7 @@ import msgspec
 
 from analyzers.manifest import SWEEP
 from analyzers.scaling import study
-from analyzers.study import Scaling, cells_frame, epochs_frame, strong_frame, to_json, weak_frame
+from analyzers.study import Scaling, cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
 from analyzers.summary import RunSummary
 from analyzers.sweeps import SINGLE, Cell, Sweep, read_sweep
 from tracer.commands.devices import devices_of, positive
@@ -29,10 +29,10 @@ from tracer.commands.workload import add_step_arguments, add_workload_arguments,
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
 from tracer.files import alone_in, refuse_existing, write_bytes
-from tracer.views.page import page
+from tracer.views.page import scaling_html
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots import PICTURES, plots
-from tracer.views.scaling import as_markdown, text
+from tracer.views.scaling import as_markdown, scaling_text
 
 NAME = "sweep"
 HELP = "how training scales over devices and batches, measured from a sweep's recordings"
@@ -214,7 +214,7 @@ def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader
         for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
             refuse_existing(output / name, force)
     found = study(sweep, reader)
-    sys.stdout.write(to_json(found) + "\n" if as_json else text(found, *terminal()))
+    sys.stdout.write(scaling_json(found) + "\n" if as_json else scaling_text(found, *terminal()))
     written = _write(output, found, force) if output is not None else []
     if as_json:
         return
@@ -238,9 +238,9 @@ def _write(folder: Path, found: Scaling, force: bool) -> list[str]:
 
 def _files(found: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Every file by name, the page first."""
-    yield PAGE, page(found, pictures, plots(found, DARK)).encode()
+    yield PAGE, scaling_html(found, pictures, plots(found, DARK)).encode()
     yield MARKDOWN, as_markdown(found, pictures).encode()
     yield from pictures.items()
     for name, frame in TABLES.items():
         yield name, frame(found).to_csv(index=False).encode()
-    yield DOCUMENT, (to_json(found) + "\n").encode()
+    yield DOCUMENT, (scaling_json(found) + "\n").encode()

@@ -12,7 +12,7 @@ from analyzers.manifest import SWEEP
 from analyzers.places import Place
 from analyzers.report import report
 from analyzers.scaling import study
-from tracer.board import check_installed
+from tracer.board import check_tensorboard
 from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place
 from tracer.errors import TracerError, UsageError
 from tracer.files import refuse_existing, write_bytes
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, write event files."""
-    check_installed()
+    check_tensorboard()
     places = {_name(path): path for path in options.run}
     if len(places) < len(options.run):
         raise UsageError("two RUNs have the same name: give one of them at a time, and each its own --logdir")

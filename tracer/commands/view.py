@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.lanes import Lanes
-from tracer import board
+from tracer.board import TENSORBOARD_PORT, check_tensorboard, serve_tensorboard, tensorboard_address
 from tracer.commands.output import read_page
 from tracer.commands.reading import (
     add_drawing_arguments,
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=_port,
         metavar="N",
-        help=f"serve there (default: {PORT}, or the next that is free; TensorBoard's is {board.PORT})",
+        help=f"serve there (default: {PORT}, or the next that is free; TensorBoard's is {TENSORBOARD_PORT})",
     )
     parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
     add_links_argument(parser)
@@ -130,12 +130,12 @@ def tensorboard(options: argparse.Namespace) -> int:
         raise UsageError("--links is of the other viewers: TensorBoard's tab reads each run's own links.json")
     if options.ranks is not None or options.readers is not None or options.scheduler is not None:
         raise UsageError("--ranks, --workers and --scheduler are of the other viewers: TensorBoard reads for itself")
-    board.check_installed()
-    port = options.port or board.PORT
-    if options.no_open or "SSH_CONNECTION" in os.environ or not webbrowser.open(board.address(port)):
-        print(board.address(port), flush=True)
+    check_tensorboard()
+    port = options.port or TENSORBOARD_PORT
+    if options.no_open or "SSH_CONNECTION" in os.environ or not webbrowser.open(tensorboard_address(port)):
+        print(tensorboard_address(port), flush=True)
         print(_tunnel(port), file=sys.stderr)
-    return board.serve(folder, port)
+    return serve_tensorboard(folder, port)
 
 
 def perfetto(options: argparse.Namespace) -> int:

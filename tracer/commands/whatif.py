@@ -27,9 +27,9 @@ from tracer.commands.reading import (
 from tracer.errors import TracerError, UsageError
 from tracer.files import write_bytes, write_text
 from tracer.views.axes import FORMS
-from tracer.views.forecast import picture
-from tracer.views.html import page
-from tracer.views.whatif import text
+from tracer.views.forecast import prediction_picture
+from tracer.views.html import report_html
+from tracer.views.whatif import prediction_text
 
 NAME = "whatif"
 HELP = "what a run's steps would take with other buckets, more GPUs, or other links: predicted, with the error"
@@ -84,9 +84,9 @@ def run(options: argparse.Namespace) -> int:
     found = whatif(summary, _options(options), links)
     _write(options, found)
     if of_run is not None:
-        document = page(of_run, drawn, calibration or summary.calibration, found)
+        document = report_html(of_run, drawn, calibration or summary.calibration, found)
         write_page(options.html, document, options.force)
-    emit(options, partial(to_json, found), partial(text, found))
+    emit(options, partial(to_json, found), partial(prediction_text, found))
     return 0
 
 
@@ -95,7 +95,7 @@ def _write(options: argparse.Namespace, found: WhatIf) -> None:
     if options.csv is not None:
         write_text(options.csv, scenarios_frame(found).to_csv(index=False), options.force)
     if options.plot is not None:
-        write_bytes(options.plot, picture(found, _form(options.plot)), options.force)
+        write_bytes(options.plot, prediction_picture(found, _form(options.plot)), options.force)
 
 
 def _form(path: Path) -> str:

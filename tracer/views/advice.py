@@ -20,7 +20,7 @@ _NOTHING = "Nothing to change: no part of communication costs 1 % of a step or m
 _NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1 % of a step."
 
 
-def advice(report: Report) -> Section:
+def advice_section(report: Report) -> Section:
     """Each piece of advice with its figure and its reason; nothing where nothing communicates."""
     found = report.summary.advice
     if found:

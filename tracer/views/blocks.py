@@ -79,7 +79,7 @@ def _table(table: Table) -> Block:
     return Block(TABLE, heads=heads, left=left, rows=[list(row) for row in rows])
 
 
-def markdown(sections: Iterable[Section]) -> str:
+def sections_markdown(sections: Iterable[Section]) -> str:
     """The sections in GitHub's markdown."""
     return "\n\n".join(map(_markdown, blocks(sections))) + "\n"
 

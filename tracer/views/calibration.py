@@ -19,7 +19,7 @@ EIGHTHS = "▏▎▍▌▋▊▉█"
 _HEADS = ("collective", "ranks", "dtype", "size", "time us", "algbw GB/s", "busbw GB/s")
 
 
-def text(calibration: Calibration) -> str:
+def calibration_text(calibration: Calibration) -> str:
     """The whole table, in the order in which collectives were measured."""
     peak_gbps = max(row.busbw_gbps for row in calibration.rows)
     return rendered([_title(calibration.links), [_table(calibration.rows, peak_gbps)], _peaks(calibration)])

@@ -22,7 +22,7 @@ MOST_RANKS = 16
 REASONS = ("launch", "compute", "collective", "input", "unknown")
 
 
-def communication(report: Report, wide: bool, most: int = MOST_KINDS) -> Section:
+def communication_section(report: Report, wide: bool, most: int = MOST_KINDS) -> Section:
     """Bandwidth of each kind, group and size against what calibration measured, `most` of them; the clocks."""
     rows = report.summary.communication
     if not rows:

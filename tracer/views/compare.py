@@ -75,7 +75,7 @@ class Bar:
     rest: float
 
 
-def text(found: Comparison | SweepComparison, width: int | None = None, color: bool = False) -> str:
+def comparison_text(found: Comparison | SweepComparison, width: int | None = None, color: bool = False) -> str:
     """The comparison for a terminal, what changed first; prose wrapped at `width` columns where one is given."""
     wide = width is None or width >= WIDE
     parts: list[Section] = [
@@ -88,7 +88,7 @@ def text(found: Comparison | SweepComparison, width: int | None = None, color: b
     return rendered([lines for lines in parts if lines], width, color)
 
 
-def page(found: Comparison | SweepComparison) -> str:
+def comparison_html(found: Comparison | SweepComparison) -> str:
     """The comparison as one HTML file, which loads nothing and runs nothing."""
     values = {
         "title": title(found),

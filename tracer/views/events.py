@@ -15,9 +15,9 @@ from analyzers.document import Report
 from analyzers.series import Series, StepFigures, series
 from analyzers.study import CellRow, Scaling
 from analyzers.units import NS_PER_MS, NS_PER_S
-from tracer.views.blocks import markdown
+from tracer.views.blocks import sections_markdown
 from tracer.views.palette import SPLIT_PARTS
-from tracer.views.text import By, sections
+from tracer.views.text import By, report_sections
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -81,7 +81,7 @@ def _scalar(tag: str, value: float) -> dict[str, Any]:
 
 def _texts(report: Report, origin_s: float) -> Iterator[Event]:
     for by in TEXTS:
-        yield _text(f"report/by {by}", markdown(sections(report, by)), origin_s)
+        yield _text(f"report/by {by}", sections_markdown(report_sections(report, by)), origin_s)
 
 
 def _text(tag: str, words: str, wall_time: float) -> Event:

@@ -28,7 +28,7 @@ AIR, LEAST_AIR = 0.12, 0.5
 UNTRUSTED = "not to be trusted"
 
 
-def picture(found: WhatIf, form: str, theme: Theme = LIGHT) -> bytes:
+def prediction_picture(found: WhatIf, form: str, theme: Theme = LIGHT) -> bytes:
     """The picture as a file of a form of FORMS."""
     with style(theme, TEXT_PT):
         return saved(figure(found, theme), form)

@@ -30,7 +30,7 @@ _ALIKE = {
 _NS = "_ns"
 
 
-def text(analysis: Analysis, top: int, width: int | None = None, color: bool = False) -> str:
+def hta_text(analysis: Analysis, top: int, width: int | None = None, color: bool = False) -> str:
     """The tables that are short enough to be read, the `top` first rows of each."""
     wide = width is None or width >= WIDE
     tables = [_section(table, top, wide) for table in analysis.tables if table.listed]

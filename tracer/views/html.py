@@ -22,21 +22,21 @@ from analyzers.entries import UnmatchedRow
 from analyzers.lanes import Lanes
 from analyzers.units import NS_PER_MS, ms, us
 from analyzers.whatif import WhatIf
-from tracer.views.advice import advice, true_cost
+from tracer.views.advice import advice_section, true_cost
 from tracer.views.buckets import by_bucket
 from tracer.views.capline import CapLine, capline
-from tracer.views.communication import communication, waiting
+from tracer.views.communication import communication_section, waiting
 from tracer.views.curve import curve
 from tracer.views.epochs import epochs, memory
-from tracer.views.layers import layers
+from tracer.views.layers import layers_section
 from tracer.views.palette import SPLIT_PARTS
 from tracer.views.ranks import by_rank, device_name, named
 from tracer.views.strips import STATES, strips
 from tracer.views.tables import Column
 from tracer.views.templates import FOLDER, filled
 from tracer.views.terminal import Section, count, milliseconds, plain, styled, table
-from tracer.views.text import by_step, controls, loader, representative, title
-from tracer.views.whatif import basis, own, scaling, scenarios, sentence
+from tracer.views.text import by_step, controls, loader, representative, run_title
+from tracer.views.whatif import basis, own, scale_out_section, scenarios, sentence
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +59,7 @@ class Shown:
     notes: list[str] = field(default_factory=list)
 
 
-def page(
+def report_html(
     report: Report,
     lanes: Sequence[Lanes] = (),
     calibration: Calibration | None = None,
@@ -76,7 +76,7 @@ def page(
     )
     values = {
         "report": report,
-        "title": title(report.run),
+        "title": run_title(report.run),
         "warnings": report.run.warnings,
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
@@ -114,7 +114,7 @@ def _predicted(found: WhatIf) -> Predicted:
         why=sentence(found.recommended.why or ""),
         own=shown(own(found)),
         scenarios=shown(scenarios(found)),
-        scaling=shown(scaling(found)),
+        scaling=shown(scale_out_section(found)),
         basis=shown(basis(found)),
         picture=capline(found),
     )
@@ -136,7 +136,7 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
 
 
 def _no_advice(report: Report) -> Section:
-    return [] if report.summary.advice else advice(report)
+    return [] if report.summary.advice else advice_section(report)
 
 
 def _about(report: Report) -> Section:
@@ -150,7 +150,7 @@ def _windows(report: Report) -> Section:
 
 
 def _bandwidths(report: Report) -> Section:
-    return communication(report, wide=True, most=len(report.summary.communication))
+    return communication_section(report, wide=True, most=len(report.summary.communication))
 
 
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
@@ -162,7 +162,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "communication": _bandwidths,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
-    "layers": lambda report: layers(report, wide=True),
+    "layers": lambda report: layers_section(report, wide=True),
     "unmatched": lambda report: _unmatched(report.unmatched),
     "about": _about,
 }

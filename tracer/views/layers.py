@@ -35,10 +35,10 @@ SHARDING = ("all_gather", "reduce_scatter")
 def by_layer(report: Report, wide: bool) -> Section:
     """Every layer, medians over windows; one step in which they add up; sharded modules' collectives, or buckets."""
     held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
-    return [*layers(report, wide), *(("", *held) if held else ())]
+    return [*layers_section(report, wide), *(("", *held) if held else ())]
 
 
-def layers(report: Report, wide: bool) -> Section:
+def layers_section(report: Report, wide: bool) -> Section:
     """The same without what buckets hold."""
     if not report.summary.layers:
         return [styled("No layers: no compute here is launched in a step.", "bold")]

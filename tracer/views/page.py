@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 
 from analyzers.study import Scaling
-from tracer.views.scaling import picture_of, tables, title
+from tracer.views.scaling import picture_of, scaling_tables, scaling_title
 from tracer.views.templates import filled
 
 # Which of the study's definitions stand below which table.
@@ -21,9 +21,9 @@ MEANINGS = {
 }
 
 
-def page(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) -> str:
+def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) -> str:
     """The page, with the same pictures on a light and on a dark ground, by file name."""
-    shown = tables(study)
+    shown = scaling_tables(study)
     pictures = {
         table.name: {"light": _embedded(light[name]), "dark": _embedded(dark[name])}
         for table in shown
@@ -34,7 +34,7 @@ def page(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) 
         "scaling.html",
         {
             "study": study,
-            "title": title(study),
+            "title": scaling_title(study),
             "warnings": study.warnings,
             "tables": shown,
             "pictures": pictures,

@@ -29,7 +29,7 @@ BANDWIDTH, SCALING = "bandwidth", "scaling"
 KINDS = (*OF_REPORT, BANDWIDTH, SCALING)
 
 
-def picture(
+def report_picture(
     report: Report, kind: str, form: str, calibration: Calibration | None = None, theme: Theme = LIGHT
 ) -> bytes:
     """A run's picture as a file of a form of FORMS. Raises TracerError where the run has nothing for it."""

@@ -8,7 +8,7 @@ from analyzers.digest import Spread
 from analyzers.study import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.sweeps import SINGLE
 from analyzers.units import NS_PER_S, percent
-from tracer.views.tables import Column, Table, escaped, markdown, section
+from tracer.views.tables import Column, Table, escaped, section, table_markdown
 from tracer.views.terminal import WIDE, Section, count, gbps, milliseconds, rendered, styled
 
 UNCERTAIN, PROFILED = "?", "p"
@@ -19,13 +19,13 @@ MARKS = {
 _PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU"))
 
 
-def text(study: Scaling, width: int | None = None, color: bool = False) -> str:
+def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
     """The study for a terminal; prose wrapped at `width` columns where one is given."""
     wide = width is None or width >= WIDE
     sections: list[Section] = [
-        [styled(title(study), "bold")],
+        [styled(scaling_title(study), "bold")],
         [styled(f"warning: {warning}", "yellow") for warning in study.warnings],
-        *(section(table, wide) for table in tables(study)),
+        *(section(table, wide) for table in scaling_tables(study)),
     ]
     return rendered([lines for lines in sections if lines], width, color)
 
@@ -34,10 +34,10 @@ def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
     """The study as a markdown file, with links to the pictures that lie beside it, and what each figure means."""
     warnings = [f"* {escaped(warning)}" for warning in study.warnings]
     meanings = [f"* **{name}**: {escaped(words)}" for name, words in study.definitions.items()]
-    parts = [f"# {escaped(title(study))}"]
+    parts = [f"# {escaped(scaling_title(study))}"]
     parts += ["**Warnings**", "\n".join(warnings)] if warnings else []
-    for table in tables(study):
-        parts.append(markdown(table))
+    for table in scaling_tables(study):
+        parts.append(table_markdown(table))
         parts += [f"![{table.title}]({picture_of(table)})"] if picture_of(table) in pictures else []
     return "\n\n".join([*parts, "## What the figures mean", "\n".join(meanings)]) + "\n"
 
@@ -47,7 +47,7 @@ def picture_of(table: Table) -> str:
     return f"{table.name}.png"
 
 
-def title(study: Scaling) -> str:
+def scaling_title(study: Scaling) -> str:
     """What was swept, in a line."""
     done = [cell for cell in study.cells if cell.step.median_ns]
     models = dict.fromkeys(model for cell in done if (model := cell.workload.get("model")))
@@ -56,7 +56,7 @@ def title(study: Scaling) -> str:
     return " · ".join(["Scaling", *facts])
 
 
-def tables(study: Scaling) -> list[Table]:
+def scaling_tables(study: Scaling) -> list[Table]:
     """All tables that have anything to say."""
     made = (_times(study), _weak(study), _strong(study), _parts(study), _subtraction(study), _bandwidth(study))
     return [table for table in (*made, _epochs(study)) if table.rows or table.notes]

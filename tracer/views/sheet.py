@@ -20,7 +20,7 @@ from analyzers.controls import HIGH_DISTORTION
 from analyzers.document import Report
 from tracer.views.axes import blank, words
 from tracer.views.palette import WAITING, Part, Theme
-from tracer.views.text import title as facts_of
+from tracer.views.text import run_title as facts_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -11,15 +11,15 @@ from analyzers.document import Report
 from analyzers.entries import Lane, Mark, Timeline
 from analyzers.study import Scaling
 from analyzers.units import NS_PER_MS
-from tracer.views import scaling
 from tracer.views.blocks import HEADING, TABLE, TIMELINE, WARNING, WORDS, Block, blocks
 from tracer.views.buckets import by_bucket
 from tracer.views.communication import by_collective
 from tracer.views.layers import by_layer
 from tracer.views.palette import COMPUTE, COPY, TRANSFER, WAITING
+from tracer.views.scaling import scaling_tables, scaling_title
 from tracer.views.tables import Table
 from tracer.views.terminal import Section, plain
-from tracer.views.text import sections, title
+from tracer.views.text import report_sections, run_title
 from tracer.views.timeline import lane_labels, letter, meanings, tick_ms
 
 TEMPLATE = Path(__file__).with_name("tab.html")
@@ -70,9 +70,9 @@ class Drawing:
     height: float
 
 
-def report_html(report: Report) -> str:
+def tab_of_report(report: Report) -> str:
     """A report as HTML to stand inside of a page."""
-    parts = [block for section in sections(report)[1:] for block in _but_timeline(section)]
+    parts = [block for section in report_sections(report)[1:] for block in _but_timeline(section)]
     # The verdict, and what must be known before it is believed.
     lead = [*parts[:1], *takewhile(lambda block: block.kind == WARNING, parts[1:])]
     more: list[tuple[str, Section]] = [
@@ -81,7 +81,7 @@ def report_html(report: Report) -> str:
         ("Every collective", by_collective(report, True)),
     ]
     details = [(name, blocks([section])) for name, section in more]
-    return _rendered(title(report.run), (lead, parts[len(lead) :]), details, drawing(report.timeline))
+    return _rendered(run_title(report.run), (lead, parts[len(lead) :]), details, drawing(report.timeline))
 
 
 def _but_timeline(section: Section) -> list[Block]:
@@ -90,14 +90,14 @@ def _but_timeline(section: Section) -> list[Block]:
     return [] if any(block.kind == TIMELINE for block in found) else found
 
 
-def study_html(study: Scaling) -> str:
+def tab_of_study(study: Scaling) -> str:
     """A sweep's study as HTML to stand inside of a page."""
     warnings = [Block(WARNING, [f"warning: {warning}"]) for warning in study.warnings]
-    parts = [block for table in scaling.tables(study) for block in _blocks(table)]
-    return _rendered(scaling.title(study), (warnings, parts), [], None)
+    parts = [block for table in scaling_tables(study) for block in _blocks(table)]
+    return _rendered(scaling_title(study), (warnings, parts), [], None)
 
 
-def error_html(name: str, reason: str) -> str:
+def tab_of_error(name: str, reason: str) -> str:
     """What stands in the place of a run that cannot be reported."""
     return _rendered(name, ([Block(WARNING, [reason])], []), [], None)
 

@@ -47,7 +47,7 @@ def section(shown: Table, wide: bool) -> Section:
     return [styled(shown.title, "bold"), *([lines] if shown.rows else []), *map(styled, shown.notes)]
 
 
-def markdown(shown: Table) -> str:
+def table_markdown(shown: Table) -> str:
     """The table in GitHub's markdown, with all its columns."""
     rule = [":--" if column.is_text else "--:" for column in shown.columns]
     rows = [[escaped(cell) for cell in cells] for cells in (shown.heads, *shown.rows)]

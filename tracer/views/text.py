@@ -8,9 +8,9 @@ from typing import Literal
 from analyzers.document import Report, RunFacts
 from analyzers.entries import Window
 from analyzers.units import ms, percent
-from tracer.views.advice import advice, true_cost
+from tracer.views.advice import advice_section, true_cost
 from tracer.views.buckets import by_bucket
-from tracer.views.communication import by_collective, communication, waiting
+from tracer.views.communication import by_collective, communication_section, waiting
 from tracer.views.epochs import epochs, memory
 from tracer.views.layers import by_layer
 from tracer.views.palette import PARTS
@@ -21,21 +21,21 @@ from tracer.views.timeline import timeline
 By = Literal["rank", "step", "collective", "bucket", "layer"]
 
 
-def text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
+def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
     """The whole report; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
-    return rendered(sections(report, by, width), width, color)
+    return rendered(report_sections(report, by, width), width, color)
 
 
-def sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
+def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
     """The report's parts in order, as wide as there is room."""
     wide = width is None or width >= WIDE
     parts: list[Section] = [
-        [styled(title(report.run), "")],
+        [styled(run_title(report.run), "")],
         [styled(report.summary.verdict, "bold")],
         [styled(f"warning: {warning}", "yellow") for warning in warnings(report)],
         *_VIEWS[by](report, wide),
         controls(report.run),
-        *([] if by in ("step", "collective") else [true_cost(report), advice(report)]),
+        *([] if by in ("step", "collective") else [true_cost(report), advice_section(report)]),
     ]
     return [part for part in parts if part]
 
@@ -50,7 +50,7 @@ def _step_view(report: Report, wide: bool) -> list[Section]:
 
 
 def _exchange(report: Report, wide: bool) -> list[Section]:
-    return [communication(report, wide), waiting(report)]
+    return [communication_section(report, wide), waiting(report)]
 
 
 # What each way of looking at a run shows, between its title and its controls.
@@ -63,7 +63,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
 }
 
 
-def title(run: RunFacts) -> str:
+def run_title(run: RunFacts) -> str:
     """What was run on what, in a line."""
     batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
     partial = len(run.ranks) < run.world_size

@@ -25,7 +25,7 @@ HEADS = (
 SCALE_HEADS = ("", "GPUs", "best cap", "step", "compute\nwaits", "efficiency", "communication")
 
 
-def text(found: WhatIf, width: int | None = None, color: bool = False) -> str:
+def prediction_text(found: WhatIf, width: int | None = None, color: bool = False) -> str:
     """All of it; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
     return rendered([part for part in sections(found) if part], width, color)
 
@@ -37,7 +37,7 @@ def sections(found: WhatIf) -> list[Section]:
         [styled(sentence(found.recommended.why or ""), "bold")],
         [styled(f"warning: {warning}", "yellow") for warning in found.warnings],
         scenarios(found),
-        scaling(found),
+        scale_out_section(found),
         basis(found),
     ]
 
@@ -99,7 +99,7 @@ def _notes(found: WhatIf) -> Iterator[str]:
     yield from (f"? {why}" for why in doubts(found.scenarios))
 
 
-def scaling(found: WhatIf) -> Section:
+def scale_out_section(found: WhatIf) -> Section:
     """The best of each number of GPUs, and from which on communication is not hidden; nothing for one number."""
     out = scale_out(found)
     if out is None:
