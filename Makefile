@@ -35,7 +35,7 @@ pictures: install
 
 # Each command's help, into its page of docs/commands; tests compare them.
 docs: install
-	$(BIN)/python -m tests.docs
+	$(BIN)/python -m tests.support.docs
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

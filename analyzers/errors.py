@@ -1,4 +1,4 @@
-"""What an analysis raises when it cannot answer: one clear line that names the file and the remedy."""
+"""Errors of analyses: one clear line that names the file and the remedy."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Int64 = NDArray[np.int64]
+from analyzers.arrays import Int64
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Nanoseconds, bytes and GB/s: constants, and how they print.
+"""Units: nanoseconds, bytes, GB/s, and how they print.
 
 Time inside the program is integer nanoseconds; 1 GB is 1e9 bytes, so that bytes per nanosecond is GB/s.
 """

@@ -54,7 +54,7 @@ class Pieces:
 
 def sample() -> Pieces:
     """The sample, cut into pieces."""
-    from tests.generator import kineto
+    from tests.support.generator import kineto
 
     document = json.loads(gzip.decompress(SAMPLE.read_bytes()))
     spans: list[tuple[float, float]] = []

@@ -26,8 +26,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from tracer import workloads
-from tracer.ranges import module_ranges
+from tracer.recording.module_ranges import module_ranges
+from tracer.workload import models_and_data as workloads
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
 SETTINGS: dict[str, dict[str, Any]] = {

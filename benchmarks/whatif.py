@@ -31,17 +31,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.distributed as dist
 
-from analyzers.calibration import read_calibration
-from analyzers.manifest import LINKS as LINKS_FILE
-from analyzers.summary import summarize
-from analyzers.whatif import Options, whatif
+from analyzers.prediction.predict import Options, whatif
+from analyzers.rank.summary import summarize
+from analyzers.run.calibration import read_calibration
+from analyzers.run.manifest import LINKS as LINKS_FILE
+from tracer.atomic_files import hidden_folder
 from tracer.config import CalibrationPlan, DdpOptions, ModelName, Plan, RecordConfig
-from tracer.files import hidden_folder
-from tracer.finish import Finisher, Taking
-from tracer.launch import Job, launch, quiet_launcher
-from tracer.ranks import LAUNCHER, WORK, die_with, pick_device, progress_of, refusing
-from tracer.step import Training, begin, parallelize, train_step
-from tracer.train import endless_batches, train
+from tracer.launching.elastic import Job, launch, quiet_launcher
+from tracer.recording.collect import Finisher, Taking
+from tracer.recording.rank_process import LAUNCHER, WORK, die_with, pick_device, progress_of, refusing
+from tracer.workload.train import endless_batches, train
+from tracer.workload.training_step import Training, begin, parallelize, train_step
 
 TRUTH = "truth.jsonl"
 RECORDED_MB = 25.0

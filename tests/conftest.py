@@ -18,7 +18,7 @@ settings.load_profile("untimed")
 # Several workers and the ranks that they launch share the cores: threads of each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-LAUNCHING = ("test_record", "test_sweep", "test_outside", "test_loader", "test_calibration", "test_variants")
+LAUNCHING = ("test_record", "test_grid", "test_recorded_scripts", "test_processes", "test_calibrate", "test_variants")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,8 +10,8 @@ from math import comb
 
 import pytest
 
-from analyzers.changes import LEVEL, enough
-from tests.docs import (
+from analyzers.comparison.change import LEVEL, enough
+from tests.support.docs import (
     COMMAND_PAGES,
     DOCS,
     FORMATS,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.intervals import EMPTY, Intervals, crossings, owned, union_of
-from tests.drawing import runs
+from tests.support.drawing import runs
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1])))
 

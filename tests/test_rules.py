@@ -1,65 +1,53 @@
-"""The rules of the house that a machine can check: one order of imports, light reading, who may print."""
+"""The rules of the house that a machine can check: rooms and their order, light reading, who may print."""
+
+from __future__ import annotations
 
 import ast
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
-# A module imports only what stands before it. `analyzers` and `tracer` themselves come after their own modules.
-READS = """
-    errors saved places units intervals stretches modules marks calls classify controls
-    instants lenient header inflate chunks arguments syncs events kineto retime
-    manifest calibration recording rank run activity steps host
-    autograd forwards
-    breakdown fetching operators communication attribution work reductions contention sharding occupancy pace
-    summary kernels alignment offsets pairing collectives clocks
-    transfer waiting bandwidth exchange entries digest document rows
-    buckets reducing layers timeline synccost advice summaries spread frames report lanes
-    bucketing links replay runlinks model whatif scenarios
-    gradients sweeps study cells scaling series
-    permutation changes comparison compare cellchanges gates figures
-    hta_figures holistic hta hta_tables critical
-"""
-RECORDS = """
-    version errors config files compat models meeting profiles
-    ranges links manifest recorder ranks finish session
-    beat attach hook.sitecustomize hook
-    workloads step epochs calibrate train environments launch
-    scripts sweep cluster workers serving board listing
-"""
-SHOWS = """
-    palette terminal ranks communication buckets layers timeline epochs
-    advice text calibration
-    tables templates scaling compare axes plots page curve whatif capline strips html
-    tracks hta perfetto
-    sheet charts lanes pictures forecast blocks events tab
-"""
-COMMANDS = """
-    devices hosts progress usage workload reading output gates
-    report export whatif view outside record calibrate sweep compare plot tensorboard hta
-"""
-
-
-def _in(package: str, modules: str) -> list[str]:
-    return [f"{package}.{name}" for name in modules.split()] + [package]
-
-
-ORDER = [
-    *_in("analyzers", READS),
-    *_in("tracer", RECORDS)[:-1],
-    *_in("tracer.views", SHOWS),
-    "tracer.plugin",
-    *_in("tracer.commands", COMMANDS),
-    *_in("tracer", "cli __main__"),
+# A module imports root modules, its own room, and rooms above it; of another room only what that room exports.
+ROOMS = [
+    "analyzers.trace",
+    "analyzers.run",
+    "analyzers.rank",
+    "analyzers.collectives",
+    "analyzers.layers",
+    "analyzers.reporting",
+    "analyzers.prediction",
+    "analyzers.comparison",
+    "analyzers.hta",
+    "analyzers",
+    "tracer.recording",
+    "tracer.workload",
+    "tracer.launching",
+    "tracer.reading",
+    "tracer.serving",
+    "tracer.views",
+    "tracer.views.sections",
+    "tracer.views.html",
+    "tracer.views.plots",
+    "tracer.views.perfetto",
+    "tracer.views.tensorboard",
+    "tracer.commands.options",
+    "tracer.commands",
+    "tracer",
 ]
+# Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
+ROOTS = {
+    "analyzers": {"arrays", "errors", "intervals", "json_documents", "paths", "statistics", "units"},
+    "tracer": {"atomic_files", "config", "errors", "version"},
+}
+LAST = {"tracer": {"cli", "__main__"}}
+MOST_MODULES = 16
 
-# The only modules that may import torch, besides the commands that call them.
-WITH_TORCH = {
-    f"tracer.{name}"
-    for name in ("compat", "models", "profiles", "ranges", "manifest", "recorder", "ranks", "session", "attach")
-} | {f"tracer.{name}" for name in ("workloads", "step", "epochs", "calibrate", "train", "launch")}
+# Rooms whose modules may import torch: who imports from them does so inside a function.
+WITH_TORCH = ("tracer.recording", "tracer.workload", "tracer.launching")
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 
 
@@ -74,41 +62,106 @@ SOURCES = {
 }
 
 
-def imported(tree: ast.Module) -> set[str]:
-    """Every module of the project that a module imports, wherever in it."""
+def room_of(module: str) -> str:
+    """The innermost room that a module is in; root modules are in their package."""
+    return max((room for room in ROOMS if f"{module}.".startswith(f"{room}.")), key=len)
+
+
+def is_root(module: str) -> bool:
+    package, _, name = module.partition(".")
+    return name in ROOTS.get(package, ())
+
+
+def is_own(module: str) -> bool:
+    return module.split(".")[0] in ROOTS
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Every module that another imports, wherever in it; of `from package import name` also `package.name`."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (submodules & set(ORDER)) or {node.module}
+            found |= (submodules & SOURCES.keys()) or {node.module}
     return found
 
 
-def test_the_order_lists_every_module_once():
-    assert sorted(ORDER) == sorted(SOURCES)
+def exports(room: str) -> set[str]:
+    """The names that a room's `__init__` imports from modules, or defines."""
+    found = set()
+    for node in SOURCES[room].body:
+        if isinstance(node, ast.ImportFrom) and node.module != room:
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found - {"annotations"}
 
 
-def test_no_import_runs_against_the_order():
+def members(room: str) -> set[str]:
+    """The modules of a room; a room inside it counts as one, whatever it holds."""
+    inside = {name.removeprefix(f"{room}.").split(".")[0] for name in SOURCES if name.startswith(f"{room}.")}
+    return inside - {""}
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_imports_go_to_root_modules_the_own_room_and_exports_of_rooms_above(name):
+    own = room_of(name)
+    for other in filter(is_own, imported(SOURCES[name])):
+        room = room_of(other)
+        if is_root(other) or room == own:
+            continue
+        assert other == room, f"{name} imports {other} past the exports of {room}"
+        assert name == own or own not in ("analyzers", "tracer") or ROOMS.index(room) < ROOMS.index(own)
+        assert ROOMS.index(room) < ROOMS.index(own), f"{name} imports {room}, a room below its own"
+
+
+def test_every_module_beside_the_rooms_is_a_known_root():
+    for package, roots in ROOTS.items():
+        beside = {name for name in members(package) if f"{package}.{name}" not in ROOMS}
+        beside -= {name for name in beside if any(room.startswith(f"{package}.{name}.") for room in ROOMS)}
+        assert beside == roots | LAST.get(package, set())
+
+
+def test_root_modules_import_no_room():
     for name, tree in SOURCES.items():
-        for other in imported(tree) & set(ORDER):
-            assert ORDER.index(other) < ORDER.index(name), f"{name} imports {other}, which stands below it"
+        package = name.split(".")[0]
+        own = {other for other in imported(tree) if other.split(".")[0] == package}
+        assert not is_root(name) or all(map(is_root, own)), f"{name} imports a room"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_export_is_named_like_a_submodule(room):
+    """Such a name gives now the one, now the other."""
+    assert exports(room) & members(room) <= ({"version"} if room == "tracer" else set())
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room not in ROOTS])
+def test_a_room_holds_at_most_so_many_modules_and_says_what_happens_in_it(room):
+    assert len(members(room)) <= MOST_MODULES
+    assert ast.get_docstring(SOURCES[room])
+
+
+def test_no_test_imports_a_test():
+    for file in (ROOT / "tests").rglob("*.py"):
+        for other in imported(ast.parse(file.read_text())):
+            assert not other.split(".")[-1].startswith("test_"), f"{file} imports {other}"
 
 
 def test_torch_is_imported_only_where_it_runs():
     for name, tree in SOURCES.items():
         body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         top = {module.split(".")[0] for module in imported(ast.Module(body, []))}
-        assert name in WITH_TORCH or "torch" not in top, f"{name} imports torch"
+        assert name.startswith(WITH_TORCH) or "torch" not in top, f"{name} imports torch"
 
 
 def test_reading_and_reporting_load_no_torch_and_no_plots():
     code = (
-        "import sys, analyzers, tracer, tracer.cli, tracer.views.text;"
+        "import sys, analyzers, tracer, tracer.cli;"
         "assert issubclass(tracer.SessionIncomplete, tracer.TracerError);"
         "assert issubclass(tracer.UsageError, tracer.TracerError);"
-        "heavy = ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf', 'hta', 'plotly');"
+        "heavy = ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf', 'hta', 'plotly', 'pandas');"
         "print(*[m for m in heavy if m in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -12,7 +12,7 @@ from tracer.errors import SessionIncomplete, TracerError, UsageError
 from tracer.version import VERSION
 
 if TYPE_CHECKING:
-    from tracer.session import Session
+    from tracer.recording import Session
 
 __all__ = ["Plan", "Session", "SessionIncomplete", "TracerError", "UsageError"]
 __version__ = VERSION
@@ -21,7 +21,7 @@ __version__ = VERSION
 def __getattr__(name: str) -> object:
     # torch is imported when a session is wanted, and not by who reports.
     if name == "Session":
-        from tracer.session import Session
+        from tracer.recording import Session
 
         return Session
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The command line: the list of subcommands, and how errors end."""
+"""Command line: subcommands, and how errors end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from analyzers.errors import AnalysisError
-from tracer.commands import calibrate, compare, export, hta, plot, record, report, sweep, tensorboard, view, whatif
+from tracer.commands import COMMANDS, RECORD
 from tracer.errors import TracerError
 from tracer.version import VERSION
-from tracer.views.terminal import plain
-
-COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta)
+from tracer.views import plain
 
 # A report is a million small objects and no cycles: at Python's 700 looking for some is a quarter of its time.
 RARELY = 50_000
@@ -43,7 +41,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     own, script = _at_dashes(arguments)
     options = parser.parse_args(own)
     options.script = script
-    if script is not None and options.command != record.NAME:
+    if script is not None and options.command != RECORD:
         parser.error(f"{options.command} runs no SCRIPT: leave out what stands behind --")
     return options
 

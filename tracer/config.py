@@ -1,4 +1,4 @@
-"""What to record: one frozen description that travels from the command line to every rank."""
+"""Recording configuration, sent from the command line to every rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ LR_SCALINGS: tuple[str, ...] = get_args(LrScaling)
 
 # The environment variable by which a script's processes know that they are recorded.
 HOOK = "TRACER_HOOK"
-# Of `tracer.recorder`: the blocks of a round, at most.
+
+# Of `tracer.recording.recorder`: the blocks of a round, at most.
 BLOCKS_OF_ROUND = 4
 CLASSES = 10
 CIFAR10_SIZE = 32
@@ -55,7 +56,7 @@ class DdpOptions(msgspec.Struct, frozen=True):
 
 
 class LearningRate(msgspec.Struct, frozen=True):
-    """The rate of SGD: see `tracer.step.learning_rate`."""
+    """The rate of SGD: see `tracer.workload.training_step.learning_rate`."""
 
     base: float = 0.1
     scaling: LrScaling | None = None
@@ -70,7 +71,7 @@ class EpochPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How many steps of what: see `tracer.recorder`.
+    """How many steps of what: see `tracer.recording.recorder`.
 
     With `every`, another recording begins each so many steps, and the newest `keep` recordings are kept.
     """

@@ -1,4 +1,4 @@
-"""What a command raises when it cannot do what was asked: one clear line, and the exit code to end with."""
+"""Errors of commands: one clear line, and an exit code."""
 
 from __future__ import annotations
 

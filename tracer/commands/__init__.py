@@ -1,1 +1,10 @@
 """One file per subcommand: its options, one call, and what it prints."""
+
+from tracer.commands import calibrate, compare, export, hta, plot, record, report, sweep, tensorboard, view, whatif
+
+# In the order in which `tracer --help` lists them.
+COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta)
+# The one that runs a SCRIPT.
+RECORD = record.NAME
+
+__all__ = ["COMMANDS", "RECORD"]

@@ -12,15 +12,13 @@ from typing import cast
 
 import msgspec
 
-from analyzers.calibration import Calibration, read_calibration, to_json
-from analyzers.manifest import LINKS
+from analyzers.run import LINKS, Calibration, read_calibration, to_json
 from analyzers.units import binary_size
-from tracer.commands.devices import add_device_arguments, pick_devices, positive
-from tracer.commands.progress import progress, say
+from tracer.atomic_files import refuse_existing, write_text
+from tracer.commands.options import add_device_arguments, pick_devices, positive, progress, say
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError, UsageError
-from tracer.files import refuse_existing, write_text
-from tracer.views.calibration import calibration_text
+from tracer.views.sections import calibration_text
 
 NAME = "calibrate"
 HELP = "measure what the links between devices can do: bandwidth of each collective over message sizes"
@@ -81,13 +79,13 @@ def configuration(options: argparse.Namespace) -> CalibrateConfig:
 
 def calibrate(config: CalibrateConfig) -> Calibration:
     """Run the ranks in a folder of their own, and read what they leave. Raises TracerError."""
-    from tracer.launch import Job, launch, quiet_launcher, rank_arguments
-    from tracer.ranks import take_notes
+    from tracer.launching import Job, launch, quiet_launcher, rank_arguments
+    from tracer.recording import take_notes
 
     quiet_launcher()
     with tempfile.TemporaryDirectory(prefix="tracer-calibrate-") as name, progress("row") as heard:
         folder = Path(name)
-        arguments = rank_arguments("tracer.calibrate", msgspec.json.encode(config).decode(), folder)
+        arguments = rank_arguments("tracer.workload.calibrate", msgspec.json.encode(config).decode(), folder)
         launch(Job(arguments, config.device, config.processes), folder, heard)
         notes = take_notes(folder)
         for note in notes:

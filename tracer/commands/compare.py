@@ -7,27 +7,44 @@ import re
 from functools import partial
 from pathlib import Path
 
-from analyzers.calibration import Calibration
-from analyzers.cellchanges import compare_sweeps
-from analyzers.compare import compare
-from analyzers.comparison import Comparison, SweepComparison, comparison_json
-from analyzers.document import REPORT_SCHEMA as REPORT
-from analyzers.document import Report, from_json
+from analyzers.comparison import SCALING_SCHEMA as STUDY
+from analyzers.comparison import (
+    Comparison,
+    Gate,
+    RunFigures,
+    Scaling,
+    SweepComparison,
+    cell_names,
+    compare,
+    compare_sweeps,
+    comparison_json,
+    judged_cells,
+    names,
+    study,
+)
+from analyzers.comparison import scaling_from_json as study_from_json
 from analyzers.errors import AnalysisError
-from analyzers.figures import RunFigures, cell_names, judged_cells, names
-from analyzers.gates import Gate
-from analyzers.manifest import SWEEP
-from analyzers.places import Place
-from analyzers.report import report
-from analyzers.scaling import study
-from analyzers.study import SCALING_SCHEMA as STUDY
-from analyzers.study import Scaling
-from analyzers.study import scaling_from_json as study_from_json
-from tracer.commands.gates import add_gate_argument, judged, parsed
-from tracer.commands.output import emit, refuse_all_existing, write_page
-from tracer.commands.reading import add_reading_arguments, cell_reader, links_of, read, run_place, sweep_folder
+from analyzers.paths import Place
+from analyzers.reporting import REPORT_SCHEMA as REPORT
+from analyzers.reporting import Report, from_json, report
+from analyzers.run import SWEEP, Calibration
+from tracer.commands.options import (
+    add_gate_argument,
+    add_reading_arguments,
+    cell_reader,
+    emit,
+    judged,
+    links_of,
+    parsed,
+    read,
+    refuse_all_existing,
+    run_place,
+    sweep_folder,
+    write_page,
+)
 from tracer.errors import UsageError
-from tracer.views.compare import comparison_html, comparison_text
+from tracer.views.html import comparison_html
+from tracer.views.sections import comparison_text
 
 NAME = "compare"
 HELP = "what changed between two runs or sweeps, beyond their steps' own spread"

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from analyzers.calibration import Calibration
-from analyzers.lanes import lanes
-from analyzers.report import report
-from analyzers.summary import RunSummary
-from tracer.commands.reading import (
+from analyzers.rank import RunSummary
+from analyzers.reporting import lanes, report
+from analyzers.run import Calibration
+from tracer.atomic_files import new_file, refuse_existing
+from tracer.commands.options import (
     add_drawing_arguments,
     add_links_argument,
     add_reading_arguments,
@@ -20,9 +20,7 @@ from tracer.commands.reading import (
     read_drawn,
 )
 from tracer.errors import UsageError
-from tracer.files import new_file, refuse_existing
-from tracer.views.perfetto import write_archive, write_trace
-from tracer.views.tracks import groups
+from tracer.views.perfetto import groups, write_archive, write_trace
 
 NAME = "export"
 HELP = "a run's lanes, buckets and layers as a timeline for Perfetto, alone or beside the raw traces"

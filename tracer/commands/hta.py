@@ -9,22 +9,28 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from analyzers.critical import CriticalPath, critical_path, path_tables
-from analyzers.hta import hta_library
-from analyzers.hta_figures import Analysis, to_json
-from analyzers.hta_tables import diff, idle, kernels, launches, queue
-from analyzers.lanes import lanes
-from analyzers.report import report
+from analyzers.hta import (
+    Analysis,
+    CriticalPath,
+    critical_path,
+    diff,
+    hta_library,
+    idle,
+    kernels,
+    launches,
+    path_tables,
+    queue,
+    to_json,
+)
+from analyzers.rank import summary_of
+from analyzers.reporting import lanes, report
 from analyzers.run import Run, load
-from analyzers.summary import summary_of
+from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.output import terminal
-from tracer.commands.reading import run_place
+from tracer.commands.options import run_place, terminal
 from tracer.errors import UsageError
-from tracer.files import new_file, refuse_existing, write_text
-from tracer.views.hta import hta_text, path_group
-from tracer.views.perfetto import write_trace
-from tracer.views.tracks import groups
+from tracer.views.perfetto import groups, path_group, write_trace
+from tracer.views.sections import hta_text
 
 NAME = "hta"
 HELP = "HolisticTraceAnalysis' critical path, idle causes, queues, launches, kernels and comparison"

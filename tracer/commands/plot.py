@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from analyzers.report import report
-from analyzers.scaling import study
-from tracer.commands.reading import (
+from analyzers.comparison import study
+from analyzers.reporting import report
+from tracer.atomic_files import refuse_existing, write_bytes
+from tracer.commands.options import (
     add_links_argument,
     add_reading_arguments,
     cell_reader,
@@ -17,9 +18,7 @@ from tracer.commands.reading import (
     sweep_folder,
 )
 from tracer.errors import UsageError
-from tracer.files import refuse_existing, write_bytes
-from tracer.views.axes import FORMS
-from tracer.views.pictures import BANDWIDTH, KINDS, SCALING, report_picture, scaling_picture
+from tracer.views.plots import BANDWIDTH, FORMS, KINDS, SCALING, report_picture, scaling_picture
 
 NAME = "plot"
 HELP = "a run's or a sweep's figures as pictures: PNG, SVG, PDF"

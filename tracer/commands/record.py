@@ -10,27 +10,30 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.manifest import MANIFEST
-from analyzers.report import report
-from tracer.commands.devices import add_device_arguments, positive
-from tracer.commands.hosts import OPTIONS as HOST_OPTIONS
-from tracer.commands.hosts import add_host_arguments, torchrun_options
-from tracer.commands.output import terminal
-from tracer.commands.outside import run_script
-from tracer.commands.progress import progress, say
-from tracer.commands.reading import read_here
-from tracer.commands.workload import (
+from analyzers.reporting import report
+from analyzers.run import MANIFEST
+from tracer.atomic_files import hidden_folder, refuse_folder
+from tracer.commands.options import OPTIONS as HOST_OPTIONS
+from tracer.commands.options import (
+    add_device_arguments,
+    add_host_arguments,
     add_step_arguments,
     add_workload_arguments,
     check_data,
     configuration,
     describe,
+    positive,
+    progress,
+    read_here,
+    say,
     setup_of,
+    terminal,
+    torchrun_options,
 )
+from tracer.commands.record_script import run_script
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.files import hidden_folder, refuse_folder
-from tracer.views.text import report_text
+from tracer.views.sections import report_text
 
 NAME = "record"
 HELP = "train a built-in workload under the profiler, and report where its time goes"
@@ -103,14 +106,13 @@ def default_name(config: RecordConfig) -> str:
 
 def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str, ...] = ()) -> list[Path]:
     """Run the ranks and put their traces and run.json into `output`, which appears only when all is written."""
-    from tracer.finish import Finisher
-    from tracer.launch import Job, launch, quiet_launcher, rank_arguments
-    from tracer.ranks import take_notes
+    from tracer.launching import Job, launch, quiet_launcher, rank_arguments
+    from tracer.recording import Finisher, take_notes
 
     quiet_launcher()
     with hidden_folder(output, say) as folder:
         with progress("step") as heard:
-            arguments = rank_arguments("tracer.train", msgspec.json.encode([config]).decode(), folder)
+            arguments = rank_arguments("tracer.workload.train", msgspec.json.encode([config]).decode(), folder)
             launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
         for note in take_notes(folder):
             say(note)

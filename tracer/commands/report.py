@@ -8,24 +8,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers.calibration import Calibration
-from analyzers.document import Report, to_json
-from analyzers.figures import RunFigures, names
-from analyzers.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
-from analyzers.report import report
-from tracer.commands.gates import add_gate_argument, judged, parsed
-from tracer.commands.output import emit, read_page, refuse_all_existing, write_page
-from tracer.commands.reading import (
+from analyzers.comparison import RunFigures, names
+from analyzers.reporting import Report, buckets_frame, collectives_frame, layers_frame, report, to_json, windows_frame
+from analyzers.run import Calibration
+from tracer.atomic_files import write_text
+from tracer.commands.options import (
     add_drawing_arguments,
+    add_gate_argument,
     add_links_argument,
     add_reading_arguments,
     add_run_argument,
+    emit,
+    judged,
     links_of,
+    parsed,
     read,
+    read_page,
+    refuse_all_existing,
+    write_page,
 )
 from tracer.errors import UsageError
-from tracer.files import write_text
-from tracer.views.text import report_text
+from tracer.views.sections import report_text
 
 if TYPE_CHECKING:
     import pandas as pd

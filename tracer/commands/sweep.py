@@ -16,23 +16,31 @@ from typing import Any, cast
 
 import msgspec
 
-from analyzers.manifest import SWEEP
-from analyzers.scaling import study
-from analyzers.study import Scaling, cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
-from analyzers.summary import RunSummary
-from analyzers.sweeps import SINGLE, Cell, Sweep, read_sweep
-from tracer.commands.devices import devices_of, positive
-from tracer.commands.output import terminal
-from tracer.commands.progress import progress, say
-from tracer.commands.reading import add_scheduler_argument, cell_reader, run_place, sweep_folder
-from tracer.commands.workload import add_step_arguments, add_workload_arguments, check_data, configuration
+from analyzers.comparison import Scaling, cells_frame, epochs_frame, scaling_json, strong_frame, study, weak_frame
+from analyzers.rank import RunSummary
+from analyzers.run import SINGLE, SWEEP, Cell, Sweep, read_sweep
+from tracer.atomic_files import alone_in, refuse_existing, write_bytes
+from tracer.commands.options import (
+    add_scheduler_argument,
+    add_step_arguments,
+    add_workload_arguments,
+    cell_reader,
+    check_data,
+    configuration,
+    devices_of,
+    positive,
+    progress,
+    run_place,
+    say,
+    sweep_folder,
+    terminal,
+)
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
-from tracer.files import alone_in, refuse_existing, write_bytes
-from tracer.views.page import scaling_html
-from tracer.views.palette import DARK, LIGHT
+from tracer.views import DARK, LIGHT
+from tracer.views.html import scaling_html
 from tracer.views.plots import PICTURES, plots
-from tracer.views.scaling import as_markdown, scaling_text
+from tracer.views.sections import as_markdown, scaling_text
 
 NAME = "sweep"
 HELP = "how training scales over devices and batches, measured from a sweep's recordings"
@@ -135,8 +143,7 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     """Record every cell that is not done; those that failed. Raises UsageError, TracerError."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
-    from tracer.launch import quiet_launcher
-    from tracer.sweep import Grid, merged, record_grid
+    from tracer.launching import Grid, merged, quiet_launcher, record_grid
 
     configs = cells_of(options)
     for config in list(configs.values())[:1]:

@@ -8,16 +8,16 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from analyzers.manifest import SWEEP
-from analyzers.places import Place
-from analyzers.report import report
-from analyzers.scaling import study
-from tracer.board import check_tensorboard
-from tracer.commands.reading import add_reading_arguments, cell_reader, read, run_place
+from analyzers.comparison import study
+from analyzers.paths import Place
+from analyzers.reporting import report
+from analyzers.run import SWEEP
+from tracer.atomic_files import refuse_existing, write_bytes
+from tracer.commands.options import add_reading_arguments, cell_reader, read, run_place
 from tracer.errors import TracerError, UsageError
-from tracer.files import refuse_existing, write_bytes
-from tracer.views.events import report_files, study_files
-from tracer.views.scaling import as_markdown
+from tracer.serving import check_tensorboard
+from tracer.views.sections import as_markdown
+from tracer.views.tensorboard import report_files, study_files
 
 NAME = "tensorboard"
 HELP = "write runs and sweeps for TensorBoard: scalars of each step, the report as text, a sweep's hparams"

@@ -17,22 +17,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from analyzers.lanes import Lanes
-from tracer.board import TENSORBOARD_PORT, check_tensorboard, serve_tensorboard, tensorboard_address
-from tracer.commands.output import read_page
-from tracer.commands.reading import (
+from analyzers.reporting import Lanes
+from tracer.atomic_files import new_file
+from tracer.commands.options import (
     add_drawing_arguments,
     add_links_argument,
     add_reading_arguments,
     add_run_argument,
     links_of,
     read_drawn,
+    read_page,
 )
 from tracer.errors import TracerError, UsageError
-from tracer.files import new_file
-from tracer.serving import LOOPBACK, Site, files_of, server
-from tracer.views.perfetto import write_trace
-from tracer.views.tracks import groups
+from tracer.serving import (
+    LOOPBACK,
+    TENSORBOARD_PORT,
+    Site,
+    check_tensorboard,
+    files_of,
+    serve_tensorboard,
+    server,
+    tensorboard_address,
+)
+from tracer.views.perfetto import groups, write_trace
 
 NAME = "view"
 HELP = "a run in the browser: its page, Perfetto, or TensorBoard"

@@ -6,30 +6,38 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from analyzers.calibration import Calibration
-from analyzers.links import Affine, Hosts, Links, calibrated
-from analyzers.manifest import Manifest
-from analyzers.run import world_size
-from analyzers.scenarios import USUAL_MB, scenarios_frame, to_json
-from analyzers.summary import RunSummary
+from analyzers.prediction import (
+    USUAL_MB,
+    Affine,
+    Hosts,
+    Links,
+    Options,
+    WhatIf,
+    calibrated,
+    scenarios_frame,
+    to_json,
+    whatif,
+)
+from analyzers.rank import RunSummary
+from analyzers.run import Calibration, Manifest, world_size
 from analyzers.units import NS_PER_US
-from analyzers.whatif import Options, WhatIf, whatif
-from tracer.commands.devices import positive
-from tracer.commands.output import emit, refuse_all_existing, write_page
-from tracer.commands.reading import (
+from tracer.atomic_files import write_bytes, write_text
+from tracer.commands.options import (
     add_drawing_arguments,
     add_reading_arguments,
     add_run_argument,
+    emit,
     links_of,
+    positive,
     read,
     read_drawn,
+    refuse_all_existing,
+    write_page,
 )
 from tracer.errors import TracerError, UsageError
-from tracer.files import write_bytes, write_text
-from tracer.views.axes import FORMS
-from tracer.views.forecast import prediction_picture
 from tracer.views.html import report_html
-from tracer.views.whatif import prediction_text
+from tracer.views.plots import FORMS, prediction_picture
+from tracer.views.sections import prediction_text
 
 NAME = "whatif"
 HELP = "what a run's steps would take with other buckets, more GPUs, or other links: predicted, with the error"

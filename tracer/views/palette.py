@@ -1,4 +1,4 @@
-"""One color and one glyph for each part of a step, everywhere.
+"""Palette: one color and glyph for each part of a step.
 
 The colors are Okabe and Ito's, which readers of any color vision tell apart (https://jfly.uni-koeln.de/color/).
 """

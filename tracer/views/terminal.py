@@ -1,4 +1,4 @@
-"""What all text views share: styled lines and tables, rendered to a string; names that cannot steer a terminal."""
+"""Terminal rendering of styled lines and tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from analyzers.units import NS_PER_MS
+from tracer.views.format import plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -58,11 +58,6 @@ def _print(console: Console, line: RenderableType, width: int | None) -> None:
         console.print(Text(" " * indent) + wrapped)
 
 
-def plain(words: str) -> str:
-    """Text from a trace or a path without what would steer a terminal: each such character becomes U+FFFD."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
-
-
 def styled(words: str, style: str = "") -> Text:
     """A line of prose, made plain."""
     from rich.text import Text
@@ -90,20 +85,3 @@ def table(*heads: str, left: Sequence[str] = ()) -> Table:
     for head in heads:
         made.add_column(head, justify="left" if head in left else "right", no_wrap=True, vertical="bottom")
     return made
-
-
-def milliseconds(ns: float | None) -> str:
-    """Milliseconds to the microsecond, `-` for what is unknown."""
-    return "-" if ns is None else f"{ns / NS_PER_MS:,.3f}"
-
-
-def gbps(value: float | None) -> str:
-    """GB/s with the digits that matter, `-` for what is unknown."""
-    if value is None:
-        return "-"
-    return f"{value:,.1f}" if value >= 100 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 rank`, `4 ranks`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")

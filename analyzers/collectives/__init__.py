@@ -1,0 +1,44 @@
+"""Kernels of all ranks become matched collectives, with their waiting, transfer and bandwidth.
+
+In order: `table` and `groups` bring all ranks' kernels together, `alignment`, `pairing` and `offsets` match them,
+`matching` is the result; `clocks` compares ranks' clocks, `transfer` divides each collective into waiting and transfer,
+`bandwidth` and `stragglers` say what links gave and who was waited for. `rows` and `warnings` are what a report says.
+"""
+
+from analyzers.collectives.bandwidth import purposes, traffic
+from analyzers.collectives.measured import Exchange, exchange
+from analyzers.collectives.rows import (
+    BandwidthRow,
+    Clock,
+    CollectiveRow,
+    CopyRow,
+    UnmatchedRow,
+    WaitingRow,
+    bandwidth_rows,
+    clock_row,
+    collective_rows,
+    copy_rows,
+    unmatched_rows,
+    waiting_rows,
+)
+from analyzers.collectives.warnings import exchange_warnings
+
+__all__ = [
+    "BandwidthRow",
+    "Clock",
+    "CollectiveRow",
+    "CopyRow",
+    "Exchange",
+    "UnmatchedRow",
+    "WaitingRow",
+    "bandwidth_rows",
+    "clock_row",
+    "collective_rows",
+    "copy_rows",
+    "exchange",
+    "exchange_warnings",
+    "purposes",
+    "traffic",
+    "unmatched_rows",
+    "waiting_rows",
+]

@@ -1,0 +1,224 @@
+"""Bus bandwidth by kind, group and size; traffic by purpose; copies.
+
+algbw is bytes over transfer, busbw is algbw times what a ring moves for each byte (nccl-tests, doc/PERFORMANCE.md), so
+that one figure holds for all kinds and group sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Float64, Int64
+from analyzers.collectives.matching import Matching
+from analyzers.collectives.transfer import Transfers
+from analyzers.rank import Measured, Purpose
+from analyzers.run import Calibration, peak_busbw_gbps
+from analyzers.trace import UNSAID, Call, Collective
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Bandwidth:
+    """Instances of one kind, group, size and purpose, a row each; medians and quartiles over the instances, GB/s, ns.
+
+    `nbytes` is -1 and bandwidths are NaN where sizes are unknown; `peak_gbps` is what calibration measured at this
+    size, NaN where it did not.
+    """
+
+    kind: Int64
+    group: Int64
+    group_size: Int64
+    nbytes: Int64
+    purpose: Int64
+    count: Int64
+    bound: NDArray[np.bool_]
+    transfer_ns: Float64
+    busbw_gbps: Float64
+    low_gbps: Float64
+    high_gbps: Float64
+    peak_gbps: Float64
+    wait_ns: Float64
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row each, with names for kind and purpose."""
+        import pandas as pd
+
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns["kind"] = [Collective(kind).label for kind in self.kind.tolist()]
+        columns["purpose"] = [Purpose(purpose).label for purpose in self.purpose.tolist()]
+        return pd.DataFrame(columns)
+
+
+def peaks(matching: Matching, found: Transfers, calibration: Calibration | None) -> Float64:
+    """The calibrated busbw of each instance's kind, group size and message size in GB/s, NaN where there is none."""
+    kinds, sizes = matching.instances.kind, found.group_size
+    distinct, which = np.unique(np.stack([kinds, sizes, found.nbytes]), axis=1, return_inverse=True)
+    if calibration is None:
+        return np.full(len(kinds), np.nan)
+    each = [_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in distinct.T]
+    return np.array(each, dtype=np.float64)[which]
+
+
+def _peak(calibration: Calibration, kind: str, group_size: int, nbytes: int) -> float:
+    peak = peak_busbw_gbps(calibration, kind, group_size, nbytes) if nbytes > 0 else None
+    return np.nan if peak is None else peak
+
+
+def purposes(matching: Matching) -> Int64:
+    """What each instance is for: what most say that say anything; all do, or those before the profiler's first step."""
+    instances, purpose = matching.instances, matching.table.purpose
+    if not len(instances):
+        return np.zeros(0, dtype=np.int64)
+    most: Int64 = np.maximum.reduceat(purpose[instances.members], instances.first[:-1])
+    return most
+
+
+def bandwidth(matching: Matching, found: Transfers, peak_gbps: Float64) -> Bandwidth:
+    """Instances by kind, group, size and purpose: the largest bytes first within a kind and group."""
+    instances = matching.instances
+    keys = np.stack([instances.kind, instances.group, found.group_size, -found.nbytes, purposes(matching)])
+    distinct, which = np.unique(keys, axis=1, return_inverse=True)
+    order = np.argsort(which, kind="stable")
+    parts = np.split(order, np.searchsorted(which[order], np.arange(1, distinct.shape[1])))
+    wait = np.where(found.wait_ns >= 0, found.wait_ns, np.nan)
+    number = instances.of_member
+    total = np.bincount(number, weights=wait, minlength=len(instances)) / np.maximum(np.diff(instances.first), 1)
+    transfer = np.where(found.transfer_ns >= 0, found.transfer_ns, np.nan)
+    parts = parts if distinct.shape[1] else []
+    busbw = np.array([_quartiles(found.busbw_gbps[part]) for part in parts], dtype=np.float64).reshape(-1, 3)
+    return Bandwidth(
+        kind=distinct[0],
+        group=distinct[1],
+        group_size=distinct[2],
+        nbytes=-distinct[3],
+        purpose=distinct[4],
+        count=np.array([len(part) for part in parts], dtype=np.int64),
+        bound=np.array([found.bound[part].any() for part in parts], dtype=bool),
+        transfer_ns=_medians(transfer, parts),
+        busbw_gbps=busbw[:, 1],
+        low_gbps=busbw[:, 0],
+        high_gbps=busbw[:, 2],
+        peak_gbps=_medians(peak_gbps, parts),
+        wait_ns=_medians(total, parts),
+    )
+
+
+def _medians(values: Float64, parts: Sequence[Int64]) -> Float64:
+    return np.array([_quartiles(values[part])[1] for part in parts], dtype=np.float64)
+
+
+def _quartiles(values: Float64) -> tuple[float, float, float]:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return np.nan, np.nan, np.nan
+    low, median, high = np.percentile(known, [25, 50, 75])
+    return float(low), float(median), float(high)
+
+
+def sizes(matching: Matching, found: Transfers) -> Int64:
+    """Bytes of each row of the table: its instance's, else as its own call says; -1 where unknown."""
+    table = matching.table
+    members = np.array([key.size for key in table.groups] + [0], dtype=np.int64)[table.group]
+    calls, which = np.unique(np.stack([table.call, members]), axis=1, return_inverse=True)
+    said = [_said(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
+    size = np.where(table.is_copy, table.nbytes, np.array(said, dtype=np.int64)[which])
+    matched = matching.instance >= 0
+    size[matched] = found.nbytes[matching.instance[matched]]
+    return size
+
+
+def _said(call: Call | None, members: int) -> int:
+    if call is None:
+        return UNSAID
+    return call.nbytes_among(members) if members else call.nbytes
+
+
+def traffic(matching: Matching, found: Transfers, steps: int) -> dict[str, int | None]:
+    """Bytes a step and rank communicates, by purpose: the mean over all of them, of which there are `steps`.
+
+    Each instance counts once for each of its ranks; what is in no instance counts as its own call says. None where a
+    size is unknown.
+    """
+    _, purpose, size = _moved(matching, found)
+    return {each.label: _mean_bytes(size[purpose == each], steps) for each in Purpose}
+
+
+def unsized(matching: Matching, found: Transfers) -> dict[Purpose, tuple[int, int, list[str]]]:
+    """Of each purpose whose bytes are not known: how much of its communication has no size, of how much; its kinds."""
+    rows, purpose, size = _moved(matching, found)
+    unknown, kind = size < 0, matching.table.kind[rows]
+    return {
+        each: (
+            int((own & unknown).sum()),
+            int(own.sum()),
+            sorted({Collective(code).label for code in kind[own & unknown].tolist()}),
+        )
+        for each in Purpose
+        if ((own := purpose == each) & unknown).any()
+    }
+
+
+def _moved(matching: Matching, found: Transfers) -> tuple[Int64, Int64, Int64]:
+    """Rows of windows, of each instance one for each of its ranks; what they are for, and bytes, of a barrier none."""
+    table = matching.table
+    purpose = table.purpose.copy()
+    matched = matching.instance >= 0
+    purpose[matched] = purposes(matching)[matching.instance[matched]]
+    own = np.where(matched, matching.instance, -1 - np.arange(len(table)))
+    once = np.unique(np.stack([table.rank, own]), axis=1, return_index=True)[1]
+    once = once[table.window[once] >= 0]
+    size = np.where(table.kind == Collective.BARRIER, 0, sizes(matching, found))
+    return once, purpose[once], size[once]
+
+
+def _mean_bytes(size: Int64, steps: int) -> int | None:
+    if (size < 0).any():
+        return None
+    return round(int(size.sum()) / steps) if len(size) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class CopyBandwidth:
+    """Copies of one direction (`HtoD (Pinned -> Device)`) and size, a row each: how many, and GB/s."""
+
+    direction: tuple[str, ...]
+    nbytes: Int64
+    count: Int64
+    gbps: Float64
+    low_gbps: Float64
+    high_gbps: Float64
+
+
+def copies(measured: Sequence[Measured]) -> CopyBandwidth:
+    """Bandwidth of copies between host and devices, and within a device, by direction and size."""
+    names = sorted({name for each in measured for name in each.copies.names})
+    code = np.concatenate([_codes(each.copies.names, names)[each.copies.name] for each in measured])
+    nbytes = np.concatenate([each.copies.nbytes for each in measured])
+    dur_ns = np.concatenate([each.copies.dur_ns for each in measured])
+    real = (nbytes > 0) & (dur_ns > 0)
+    code, nbytes, dur_ns = code[real], nbytes[real], dur_ns[real]
+    distinct, which = np.unique(np.stack([code, -nbytes]), axis=1, return_inverse=True)
+    each_one = [_quartiles(nbytes[which == k] / dur_ns[which == k]) for k in range(distinct.shape[1])]
+    table = np.array(each_one, dtype=np.float64).reshape(-1, 3)
+    return CopyBandwidth(
+        direction=tuple(names[name].removeprefix("Memcpy ") for name in distinct[0].tolist()),
+        nbytes=-distinct[1],
+        count=np.bincount(which, minlength=distinct.shape[1]),
+        gbps=table[:, 1],
+        low_gbps=table[:, 0],
+        high_gbps=table[:, 2],
+    )
+
+
+def _codes(own: Sequence[str], names: Sequence[str]) -> Int64:
+    return np.array([names.index(name) for name in own], dtype=np.int64)

@@ -1,0 +1,161 @@
+"""Clock offsets of ranks against the lowest rank, and which are applied.
+
+Synchronizing collectives end together, so that the median difference of ends is the clocks' offset. Ends differ by the
+ring's progress too, which is no clock's doing: an offset is applied only where it exceeds its own spread and every
+transfer it was computed from, never between ranks known to share a host; ranks of another host are shifted alike.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.collectives.matching import Matching
+from analyzers.rank import RunSummary
+from analyzers.run import hosts
+
+
+@dataclass(frozen=True)
+class Clock:
+    """One rank's clock: later than the reference's by `offset_ns`, known to within `spread_ns` (interquartile range).
+
+    Where two ranks share no synchronizing collective the offset is led over others, and their spreads are added.
+    `reference` is the lowest rank that is reached so, `shift_ns` what is taken off the rank's times.
+    """
+
+    offset_ns: int
+    spread_ns: int
+    shortest_transfer_ns: int
+    reference: int
+    shift_ns: int = 0
+
+    @property
+    def applied(self) -> bool:
+        """Whether the rank's times are shifted."""
+        return self.shift_ns != 0
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of all ranks; only those of one reference can be compared."""
+
+    reference: int
+    all: dict[int, Clock] = field(default_factory=dict)
+
+    @property
+    def by_rank(self) -> dict[int, Clock]:
+        """The clocks that can be compared with the lowest rank's."""
+        return {rank: clock for rank, clock in self.all.items() if clock.reference == self.reference}
+
+    def shift_ns(self, ranks: Int64) -> Int64:
+        """What to take off the times of each rank, 0 where nothing is known of its clock."""
+        return self._looked_up(ranks, "shift_ns", 0)
+
+    def spread_ns(self, ranks: Int64) -> Int64:
+        """The spread of each rank's clock."""
+        return self._looked_up(ranks, "spread_ns", 0)
+
+    def references(self, ranks: Int64) -> Int64:
+        """Which rank each rank's clock is compared with."""
+        return self._looked_up(ranks, "reference", -1)
+
+    def _looked_up(self, ranks: Int64, name: str, otherwise: int) -> Int64:
+        distinct, which = np.unique(ranks, return_inverse=True)
+        values = [getattr(self.all[rank], name) if rank in self.all else otherwise for rank in distinct.tolist()]
+        return np.array(values, dtype=np.int64)[which]
+
+
+def clocks(run: RunSummary, matching: Matching) -> Clocks:
+    """The clocks of a run whose collectives are matched."""
+    ranks = [summary.rank for summary in run.ranks]
+    shared = _Shared(matching)
+    found: dict[int, Clock] = {}
+    for reference in ranks:
+        if reference not in found:
+            found |= _reached(reference, shared, len(ranks) - len(found))
+    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run.manifest, run.ranks)))
+
+
+def _reached(reference: int, shared: _Shared, most: int) -> dict[int, Clock]:
+    """The clocks of all ranks that share collectives with one, directly or by way of others."""
+    found = {reference: Clock(0, 0, 0, reference)}
+    queue = deque([reference])
+    while queue and len(found) < most:
+        rank = queue.popleft()
+        for other, direct in shared.clocks_against(rank).items():
+            if other not in found:
+                found[other] = _led(found[rank], direct)
+                queue.append(other)
+    return found
+
+
+def _led(before: Clock, direct: Clock) -> Clock:
+    return Clock(
+        before.offset_ns + direct.offset_ns,
+        before.spread_ns + direct.spread_ns,
+        max(before.shortest_transfer_ns, direct.shortest_transfer_ns),
+        before.reference,
+    )
+
+
+def _shifted(clocks: dict[int, Clock], hosts: dict[int, str]) -> dict[int, Clock]:
+    """The clocks with what is taken off each: a host's ranks have one clock, and one shift."""
+    of_host: dict[tuple[int, str | int], list[int]] = {}
+    for rank, clock in clocks.items():
+        of_host.setdefault((clock.reference, hosts.get(rank, rank)), []).append(rank)
+    shifted: dict[int, Clock] = {}
+    for (reference, host), ranks in of_host.items():
+        shift_ns = 0 if host == hosts.get(reference, reference) else _shift_ns([clocks[rank] for rank in ranks])
+        shifted |= {rank: replace(clocks[rank], shift_ns=shift_ns) for rank in ranks}
+    return dict(sorted(shifted.items()))
+
+
+def _shift_ns(clocks: list[Clock]) -> int:
+    """The median offset of a host's ranks, if it exceeds their spreads and the transfers it was computed from."""
+    offset_ns, _ = _middle([clock.offset_ns for clock in clocks])
+    doubt_ns = max(max(clock.spread_ns, clock.shortest_transfer_ns) for clock in clocks)
+    return offset_ns if abs(offset_ns) > doubt_ns else 0
+
+
+class _Shared:
+    """The synchronizing instances of a run, by rank."""
+
+    def __init__(self, matching: Matching) -> None:
+        instances, table = matching.instances, matching.table
+        chosen = instances.synchronizes[instances.of_member]
+        rows, number = instances.members[chosen], instances.of_member[chosen]
+        self._rank, self._end_ns, self._number = table.rank[rows], table.end_ns[rows], number
+        self._shortest = np.full(len(instances), np.iinfo(np.int64).max)
+        np.minimum.at(self._shortest, number, table.end_ns[rows] - table.start_ns[rows])
+
+    def clocks_against(self, rank: int) -> dict[int, Clock]:
+        """The clock of every rank that shares an instance with this one, against this one's."""
+        own = self._rank == rank
+        end = np.zeros(len(self._shortest), dtype=np.int64)
+        held = np.zeros(len(self._shortest), dtype=bool)
+        end[self._number[own]], held[self._number[own]] = self._end_ns[own], True
+        others = np.flatnonzero(held[self._number] & ~own)
+        others = others[np.argsort(self._rank[others], kind="stable")]
+        if not len(others):
+            return {}
+        ranks, first = np.unique(self._rank[others], return_index=True)
+        return {
+            int(other): self._clock(rows, end[self._number[rows]])
+            for other, rows in zip(ranks.tolist(), np.split(others, first[1:]), strict=True)
+        }
+
+    def _clock(self, rows: Int64, end_ns: Int64) -> Clock:
+        later = self._end_ns[rows] - end_ns
+        median_ns, spread_ns = _middle(later.tolist())
+        shortest = int(self._shortest[self._number[rows]].min())
+        return Clock(median_ns, spread_ns, shortest, -1)
+
+
+def _middle(values: Sequence[int]) -> tuple[int, int]:
+    """Median and interquartile range, also of what float64 cannot tell apart: a clock may lack its epoch."""
+    low, median, high = np.percentile([value - values[0] for value in values], [25, 50, 75])
+    return values[0] + round(float(median)), round(float(high - low))

@@ -1,0 +1,180 @@
+"""Process groups of kernels: members, names and ranks, resolved across ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64, Mask
+from analyzers.rank import RunSummary
+from analyzers.run import world_size
+from analyzers.trace import UNKNOWN, Call, Collective, Group
+
+# The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
+SPLIT = -2
+
+
+@dataclass(frozen=True, order=True)
+class Member:
+    """One device of one rank."""
+
+    rank: int
+    device: int
+
+
+@dataclass(frozen=True)
+class Key:
+    """A group whose kernels form one sequence: its name and ranks, the members that are in the run, how many there are.
+
+    `is_batch`: each kernel carries out several messages at once.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    members: tuple[Member, ...]
+    size: int
+    is_batch: bool = False
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether members are missing from the run."""
+        return len(self.members) < self.size
+
+
+class Grouping:
+    """Finds each row's group; keys are made as rows need them."""
+
+    def __init__(self, run: RunSummary, calls: Sequence[Call]) -> None:
+        self.keys: list[Key] = []
+        self._codes: dict[tuple[Any, ...], int] = {}
+        self._places: list[dict[Member, int]] = []  # of each key's members
+        self._calls = calls
+        self._ranks = [summary.rank for summary in run.ranks]
+        self._world_size = world_size(run.manifest, run.ranks)
+        self._configured = {summary.rank: _configured(summary.header.distributed) for summary in run.ranks}
+
+    def assign(self, rank: Int64, device: Int64, call: Int64, kind: Int64, is_copy: Mask) -> tuple[Int64, Int64]:
+        """Group and place in it of every row, -1 for none."""
+        group, place = np.full(len(rank), -1, dtype=np.int64), np.full(len(rank), -1, dtype=np.int64)
+        # Between whom a message goes only its call says.
+        rows = np.flatnonzero(~is_copy & ((call >= 0) | (kind != Collective.SEND_RECV)))
+        facts = np.stack([rank[rows], device[rows], call[rows]])
+        distinct, which = np.unique(facts, axis=1, return_inverse=True)
+        known = self._known(distinct)
+        ranks, first = np.unique(distinct[0], return_index=True)
+        of_rank = np.split(distinct[1], first)[1:]
+        devices = {one: np.unique(own) for one, own in zip(ranks.tolist(), of_rank, strict=True)}
+        found = [
+            self._of(int(one), int(dev), int(code), known[int(one)], devices[int(one)]) for one, dev, code in distinct.T
+        ]
+        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        group[rows], place[rows] = pairs[which, 0], pairs[which, 1]
+        return group, place
+
+    def _known(self, distinct: NDArray[np.int64]) -> dict[int, set[Group]]:
+        """The groups of more than one rank that each rank knows of."""
+        known = {rank: set(configured.values()) for rank, configured in self._configured.items()}
+        told = [(rank, self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
+        for rank, group in told:
+            if group is not None and group.name:
+                known[rank].add(self._whole(rank, group))
+        for rank, group in told:
+            if group is not None and _is_size(group) and not self._is_size_of(group.size, known[rank]):
+                known[rank].add(group)
+        return known
+
+    def _is_size_of(self, size: int, known: set[Group]) -> bool:
+        """Whether a group of which only the size is said may be one that is known, or the whole run where none is."""
+        return size in ({group.size for group in known} or {self._world_size})
+
+    def _whole(self, rank: int, group: Group) -> Group:
+        """The group with its ranks, which long lists leave out and the header has."""
+        if group.ranks is not None:
+            return group
+        same = self._configured[rank].get(group.name)
+        if same is not None and group.size in (same.size, 0):
+            return same
+        return Group(group.name, group.size, tuple(range(group.size))) if group.size == self._world_size else group
+
+    def _of(self, rank: int, device: int, code: int, known: set[Group], devices: NDArray[np.int64]) -> tuple[int, int]:
+        call = self._calls[code] if code >= 0 else None
+        if len(devices) > 1 and (call is None or call.group is None or not call.group.name):
+            members = tuple(Member(rank, int(each)) for each in devices)
+            return self._key(("devices", rank), Key("", (rank,), members, len(devices)), Member(rank, device))
+        said = call.group if call is not None else None
+        group = self._only(known) if said is None or _is_size(said) else self._whole(rank, said)
+        if group is None or group.ranks is None or rank not in group.ranks:
+            return -1, -1
+        if call is not None and call.kind == Collective.SEND_RECV:
+            return self._of_message(rank, device, call, group)
+        return self._of_ranks(rank, device, group.name, group.ranks)
+
+    def _only(self, known: set[Group]) -> Group | None:
+        """The one group that a rank knows; the whole run where no group is named anywhere."""
+        if len(known) == 1:
+            return next(iter(known))
+        if known or any(self._configured.values()):
+            return None
+        return Group("", self._world_size, tuple(range(self._world_size)))
+
+    def _of_message(self, rank: int, device: int, call: Call, group: Group) -> tuple[int, int]:
+        """A message's two peers; of a batch its one other rank, or the whole group."""
+        peers = sorted({*call.sent_to, *call.received_from})
+        if not peers:
+            return -1, -1
+        batch = len(call.sent_to) + len(call.received_from) > 1
+        if len(peers) > 1:
+            return self._of_ranks(rank, device, f"{group.name} batch", group.ranks or (), batch)
+        (peer,) = peers
+        pair = (rank, peer) if call.sent_to else (peer, rank)
+        if batch:
+            pair = (min(pair), max(pair))
+        return self._of_ranks(rank, device, f"{group.name} {'batch' if batch else 'message'}", pair, batch)
+
+    def _of_ranks(
+        self, rank: int, device: int, name: str, ranks: tuple[int, ...], batch: bool = False
+    ) -> tuple[int, int]:
+        code = self._codes.get((name, ranks, batch))
+        if code is None:
+            here = set(self._ranks)
+            members = tuple(Member(each, UNKNOWN) for each in ranks if each in here)
+            code = self._add((name, ranks, batch), Key(name, ranks, members, len(ranks), batch))
+        return code, self._places[code][Member(rank, UNKNOWN)]
+
+    def _key(self, code_of: tuple[Any, ...], key: Key, member: Member) -> tuple[int, int]:
+        code = self._codes.get(code_of)
+        if code is None:
+            code = self._add(code_of, key)
+        return code, self._places[code][member]
+
+    def _add(self, code_of: tuple[Any, ...], key: Key) -> int:
+        self._codes[code_of] = len(self.keys)
+        self.keys.append(key)
+        self._places.append({member: place for place, member in enumerate(key.members)})
+        return len(self.keys) - 1
+
+
+def _is_size(group: Group) -> bool:
+    """Whether nothing but its size is said of a group."""
+    return not group.name and group.ranks is None
+
+
+def _configured(distributed: dict[str, Any]) -> dict[str, Group]:
+    """The groups of more than one rank that a trace's header lists, by name."""
+    listed = distributed.get("pg_config")
+    found = {}
+    for entry in listed if isinstance(listed, list) else []:
+        ranks = entry.get("ranks") if isinstance(entry, dict) else None
+        if isinstance(ranks, list) and all(isinstance(rank, int) and not isinstance(rank, bool) for rank in ranks):
+            name = str(entry.get("pg_name", ""))
+            size = entry.get("pg_size")
+            whole = size == len(ranks) or not isinstance(size, int)
+            if len(ranks) > 1 or (isinstance(size, int) and size > 1):
+                found[name] = Group(
+                    name, size if isinstance(size, int) else len(ranks), tuple(ranks) if whole else None
+                )
+    return found

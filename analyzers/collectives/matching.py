@@ -1,0 +1,355 @@
+"""Matching of kernels across ranks into collective instances.
+
+    rank 0   ....####....      one instance: everybody waits for rank 2, whose kernel is the shortest,
+    rank 1   ..######....      and leaves together
+    rank 2   ......##....
+
+Each group's sequence is aligned member by member with that of one of them (alignment), and its kernels are
+paired (pairing). An instance stands where every member that is in the run has its kernel; what is left over
+is listed with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64, Mask
+from analyzers.collectives.alignment import Kernels, Offset, find_offset, refine_offset, renumbered
+from analyzers.collectives.groups import SPLIT, Key, Member
+from analyzers.collectives.offsets import Offsets
+from analyzers.collectives.pairing import match
+from analyzers.collectives.table import Table, table_of
+from analyzers.rank import RunSummary
+from analyzers.run import hosts
+from analyzers.trace import SYNCHRONIZING, UNSAID, Call, Collective
+
+# A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.
+OVERLAP_NOISE_NS = 500_000
+# So many steps and members must agree on how often a signature occurs before that number is trusted.
+WITNESSES = 3
+NOT_APART = Offset(0, 0, 0)
+UNLIKE = np.iinfo(np.int64).max // 2
+
+NO_GROUP = "nothing in the trace says between which ranks"
+AMBIGUOUS = "two alignments with the other members are about as good"
+INCONSISTENT = "its members contradict one another in what they say of it"
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """Instances by start, a row each; `members` are rows of the table, instance k's at `first[k]:first[k + 1]`.
+
+    `call` is the members' common call (of a root or an uneven member the largest), None where nothing says. `step` is
+    -1 for what was launched outside of the profiler's steps, `window` the same, but 0 where devices have no other.
+    `partial`: members that are not in the run.
+    """
+
+    kind: NDArray[np.int8]
+    group: Int64
+    step: Int64
+    window: Int64
+    partial: Mask
+    call: tuple[Call | None, ...]
+    first: Int64
+    members: Int64
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def of_member(self) -> Int64:
+        """The instance of each entry of `members`."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first))
+
+    @property
+    def synchronizes(self) -> Mask:
+        """Whether nobody leaves before all have come."""
+        return np.isin(self.kind, SYNCHRONIZING)
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """All communication of a run: its kernels, which of them are one collective, and why others are in none.
+
+    `instance` is the instance of each row of the table, -1 for none; `why` gives the reason, by row. `renumbered_by`:
+    ranks whose steps have higher numbers than most others', and by how much.
+    """
+
+    table: Table
+    instances: Instances
+    instance: Int64
+    why: dict[int, str]
+    renumbered_by: dict[int, int] = field(default_factory=dict)
+
+    def together(self) -> Iterator[list[tuple[int, int, int]]]:
+        """The members of each instance as (rank, device, correlation)."""
+        table, rows = self.table, self.instances.members
+        places = list(
+            zip(table.rank[rows].tolist(), table.device[rows].tolist(), table.correlation[rows].tolist(), strict=True)
+        )
+        for begin, end in zip(self.instances.first.tolist(), self.instances.first[1:].tolist(), strict=False):
+            yield places[begin:end]
+
+
+def match_run(run: RunSummary) -> Matching:
+    """Match the communication of all ranks of a run."""
+    table = table_of(run)
+    why: dict[int, str] = dict.fromkeys(np.flatnonzero((table.group < 0) & ~table.is_copy).tolist(), NO_GROUP)
+    clocks = Offsets(hosts(run.manifest, run.ranks))
+    found: list[_Found] = [_copies(table)]
+    for code in _by_evidence(table):
+        found.append(_of_group(table, code, table.rows_of(code), clocks, why))
+    renumbered_by = clocks.renumbered_by()
+    instances = _joined(table, found, _common_steps(table, renumbered_by))
+    instance = np.full(len(table), -1, dtype=np.int64)
+    instance[instances.members] = instances.of_member
+    return Matching(table, instances, instance, why, renumbered_by)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Instances of one group: a line of table rows each, a column for each member."""
+
+    group: int
+    rows: NDArray[np.int64]
+
+
+def _by_evidence(table: Table) -> list[int]:
+    """Groups in the order in which clocks are best learnt: those with most synchronizing kernels first."""
+    known = table.group >= 0
+    evidence = np.bincount(table.group[known], weights=table.synchronizes[known], minlength=len(table.groups))
+    order: list[int] = np.argsort(-evidence, kind="stable").tolist()
+    return order
+
+
+def _copies(table: Table) -> _Found:
+    """A copy between two devices is a message whose two members share one row."""
+    return _Found(-1, np.flatnonzero(table.is_copy)[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One member of a group: its rows of the table in order, and what alignment needs of them."""
+
+    member: Member
+    rows: Int64
+    kernels: Kernels
+
+
+def _of_group(table: Table, code: int, rows: Int64, clocks: Offsets, why: dict[int, str]) -> _Found:
+    """Align every member with one of them; instances are where all are aligned."""
+    key = table.groups[code]
+    signature, compatible = _signatures(table, rows)
+    known = _Known(signature, *_complete(table.place[rows], table.step[rows], signature))
+    sides = [
+        _side(table, member, rows, known, own)
+        for member, own in zip(key.members, _by_place(table, rows, len(key.members)), strict=True)
+    ]
+    reference = max(sides, key=lambda side: len(side.rows))
+    partners, offsets = [], []
+    for side in sides:
+        if side is reference:
+            partners.append(np.arange(len(side.rows)))
+            offsets.append(NOT_APART)
+            continue
+        offset = _offset(clocks, reference, side, compatible)
+        # Step numbers that the ends of other groups do not bear out say nothing here either.
+        unclear = clocks.are_unclear(reference.member.rank, side.member.rank)
+        partner = np.full(len(reference.rows), -1)
+        if not unclear:
+            kernels = renumbered(reference.kernels, side.kernels, offset.higher if offset else 0)
+            partner = match(*kernels, compatible, offset)
+        for row, reason in _reasons(table, reference, side, partner):
+            why.setdefault(row, AMBIGUOUS if unclear else reason)
+        partners.append(partner)
+        offsets.append(offset or NOT_APART)
+    lines = np.stack(partners, axis=1)
+    lines = lines[(lines >= 0).all(axis=1)]
+    matched = np.stack([side.rows[lines[:, place]] for place, side in enumerate(sides)], axis=1)
+    sound = _is_sound(table, key, matched, offsets)
+    why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
+    return _Found(code, matched[sound])
+
+
+class _Known(NamedTuple):
+    """What is known of a group's rows: see `Kernels`."""
+
+    signature: Int64
+    complete: Mask
+    sure: Mask
+
+
+def _by_place(table: Table, rows: Int64, members: int) -> list[Int64]:
+    """Of each member of a group, which of the group's rows are its own, in order."""
+    order = np.lexsort((table.correlation[rows], table.start_ns[rows], table.place[rows]))
+    return np.split(order, np.searchsorted(table.place[rows][order], np.arange(1, members)))
+
+
+def _side(table: Table, member: Member, rows: Int64, known: _Known, own: Int64) -> _Side:
+    mine = rows[own]
+    kernels = Kernels(
+        end_ns=table.end_ns[mine],
+        dur_ns=table.end_ns[mine] - table.start_ns[mine],
+        step=table.step[mine],
+        sequence=table.sequence[mine],
+        signature=known.signature[own],
+        synchronizes=table.synchronizes[mine],
+        complete=known.complete[own],
+        sure=known.sure[own],
+    )
+    return _Side(member, mine, kernels)
+
+
+def _offset(clocks: Offsets, reference: _Side, side: _Side, compatible: Mask) -> Offset | None:
+    """Between the clocks of two members: as larger groups have it, refined by this one, else as this one has it."""
+    here, there, a, b = reference.member.rank, side.member.rank, reference.kernels, side.kernels
+    known = clocks.between(here, there)
+    if here == there:
+        return known
+    if known is not None:
+        return refine_offset(a, b, compatible, known) or known
+    offset = find_offset(a, b, compatible, clocks.are_one(here, there))
+    if offset is not None or (a.synchronizes.any() and b.synchronizes.any()):
+        clocks.learn(here, there, offset)
+    return offset
+
+
+def _signatures(table: Table, rows: Int64) -> tuple[Int64, Mask]:
+    """What is known of each row as a code, and which codes may be one collective."""
+    facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
+    distinct, code = np.unique(facts, axis=1, return_inverse=True)
+    compatible = np.ones((distinct.shape[1],) * 2, dtype=bool)
+    for fact, unknown in zip(distinct, (int(Collective.OTHER), UNSAID, UNSAID, UNSAID), strict=True):
+        compatible &= (fact[:, None] == fact) | (fact[:, None] == unknown) | (fact == unknown)
+    return code, compatible
+
+
+def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
+    """Whether a row's signature occurs as often in its step, on its member, as anywhere in the group.
+
+    And whether that is so in enough steps and members for the number to be the true one.
+    """
+    cells, cell, count = np.unique(np.stack([place, step, signature]), axis=1, return_inverse=True, return_counts=True)
+    count = np.where(cells[1] >= 0, count, 0)
+    most = np.zeros(int(signature.max(initial=0)) + 1, dtype=np.int64)
+    np.maximum.at(most, cells[2], count)
+    whole = (cells[1] >= 0) & (count == most[cells[2]])
+    witnesses = np.bincount(cells[2][whole], minlength=len(most))
+    return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
+
+
+def _reasons(table: Table, reference: _Side, side: _Side, partner: Int64) -> Iterator[tuple[int, str]]:
+    """Every row that one of two members has alone, and why that is so."""
+    ours, theirs = partner >= 0, np.zeros(len(side.rows), dtype=bool)
+    theirs[partner[ours]] = True
+    for own, other, matched in ((reference, side, ours), (side, reference, theirs)):
+        device = other.member.device
+        who = f"rank {other.member.rank}" if table.is_alone_in_file(other.member) else f"device {device}"
+        yield from zip(own.rows[~matched].tolist(), _words(who, matched), strict=True)
+
+
+def _words(who: str, matched: Mask) -> list[str]:
+    """Why each row without a partner has none: ahead of all that have one, and after them, `who` was not there."""
+    if not matched.any():
+        return [f"{who} has no kernel for it"] * len(matched)
+    order, first = np.flatnonzero(~matched), int(np.argmax(matched))
+    last = len(matched) - 1 - int(np.argmax(matched[::-1]))
+    words = {
+        -1: f"{who} has no kernel for it: its trace begins later",
+        0: f"{who} has no kernel for it: missing, or not to be told from its neighbours",
+        1: f"{who} has no kernel for it: its trace ends earlier",
+    }
+    return [words[place] for place in np.where(order < first, -1, np.where(order > last, 1, 0)).tolist()]
+
+
+def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Sequence[Offset]) -> Mask:
+    """Whether all members agree, not only each with the reference."""
+    sound = np.ones(len(matched), dtype=bool)
+    higher, later_ns = (np.array([getattr(each, name) for each in offsets]) for name in ("higher", "ns"))
+    for column in (table.said_kind, table.elements, table.dtype, table.sequence, table.step):
+        values = column[matched]
+        known = values >= 0
+        values = values - higher if column is table.step else values
+        low, high = np.where(known, values, UNLIKE).min(axis=1), np.where(known, values, -UNLIKE).max(axis=1)
+        sound &= high <= low
+    started, ended = table.start_ns[matched] - later_ns, table.end_ns[matched] - later_ns
+    synchronized = table.synchronizes[matched].all(axis=1)
+    sound &= ~synchronized | (started.max(axis=1) <= ended.min(axis=1) + OVERLAP_NOISE_NS)
+    if key.is_batch:
+        sound &= np.array([_peers_correspond(table, line) for line in matched], dtype=bool)
+    split = (table.elements[matched] == SPLIT).any(axis=1) & sound
+    sound[split] = [_splits_correspond(table, key, line) for line in matched[split]]
+    return sound
+
+
+def _splits_correspond(table: Table, key: Key, line: Int64) -> bool:
+    """Whether what each member of an uneven all-to-all sends to another is what that one receives from it."""
+    calls = {int(table.rank[row]): table.call_of(row) for row in line.tolist()}
+    place = {rank: number for number, rank in enumerate(key.ranks)}
+    for rank, call in calls.items():
+        for peer, other in calls.items():
+            if call is not None and other is not None and call.split_in and other.split_out:
+                sent, received = call.split_in[place[peer] :], other.split_out[place[rank] :]
+                if sent[:1] != received[:1]:
+                    return False
+    return True
+
+
+def _peers_correspond(table: Table, line: Int64) -> bool:
+    """Whether each message of a batch that one member sends is one that another receives."""
+    sent, received = set(), set()
+    for row in line.tolist():
+        rank, call = int(table.rank[row]), table.call_of(row)
+        if call is not None:
+            sent |= {(rank, peer) for peer in call.sent_to}
+            received |= {(peer, rank) for peer in call.received_from}
+    return sent == received
+
+
+def _common_steps(table: Table, renumbered_by: Mapping[int, int]) -> tuple[Int64, Int64]:
+    """The step and the window of each row as most ranks number them."""
+    step, window = table.step.copy(), table.window.copy()
+    for rank, higher in renumbered_by.items():
+        numbered = (table.rank == rank) & (step >= 0)
+        step[numbered] -= higher
+        window[numbered] -= higher
+    return step, window
+
+
+def _joined(table: Table, found: Sequence[_Found], steps: tuple[Int64, Int64]) -> Instances:
+    """The instances of all groups, by the start of their earliest member; `steps` are step and window of each row."""
+    step, window = steps
+    lines = [line for part in found for line in part.rows]
+    group = np.array([part.group for part in found for _ in part.rows], dtype=np.int64)
+    begun = np.array([table.start_ns[line].min() for line in lines], dtype=np.int64)
+    order = np.argsort(begun, kind="stable")
+    lines, group = [lines[place] for place in order.tolist()], group[order]
+    facts = [_facts(table, line) for line in lines]
+    size = np.array([len(line) for line in lines], dtype=np.int64)
+    return Instances(
+        kind=np.array([kind for kind, _ in facts], dtype=np.int8),
+        group=group,
+        step=np.array([step[line].max() for line in lines], dtype=np.int64),
+        window=np.array([window[line].max() for line in lines], dtype=np.int64),
+        partial=np.array([code >= 0 and table.groups[code].is_partial for code in group.tolist()], dtype=bool),
+        call=tuple(call for _, call in facts),
+        first=np.r_[0, np.cumsum(size)],
+        members=np.concatenate(lines) if lines else np.zeros(0, dtype=np.int64),
+    )
+
+
+def _facts(table: Table, line: Int64) -> tuple[int, Call | None]:
+    """Kind and call of an instance: what any member says, of several the one that says most."""
+    calls = [call for call in _distinct_calls(table, line) if call is not None]
+    best = max(calls, key=lambda call: call.elements, default=None)
+    kind = int(best.kind) if best else int(table.kind[line[0]])
+    return kind, best
+
+
+def _distinct_calls(table: Table, line: Int64) -> Iterable[Call | None]:
+    return (table.calls[code] for code in np.unique(table.call[line]).tolist() if code >= 0)

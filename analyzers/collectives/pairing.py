@@ -1,0 +1,181 @@
+"""Pairing of two aligned members' kernels into collectives.
+
+    a       ##  #   #   ##
+    b       ##  #       ##          the third of a's has lost its partner, and takes no other's
+            ||  |       ||
+
+A pair is taken only where no neighbour could be meant as well: a kernel may be left alone, but never gets the wrong
+partner. Kernels whose ends say nothing pair in order, where none of their kind is missing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask
+from analyzers.collectives.alignment import (
+    DEVIATIONS,
+    NOISE_NS,
+    NOISE_SHARE,
+    TIGHTEST_NS,
+    Kernels,
+    Offset,
+    Pairs,
+    agree,
+    mutual,
+    near,
+)
+
+# A neighbour must be so many times further off than the partner; less where none is missing and order speaks for it.
+CLEARANCE = 2.5
+CLEARANCE_IN_ORDER = 1.5
+CLEAR_DEVIATIONS = 4
+# What ends may differ by besides, as a share of the shorter kernel: ring progress grows with the transfer.
+TIGHT_SHARE = 0.1
+# What pairs in order may end apart by at most, beside their share of the longer kernel.
+WIDEST_NS = 1_000_000
+NEVER = np.iinfo(np.int64).max // 4
+
+
+def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
+    """For each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
+    partner = np.full(len(a), -1, dtype=np.int64)
+    if offset is not None:
+        for pairs in (_none_missing(a, b, compatible, offset), _beyond_doubt(a, b, compatible, offset)):
+            new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
+            partner[pairs.a[new]] = pairs.b[new]
+        _uncross(partner)
+    _match_in_order(a, b, compatible, partner)
+    _uncross(partner)
+    return partner
+
+
+def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> Pairs:
+    """Synchronizing kernels of a signature and step of which both members surely hold all: these pair in order.
+
+    All members may have lost as many: ends must still agree to within the noise, or better than with any neighbour.
+    """
+    keys = [np.flatnonzero(each.synchronizes & each.complete & each.sure) for each in (a, b)]
+    order_a, order_b = _in_turn(a, keys[0], b, keys[1])
+    pairs = Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
+    apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
+    close = apart <= _tight_ns(offset) + TIGHT_SHARE * shortest
+    alone = _clear_ns(a, b, compatible, pairs) >= CLEARANCE_IN_ORDER * apart
+    # gloo's ranks leave milliseconds apart, the more so the longer one of them has waited.
+    longest = np.maximum(a.dur_ns[order_a], b.dur_ns[order_b])
+    return pairs.take(close | (alone & (apart <= WIDEST_NS + NOISE_SHARE * longest)))
+
+
+def _tight_ns(offset: Offset) -> int:
+    """The noise that the pairs of an offset show, several times over."""
+    return max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns))
+
+
+def _clear_ns(a: Kernels, b: Kernels, compatible: Mask, pairs: Pairs) -> Int64:
+    """How far the next kernel is, on either member, that a pair could be confused with."""
+    # Kernels whose signature is open may stand for any; then all of them are neighbours.
+    classes = _classes(compatible)
+    return np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
+
+
+def _in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
+    """The k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
+    sides = [(a.step[rows_a], b.step[rows_b]), (a.signature[rows_a], b.signature[rows_b]), *more]
+    _, group = np.unique(np.stack([np.concatenate(side) for side in sides]), axis=1, return_inverse=True)
+    group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
+    size = int(group.max(initial=-1)) + 1
+    equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
+    order_a, order_b = np.argsort(group_a, kind="stable"), np.argsort(group_b, kind="stable")
+    return rows_a[order_a[equal[group_a[order_a]]]], rows_b[order_b[equal[group_b[order_b]]]]
+
+
+def _uncross(partner: Int64) -> None:
+    """Let go of pairs that cross: all members run a group's collectives in one order."""
+    rows = np.flatnonzero(partner >= 0)
+    if not len(rows):
+        return
+    theirs = partner[rows]
+    before = np.r_[-1, np.maximum.accumulate(theirs)[:-1]]
+    after = np.r_[np.minimum.accumulate(theirs[::-1])[::-1][1:], NEVER]
+    partner[rows[(theirs <= before) | (theirs >= after)]] = -1
+
+
+def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> Pairs:
+    """Pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
+    pairs = mutual(near(a, b, compatible, offset.ns))
+    apart = np.abs(pairs.apart_ns)
+    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
+    tight = _tight_ns(offset) + TIGHT_SHARE * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
+    kept &= apart <= tight
+    kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
+    return pairs.take(kept)
+
+
+def _classes(compatible: Mask) -> Int64:
+    """Signatures that may be confused with one another, directly or by way of others, get one number."""
+    number = np.arange(len(compatible))
+    while True:
+        merged = np.where(compatible, number[None, :], len(number)).min(axis=1)
+        if (merged == number).all():
+            return number
+        number = merged
+
+
+def _clearance(kernels: Kernels, classes: Int64) -> Int64:
+    """How far each kernel's end is from the next of its class on the same member."""
+    group = classes[kernels.signature]
+    order = np.lexsort((kernels.end_ns, group))
+    gap = np.diff(kernels.end_ns[order])
+    gap[np.diff(group[order]) != 0] = NEVER
+    nearest = np.minimum(np.r_[NEVER, gap], np.r_[gap, NEVER])
+    clearance = np.empty(len(kernels), dtype=np.int64)
+    clearance[order] = nearest
+    return clearance
+
+
+def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) -> None:
+    """Partners for kernels whose ends say nothing, by their order between those that are matched.
+
+    Where a signature occurs in a step as often on both members as anywhere, none is missing, and order decides.
+    """
+    taken = np.full(len(b), -1, dtype=np.int64)
+    taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
+    _match_by_sequence(a, b, compatible, partner, taken)
+    clean = _clean_steps(a, b, partner, taken)
+    segments: list[Int64] = []
+    lefts: list[Int64] = []
+    for kernels, matched in ((a, partner >= 0), (b, taken >= 0)):
+        left = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
+        lefts.append(np.flatnonzero(left))
+        anchors: Int64 = np.cumsum(matched & kernels.synchronizes, dtype=np.int64)
+        segments.append(anchors[left])
+    rows_a, rows_b = _in_turn(a, lefts[0], b, lefts[1], (segments[0], segments[1]))
+    partner[rows_a] = rows_b
+
+
+def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Int64:
+    """Steps in which both members hold the same and all synchronizing kernels are matched: nothing seems missing."""
+    suspect = [kernels.step[kernels.synchronizes & (to < 0)] for kernels, to in ((a, partner), (b, taken))]
+    keys = np.concatenate([np.stack([kernels.step, kernels.signature]) for kernels in (a, b)], axis=1)
+    held, which = np.unique(keys, axis=1, return_inverse=True)
+    size = held.shape[1]
+    differ = np.bincount(which[: len(a)], minlength=size) != np.bincount(which[len(a) :], minlength=size)
+    steps = np.intersect1d(a.step[a.step >= 0], b.step)
+    return np.setdiff1d(steps, np.concatenate([*suspect, held[0][differ]]))
+
+
+def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:
+    """Partners for kernels whose ends say nothing and whose number in the group is known on both members."""
+    rows_a = _numbered_once(a, ~a.synchronizes & (partner < 0))
+    rows_b = _numbered_once(b, ~b.synchronizes & (taken < 0))
+    _, i, j = np.intersect1d(a.sequence[rows_a], b.sequence[rows_b], assume_unique=True, return_indices=True)
+    i, j = rows_a[i], rows_b[j]
+    certain = compatible[a.signature[i], b.signature[j]] & agree(a.step[i], b.step[j])
+    partner[i[certain]], taken[j[certain]] = j[certain], i[certain]
+
+
+def _numbered_once(kernels: Kernels, chosen: Mask) -> Int64:
+    """Those rows whose number in the group occurs once on the member: a count that began anew says nothing."""
+    _, first, count = np.unique(kernels.sequence, return_index=True, return_counts=True)
+    rows: Int64 = first[count == 1]
+    return rows[chosen[rows] & (kernels.sequence[rows] >= 0)]

@@ -1,0 +1,206 @@
+"""One table of all ranks' communication kernels, each row with its group.
+
+A group comes from the row's call; from the only group that a rank knows; from the whole run where no trace names any
+group; and for nn.DataParallel, whose kernels carry nothing, it is the devices that one process drives. Kernels that
+were launched before the profiler opened carry nothing either: they are the end of a step such as the later ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64, Mask
+from analyzers.collectives.groups import SPLIT, Grouping, Key, Member
+from analyzers.rank import Communication, RunSummary
+from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, UNKNOWN, UNSAID, Call, Collective, kind_of_kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """All communication of a run, a row each kernel or copy, rank by rank and by start.
+
+    `family` is the kind that the kernel's name tells, `said_kind` what its call says, -1 for nothing; `elements` and
+    `dtype` are -1 where they are unknown or may differ between members. `group` indexes `groups`, -1 for none; `place`
+    is the member's place in its group.
+    """
+
+    rank: Int64
+    device: Int64
+    start_ns: Int64
+    end_ns: Int64
+    correlation: Int64
+    step: Int64
+    window: Int64
+    sequence: Int64
+    family: Int64
+    kind: Int64
+    said_kind: Int64
+    elements: Int64
+    dtype: Int64
+    call: Int64
+    group: Int64
+    place: Int64
+    calls: tuple[Call, ...]
+    groups: tuple[Key, ...]
+    names: NDArray[np.object_]
+    peer: Int64
+    nbytes: Int64
+    purpose: Int64
+    exposed_ns: Int64
+    peer_exposed_ns: Int64
+    computed_ns: Int64
+    busy_ns: Int64
+    launched_ns: Int64
+    input_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def is_copy(self) -> Mask:
+        """Rows that are copies from one device of a process to another, `peer`."""
+        copies: Mask = self.peer != UNKNOWN
+        return copies
+
+    @cached_property
+    def synchronizes(self) -> Mask:
+        """Rows of kinds that nobody leaves before all have come."""
+        return np.isin(self.kind, SYNCHRONIZING)
+
+    @cached_property
+    def _by_group(self) -> tuple[Int64, Int64]:
+        order = np.argsort(self.group, kind="stable")
+        return order, np.searchsorted(self.group[order], np.arange(len(self.groups) + 1))
+
+    def rows_of(self, group: int) -> Int64:
+        """The rows of one group."""
+        order, first = self._by_group
+        return order[first[group] : first[group + 1]]
+
+    def call_of(self, row: int) -> Call | None:
+        """What a row's call says, None for nothing."""
+        return self.calls[self.call[row]] if self.call[row] >= 0 else None
+
+    @cached_property
+    def _devices(self) -> dict[int, int]:
+        """How many devices take part in groups, by rank."""
+        places = {(member.rank, member.device) for key in self.groups for member in key.members}
+        return Counter(rank for rank, _ in places)
+
+    def is_alone_in_file(self, member: Member) -> bool:
+        """Whether a rank has one device, so that naming the rank is enough."""
+        return self._devices[member.rank] == 1
+
+
+# Columns that are as the ranks have them.
+_TAKEN_OVER = (
+    *("correlation", "step", "window", "sequence", "kind", "peer", "nbytes", "purpose"),
+    *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
+)
+
+
+def table_of(run: RunSummary) -> Table:
+    """The table of a run."""
+    parts = [measured.communication for measured in run.measured]
+    ranks = [summary.rank for summary in run.ranks]
+    codes: dict[Call, int] = {}
+    call = np.concatenate([_recoded(part, codes) for part in parts])
+    calls = tuple(codes)
+
+    def column(name: str) -> Int64:
+        return np.concatenate([getattr(part, name) for part in parts]).astype(np.int64)
+
+    rank = np.repeat(ranks, [len(part) for part in parts])
+    names = np.concatenate([np.array(part.names, dtype=object)[part.name] for part in parts])
+    family = np.concatenate([_families(part) for part in parts])
+    is_copy = column("peer") != UNKNOWN
+    said_kind, elements, dtype = (_looked_up(call, fact) for fact in _call_facts(calls))
+    grouping = Grouping(run, calls)
+    device = column("device")
+    group, place = grouping.assign(rank, device, call, column("kind"), is_copy)
+    heads = _heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
+    group[heads[0]], place[heads[0]] = group[heads[1]], place[heads[1]]
+    return Table(
+        rank=rank,
+        device=device,
+        start_ns=column("start_ns"),
+        end_ns=column("start_ns") + column("dur_ns"),
+        family=family,
+        said_kind=said_kind,
+        elements=elements,
+        dtype=dtype,
+        call=call,
+        group=group,
+        place=place,
+        calls=calls,
+        groups=tuple(grouping.keys),
+        names=names,
+        **{name: column(name) for name in _TAKEN_OVER},
+    )
+
+
+def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64, Int64]:
+    """Rows from before a rank's first step whose group is unknown, and the rows of a step that they take it from.
+
+    The step's last kernels must be of the same kinds in the same order, and the rank's steps all alike. Messages are
+    left out: between whom they go only their call says.
+    """
+    found: list[Int64] = [np.zeros((2, 0), dtype=np.int64)]
+    for one in np.unique(rank[(group < 0) & (step < 0)]).tolist():
+        # Rows lie rank by rank, in order.
+        own = np.arange(*np.searchsorted(rank, [one, one + 1]))
+        stepped = own[step[own] >= 0]
+        head = own[: np.searchsorted(own, stepped[0])] if len(stepped) else own[:0]
+        steps = [stepped[step[stepped] == number] for number in np.unique(step[stepped])]
+        alike = len({(tuple(family[rows].tolist()), tuple(group[rows].tolist())) for rows in steps}) == 1
+        if len(steps) < 2 or not alike or len(head) > len(steps[0]) or (group[head] >= 0).any():
+            continue
+        tail = steps[0][len(steps[0]) - len(head) :]
+        if (family[head] == family[tail]).all():
+            sure = (family[head] != Collective.SEND_RECV) & (group[tail] >= 0)
+            found.append(np.stack([head[sure], tail[sure]]))
+    heads = np.concatenate(found, axis=1)
+    return heads[0], heads[1]
+
+
+def _recoded(part: Communication, codes: dict[Call, int]) -> Int64:
+    """A rank's call codes as codes of the run."""
+    table = np.array([*(codes.setdefault(call, len(codes)) for call in part.calls), UNKNOWN], dtype=np.int64)
+    return table[part.call]
+
+
+def _families(part: Communication) -> Int64:
+    return np.array([kind_of_kernel(name) for name in part.names], dtype=np.int64)[part.name]
+
+
+def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
+    """Kind, elements and dtype of each call, -1 where unknown or members may differ; SPLIT for one with splits."""
+    dtypes = {name: code for code, name in enumerate(dict.fromkeys(call.dtype for call in calls if call.dtype))}
+    said = [(call, _is_even(call)) for call in calls]
+    return [
+        [int(call.kind) for call in calls],
+        [call.elements if same else SPLIT if call.split_in or call.split_out else UNSAID for call, same in said],
+        [UNSAID if _is_told_apart(call) else dtypes.get(call.dtype, UNSAID) for call in calls],
+    ]
+
+
+def _is_told_apart(call: Call) -> bool:
+    """Whether tensors may be told of the root alone (gloo), or of all others alone (NCCL's ranges)."""
+    return call.kind in (Collective.GATHER, Collective.SCATTER) and (call.is_part or call.elements < 0)
+
+
+def _is_even(call: Call) -> bool:
+    """Whether all members of the collective say the same of its elements."""
+    if call.kind == Collective.ALL_TO_ALL:
+        return not call.split_in and not call.split_out and call.is_even
+    return call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from)
+
+
+def _looked_up(call: Int64, facts: list[int]) -> Int64:
+    return np.array([*facts, UNSAID], dtype=np.int64)[call]

@@ -1,0 +1,60 @@
+"""Several runs: what changed between two, how a sweep scales, and conditions for CI.
+
+`runs` and `sweeps` compare (`change` and `permutation_test` judge each figure), `scaling` and `scaling_cell` study a
+sweep, `conditions` and `condition_names` read and judge `--fail-on`. Types are in `document` and `scaling_document`.
+"""
+
+from analyzers.comparison.change import Change
+from analyzers.comparison.condition_names import RunFigures, cell_names, judged_cells, names
+from analyzers.comparison.conditions import Figure, Gate, Names, parse
+from analyzers.comparison.document import Comparison, SweepComparison, changes_frame, comparison_json
+from analyzers.comparison.runs import compare
+from analyzers.comparison.scaling import study
+from analyzers.comparison.scaling_document import (
+    SCALING_SCHEMA,
+    CellRow,
+    Ratio,
+    Scaling,
+    StrongRow,
+    Subtraction,
+    WeakRow,
+    cells_frame,
+    epochs_frame,
+    scaling_from_json,
+    scaling_json,
+    strong_frame,
+    weak_frame,
+)
+from analyzers.comparison.sweeps import compare_sweeps
+
+__all__ = [
+    "SCALING_SCHEMA",
+    "CellRow",
+    "Change",
+    "Comparison",
+    "Figure",
+    "Gate",
+    "Names",
+    "Ratio",
+    "RunFigures",
+    "Scaling",
+    "StrongRow",
+    "Subtraction",
+    "SweepComparison",
+    "WeakRow",
+    "cell_names",
+    "cells_frame",
+    "changes_frame",
+    "compare",
+    "compare_sweeps",
+    "comparison_json",
+    "epochs_frame",
+    "judged_cells",
+    "names",
+    "parse",
+    "scaling_from_json",
+    "scaling_json",
+    "strong_frame",
+    "study",
+    "weak_frame",
+]

@@ -1,0 +1,146 @@
+"""One figure of two runs: whether it changed beyond the steps' own spread.
+
+A difference is marked as changed if the test finds it, corrected for all
+figures of its table, and it is at least `LEAST_CHANGE` of A's figure: another launch of the same thing differs, too, by
+what the steps of one launch do not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Literal, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.comparison.permutation_test import Significance, significance
+
+# The chance that a table of figures that did not change has any that is marked.
+LEVEL = 0.05
+# A difference below this share of A's figure is not marked: advice, too, leaves out what is less than 1 % of a step.
+LEAST_CHANGE = 0.01
+
+State = Literal["changed", "within", "small", "too_few", "same", "only_a", "only_b"]
+Key = TypeVar("Key", bound=Hashable)
+
+METHOD = (
+    "permutation test over whole steps (rank sums; a step's value is the median over its ranks; a control's block "
+    "counts as one), corrected for all figures of a table by the least p of each permutation (Westfall and Young "
+    "1993); the step without the profiler stands alone"
+)
+
+
+class Method(msgspec.Struct, frozen=True):
+    """How differences are judged: the test in words, its level for each table, and the least share that is marked."""
+
+    method: str = METHOD
+    level: float = LEVEL
+    least_change: float = LEAST_CHANGE
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One figure in A and B: medians, B less A, that over A, and what the test over their steps says.
+
+    `state`: `changed`, marked; `small`, beyond the steps' spread but below `least_change`; `within`, not beyond the
+    steps' spread; `too_few` steps to tell; `same`, no difference at all; `only_a` and `only_b`, what the other run has
+    not. `apart`: every step of one run lies beyond all of the other's. Both p are null where nothing was tested.
+    """
+
+    a: float | None
+    b: float | None
+    difference: float | None
+    relative: float | None
+    a_steps: int
+    b_steps: int
+    p: float | None
+    adjusted_p: float | None
+    apart: bool
+    state: State
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it changed by more than its steps' own spread."""
+        return self.state == "changed"
+
+    @property
+    def changed(self) -> bool | None:
+        """Whether it changed; None where that cannot be told."""
+        return None if self.state in ("too_few", "only_a", "only_b") else self.is_marked
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One figure of one run: its median over steps, and each step's own over what was measured in it."""
+
+    median: float | None
+    steps: Mapping[int, float]
+
+
+NOTHING = Samples(None, {})
+
+
+def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
+    """Samples of (step, value), of any ranks; what is unknown, or in no step, is left out.
+
+    The median is over steps, which the test is over. That over all values says little of two ranks of which one waits:
+    it lies between two humps, wherever their edges happen to be.
+    """
+    by_step: dict[int, list[float]] = {}
+    for step, value in values:
+        if step is not None and value is not None:
+            by_step.setdefault(step, []).append(value)
+    steps = {step: float(np.median(own)) for step, own in by_step.items()}
+    return Samples(float(np.median([*steps.values()])) if steps else None, steps)
+
+
+Pair = tuple[Samples, Samples]
+
+
+def changes(pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
+    """What changed in the figures of one table, corrected for all; figures that neither run has are left out."""
+    known = {key: pair for key, pair in pairs.items() if any(each.median is not None for each in pair)}
+    both = [pair for pair in known.values() if all(each.median is not None and each.steps for each in pair)]
+    found = significance(_matrix([a for a, _ in both]), _matrix([b for _, b in both]))
+    place = {id(pair): number for number, pair in enumerate(both)}
+    return {key: _change(pair, found, place.get(id(pair))) for key, pair in known.items()}
+
+
+def _matrix(columns: Sequence[Samples]) -> NDArray[np.float64]:
+    """A row for each step that any of the figures has, a column for each figure."""
+    steps = sorted({step for each in columns for step in each.steps})
+    rows = [[each.steps.get(step, np.nan) for each in columns] for step in steps]
+    return np.array(rows, dtype=np.float64).reshape(len(steps), len(columns))
+
+
+def _change(pair: Pair, found: Significance, place: int | None) -> Change:
+    a, b = pair
+    counts = (len(a.steps), len(b.steps))
+    if a.median is None or b.median is None:
+        alone: State = "only_b" if a.median is None else "only_a"
+        return Change(a.median, b.median, None, None, *counts, None, None, False, alone)
+    difference = b.median - a.median
+    relative = difference / abs(a.median) if a.median else None
+    if place is None:
+        state: State = "too_few" if difference else "same"
+        return Change(a.median, b.median, difference, relative, *counts, None, None, False, state)
+    p, adjusted, apart = float(found.p[place]), float(found.adjusted_p[place]), _apart(a, b)
+    if difference == 0:
+        state = "same"
+    elif adjusted <= LEVEL:
+        state = "changed" if abs(difference) >= LEAST_CHANGE * abs(a.median) else "small"
+    else:
+        state = "too_few" if apart or found.least_p[place] > LEVEL else "within"
+    return Change(a.median, b.median, difference, relative, *counts, p, adjusted, apart, state)
+
+
+def enough(a_steps: int, b_steps: int) -> bool:
+    """Whether so many steps of one figure could ever be told from chance: its least p, two-sided, has to reach."""
+    return 2 / comb(a_steps + b_steps, a_steps) <= LEVEL
+
+
+def _apart(a: Samples, b: Samples) -> bool:
+    lows, highs = zip(*((min(each.steps.values()), max(each.steps.values())) for each in (a, b)), strict=True)
+    return bool(lows[0] > highs[1] or lows[1] > highs[0])

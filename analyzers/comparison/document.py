@@ -1,0 +1,149 @@
+"""Types and JSON of comparisons of runs and of sweeps; A is the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from analyzers.comparison.change import Change, Method
+from analyzers.json_documents import encoded
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "tracer.compare/1"
+SWEEPS_SCHEMA = "tracer.compare-sweeps/1"
+
+Changes = dict[str, Change]
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A setting in which two runs differ, in words; null where a run does not say."""
+
+    what: str
+    a: str | None
+    b: str | None
+
+
+class Layouts(msgspec.Struct, frozen=True):
+    """DDP's buckets in both runs, by their bytes; `same` is null where either run has none, `why` says what differs."""
+
+    a_bytes: list[int | None]
+    b_bytes: list[int | None]
+    same: bool | None
+    why: str | None = None
+
+
+class BucketChange(msgspec.Struct, frozen=True):
+    """A bucket that both runs have, with the same bytes."""
+
+    bucket: int
+    bytes: int | None
+    measures: Changes
+
+
+class LayerChange(msgspec.Struct, frozen=True):
+    """A layer, or a line that is none (its name stands in brackets)."""
+
+    layer: str
+    type: str
+    measures: Changes
+
+
+class CollectiveChange(msgspec.Struct, frozen=True):
+    """Collectives of one kind, group size, bytes and purpose; how many of them each run has."""
+
+    kind: str
+    group_size: int
+    bytes: int | None
+    purpose: str
+    a_count: int
+    b_count: int
+    measures: Changes
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two runs. `controls`, `step`, `parts`, `totals`, `buckets`, `layers` and `collectives` are tables of figures.
+
+    Figures have the report's names and units; `totals` are those of all buckets of a step on one rank. Buckets are
+    compared one by one only where both runs have the same layout. What neither run has is left out.
+    """
+
+    schema: str
+    a: str
+    b: str
+    verdict: str
+    test: Method
+    different: list[Difference]
+    warnings: list[str]
+    layouts: Layouts
+    controls: Changes
+    step: Changes
+    parts: Changes
+    totals: Changes
+    buckets: list[BucketChange]
+    layers: list[LayerChange]
+    collectives: list[CollectiveChange]
+
+    def figures(self) -> Iterator[FigureOf]:
+        """Every figure, table by table."""
+        for name in ("controls", "step", "parts", "totals"):
+            yield from _of(name, "", getattr(self, name))
+        for bucket in self.buckets:
+            yield from _of("buckets", f"bucket {bucket.bucket}", bucket.measures)
+        for group in self.collectives:
+            of = f"{group.kind} of {group.group_size}, {group.bytes} B, {group.purpose}"
+            yield from _of("collectives", of, group.measures)
+        for layer in self.layers:
+            yield from _of("layers", layer.layer, layer.measures)
+
+
+class FigureOf(NamedTuple):
+    """A figure, the table that it stands in, and what it is of: nothing where it is of the whole step."""
+
+    table: str
+    of: str
+    measure: str
+    change: Change
+
+
+def _of(table: str, of: str, measures: Changes) -> Iterator[FigureOf]:
+    return (FigureOf(table, of, measure, change) for measure, change in measures.items())
+
+
+def changes_frame(found: Comparison) -> pd.DataFrame:
+    """Every figure of a comparison, a row each, under the JSON's names."""
+    import pandas as pd
+
+    columns = [*FigureOf._fields[:-1], *Change.__struct_fields__]
+    rows = [[*figure[:-1], *msgspec.structs.astuple(figure.change)] for figure in found.figures()]
+    return pd.DataFrame(rows, columns=columns)
+
+
+class CellChange(msgspec.Struct, frozen=True):
+    """A cell of two sweeps: its place in the grid, what changed, and why figures are missing."""
+
+    strategy: str
+    gpus: int
+    batch: int
+    measures: Changes
+    why: list[str]
+
+
+class SweepComparison(msgspec.Struct, frozen=True):
+    """Two sweeps, cell by cell; cells are the same that have the same strategy, devices and batch."""
+
+    schema: str
+    a: str
+    b: str
+    verdict: str
+    test: Method
+    warnings: list[str]
+    cells: list[CellChange]
+
+
+def comparison_json(document: Comparison | SweepComparison) -> str:
+    """A comparison as one JSON document."""
+    return encoded(document)

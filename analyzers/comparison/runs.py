@@ -1,0 +1,331 @@
+"""Comparison of two runs' reports, table by table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from analyzers.collectives import CollectiveRow
+from analyzers.comparison.change import Change, Method, Pair, Samples, changes, enough, pooled
+from analyzers.comparison.document import (
+    SCHEMA,
+    BucketChange,
+    Changes,
+    CollectiveChange,
+    Comparison,
+    Difference,
+    LayerChange,
+    Layouts,
+)
+from analyzers.layers import BucketRow, LayerRow
+from analyzers.reporting import Report, RunFacts, gradient_steps
+from analyzers.run import HIGH_DISTORTION, WIDEST_SPREAD, stretch
+from analyzers.units import ms, percent
+
+# A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.
+STEP = ("span_ns", "exposed_comm_ns", "overlap")
+BUSBW = "gradients_busbw_gbps"
+PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
+OF_BUCKETS = ("wait_ns", "transfer_ns", "queued_ns", "overlapped_ns", "exposed_ns")
+OF_LAYERS = ("forward_ns", "backward_ns", "exposed_ns")
+# Each control with the report's figure for it.
+UNPROFILED = "unprofiled_step_ns"
+CONTROLS = {UNPROFILED: "unprofiled", "nosync_step_ns": "nosync", "profiled_step_ns": None}
+# What no two runs that are the same thing measured twice may differ in.
+SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
+
+GroupKey = tuple[str, int, int | None, str]
+
+
+def compare(a: Report, b: Report) -> Comparison:
+    """What is different in B, A being the baseline."""
+    layouts = _layouts(a, b)
+    controls = {name: (_control(a, name), _control(b, name)) for name in CONTROLS}
+    # What a comparison is made for is corrected for nothing else.
+    unprofiled = {UNPROFILED: controls.pop(UNPROFILED)}
+    step = changes(_windows(a, b, STEP) | {BUSBW: (_busbw(a), _busbw(b))})
+    found = Comparison(
+        schema=SCHEMA,
+        a=a.run.name,
+        b=b.run.name,
+        verdict="",
+        test=Method(),
+        different=_differences(a.run, b.run),
+        warnings=[
+            *_warnings("A", a),
+            *_warnings("B", b),
+            *_of_both(a, b),
+            *([layouts.why] if layouts.same is False and layouts.why else []),
+        ],
+        layouts=layouts,
+        controls=changes(unprofiled) | changes(controls),
+        step=step,
+        parts=changes(_windows(a, b, PARTS)),
+        totals=changes({name: (_total(a.buckets, name), _total(b.buckets, name)) for name in OF_BUCKETS}),
+        buckets=_buckets(a, b) if layouts.same else [],
+        layers=_layers(a, b),
+        collectives=_collectives(a, b),
+    )
+    return replace(found, verdict=_verdict(found), warnings=[*found.warnings, *_too_few(found)])
+
+
+def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
+    def of(report: Report, name: str) -> Samples:
+        return pooled((window.step, getattr(window, name)) for window in report.windows)
+
+    return {name: (of(a, name), of(b, name)) for name in names}
+
+
+def _control(report: Report, name: str) -> Samples:
+    """A control's blocks of steps; where they scatter so much that the report has no figure, their median."""
+    controls = report.run.controls
+    blocks = controls.blocks_ns.get(CONTROLS[name] or report.run.times_from, [])
+    known = getattr(controls, name)
+    median = float(np.median(blocks)) if blocks else None
+    return Samples(median if known is None or not blocks else float(known), dict(enumerate(blocks)))
+
+
+def _busbw(report: Report) -> Samples:
+    return pooled(gradient_steps(report.collectives).items())
+
+
+def _total(rows: Sequence[BucketRow], name: str) -> Samples:
+    """What all buckets of a step have together, on each rank; unknown where one of them is."""
+    together: dict[tuple[int, int, int | str], list[int | None]] = {}
+    for row in rows:
+        together.setdefault((row.step, row.rank, row.device), []).append(getattr(row, name))
+    return pooled((step, _sum(values)) for (step, _, _), values in together.items())
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _layouts(a: Report, b: Report) -> Layouts:
+    """Whether both runs have the same buckets: as many, each with the same bytes."""
+    of_a, of_b = _sizes(a), _sizes(b)
+    if not of_a or not of_b:
+        lacking = "B" if of_a else "A"
+        return Layouts(of_a, of_b, None, f"{lacking} has no buckets that are known" if of_a or of_b else None)
+    if of_a == of_b:
+        return Layouts(of_a, of_b, True)
+    words = f"A has {len(of_a)} of {_megabytes(of_a)} MB, B has {len(of_b)} of {_megabytes(of_b)} MB"
+    return Layouts(of_a, of_b, False, f"bucket layouts differ: {words}; only their totals can be compared")
+
+
+def _sizes(report: Report) -> list[int | None]:
+    return [] if report.summary.layout is None else [each.bytes for each in report.summary.layout.buckets]
+
+
+def _megabytes(sizes: Sequence[int | None]) -> str:
+    shown = ["?" if size is None else f"{size / 1e6:.3g}" for size in sizes[:6]]
+    return " + ".join(shown) + (" + ..." if len(sizes) > 6 else "")
+
+
+def _buckets(a: Report, b: Report) -> list[BucketChange]:
+    bytes_of = {each.bucket: each.bytes for each in (a.summary.layout.buckets if a.summary.layout else ())}
+    of_a, of_b = _by_number(a.buckets), _by_number(b.buckets)
+    pairs = {
+        (number, name): (_reductions(of_a.get(number, []), name), _reductions(of_b.get(number, []), name))
+        for number in bytes_of
+        for name in OF_BUCKETS
+    }
+    return [BucketChange(number, bytes_of[number], own) for number, own in _by_subject(changes(pairs)).items()]
+
+
+def _by_number(rows: Sequence[BucketRow]) -> dict[int | None, list[BucketRow]]:
+    found: dict[int | None, list[BucketRow]] = {}
+    for row in rows:
+        found.setdefault(row.bucket, []).append(row)
+    return found
+
+
+def _reductions(rows: Sequence[BucketRow], name: str) -> Samples:
+    return pooled((row.step, getattr(row, name)) for row in rows)
+
+
+def _by_subject(found: Mapping[tuple[Any, str], Change]) -> dict[Any, Changes]:
+    """A table's figures, taken together by what they are of."""
+    subjects: dict[Any, Changes] = {}
+    for (subject, measure), change in found.items():
+        subjects.setdefault(subject, {})[measure] = change
+    return subjects
+
+
+def _layers(a: Report, b: Report) -> list[LayerChange]:
+    types = {row.layer: row.type for report in (b, a) for row in report.layers}
+    of_a, of_b = (dict(_layer_samples(report.layers)) for report in (a, b))
+    names = list(dict.fromkeys([*of_a, *of_b]))
+    nothing = dict.fromkeys(OF_LAYERS, Samples(None, {}))
+    pairs = {
+        (layer, measure): pair
+        for layer in names
+        for measure in OF_LAYERS
+        if _says_anything(pair := (of_a.get(layer, nothing)[measure], of_b.get(layer, nothing)[measure]))
+    }
+    return [LayerChange(layer, types[layer], own) for layer, own in _by_subject(changes(pairs)).items()]
+
+
+def _says_anything(pair: Pair) -> bool:
+    """Whether any step took any of it: most layers communicate nothing."""
+    return any(any(samples.steps.values()) for samples in pair)
+
+
+def _layer_samples(rows: Sequence[LayerRow]) -> Iterator[tuple[str, dict[str, Samples]]]:
+    """Each line's figures; in a window without the line, on a device that has it, it took no time."""
+    windows: dict[tuple[int, int | str], set[int]] = {}
+    by_name: dict[str, list[LayerRow]] = {}
+    for row in rows:
+        windows.setdefault((row.rank, row.device), set()).add(row.step)
+        by_name.setdefault(row.layer, []).append(row)
+    for name, own in by_name.items():
+        places = {(row.rank, row.device) for row in own}
+        seen = {(row.rank, row.device, row.step) for row in own}
+        absent = [(step, 0) for place in places for step in windows[place] if (*place, step) not in seen]
+        yield (
+            name,
+            {measure: pooled([*((row.step, getattr(row, measure)) for row in own), *absent]) for measure in OF_LAYERS},
+        )
+
+
+# What collectives are compared by, as the report's table has it: waiting is the mean over members.
+_OF_COLLECTIVES: dict[str, Callable[[CollectiveRow], float | None]] = {
+    "busbw_gbps": lambda row: row.busbw_gbps,
+    "transfer_ns": lambda row: row.transfer_ns,
+    "wait_ns": lambda row: _mean([member.wait_ns for member in row.members]),
+}
+
+
+def _mean(values: Sequence[int | None]) -> float | None:
+    total = _sum(values)
+    return None if total is None or not values else total / len(values)
+
+
+def _collectives(a: Report, b: Report) -> list[CollectiveChange]:
+    groups = [_groups(report.collectives) for report in (a, b)]
+    keys = list(dict.fromkeys([*groups[0], *groups[1]]))
+    pairs: dict[tuple[GroupKey, str], Pair] = {}
+    for key in keys:
+        for measure, of in _OF_COLLECTIVES.items():
+            one, other = (pooled((row.step, of(row)) for row in own.get(key, [])) for own in groups)
+            pairs[key, measure] = (one, other)
+    found = _by_subject(changes(pairs))
+    counts = [(len(groups[0].get(key, [])), len(groups[1].get(key, []))) for key in keys]
+    return [CollectiveChange(*key, *count, found.get(key, {})) for key, count in zip(keys, counts, strict=True)]
+
+
+def _groups(rows: Sequence[CollectiveRow]) -> dict[GroupKey, list[CollectiveRow]]:
+    """Collectives of a kind, group size, bytes and purpose, the largest first within a kind."""
+    groups: dict[GroupKey, list[CollectiveRow]] = {}
+    for row in rows:
+        groups.setdefault((row.kind, row.group_size, row.bytes, row.purpose), []).append(row)
+    return {key: groups[key] for key in sorted(groups, key=lambda key: (key[0], key[1], -(key[2] or 0), key[3]))}
+
+
+def _differences(a: RunFacts, b: RunFacts) -> list[Difference]:
+    said = [{name: _in_words(getattr(run, name)) for name in SETTINGS} | _versions(run) for run in (a, b)]
+    for own, run in zip(said, (a, b), strict=True):
+        own["transport"] = run.links.transport
+    names = dict.fromkeys([*said[0], *said[1]])
+    both = [Difference(name, said[0].get(name), said[1].get(name)) for name in names]
+    return [each for each in both if each.a != each.b]
+
+
+def _versions(run: RunFacts) -> dict[str, str | None]:
+    return dict(run.versions)
+
+
+def _in_words(value: object) -> str | None:
+    if isinstance(value, list):
+        return ", ".join(f"{value.count(name)} x {name}" for name in dict.fromkeys(value)) or None
+    return None if value is None else str(value)
+
+
+def _warnings(name: str, report: Report) -> Iterator[str]:
+    """What of one run a reader must know before its differences."""
+    distortion = _stretched(report)
+    if distortion is not None and distortion > HIGH_DISTORTION:
+        about = "" if report.run.controls.distortion is not None else "about "
+        times = f"{about}{distortion:.2f} times"
+        yield f"{name}: the profiler stretches its steps {times}, and waiting and idle time with them"
+    blocks = report.run.controls.blocks_ns.get("unprofiled", [])
+    low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
+    if median > 0 and (high - low) / median > WIDEST_SPREAD:
+        yield (
+            f"{name}: over its recording, steps without the profiler scatter by {percent(float(high - low) / median)}: "
+            "profiled steps, which follow one another, may differ by what else the machine did"
+        )
+    missing = report.run.world_size - len(report.run.ranks)
+    if missing:
+        yield f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
+
+
+def _stretched(report: Report) -> float | None:
+    """Profiled over unprofiled step; where a control scatters, by the blocks' medians."""
+    controls = report.run.controls
+    return controls.distortion or stretch(controls.blocks_ns, report.run.times_from)
+
+
+def _of_both(a: Report, b: Report) -> Iterator[str]:
+    """Why figures of two runs may not be the same thing."""
+    if a.run.times_from != b.run.times_from:
+        yield (
+            f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one, which the profiler "
+            "stretches differently"
+        )
+    stretched = [_stretched(each) for each in (a, b)]
+    known = [each for each in stretched if each is not None]
+    if len(known) == len(stretched) and max(known) > HIGH_DISTORTION * min(known):
+        yield (
+            f"the profiler stretches A's steps {known[0]:.2f} times and B's {known[1]:.2f}: what is marked of waiting, "
+            "queues, overlap and idle time may be its doing"
+        )
+    if a.summary.layers_from != b.summary.layers_from:
+        yield f"A's layers are {a.summary.layers_from}, B's {b.summary.layers_from}: few have the same names"
+
+
+def _too_few(found: Comparison) -> Iterator[str]:
+    span = found.step.get("span_ns")
+    if span is not None and span.difference is not None and not enough(span.a_steps, span.b_steps):
+        yield (
+            f"A has {span.a_steps} profiled steps, B {span.b_steps}: not enough to tell a change from chance; record "
+            "more with --active (8 or more are enough for tables of many figures)"
+        )
+
+
+def _verdict(found: Comparison) -> str:
+    """One sentence on the step, unprofiled where both runs have that; one on how much else is marked."""
+    unprofiled, span = found.controls.get(UNPROFILED), found.step.get("span_ns")
+    chosen = unprofiled if unprofiled is not None and unprofiled.difference is not None else span
+    everything = [figure.change for figure in found.figures()]
+    marked = sum(change.is_marked for change in everything)
+    untold = sum(change.state == "too_few" for change in everything)
+    step = _step_sentence(chosen, chosen is unprofiled) if chosen is not None else "Neither run has a step."
+    rest = f"; of {untold} there are too few steps to tell" if untold else ""
+    return f"{step} {marked} of {len(everything)} figures changed by more than their steps' own spread{rest}."
+
+
+def _step_sentence(change: Change, is_unprofiled: bool) -> str:
+    under = "without the profiler" if is_unprofiled else "under the profiler"
+    if change.a is None or change.b is None or change.difference is None:
+        return f"A step {under} is known of one run only."
+    if not change.difference:
+        return f"A step takes {ms(change.b)} {under}, in both runs."
+    longer = "longer" if change.difference > 0 else "shorter"
+    share = f"{percent(abs(change.relative))} " if change.relative is not None else ""
+    return f"B's step takes {ms(change.b)} {under}, {share}{longer} than A's {ms(change.a)}, {IN_WORDS[change.state]}."
+
+
+IN_WORDS = {
+    "changed": "beyond the steps' own spread",
+    "within": "not beyond the steps' own spread",
+    "small": "beyond the steps' own spread, but less than 1 %",
+    "too_few": "too few steps to tell",
+    "same": "no difference",
+    "only_a": "only in A",
+    "only_b": "only in B",
+}

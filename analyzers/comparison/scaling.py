@@ -1,0 +1,251 @@
+"""Weak and strong scaling of a sweep's cells, with the subtraction estimate.
+
+    weak    b = 32 on each GPU    T_1(32)  against  T_4(32)      4 times the work on 4 times the GPUs
+    strong  B = 128 in all        T_1(128) against  T_4(32)      the same work on 4 times the GPUs
+
+The same cell stands in both, against another baseline. `analyzers.study` has the definitions and their sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from analyzers.comparison.scaling_cell import ASSUMED, measured, missing
+from analyzers.comparison.scaling_document import (
+    DEFINITIONS,
+    SCALING_SCHEMA,
+    CellRow,
+    Ratio,
+    Scaling,
+    StepTime,
+    StrongRow,
+    Subtraction,
+    WeakRow,
+)
+from analyzers.errors import AnalysisError
+from analyzers.rank import RunSummary, summarize
+from analyzers.run import HIGH_DISTORTION, MANIFEST, SINGLE, WIDEST_SPREAD, Cell, Sweep, cell_folder, read_sweep
+
+# Why a cell that is not done has no figures, where its sweep.json does not say.
+NOT_DONE = {
+    "out_of_memory": "out of memory",
+    "failed": "its recording failed",
+    "skipped": "it was skipped",
+    "pending": "it is not recorded yet",
+}
+# How many cells a warning names.
+NAMED = 6
+
+
+def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) -> Scaling:
+    """The study of a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableSweep."""
+    sweep, warnings = read_sweep(Path(folder))
+    return scaling(sweep, [_row(Path(folder), cell, read) for cell in sweep.cells], warnings)
+
+
+def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRow:
+    if cell.state != "done":
+        return missing(cell, cell.why or NOT_DONE[cell.state])
+    try:
+        return measured(cell, read(cell_folder(folder, cell)))
+    except (AnalysisError, OSError) as error:
+        return missing(cell, f"cannot be read: {error}")
+
+
+def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[str] = ()) -> Scaling:
+    """The whole study of cells that are measured, or are rows without figures."""
+    return Scaling(
+        schema=SCALING_SCHEMA,
+        name=sweep.name,
+        command=sweep.command,
+        settings=sweep.settings,
+        cells=list(cells),
+        weak=[_weak(cells, cell) for cell in cells],
+        strong=[_strong(cells, cell) for cell in cells],
+        definitions=DEFINITIONS,
+        warnings=[*warnings, *_warnings(cells)],
+    )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A cell and its baseline, both with a step's time of the same sort."""
+
+    cell: CellRow
+    baseline: CellRow
+    one: StepTime
+    many: StepTime
+    one_ns: float
+    many_ns: float
+
+    def ratio(self, factor: float) -> Ratio:
+        """`factor` x T_1 / T_N."""
+        one, many, value = self.one, self.many, factor * self.one_ns / self.many_ns
+        if self.cell is self.baseline:
+            return Ratio(value, value, value, uncertain=False)
+        return Ratio(
+            value=value,
+            low=_over(one.low_ns, many.high_ns, factor),
+            high=_over(one.high_ns, many.low_ns, factor),
+            uncertain=one.uncertain or many.uncertain,
+            profiled=many.is_profiled,
+        )
+
+    def subtraction(self, share: float) -> Subtraction:
+        """T_N less `share` of T_1, and what follows from it, beside what was measured."""
+        one, many, gradients = self.one, self.many, self.cell.gradients
+        estimate_ns = self.many_ns - share * self.one_ns
+        known = self.cell.exposed_mean_ns
+        busbw, why = _subtracted_busbw(gradients.bus_bytes, estimate_ns)
+        true, utilization = gradients.busbw_gbps.median, gradients.utilization.median
+        return Subtraction(
+            estimate_ns=estimate_ns,
+            low_ns=_less(many.low_ns, one.high_ns, share),
+            high_ns=_less(many.high_ns, one.low_ns, share),
+            uncertain=one.uncertain or many.uncertain,
+            measured_ns=known,
+            error_ns=None if known is None else estimate_ns - known,
+            ratio=estimate_ns / known if known else None,
+            busbw_gbps=busbw,
+            # The same calibrated peak as the measured figure has.
+            utilization=busbw * utilization / true if busbw and utilization and true else None,
+            why=why,
+            profiled=many.is_profiled,
+        )
+
+
+def _over(one_ns: float | None, many_ns: float | None, factor: float) -> float | None:
+    return factor * one_ns / many_ns if one_ns and many_ns else None
+
+
+def _less(many_ns: float | None, one_ns: float | None, share: float) -> float | None:
+    return many_ns - share * one_ns if one_ns is not None and many_ns is not None else None
+
+
+def _subtracted_busbw(bus_bytes: float | None, estimate_ns: float) -> tuple[float | None, str | None]:
+    """The gradients' bus bandwidth if they took as long as subtraction says, or why there is none."""
+    if not bus_bytes:
+        return None, "no bytes of gradients are known"
+    if estimate_ns <= 0:
+        return None, "the subtracted time is not positive"
+    return bus_bytes / estimate_ns, None
+
+
+def _weak(cells: Sequence[CellRow], cell: CellRow) -> WeakRow:
+    """A cell against one GPU with the same batch on each."""
+    blank = WeakRow(cell.name, cell.strategy, cell.gpus, cell.batch)
+    pair = _pair(cells, cell, cell.batch)
+    if isinstance(pair, str):
+        return replace(blank, why=pair)
+    steps = cell.epoch.steps if cell.epoch is not None else None
+    return replace(
+        blank,
+        baseline=pair.baseline.name,
+        step_ns=pair.many_ns,
+        ideal_step_ns=pair.one_ns,
+        epoch_ns=steps * pair.many_ns if steps else None,
+        ideal_epoch_ns=steps * pair.one_ns if steps else None,
+        scaled_speedup=pair.ratio(cell.gpus),
+        efficiency=pair.ratio(1),
+        subtraction=pair.subtraction(1) if cell.gpus > 1 else None,
+    )
+
+
+def _strong(cells: Sequence[CellRow], cell: CellRow) -> StrongRow:
+    """A cell against one GPU that has the whole global batch."""
+    blank = StrongRow(cell.name, cell.strategy, cell.gpus, cell.batch, cell.global_batch)
+    pair = _pair(cells, cell, cell.batch * cell.gpus)
+    if isinstance(pair, str):
+        return replace(blank, why=pair)
+    return replace(
+        blank,
+        baseline=pair.baseline.name,
+        step_ns=pair.many_ns,
+        ideal_step_ns=pair.one_ns / cell.gpus,
+        speedup=pair.ratio(1),
+        efficiency=pair.ratio(1 / cell.gpus),
+        subtraction=pair.subtraction(1 / cell.gpus) if cell.gpus > 1 else None,
+    )
+
+
+def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
+    """A cell with its baseline, the 1-GPU cell of a batch; or why there is none to compare it with."""
+    if not cell.step.median_ns:
+        return cell.why or "no step of it was timed"
+    baseline = _baseline(cells, cell, batch)
+    if baseline is None:
+        others = [other.name for other in cells if other.gpus == 1 and other.batch == batch]
+        return f"no 1-GPU cell of batch {batch}" + (
+            f" (of strategy {SINGLE} or {cell.strategy}; {others[0]} is of another)" if others else ""
+        )
+    if not baseline.step.median_ns:
+        return f"the 1-GPU cell of batch {batch} has no time: {baseline.why or 'no step of it was timed'}"
+    if different := _different(baseline, cell):
+        return f"{baseline.name} is of another {different}"
+    if baseline.step.source != cell.step.source:
+        without, under = (baseline, cell) if cell.step.is_profiled else (cell, baseline)
+        return f"{without.name} is timed without the profiler, {under.name} only under it"
+    return _Pair(cell, baseline, baseline.step, cell.step, baseline.step.median_ns, cell.step.median_ns)
+
+
+def _baseline(cells: Sequence[CellRow], cell: CellRow, batch: int) -> CellRow | None:
+    """The 1-GPU cell of a batch: the one that all strategies share, else the strategy's own."""
+    found = {other.strategy: other for other in cells if other.gpus == 1 and other.batch == batch}
+    return cell if cell.gpus == 1 else found.get(SINGLE) or found.get(cell.strategy)
+
+
+def _different(one: CellRow, other: CellRow) -> str | None:
+    """What two cells do not have in common though they must, of what both say."""
+    said = {name: (one.workload[name], other.workload[name]) for name in one.workload if name in other.workload}
+    said["accumulation"] = (str(one.accumulation), str(other.accumulation))
+    return next((f"{name} ({mine}, not {its})" for name, (mine, its) in said.items() if mine != its), None)
+
+
+def _warnings(cells: Sequence[CellRow]) -> Iterator[str]:
+    """What a reader must know before the numbers."""
+    for cell in cells:
+        if cell.why and cell.state == "done":
+            yield f"{cell.name}: {cell.why}"
+        for warning in cell.warnings:
+            if warning.startswith(MANIFEST):
+                yield f"{cell.name}: {warning}"
+        if cell.missing_ranks:
+            yield f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are of the others"
+    timed = [cell for cell in cells if cell.step.median_ns]
+    if profiled := [cell.name for cell in timed if cell.step.is_profiled]:
+        yield f"timed under the profiler alone, which stretches steps: {_named(profiled)}"
+    if uncertain := [cell.name for cell in timed if cell.step.uncertain]:
+        yield f"steps scatter by more than {100 * WIDEST_SPREAD:.0f} %, their times are uncertain: {_named(uncertain)}"
+    if stretched := [cell for cell in timed if (cell.distortion or 0) > HIGH_DISTORTION]:
+        most, names = max(stretched, key=lambda cell: cell.distortion or 0), _named([cell.name for cell in stretched])
+        times = f"up to {'about ' * most.distortion_uncertain}{most.distortion:.2f} times"
+        yield f"the profiler stretches steps, {times}, and waiting and idle time with them: {names}"
+    yield from _baseline_warnings(timed)
+    yield from _epoch_warnings(timed)
+
+
+def _baseline_warnings(cells: Sequence[CellRow]) -> Iterator[str]:
+    recorded = [cell for cell in cells if cell.gpus == 1 and cell.recorded_as not in (None, SINGLE)]
+    if recorded:
+        how = sorted({str(cell.recorded_as) for cell in recorded})
+        names = _named([cell.name for cell in recorded])
+        yield f"baselines recorded under {', '.join(how)} on one device, which has costs of its own: {names}"
+    if any(cell.on_cpu for cell in cells):
+        yield "devices are ranks on a CPU, which share its cores: no speedup is to be expected of them"
+
+
+def _epoch_warnings(cells: Sequence[CellRow]) -> Iterator[str]:
+    epochs = [cell.epoch for cell in cells if cell.epoch is not None]
+    if any(epoch.is_assumed for epoch in epochs):
+        yield f"no data set is named by run.json: an epoch is {ASSUMED.name}'s {ASSUMED.samples:,} samples"
+    if any(cell.epochs and cell.epoch is not None and cell.epoch.is_synthetic for cell in cells):
+        yield DEFINITIONS["accuracy"]
+
+
+def _named(names: Sequence[str]) -> str:
+    """A few names, and how many more."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -1,0 +1,305 @@
+"""Types, definitions, JSON and DataFrames of the scaling study.
+
+Weak and strong scaling are lists of their own, since they compare different things: with the batch per GPU fixed, the
+work grows with the devices; with the global batch fixed, it is divided among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from analyzers.json_documents import decoded, encoded
+from analyzers.reporting import GradientBandwidth
+from analyzers.run import Epoch
+from analyzers.statistics import Spread
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCALING_SCHEMA = "tracer.scaling/1"
+# Where a step's time is from.
+UNPROFILED, PROFILED = "unprofiled", "profiled"
+
+# What the columns mean, in the words that every view shows.
+DEFINITIONS = {
+    "step": "the median of the steps timed without the profiler, of all ranks and blocks; where these scatter by more "
+    "than 5 % (quartiles, over the median) it is marked as uncertain; where there are none, the median window under "
+    "the profiler, marked as profiled. T_N is this time on N GPUs.",
+    "epoch": "the data set's samples over the global batch (batch per GPU x GPUs x accumulation), the last partial "
+    "batch counted as a step; derived: those steps x the step's time; measured: the median of whole epochs, the first "
+    "left out as warm-up.",
+    "weak": "the batch per GPU, b, is fixed, so that the work grows with N. Scaled speedup = N x T_1(b) / T_N(b) "
+    "(Gustafson, Reevaluating Amdahl's Law, CACM 31(5), 1988); efficiency = T_1(b) / T_N(b).",
+    "strong": "the global batch, B, is fixed, so that each GPU has B/N of it. Speedup = T_1(B) / T_N(B/N) "
+    "(Amdahl, AFIPS 30, 1967); efficiency = speedup / N.",
+    "measured": "lengths of unions of device activity in the traces, medians over windows (one step on one device): "
+    "compute + exposed communication + exposed copies + idle = span in every window. Exposed communication is what no "
+    "compute hides: waiting for other ranks, and transfer.",
+    "subtraction": "what is computed without a trace, T_N(b) - T_1(b) (weak) or T_N(B/N) - T_1(B) / N (strong), shown "
+    "beside the exposed communication that was measured (the mean over windows, since ranks wait for one another in "
+    "turn) and used for nothing else. It cannot tell communication from packing, contention, a busier host, or noise; "
+    "it can be negative. T is timed without the profiler, exposed communication under it: where the profiler stretches "
+    "steps, part of what was measured is the profiler's.",
+    "bandwidth": "bus bandwidth of the gradients' collectives: in each step, bytes x the ring's factor over transfer "
+    "(nccl-tests, PERFORMANCE.md), each added over the step's collectives; the median over steps. By subtraction: the "
+    "same bytes and factor over the subtracted time. Utilization: the time that calibration says these collectives "
+    "need, over their transfer. 1 GB = 1e9 bytes.",
+    "baseline": "the 1-GPU cells are shared by all strategies: nn.DataParallel on one device and DDP on one rank are "
+    "not measured apart.",
+    "accuracy": "on synthetic data labels are random: loss and accuracy mean nothing there.",
+}
+
+
+class StepTime(msgspec.Struct, frozen=True):
+    """One step's time with its quartiles, ns; `source` is `unprofiled` or `profiled`, null where there is none.
+
+    `spread` is the quartiles' distance over the median; beyond 5 % the median is `uncertain`.
+    """
+
+    median_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    spread: float | None = None
+    source: str | None = None
+    uncertain: bool = False
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether it is a time under the profiler."""
+        return self.source == PROFILED
+
+
+class EpochTime(msgspec.Struct, frozen=True):
+    """An epoch of `samples` in `steps`: derived from the step, and measured over `measured_epochs` after the first."""
+
+    dataset: str
+    is_synthetic: bool
+    is_assumed: bool
+    samples: int
+    steps: int
+    derived_ns: float | None
+    measured_ns: float | None
+    measured_epochs: int
+    why: str | None = None  # why measured_ns is null
+
+
+class CellRow(msgspec.Struct, frozen=True):
+    """One cell: what was asked for, what became of it, and what was measured.
+
+    `why` says why a cell that is not done, or not readable, has no figures. `measured` are medians over windows under
+    the names that the report has, `shares` the parts of all windows' time together, `representative` the window of
+    median length, ns, in which parts add up. `workload` is what must agree between cells that are compared;
+    `recorded_as` the strategy that the recording itself names; `missing_ranks` how many could not be read. `blocks_ns`
+    are the blocks of steps that `step` is of where that is unprofiled, each the median over its ranks.
+    """
+
+    name: str
+    strategy: str
+    gpus: int
+    batch: int
+    state: str
+    why: str | None = None
+    accumulation: int = 1
+    workload: dict[str, str | None] = {}
+    recorded_as: str | None = None
+    devices: list[str] = []
+    on_cpu: bool = False
+    missing_ranks: int = 0
+    step: StepTime = StepTime()
+    blocks_ns: list[float] = []
+    distortion: float | None = None
+    distortion_uncertain: bool = False
+    epoch: EpochTime | None = None
+    samples_per_s: float | None = None
+    peak_memory_bytes: int | None = None
+    memory_source: str | None = None
+    measured: dict[str, Spread] = {}
+    exposed_mean_ns: float | None = None  # over windows
+    shares: dict[str, float | None] = {}
+    representative: dict[str, int] = {}
+    gradients: GradientBandwidth = GradientBandwidth()
+    epochs: list[Epoch] = []
+    warnings: list[str] = []
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all devices in one step of the optimizer."""
+        return self.batch * self.gpus * self.accumulation
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """A ratio of two steps' times, and what it becomes with their quartiles set against one another.
+
+    `profiled`: both are times under the profiler.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    uncertain: bool
+    profiled: bool = False
+
+
+class Subtraction(msgspec.Struct, frozen=True):
+    """What subtracting times says of communication, ns a step, beside what was measured; it may be negative.
+
+    `error_ns` is the estimate less `measured_ns`, the mean exposed communication of windows; `ratio` the estimate over
+    it. `busbw_gbps` and `utilization` are what follows for the gradients, null with the reason in `why`.
+    """
+
+    estimate_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    uncertain: bool
+    measured_ns: float | None
+    error_ns: float | None
+    ratio: float | None
+    busbw_gbps: float | None
+    utilization: float | None
+    why: str | None = None
+    profiled: bool = False
+
+
+class WeakRow(msgspec.Struct, frozen=True):
+    """A cell against the 1-GPU cell of its batch per GPU. `ideal_` is what an efficiency of 1 would give."""
+
+    cell: str
+    strategy: str
+    gpus: int
+    batch: int
+    baseline: str | None = None
+    step_ns: float | None = None
+    ideal_step_ns: float | None = None
+    epoch_ns: float | None = None
+    ideal_epoch_ns: float | None = None
+    scaled_speedup: Ratio | None = None
+    efficiency: Ratio | None = None
+    subtraction: Subtraction | None = None
+    why: str | None = None
+
+
+class StrongRow(msgspec.Struct, frozen=True):
+    """A cell against the 1-GPU cell of its global batch. `ideal_` is what an efficiency of 1 would give."""
+
+    cell: str
+    strategy: str
+    gpus: int
+    batch: int
+    global_batch: int
+    baseline: str | None = None
+    step_ns: float | None = None
+    ideal_step_ns: float | None = None
+    speedup: Ratio | None = None
+    efficiency: Ratio | None = None
+    subtraction: Subtraction | None = None
+    why: str | None = None
+
+
+class Scaling(msgspec.Struct, frozen=True):
+    """The whole study. What is unknown is null, and `warnings` or the row's `why` say why."""
+
+    schema: str
+    name: str
+    command: list[str]
+    settings: dict[str, Any]
+    cells: list[CellRow]
+    weak: list[WeakRow]
+    strong: list[StrongRow]
+    definitions: dict[str, str]
+    warnings: list[str]
+
+
+def scaling_json(study: Scaling) -> str:
+    """The study as one JSON document."""
+    return encoded(study)
+
+
+def scaling_from_json(text: str | bytes) -> Scaling:
+    """A study that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    return decoded(text, Scaling, SCALING_SCHEMA, "make one with `tracer sweep --report DIR --json`")
+
+
+def cells_frame(study: Scaling) -> pd.DataFrame:
+    """One row a cell: every figure a column of its own, medians with their quartiles."""
+    import pandas as pd
+
+    return pd.DataFrame([_cell(row) for row in study.cells])
+
+
+def _cell(row: CellRow) -> dict[str, Any]:
+    epoch = row.epoch
+    last = row.epochs[-1] if row.epochs else None
+    columns: dict[str, Any] = {
+        **{name: getattr(row, name) for name in ("name", "strategy", "gpus", "batch", "global_batch", "accumulation")},
+        **{name: getattr(row, name) for name in ("state", "why")},
+        **{f"step_{name}": getattr(row.step, name) for name in StepTime.__struct_fields__},
+        "distortion": row.distortion,
+        "distortion_uncertain": row.distortion_uncertain,
+        **{f"epoch_{name}": getattr(epoch, name, None) for name in EpochTime.__struct_fields__},
+        "samples_per_s": row.samples_per_s,
+        "peak_memory_bytes": row.peak_memory_bytes,
+        "last_loss": last.loss if last else None,
+        "last_accuracy": last.accuracy if last else None,
+    }
+    for name in MEASURES:
+        columns |= _spread(name, row.measured.get(name, Spread(0)))
+    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in SHARES}
+    columns |= {"gradient_bytes": row.gradients.bytes, "gradient_bus_bytes": row.gradients.bus_bytes}
+    for name in ("transfer_ns", "busbw_gbps", "utilization"):
+        columns |= _spread(f"gradient_{name}", getattr(row.gradients, name))
+    return columns
+
+
+# Of a window's measures, those that the study shows; of its span's parts, those that shares are given of.
+MEASURES = (
+    *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_transfer_ns"),
+    *("exposed_copy_ns", "idle_ns", "input_idle_ns", "overlap"),
+)
+SHARES = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
+
+
+def _spread(name: str, spread: Spread) -> dict[str, float | None]:
+    return {name: spread.median, f"{name}_low": spread.low, f"{name}_high": spread.high}
+
+
+def weak_frame(study: Scaling) -> pd.DataFrame:
+    """Weak scaling, a row each: the batch per GPU is fixed."""
+    return _comparisons(study.weak, WeakRow)
+
+
+def strong_frame(study: Scaling) -> pd.DataFrame:
+    """Strong scaling, a row each: the global batch is fixed."""
+    return _comparisons(study.strong, StrongRow)
+
+
+def _comparisons(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> pd.DataFrame:
+    """Rows as a DataFrame; ratios and subtractions spread over columns of their own, there or not."""
+    import pandas as pd
+
+    parts = dict.fromkeys(("scaled_speedup", "speedup", "efficiency"), Ratio.__struct_fields__)
+    parts["subtraction"] = Subtraction.__struct_fields__
+    records = []
+    for row in rows:
+        record: dict[str, Any] = {}
+        for name in kind.__struct_fields__:
+            value = getattr(row, name)
+            if name not in parts:
+                record[name] = value
+                continue
+            for part in parts[name]:
+                column = name if part == "value" else f"{name}_{part}"
+                record[column] = None if value is None else getattr(value, part)
+        records.append(record)
+    return pd.DataFrame(records)
+
+
+def epochs_frame(study: Scaling) -> pd.DataFrame:
+    """Loss and accuracy of every epoch of every cell, a row each."""
+    import pandas as pd
+
+    fields = Epoch.__struct_fields__
+    records = [[row.name, *(getattr(epoch, name) for name in fields)] for row in study.cells for epoch in row.epochs]
+    return pd.DataFrame(records, columns=["cell", *fields])

@@ -1,0 +1,107 @@
+"""Comparison of two sweeps, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from analyzers.comparison.change import NOTHING, Method, Samples, changes
+from analyzers.comparison.document import SWEEPS_SCHEMA, CellChange, SweepComparison
+from analyzers.comparison.scaling_document import CellRow, Scaling, StrongRow, WeakRow
+from analyzers.units import percent
+
+Place = tuple[str, int, int]
+STEP, WEAK, STRONG = "step_ns", "weak_efficiency", "strong_efficiency"
+MEASURES = (STEP, WEAK, STRONG)
+
+
+class _Rows(NamedTuple):
+    """A cell of one sweep, with its scaling."""
+
+    cell: CellRow
+    weak: WeakRow
+    strong: StrongRow
+
+
+def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
+    """What is different in the cells of B, A being the baseline; those that only one sweep has are listed."""
+    of_a, of_b = _by_place(a), _by_place(b)
+    places = list(dict.fromkeys([*of_a, *of_b]))
+    found = changes(
+        {
+            (place, name): (_samples(a, of_a.get(place), name), _samples(b, of_b.get(place), name))
+            for place in places
+            for name in MEASURES
+        }
+    )
+    cells = [
+        CellChange(
+            *place,
+            {name: found[place, name] for name in MEASURES if (place, name) in found},
+            [*_why("A", of_a.get(place)), *_why("B", of_b.get(place)), *_uneven(of_a.get(place), of_b.get(place))],
+        )
+        for place in places
+    ]
+    warnings = [*(f"A: {each}" for each in a.warnings), *(f"B: {each}" for each in b.warnings)]
+    return SweepComparison(SWEEPS_SCHEMA, a.name, b.name, _verdict(cells), Method(), warnings, cells)
+
+
+def _by_place(study: Scaling) -> dict[Place, _Rows]:
+    rows = map(_Rows, study.cells, study.weak, study.strong)
+    return {(each.cell.strategy, each.cell.gpus, each.cell.batch): each for each in rows}
+
+
+def _samples(study: Scaling, rows: _Rows | None, name: str) -> Samples:
+    """A cell's figure of one sweep; an efficiency's steps are blocks of the baseline over blocks of the cell."""
+    if rows is None:
+        return NOTHING
+    if name == STEP:
+        return Samples(rows.cell.step.median_ns, dict(enumerate(_blocks(rows.cell))))
+    row, gpus = (rows.weak, 1) if name == WEAK else (rows.strong, rows.cell.gpus)
+    baseline = next((cell for cell in study.cells if cell.name == row.baseline), None)
+    if row.efficiency is None or baseline is None or baseline is rows.cell:
+        return NOTHING
+    # Blocks of two recordings have nothing in common: in which order they are paired does not matter.
+    paired = zip(_blocks(baseline), _blocks(rows.cell), strict=False)
+    return Samples(row.efficiency.value, {k: one / many / gpus for k, (one, many) in enumerate(paired)})
+
+
+def _blocks(cell: CellRow) -> list[float]:
+    """The blocks of steps that a cell's time is of; of a time under the profiler there are none."""
+    return [] if cell.step.is_profiled else cell.blocks_ns
+
+
+def _why(name: str, rows: _Rows | None) -> Iterator[str]:
+    """Why a cell of one sweep has no figures."""
+    if rows is None:
+        yield f"{name} has no such cell"
+    elif rows.cell.why:
+        yield f"{name}: {rows.cell.why}"
+
+
+def _uneven(a: _Rows | None, b: _Rows | None) -> Iterator[str]:
+    """In what two cells of one place are not the same thing."""
+    if a is None or b is None:
+        return
+    said: tuple[Mapping[str, str | None], ...] = (a.cell.workload, b.cell.workload)
+    for name in said[0].keys() & said[1].keys():
+        if said[0][name] != said[1][name]:
+            yield f"A's {name} is {said[0][name]}, B's {said[1][name]}"
+    if a.cell.step.source != b.cell.step.source and a.cell.step.source and b.cell.step.source:
+        yield f"A's step is {a.cell.step.source}, B's {b.cell.step.source}"
+
+
+def _verdict(cells: list[CellChange]) -> str:
+    """One sentence: in how many cells the step changed, and where most."""
+    steps = [(cell, cell.measures[STEP]) for cell in cells if STEP in cell.measures]
+    both = [(cell, change) for cell, change in steps if change.difference is not None]
+    marked = [(cell, change) for cell, change in both if change.is_marked]
+    words = f"Of {len(cells)} cells {len(both)} are timed in both sweeps; in {len(marked)} of them the step changed by "
+    words += "more than its own spread"
+    if marked:
+        cell, change = max(marked, key=lambda each: abs(each[1].relative or 0))
+        way = "longer" if (change.difference or 0) > 0 else "shorter"
+        words += (
+            f", most in {cell.strategy}{cell.gpus} at batch {cell.batch}: {percent(abs(change.relative or 0))} {way}"
+        )
+    return words + "."

@@ -1,0 +1,112 @@
+"""HTA's own classes on exact frames; the only module that imports HTA.
+
+HTA takes every time for microseconds and rounds those that are not whole. Whole nanoseconds need no rounding, but its
+two thresholds, which are numbers of microseconds, have to be said in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hta.analyzers import critical_path_analysis
+from hta.common.trace import Trace
+from hta.common.trace_parser import infer_gpu_type
+from hta.common.trace_symbol_table import TraceSymbolTable
+from hta.configs.parser_config import ParserConfig
+from hta.trace_analysis import TraceAnalysis
+from hta.trace_diff import DeviceType, LabeledTrace, TraceDiff
+
+from analyzers.units import NS_PER_US
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# HTA's default for kernels that follow one another; its documentation says ns, its traces are in us.
+KERNEL_WAIT_NS = 30 * NS_PER_US
+
+
+class ExactTrace(Trace):  # type: ignore[misc]  # HTA has no types
+    """A Trace that is parsed already."""
+
+    def __init__(
+        self,
+        frames: Mapping[int, pd.DataFrame],
+        symbols: list[str],
+        files: Mapping[int, str],
+        said: Mapping[int, Mapping[str, Any]],
+        origin_ns: int,
+    ) -> None:
+        # Not HTA's own __init__: it looks for files, and refuses any that are not called .json or .gz.
+        self.traces = dict(frames)
+        self.symbol_table = TraceSymbolTable()
+        self.symbol_table.add_symbols(symbols)
+        device = infer_gpu_type(None, self.symbol_table.get_sym_id_map())
+        self.meta_data = {rank: {**known, "device_type": device} for rank, known in said.items()}
+        self.min_ts = origin_ns
+        self.trace_files = dict(files)
+        self.trace_path = ""
+        self.parser_config = ParserConfig.get_default_cfg()
+        self.is_parsed = True
+
+    def parse_traces(self, *arguments: Any, **options: Any) -> None:
+        """Nothing to do: the rows are here. HTA's comparison of traces asks for it all the same."""
+
+    def get_trace_start_unixtime_ns(self, rank: int) -> int:
+        """The run's first event, in ns since the epoch."""
+        return int(self.min_ts)
+
+
+class ExactAnalysis(TraceAnalysis):  # type: ignore[misc]
+    """HTA's analyses of a run. All times are ns, those in columns that it calls `(us)` too."""
+
+    def __init__(self, trace: ExactTrace) -> None:
+        self.t = trace
+
+    def critical_path_analysis(self, *arguments: Any, **options: Any) -> Any:
+        """As HTA's, with its threshold between kernels in ns."""
+        threshold_us = critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US
+        critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US = threshold_us * NS_PER_US
+        try:
+            return super().critical_path_analysis(*arguments, **options)
+        finally:
+            critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US = threshold_us
+
+    def get_idle_time_breakdown(
+        self, *arguments: Any, consecutive_kernel_delay: int = KERNEL_WAIT_NS, **options: Any
+    ) -> Any:
+        """As HTA's, `consecutive_kernel_delay` in ns."""
+        return super().get_idle_time_breakdown(*arguments, consecutive_kernel_delay=consecutive_kernel_delay, **options)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """HTA logs, prints and warns as it goes; a block in which none of it is heard."""
+    root = logging.getLogger()
+    handlers, disabled = root.handlers[:], logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        # It logs through the root logger, which gets a handler by that.
+        root.handlers[:] = handlers
+        logging.disable(disabled)
+
+
+def compare(
+    control: ExactTrace, test: ExactTrace, ranks: tuple[int, int], steps: tuple[int, int], device: str
+) -> pd.DataFrame:
+    """HTA's comparison of a step of each, on the side that `device` names (CPU, GPU); times in ns."""
+    labeled = LabeledTrace("Control", control), LabeledTrace("Test", test)
+    found: pd.DataFrame = TraceDiff.compare_traces(*labeled, *ranks, *steps, DeviceType[device])
+    return found

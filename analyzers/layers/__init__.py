@@ -1,0 +1,39 @@
+"""DDP's buckets and the model's layers: whose communication it is, and what hid it.
+
+`ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction, `layer_table` one
+for each layer and window.
+"""
+
+from analyzers.layers.bucket_table import (
+    PASSES,
+    BucketRow,
+    BucketSummary,
+    HiddenBy,
+    Layout,
+    bucket_rows,
+    bucket_summaries,
+    bucket_warnings,
+    layout_of,
+)
+from analyzers.layers.ddp_buckets import Buckets, buckets
+from analyzers.layers.layer_table import LayerComm, LayerRow, LayerSummary, layer_rows, layer_summaries, layer_warnings
+
+__all__ = [
+    "PASSES",
+    "BucketRow",
+    "BucketSummary",
+    "Buckets",
+    "HiddenBy",
+    "LayerComm",
+    "LayerRow",
+    "LayerSummary",
+    "Layout",
+    "bucket_rows",
+    "bucket_summaries",
+    "bucket_warnings",
+    "buckets",
+    "layer_rows",
+    "layer_summaries",
+    "layer_warnings",
+    "layout_of",
+]

@@ -1,0 +1,279 @@
+"""Row types of DDP's buckets: one per reduction and rank, and the layout."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from analyzers.arrays import Int64, natural
+from analyzers.collectives import Exchange
+from analyzers.layers.ddp_buckets import Bucket, Buckets
+from analyzers.rank import Breakdown, Communication, Measured, Parts, device_label
+from analyzers.statistics import Spread, row_columns, spreads
+from analyzers.trace import UNKNOWN
+
+PASSES = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The compute that ran beside each kernel of one rank's communication, longest first, by row."""
+
+    parts: Parts
+    first: Int64
+    names: Sequence[str]
+
+    def of(self, kernel: int) -> list[HiddenBy]:
+        """What hid one kernel."""
+        low, high = self.first[kernel], self.first[kernel + 1]
+        lines, backward, ns = (
+            column[low:high].tolist() for column in (self.parts.line, self.parts.backward, self.parts.ns)
+        )
+        rows = [
+            HiddenBy(self.names[line], PASSES[back], length)
+            for line, back, length in zip(lines, backward, ns, strict=True)
+        ]
+        return sorted(rows, key=lambda row: -row.ns)
+
+
+def beside(measured: Measured, found: Buckets) -> Beside:
+    """What hid one rank's communication, under the names that lines have in the report."""
+    parts = measured.work.beside
+    order = np.argsort(parts.of, kind="stable")
+    ordered = Parts(parts.of[order], parts.line[order], parts.backward[order], parts.ns[order])
+    first = np.searchsorted(ordered.of, np.arange(len(measured.communication) + 1))
+    return Beside(ordered, first, [found.layer(line.name) for line in measured.work.lines])
+
+
+def bucket_rows(exchanged: Exchange, found: Buckets) -> list[BucketRow]:
+    """Every reduction of every rank, by rank, step and order."""
+    return [row for rank in range(len(exchanged.run.ranks)) for row in _of_rank(exchanged, found, rank)]
+
+
+def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketRow]:
+    measured = exchanged.run.measured[rank]
+    reduced, comm = measured.reductions, measured.communication
+    if not len(reduced):
+        return
+    hidden = beside(measured, found)
+    exposed_of = _exposed_by_window(measured.windows)
+    number = exchanged.run.ranks[rank].rank
+    shift_ns = int(exchanged.clocks.shift_ns(np.array([number]))[0]) + exchanged.origin_ns
+    for index, kernel in enumerate(reduced.kernel.tolist()):
+        row = int(exchanged.first_row[rank]) + kernel
+        entry, instance = int(exchanged.entry[row]), int(exchanged.matching.instance[row])
+        start_ns, dur_ns, exposed_ns = (int(column[kernel]) for column in (comm.start_ns, comm.dur_ns, comm.exposed_ns))
+        ready_ns, launched_ns = int(reduced.ready_ns[index]), int(reduced.launched_ns[index])
+        device, step = device_label(int(comm.device[kernel])), int(reduced.step[index])
+        bucket = int(found.number[rank][index])
+        yield BucketRow(
+            rank=number,
+            device=device,
+            step=step,
+            backward_pass=int(reduced.pass_[index]),
+            bucket=natural(bucket),
+            collective=int(exchanged.index[instance]) if instance >= 0 else None,
+            bytes=_bytes(exchanged, comm, kernel, instance),
+            parameters=_parameters(found, bucket),
+            layers=_layers(found, bucket),
+            ready_ns=_instant(ready_ns, shift_ns),
+            launched_ns=_instant(launched_ns, shift_ns),
+            start_ns=start_ns - shift_ns,
+            dur_ns=dur_ns,
+            wait_ns=natural(exchanged.transfers.wait_ns[entry]) if entry >= 0 else None,
+            transfer_ns=natural(exchanged.transfers.transfer_ns[instance]) if instance >= 0 else None,
+            bound=bool(exchanged.transfers.bound[instance]) if instance >= 0 else False,
+            queued_ns=_after(start_ns, ready_ns, launched_ns),
+            late_launch_ns=max(0, launched_ns - ready_ns) if UNKNOWN not in (ready_ns, launched_ns) else None,
+            overlapped_ns=dur_ns - exposed_ns,
+            exposed_ns=exposed_ns,
+            share_of_exposed=exposed_ns / whole if (whole := exposed_of.get((device, step), 0)) else None,
+            hidden_by=hidden.of(kernel),
+        )
+
+
+def _bytes(exchanged: Exchange, comm: Communication, kernel: int, instance: int) -> int | None:
+    """What a reduction moves: as its own call says, else as other members of its collective say."""
+    own = comm.calls[comm.call[kernel]].nbytes if comm.call[kernel] >= 0 else UNKNOWN
+    if own < 0 <= instance:
+        own = int(exchanged.transfers.nbytes[instance])
+    return natural(own)
+
+
+def _exposed_by_window(rows: Breakdown) -> dict[tuple[int | str, int], int]:
+    devices = [device_label(device) for device in rows.device.tolist()]
+    return dict(zip(zip(devices, rows.step.tolist(), strict=True), rows.exposed_comm_ns.tolist(), strict=True))
+
+
+def _instant(instant_ns: int, shift_ns: int) -> int | None:
+    return instant_ns - shift_ns if instant_ns != UNKNOWN else None
+
+
+def _after(start_ns: int, ready_ns: int, launched_ns: int) -> int | None:
+    """How long a kernel stood behind others: from when it was both ready and launched."""
+    return max(0, start_ns - max(ready_ns, launched_ns)) if UNKNOWN not in (ready_ns, launched_ns) else None
+
+
+def _parameters(found: Buckets, number: int) -> list[str] | None:
+    """The names of a bucket's parameters: all that run.json lists, else those whose gradients traces show."""
+    if number < 0:
+        return None
+    bucket = found.layout[number]
+    if bucket.names is not None:
+        return list(bucket.names)
+    return None if bucket.parameters is None else [found.parameter(each) for each in bucket.parameters]
+
+
+def _layers(found: Buckets, bucket: int) -> list[str]:
+    """A bucket's layers in the order of their gradients, each once."""
+    if bucket < 0:
+        return []
+    return list(dict.fromkeys(found.layer(each.line) for each in found.layout[bucket].parameters or ()))
+
+
+def layout_of(found: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
+    """The layout, None where nothing reduces buckets; bytes as they were reduced."""
+    if not found.layout:
+        return None
+    nbytes = {row.bucket: row.bytes for row in rows if row.bytes is not None}
+    return Layout(
+        found.source,
+        [
+            LayoutBucket(
+                number,
+                bucket.elements,
+                nbytes.get(number),
+                _parameters(found, number),
+                _layers(found, number),
+            )
+            for number, bucket in enumerate(found.layout)
+        ],
+    )
+
+
+def bucket_warnings(found: Buckets) -> list[str]:
+    """What of the buckets is not known."""
+    words = [f"run.json's buckets are left aside: {found.mismatch}"] if found.mismatch is not None else []
+    unknown = sum(int((number < 0).sum()) for number in found.number)
+    if unknown:
+        words.append(f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null")
+    unsure = [number for number, bucket in enumerate(found.layout) if (bucket.names or bucket.parameters) is None]
+    if unsure:
+        words.append(
+            f"parameters of {len(unsure)} of {len(found.layout)} buckets are not known: gradients do not come in the "
+            "buckets' order, or their nodes are not in the trace"
+        )
+    short = [bucket for bucket in found.layout if _is_short(bucket)]
+    if short:
+        listed = "" if all(bucket.names for bucket in short) else ", and not listed"
+        words.append(
+            f"{len(short)} buckets hold parameters whose gradients the traces do not show: they are unused{listed}, or "
+            "rows are missing"
+        )
+    return words
+
+
+def _is_short(bucket: Bucket) -> bool:
+    """Whether its known parameters, all of known shapes, leave some of it open."""
+    elements = [each.elements for each in bucket.parameters or ()]
+    return bool(elements) and UNKNOWN not in elements and sum(elements) < bucket.elements
+
+
+class HiddenBy(msgspec.Struct, frozen=True):
+    """How long one layer's (or other line's) compute ran beside communication, in one pass; ns."""
+
+    layer: str
+    direction: str = msgspec.field(name="pass")  # forward or backward
+    ns: int
+
+
+class BucketRow(msgspec.Struct, frozen=True):
+    """One reduction of a DDP bucket on one rank. See docs/measuring.md; instants from the run's earliest event.
+
+    `pass` counts backward passes within the step. `share_of_exposed` is of all exposed communication of the window.
+    `bound`: the transfer is but an upper bound. `hidden_by` adds up to `overlapped_ns`.
+    """
+
+    rank: int
+    device: int | str
+    step: int
+    backward_pass: int = msgspec.field(name="pass")
+    bucket: int | None
+    collective: int | None
+    bytes: int | None
+    parameters: list[str] | None
+    layers: list[str]
+    ready_ns: int | None
+    launched_ns: int | None
+    start_ns: int
+    dur_ns: int
+    wait_ns: int | None
+    transfer_ns: int | None
+    bound: bool
+    queued_ns: int | None
+    late_launch_ns: int | None
+    overlapped_ns: int
+    exposed_ns: int
+    share_of_exposed: float | None
+    hidden_by: list[HiddenBy]
+
+
+class LayoutBucket(msgspec.Struct, frozen=True):
+    """One bucket of DDP's layout: gradients' elements, their bytes as they are reduced, and whose they are."""
+
+    bucket: int
+    elements: int
+    bytes: int | None
+    parameters: list[str] | None
+    layers: list[str]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """DDP's buckets, and where they are known from: `run.json` or `trace`."""
+
+    source: str
+    buckets: list[LayoutBucket]
+
+
+class BucketSummary(msgspec.Struct, frozen=True):
+    """One bucket over all ranks and steps; `hidden_by` are the lines that hid it longest, by their mean."""
+
+    bucket: int
+    bytes: int | None
+    parameters: int | None
+    layers: list[str]
+    hidden_by: list[HiddenBy]
+    measures: dict[str, Spread]
+
+
+_OF_BUCKET = (
+    *("dur_ns", "wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns"),
+    "share_of_exposed",
+)
+
+# How many of the layers that hide a bucket are named.
+NAMED = 3
+
+
+def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[BucketSummary]:
+    """Each bucket of the layout over all ranks and steps."""
+    found = []
+    for bucket in layout.buckets if layout is not None else ():
+        own = [row for row in rows if row.bucket == bucket.bucket]
+        held = None if bucket.parameters is None else len(bucket.parameters)
+        measures = spreads(row_columns(own, _OF_BUCKET))
+        found.append(BucketSummary(bucket.bucket, bucket.bytes, held, bucket.layers, hidden_by(own), measures))
+    return found
+
+
+def hidden_by(rows: Sequence[BucketRow]) -> list[HiddenBy]:
+    """The lines that hid some reductions longest, longest first; a mean over the reductions."""
+    total: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        for part in row.hidden_by:
+            total[part.layer, part.direction] += part.ns
+    return [HiddenBy(layer, direction, round(ns / len(rows))) for (layer, direction), ns in total.most_common(NAMED)]

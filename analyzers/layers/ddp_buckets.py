@@ -1,0 +1,298 @@
+"""DDP's bucket layout, from run.json or the traces, and each reduction's bucket.
+
+    gradients taken    a b c | d e | f g h      in this order on the host, each followed by its bucket's all-reduce
+    all_reduce             0     1       2      verified by size: its elements are its gradients' elements
+
+Where sizes do not fit the order (a parameter that was not used, one that came late), a bucket is known by its size if
+no other has it; else it is unknown, and said so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.rank import Measured, RunSummary, Source
+from analyzers.run import Manifest, Parameter
+from analyzers.trace import ROOT, UNKNOWN
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A parameter as a trace tells it apart: the line its gradient belongs to, its shape, and which of its like."""
+
+    line: str
+    shape: tuple[int, ...] | None
+    place: int
+
+    @property
+    def elements(self) -> int:
+        """Of its shape, -1 where that was not recorded."""
+        return UNKNOWN if self.shape is None else prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One bucket: elements, the parameters that traces show in it (None: not known), and its names in run.json."""
+
+    elements: int
+    parameters: tuple[Taken, ...] | None
+    names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The reductions of one backward pass of one rank: their rows, sizes, and the gradients that went with each."""
+
+    rank: int
+    step: int
+    pass_: int
+    rows: tuple[int, ...]
+    elements: tuple[int, ...]
+    gradients: tuple[tuple[Taken, ...], ...]
+    gradient_elements: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """The buckets of a run.
+
+    `layout` lists them all; `source` is `run.json` or `trace`, and `mismatch` says why run.json's is left aside.
+    `number` gives, for each rank, the bucket of each of its reductions, -1 for unknown. `names` and `sizes` are what
+    parameters are called and how many elements they have, `layers` the modules of operators' lines: from run.json, as
+    far as they are known.
+    """
+
+    source: str
+    layout: tuple[Bucket, ...]
+    number: tuple[Int64, ...]
+    names: dict[Taken, str]
+    sizes: dict[Taken, int]
+    layers: dict[str, str]
+    mismatch: str | None
+
+    def parameter(self, taken: Taken) -> str:
+        """A parameter's name, made from its layer and shape where the run does not say it."""
+        shape = "" if taken.shape is None else f" {list(taken.shape)}"
+        return self.names.get(taken) or f"{taken.line}.{taken.place}{shape}"
+
+    def layer(self, line: str) -> str:
+        """A line's name: the module's, where run.json tells which module an operator is."""
+        return self.layers.get(line, line)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """One bucket of run.json."""
+
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def elements(self) -> int:
+        return sum(prod(parameter.shape) for parameter in self.parameters)
+
+
+def buckets(run: RunSummary) -> Buckets:
+    """The buckets of a run."""
+    manifest = run.manifest or Manifest()
+    passes = [each for rank, measured in enumerate(run.measured) for each in _passes(rank, measured)]
+    recorded = _recorded(manifest)
+    sizes = tuple(bucket.elements for bucket in recorded)
+    fits = bool(recorded) and _is_within(sizes, _common_sizes(passes))
+    plan = {each.pass_: (0, sizes) for each in passes} if fits else _traced_plan(passes)
+    numbers = [_numbers(each, *plan[each.pass_]) for each in passes]
+    number = tuple(np.full(len(measured.reductions), UNKNOWN, dtype=np.int64) for measured in run.measured)
+    for each, found in zip(passes, numbers, strict=True):
+        number[each.rank][list(each.rows)] = found
+    layout = _layout(plan, passes, numbers, recorded if fits else ())
+    named = _named(layout, recorded) if fits else {}
+    if run.measured[0].work.source != Source.OPERATORS:
+        named = _named_by_module(manifest, run) | {each: name for each, name in named.items() if each.shape is None}
+    names = {each: parameter.name for each, parameter in named.items()}
+    elements = {each: prod(parameter.shape) for each, parameter in named.items()}
+    mismatch = None if fits or not manifest.buckets or not passes else _why_not(recorded)
+    return Buckets("run.json" if fits else "trace", layout, number, names, elements, _modules(run, named), mismatch)
+
+
+def _recorded(manifest: Manifest) -> list[_Recorded]:
+    """run.json's buckets; none where they are not of its own parameters, each once."""
+    known = manifest.parameters
+    indices = [index for bucket in manifest.buckets or [] for index in bucket.parameters]
+    if len(set(indices)) < len(indices) or not all(0 <= index < len(known) for index in indices):
+        return []
+    return [_Recorded(tuple(known[index] for index in bucket.parameters)) for bucket in manifest.buckets or []]
+
+
+def _why_not(recorded: Sequence[_Recorded]) -> str:
+    sizes = "their sizes are not those of the all-reduces"
+    return sizes if recorded else "they do not hold its own parameters, each once"
+
+
+def _common_sizes(passes: Sequence[Reduced]) -> list[tuple[int, ...]]:
+    """The sizes of most passes, by the pass's number in its step."""
+    return [
+        Counter(each.elements for each in passes if each.pass_ == pass_).most_common(1)[0][0]
+        for pass_ in sorted({each.pass_ for each in passes})
+    ]
+
+
+def _is_within(sizes: Sequence[int], observed: Sequence[tuple[int, ...]]) -> bool:
+    """Whether buckets of these sizes are reduced in this order in every pass; others may be reduced between them."""
+    return bool(observed) and all(_in_order(elements, sizes) is not None for elements in observed)
+
+
+def taken(measured: Measured) -> list[Taken]:
+    """Each gradient of a rank as a parameter: alike in every step and pass."""
+    gradients, lines = measured.gradients, measured.work.lines
+    counted: Counter[tuple[int, ...]] = Counter()
+    found = []
+    columns = (gradients.step, gradients.pass_, gradients.line, gradients.shape)
+    for key in zip(*(column.tolist() for column in columns), strict=True):
+        _, _, line, shape = key
+        found.append(Taken(lines[line].name, gradients.shapes[shape] if shape >= 0 else None, counted[key]))
+        counted[key] += 1
+    return found
+
+
+def _passes(rank: int, measured: Measured) -> Iterator[Reduced]:
+    """The reductions of a rank by backward pass, in order."""
+    reduced, gradients, comm = measured.reductions, measured.gradients, measured.communication
+    if not len(reduced):
+        return
+    parameters = taken(measured)
+    with_them = gradients.by_reduction(len(reduced))
+    calls = comm.call[reduced.kernel]
+    elements = [comm.calls[call].elements if call >= 0 else UNKNOWN for call in calls.tolist()]
+    begins = np.flatnonzero(reduced.place == 0).tolist()
+    for begin, end in zip(begins, [*begins[1:], len(reduced)], strict=True):
+        own = range(begin, end)
+        yield Reduced(
+            rank=rank,
+            step=int(reduced.step[begin]),
+            pass_=int(reduced.pass_[begin]),
+            rows=tuple(own),
+            elements=tuple(elements[row] for row in own),
+            gradients=tuple(tuple(parameters[index] for index in with_them[row]) for row in own),
+            gradient_elements=tuple(_total(gradients.elements[with_them[row]]) for row in own),
+        )
+
+
+def _total(elements: Int64) -> int:
+    return int(elements.sum()) if (elements >= 0).all() else UNKNOWN
+
+
+Plan = dict[int, tuple[int, tuple[int, ...]]]
+
+
+def _traced_plan(passes: Sequence[Reduced]) -> Plan:
+    """Of each pass of a step the number of its first bucket, and the sizes of its buckets.
+
+    Passes of the same sizes (gradient accumulation) share buckets, other ones (a second model) have their own.
+    """
+    known: dict[tuple[int, ...], int] = {}
+    plan: Plan = {}
+    for pass_, sizes in zip(sorted({each.pass_ for each in passes}), _common_sizes(passes), strict=True):
+        plan[pass_] = known.setdefault(sizes, sum(map(len, known))), sizes
+    return plan
+
+
+def _numbers(each: Reduced, first: int, sizes: Sequence[int]) -> list[int]:
+    """The bucket of each reduction of a pass: by order where sizes fit, else by a size that is one bucket's alone."""
+    in_order = _in_order(each.elements, sizes)
+    if in_order is not None:
+        return [place if place == UNKNOWN else first + place for place in in_order]
+    alone = {size: first + place for place, size in enumerate(sizes) if sizes.count(size) == 1}
+    return [alone.get(size, UNKNOWN) for size in each.elements]
+
+
+def _in_order(elements: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """The place of each reduction among the sizes, -1 for what is none of them; None where they are not all there."""
+    places: list[int] = []
+    place = 0
+    for size in elements:
+        # What its kernel does not say may be of the size that comes next.
+        fits = place < len(sizes) and size in (sizes[place], UNKNOWN)
+        places.append(place if fits else UNKNOWN)
+        place += fits
+    return places if place == len(sizes) else None
+
+
+def _layout(
+    plan: Plan, passes: Sequence[Reduced], numbers: Sequence[Sequence[int]], recorded: Sequence[_Recorded]
+) -> tuple[Bucket, ...]:
+    """All buckets; the parameters of each as the passes show them."""
+    sizes = {first + place: size for first, of_pass in plan.values() for place, size in enumerate(of_pass)}
+    seen: dict[int, list[tuple[int, tuple[Taken, ...]]]] = {number: [] for number in sizes}
+    for each, found in zip(passes, numbers, strict=True):
+        for place, number in enumerate(found):
+            if number != UNKNOWN:
+                seen[number].append((each.gradient_elements[place], each.gradients[place]))
+    names = [tuple(parameter.name for parameter in bucket.parameters) for bucket in recorded]
+    return tuple(
+        Bucket(sizes[number], _parameters(sizes[number], seen[number]), names[number] if names else None)
+        for number in sorted(sizes)
+    )
+
+
+def _parameters(elements: int, seen: Sequence[tuple[int, tuple[Taken, ...]]]) -> tuple[Taken, ...] | None:
+    """The parameters of a bucket: of what passes show, what fills it best, and of layers that are known."""
+    if not seen:
+        return None
+    filled, best = max(seen, key=lambda item: (item[0], sum(not each.line.startswith("(") for each in item[1])))
+    # Where shapes were not recorded, the order must do, if all passes agree in it.
+    agreed = filled == UNKNOWN and len({gradients for _, gradients in seen}) == 1
+    # More gradients than the bucket holds in any pass: they do not come in the buckets' order.
+    return best if best and (agreed or 0 < filled <= elements) else None
+
+
+def _named(layout: Sequence[Bucket], recorded: Sequence[_Recorded]) -> dict[Taken, Parameter]:
+    """run.json's parameters in each bucket: by the order of gradients, if it is run.json's; else by lone shapes."""
+    named: dict[Taken, Parameter] = {}
+    for bucket, said in zip(layout, recorded, strict=True):
+        mine, theirs = bucket.parameters or (), said.parameters
+        shapes = [tuple(parameter.shape) for parameter in theirs]
+        if len(mine) == len(theirs) and all(a.shape in (b, None) for a, b in zip(mine, shapes, strict=True)):
+            named |= dict(zip(mine, theirs, strict=True))
+            continue
+        of_mine = Counter(each.shape for each in mine)
+        for each in mine:
+            if each.shape is not None and of_mine[each.shape] == shapes.count(each.shape) == 1:
+                named[each] = theirs[shapes.index(each.shape)]
+    return named
+
+
+def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[Taken, Parameter]:
+    """run.json's parameters of each module: those of equal shape in the order of their gradients."""
+    # DDP lists buckets' parameters as their gradients came; the model's own order says less of it.
+    listed = [parameter for bucket in _recorded(manifest) for parameter in bucket.parameters]
+    first = {parameter.name for parameter in listed}
+    lines = {line.name for measured in run.measured for line in measured.work.lines}
+    named: dict[Taken, Parameter] = {}
+    counted: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for parameter in [*listed, *(each for each in manifest.parameters if each.name not in first)]:
+        line, shape = _line_of(parameter.module, lines), tuple(parameter.shape)
+        named[Taken(line, shape, counted[line, shape])] = parameter
+        counted[line, shape] += 1
+    return named
+
+
+def _line_of(module: str, lines: set[str]) -> str:
+    """The innermost module around a parameter's own whose forward ran."""
+    while module not in lines and "." in module:
+        module = module.rpartition(".")[0]
+    return module if module in lines else ROOT
+
+
+def _modules(run: RunSummary, named: dict[Taken, Parameter]) -> dict[str, str]:
+    """The module that each operator's line is, where all its parameters are of one module."""
+    if run.measured[0].work.source != Source.OPERATORS:
+        return {}
+    of_line: dict[str, set[str]] = {}
+    for each, parameter in named.items():
+        of_line.setdefault(each.line, set()).add(parameter.module)
+    return {line: next(iter(modules)) for line, modules in of_line.items() if len(modules) == 1 and all(modules)}

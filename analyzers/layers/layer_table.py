@@ -1,0 +1,383 @@
+"""Row types of layers: compute of each module, and its part of communication.
+
+A bucket's reduction is shared out among the layers whose gradients it holds, by their elements, to the nanosecond; a
+sharded module has its own collectives; what is for no layer (buffers, DataParallel's copies) is a line of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from analyzers.arrays import Int64, natural
+from analyzers.collectives import Exchange
+from analyzers.layers.bucket_table import PASSES
+from analyzers.layers.ddp_buckets import Buckets, taken
+from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label
+from analyzers.run import LISTED_RANKS, Manifest
+from analyzers.statistics import Spread, row_columns, spreads
+from analyzers.trace import ROOT, UNKNOWN, UNSAID, Collective, Module, itemsize
+
+# From this share of the backward on, what belongs to no layer is worth a warning.
+MUCH_LOST = 0.1
+
+Key = tuple[str, str, bool | None]  # kind, pass, prefetched
+
+
+@dataclass
+class _Sum:
+    """Communication of one kind and pass, added up."""
+
+    count: int = 0
+    nbytes: int | None = 0
+    dur_ns: int = 0
+    exposed_ns: int = 0
+    wait_ns: int | None = 0
+
+    def add(self, nbytes: int | None, dur_ns: int, exposed_ns: int, wait_ns: int | None) -> None:
+        self.count += 1
+        self.nbytes = _plus(self.nbytes, nbytes)
+        self.dur_ns += dur_ns
+        self.exposed_ns += exposed_ns
+        self.wait_ns = _plus(self.wait_ns, wait_ns)
+
+
+def _plus(total: int | None, more: int | None) -> int | None:
+    """A sum that is unknown where a part of it is."""
+    return None if total is None or more is None else total + more
+
+
+@dataclass
+class _Line:
+    """One line of one window in the making."""
+
+    type: str
+    passes_ns: list[int] = field(default_factory=lambda: [0, 0])
+    copy_ns: int = 0
+    parameters: int = 0
+    gradient_bytes: int | None = 0
+    buckets: dict[int, int] = field(default_factory=dict)  # elements of the line's gradients in each
+    comm: dict[Key, _Sum] = field(default_factory=dict)
+
+
+Lines = dict[str, _Line]
+Windows = dict[tuple[int, int], Lines]  # by device and step
+
+
+def layer_rows(exchanged: Exchange, found: Buckets) -> list[LayerRow]:
+    """Every line of every window, by rank, device and step; layers in the order of their forward, other lines last."""
+    return [row for rank in range(len(exchanged.run.ranks)) for row in _of_rank(exchanged, found, rank)]
+
+
+def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[LayerRow]:
+    run = exchanged.run
+    measured = run.measured[rank]
+    wait_ns = exchanged.wait_ns(rank)
+    windows = _compute(measured, found)
+    _reductions(windows, measured, (found, found.number[rank]), wait_ns)
+    _gradients(windows, measured, found, _itemsizes(run.manifest or Manifest(), measured))
+    _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(rank))
+    for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
+        for name, line in sorted(
+            windows[device, step].items(), key=lambda item: item[0].startswith("(") and item[0] != ROOT
+        ):
+            yield _row(run.ranks[rank].rank, device, step, name, line)
+
+
+def _row(rank: int, device: int, step: int, name: str, line: _Line) -> LayerRow:
+    comm = [
+        LayerComm(
+            kind=kind,
+            direction=direction,
+            count=each.count,
+            bytes=each.nbytes,
+            dur_ns=each.dur_ns,
+            wait_ns=each.wait_ns,
+            overlapped_ns=each.dur_ns - each.exposed_ns,
+            exposed_ns=each.exposed_ns,
+            prefetched=ahead,
+        )
+        for (kind, direction, ahead), each in line.comm.items()
+    ]
+    return LayerRow(
+        rank=rank,
+        device=device_label(device),
+        step=step,
+        layer=name,
+        type=line.type,
+        forward_ns=line.passes_ns[0],
+        backward_ns=line.passes_ns[1],
+        copy_ns=line.copy_ns,
+        parameters=line.parameters,
+        gradient_bytes=line.gradient_bytes if line.parameters else None,
+        bucket=max(line.buckets, key=lambda bucket: line.buckets[bucket], default=None),
+        buckets=sorted(line.buckets),
+        comm=comm,
+        overlapped_ns=sum(each.overlapped_ns for each in comm),
+        exposed_ns=sum(each.exposed_ns for each in comm),
+    )
+
+
+def _compute(measured: Measured, found: Buckets) -> Windows:
+    """The lines of each window that computed or copied."""
+    rows = measured.windows
+    keys = list(zip(rows.device.tolist(), rows.step.tolist(), strict=True))
+    windows: Windows = {key: {} for key in keys}
+    modules = [(found.layer(module.name), module.type) for module in measured.work.lines]
+    for of, code, backward, ns in _rows(measured.work.windows):
+        _line(windows[keys[of]], *modules[code]).passes_ns[backward] += ns
+    for of, code, _, ns in _rows(measured.work.copies):
+        _line(windows[keys[of]], *modules[code]).copy_ns += ns
+    return windows
+
+
+def _rows(parts: Parts) -> Iterator[tuple[int, int, bool, int]]:
+    return zip(parts.of.tolist(), parts.line.tolist(), parts.backward.tolist(), parts.ns.tolist(), strict=True)
+
+
+def _line(lines: Lines, name: str, kind: str) -> _Line:
+    return lines.setdefault(name, _Line(kind))
+
+
+def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: Mapping[str, int]) -> None:
+    """Parameters and gradients' bytes of each line: those of a step's first pass; accumulated ones are the same."""
+    gradients, lines = measured.gradients, measured.work.lines
+    device = int(measured.windows.device[0]) if len(measured.windows) else UNKNOWN
+    columns = (gradients.step.tolist(), gradients.pass_.tolist(), gradients.line.tolist(), _elements(measured, found))
+    for step, pass_, code, elements in zip(*columns, strict=True):
+        window = windows.get((device, step))
+        if window is None or pass_ > 0:
+            continue
+        module = lines[code]
+        if measured.work.source == Source.NODES:
+            module = Module("(gradients)", "gradients")  # of replicas together, which no layer stands for
+        line = _line(window, found.layer(module.name), module.type)
+        size = itemsizes.get(found.layer(module.name), itemsizes[""])
+        line.parameters += 1
+        known = elements != UNKNOWN and size and line.gradient_bytes is not None
+        line.gradient_bytes = (line.gradient_bytes or 0) + elements * size if known else None
+
+
+def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
+    """Bytes of an element of each layer's gradients: as run.json says, else as gradients are reduced; "" for others."""
+    sizes = {parameter.module: itemsize(parameter.dtype) for parameter in manifest.parameters}
+    comm = measured.communication
+    calls = np.unique(comm.call[(comm.purpose == Purpose.GRADIENTS) & (comm.call >= 0)]).tolist()
+    reduced = {itemsize(comm.calls[call].dtype) for call in calls}
+    others = set(sizes.values()) or reduced
+    return sizes | {"": next(iter(others)) if len(others) == 1 else 0}
+
+
+def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, Int64], wait_ns: Int64) -> None:
+    """Each reduction shared out among the lines whose gradients went with it; the rest is for no layer."""
+    reduced, comm, gradients = measured.reductions, measured.communication, measured.gradients
+    found, number = numbered
+    members = gradients.by_reduction(len(reduced))
+    elements_of = _elements(measured, found)
+    for index, kernel in enumerate(reduced.kernel.tolist()):
+        lines = windows.get((int(comm.device[kernel]), int(reduced.step[index])))
+        if lines is None:
+            continue
+        call = comm.calls[comm.call[kernel]] if comm.call[kernel] >= 0 else None
+        elements = call.elements if call is not None else UNSAID
+        size = itemsize(call.dtype) if call is not None else 0
+        shares: dict[str, int] = {}
+        types: dict[str, str] = {}
+        for code, count in zip(
+            gradients.line[members[index]].tolist(), [elements_of[k] for k in members[index]], strict=True
+        ):
+            name = found.layer(measured.work.lines[code].name)
+            shares[name], types[name] = shares.get(name, 0) + count, measured.work.lines[code].type
+        unknown = any(count < 0 for count in shares.values()) or sum(shares.values()) > elements
+        shares = {} if unknown else shares
+        rest = elements - sum(shares.values())
+        if rest > 0 or not shares:
+            name = "(gradients)"
+            shares[name], types[name] = max(rest, 1), "gradients"
+        lengths_ns = (int(comm.dur_ns[kernel]), int(comm.exposed_ns[kernel]), int(wait_ns[kernel]))
+        _share_out(lines, shares, types, lengths_ns, size)
+        bucket = int(number[index])
+        for name, count in shares.items():
+            if bucket >= 0 and name != "(gradients)":
+                lines[name].buckets[bucket] = lines[name].buckets.get(bucket, 0) + count
+
+
+def _elements(measured: Measured, found: Buckets) -> list[int]:
+    """Elements of each gradient: of its shape, else of the parameter that run.json says it is; -1 unknown."""
+    known: list[int] = measured.gradients.elements.tolist()
+    if UNKNOWN not in known:
+        return known
+    return [
+        found.sizes.get(each, UNKNOWN) if count == UNKNOWN else count
+        for each, count in zip(taken(measured), known, strict=True)
+    ]
+
+
+def _share_out(
+    lines: Lines, shares: Mapping[str, int], types: Mapping[str, str], lengths_ns: tuple[int, int, int], size: int
+) -> None:
+    """Split a kernel's length and its exposed part by elements; edges are rounded, so that the parts add up."""
+    whole, before = sum(shares.values()), 0
+    for name, count in shares.items():
+        dur_ns, exposed_ns, wait_ns = (
+            length * (before + count) // whole - length * before // whole for length in lengths_ns
+        )
+        comm = _line(lines, name, types[name]).comm
+        known = size and name != "(gradients)"
+        entry = comm.setdefault(("all_reduce", "backward", None), _Sum())
+        entry.add(count * size if known else None, dur_ns, exposed_ns, None if lengths_ns[2] < 0 else wait_ns)
+        before += count
+
+
+def _other_communication(windows: Windows, measured: Measured, found: Buckets, wait_ns: Int64, nbytes: Int64) -> None:
+    """What reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
+    comm, sharded = measured.communication, measured.sharding
+    types = {found.layer(line.name): line.type for line in measured.work.lines}
+    reduced = set(measured.reductions.kernel.tolist())
+    for row in range(len(comm)):
+        if row in reduced:
+            continue
+        ahead = None if sharded.prefetched[row] < 0 else bool(sharded.prefetched[row])
+        if sharded.module[row] >= 0:
+            name = sharded.modules[sharded.module[row]]
+            kind, backward = types.get(name, "FSDP"), bool(sharded.backward[row])
+        else:
+            purpose = Purpose(int(comm.purpose[row]))
+            # DDP broadcasts buffers, and DataParallel parameters and inputs, before the forward.
+            name, kind, backward = f"({purpose.label})", purpose.label, purpose == Purpose.GRADIENTS
+        key = (Collective(int(comm.kind[row])).label, PASSES[backward], ahead)
+        # A copy between two devices is of both.
+        for device, exposed_ns in ((comm.device, comm.exposed_ns), (comm.peer, comm.peer_exposed_ns)):
+            lines = windows.get((int(device[row]), int(comm.window[row])))
+            if lines is not None and (device is comm.device or device[row] != UNKNOWN):
+                entry = _line(lines, name, kind).comm.setdefault(key, _Sum())
+                entry.add(natural(nbytes[row]), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
+
+
+_NO_RANGES = {
+    Source.NODES: "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, "
+    "(replicas), and layers are autograd's nodes, numbered in the order of the forward",
+    Source.OPERATORS: "no ranges of modules in the trace{of}: layers are forward operators, one by one where they own "
+    "parameters{names}; profile with_stack and with_modules, or record with tracer, for the model's modules",
+    Source.FSDP: "no ranges of modules in the trace{of}: layers are the modules that FSDP wraps",
+}
+
+
+def layer_warnings(run: RunSummary, found: Buckets) -> list[str]:
+    """Where layers come from, where that is not the model's own modules; and backwards that lead to none."""
+    ranks: dict[str, list[int]] = {}
+    for summary, measured in zip(run.ranks, run.measured, strict=True):
+        ranks.setdefault(measured.work.source, []).append(summary.rank)
+    names = " (named by run.json)" if found.layers else ""
+    words = [
+        text.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names)
+        for source, text in _NO_RANGES.items()
+        if source in ranks
+    ]
+    lost = [summary.rank for summary, measured in zip(run.ranks, run.measured, strict=True) if _is_lost(measured)]
+    if lost:
+        words.append(
+            f"much of the backward{_of(lost)} belongs to no layer, and counts as (other): its nodes have no sequence "
+            "numbers, or their forward is not in the trace"
+        )
+    return words
+
+
+def _of(ranks: list[int]) -> str:
+    listed = ", ".join(map(str, ranks[:LISTED_RANKS])) + (", ..." if len(ranks) > LISTED_RANKS else "")
+    return f" of rank {listed}"
+
+
+def _is_lost(measured: Measured) -> bool:
+    """Whether a large part of the backward's compute has no line that tells whose it is."""
+    parts = measured.work.windows
+    backward_ns = parts.ns[parts.backward]
+    other_ns = backward_ns[parts.line[parts.backward] == Own.OTHER]
+    return bool(other_ns.sum() > MUCH_LOST * backward_ns.sum())
+
+
+class LayerComm(msgspec.Struct, frozen=True):
+    """Communication of a layer in one step: of a bucket its bytes' share, of a sharded module its own collectives.
+
+    `wait_ns` is null where any of them is in no instance. `prefetched`: whether an all-gather was called for before its
+    module's turn; null where that has no meaning.
+    """
+
+    kind: str
+    direction: str = msgspec.field(name="pass")
+    count: int
+    bytes: int | None
+    dur_ns: int
+    wait_ns: int | None
+    overlapped_ns: int
+    exposed_ns: int
+    prefetched: bool | None = None
+
+
+class LayerRow(msgspec.Struct, frozen=True):
+    """One layer, or one line that is none (its name stands in brackets), in one window. See docs/measuring.md.
+
+    `forward_ns` and `backward_ns` of all rows of a window add up to its compute; of lines that are no layers, what is
+    launched outside of the backward counts as forward. `copy_ns`, memcpys and memsets, add up to its copies. Lengths of
+    collectives are added, those that overlap one another too.
+    """
+
+    rank: int
+    device: int | str
+    step: int
+    layer: str
+    type: str
+    forward_ns: int
+    backward_ns: int
+    copy_ns: int
+    parameters: int
+    gradient_bytes: int | None
+    bucket: int | None
+    buckets: list[int]
+    comm: list[LayerComm]
+    overlapped_ns: int
+    exposed_ns: int
+
+
+class LayerSummary(msgspec.Struct, frozen=True):
+    """One layer or line over all windows."""
+
+    layer: str
+    type: str
+    parameters: int
+    gradient_bytes: int | None
+    bucket: int | None
+    measures: dict[str, Spread]
+
+
+_OF_LAYER = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
+
+
+def layer_summaries(rows: Sequence[LayerRow]) -> list[LayerSummary]:
+    """Each line over the windows of the devices where it appears, in the order in which lines come."""
+    by_name: dict[str, list[LayerRow]] = {}
+    steps: dict[tuple[int, int | str], set[int]] = {}
+    for row in rows:
+        by_name.setdefault(row.layer, []).append(row)
+        steps.setdefault((row.rank, row.device), set()).add(row.step)
+    counts = {place: len(of_place) for place, of_place in steps.items()}
+    return [_layer(name, own, counts) for name, own in by_name.items()]
+
+
+def _layer(name: str, rows: Sequence[LayerRow], counts: Mapping[tuple[int, int | str], int]) -> LayerSummary:
+    # Parameters are known where their gradients are in the trace.
+    most = max(rows, key=lambda row: row.parameters)
+    # In the other windows of a device that has the line, it took no time.
+    idle = sum(counts[place] for place in {(row.rank, row.device) for row in rows}) - len(rows)
+    measures = {column: np.r_[values, np.zeros(idle)] for column, values in row_columns(rows, _OF_LAYER).items()}
+    return LayerSummary(
+        layer=name,
+        type=most.type,
+        parameters=most.parameters,
+        gradient_bytes=most.gradient_bytes,
+        bucket=most.bucket,
+        measures=spreads(measures),
+    )

@@ -1,0 +1,212 @@
+"""Local paths and fsspec URLs behind one interface.
+
+    s3://bucket/run    gs://bucket/run    memory://run    and whatever else fsspec has a file system for
+    file:///data/run   is a Path
+
+A Remote has of a Path what reading a run needs, under the same names, so that readers do not tell the two apart. What
+goes wrong is an OSError whose `strerror` is in words. fsspec is imported when the first URL is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from analyzers.errors import UnknownPlace
+
+# Bytes asked for ahead of the reader; fsspec's own 50 MB would be most of a worker's memory.
+READ_AHEAD = 1 << 22
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+# File systems that only the process sees that filled them.
+_PRIVATE = ("memory",)
+# What libraries raise where nobody has said who asks: botocore, google.auth, azure.
+_NO_CREDENTIALS = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|UnauthorizedSSO")
+_EXTRA = "pip install 'tracer-toolkit[remote]'"
+_LONGEST_REASON = 200
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, order=True)
+class Remote:
+    """A file or folder behind a URL, which ends in no slash. Only the URL crosses to other processes."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> Remote:
+        return Remote(f"{self.url}/{name}")
+
+    @property
+    def name(self) -> str:
+        """What stands behind the last slash; of a whole bucket, its name."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """As of a Path: `.gz`."""
+        return Path(self.name).suffix
+
+    @property
+    def parent(self) -> Remote:
+        """The folder it lies in; a bucket is its own."""
+        above = self.url.rpartition("/")[0]
+        return self if above.endswith("/") else Remote(above)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether no other process sees it."""
+        return self.url.partition("://")[0] in _PRIVATE
+
+    def resolve(self) -> Remote:
+        """Itself: a URL is not relative to anything."""
+        return self
+
+    def exists(self) -> bool:
+        """Whether there is anything. Raises OSError where that cannot be found out, UnknownPlace."""
+        return self._info() is not None
+
+    def is_file(self) -> bool:
+        """Whether it is a file. Raises as `exists`."""
+        return (self._info() or {}).get("type") == "file"
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder. Raises as `exists`."""
+        return (self._info() or {}).get("type") == "directory"
+
+    def iterdir(self) -> Iterator[Remote]:
+        """What lies in the folder, itself. Raises as `exists`."""
+        system, path = _opened(self.url)
+        listed = _said(self, lambda: system.ls(path, detail=False))
+        base = f"{path.rstrip('/')}/"
+        for entry in listed:
+            name = str(entry).rstrip("/").removeprefix(base)
+            # Objects may have any name; one that leads elsewhere is not in this folder.
+            if name and "/" not in name and "\\" not in name and name not in (".", ".."):
+                yield self / name
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """The file, to be read in pieces. Raises OSError, also from its `read`."""
+        system, path = _opened(self.url)
+        file = _said(self, lambda: system.open(path, mode, block_size=READ_AHEAD, cache_type="readahead"))
+        return _Reading(self, file)  # type: ignore[return-value]  # what of a file reading needs
+
+    def read_bytes(self) -> bytes:
+        """All of the file. Raises OSError."""
+        with self.open() as file:
+            return file.read()
+
+    def _info(self) -> dict[str, Any] | None:
+        system, path = _opened(self.url)
+        try:
+            found: dict[str, Any] = _said(self, lambda: system.info(path))
+        except FileNotFoundError:
+            return None
+        return found
+
+
+Place = Path | Remote
+# What a user names: one place, or several.
+Where = str | Place | Sequence[str | Place]
+
+
+@dataclass
+class _Reading:
+    """An open file whose errors are in words."""
+
+    place: Remote
+    file: IO[bytes]
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to so many bytes. Raises OSError."""
+        return _said(self.place, lambda: self.file.read(size))
+
+
+def place(where: str | Place) -> Place:
+    """The place that a user names: a URL, or a path on this machine. Raises UnknownPlace."""
+    if not isinstance(where, str) or not (scheme := _URL.match(where)):
+        return Path(where) if isinstance(where, str) else where
+    if scheme[1].lower() != "file":
+        if not where[scheme.end() :].strip("/"):
+            raise UnknownPlace(f"{where}: names no folder; give {scheme[0]}BUCKET/RUN")
+        return Remote(where.rstrip("/"))
+    parts = urlsplit(where)
+    if parts.netloc not in ("", "localhost"):
+        raise UnknownPlace(f"{where}: names another host; file:// is of this one: file:///{parts.netloc}{parts.path}?")
+    return Path(url2pathname(parts.path))
+
+
+def places(where: Where) -> list[Place]:
+    """What a user names, one place or several. Raises UnknownPlace."""
+    return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]
+
+
+def size(of: Place) -> int:
+    """Bytes of a file; 0 of what is none. Raises OSError."""
+    if isinstance(of, Remote):
+        return int((of._info() or {}).get("size") or 0)
+    return of.stat().st_size if of.is_file() else 0
+
+
+def names(folder: Place) -> frozenset[str]:
+    """The names of what lies in a folder, none where there is no such folder. Raises OSError."""
+    try:
+        return frozenset(each.name for each in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """fsspec's file system of a URL, and the path in it. Raises UnknownPlace, OSError."""
+    scheme = url.partition("://")[0]
+    if "::" in url:
+        raise UnknownPlace(f"{url}: is a chain of file systems; name the folder itself")
+    try:
+        from fsspec.core import url_to_fs
+        from fsspec.registry import known_implementations, registry
+    except ImportError as error:
+        raise UnknownPlace(f"{url}: URLs are opened by fsspec, which is not installed; {_EXTRA}") from error
+    if scheme not in known_implementations and scheme not in registry:
+        raise UnknownPlace(f"{url}: no file system is known for {scheme}://; give s3://, gs://, or a path")
+    try:
+        system, path = _said(Remote(url), lambda: url_to_fs(url))
+    except ImportError as error:
+        raise UnknownPlace(f"{url}: what opens {scheme}:// is not installed ({error}); {_EXTRA}") from error
+    return system, str(path)
+
+
+def _said(where: Remote, ask: Callable[[], T]) -> T:
+    """What a file system answers. Raises OSError in words, ImportError as it comes."""
+    try:
+        return ask()
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "no such object or bucket", str(where)) from error
+    except IsADirectoryError:
+        raise
+    except PermissionError as error:
+        raise PermissionError(errno.EACCES, f"access denied ({_first_line(error)})", str(where)) from error
+    except ImportError:
+        raise
+    except Exception as error:  # every library behind fsspec has errors of its own
+        if _NO_CREDENTIALS.search(type(error).__name__):
+            words = f"no credentials that it takes ({_first_line(error)})"
+            raise PermissionError(errno.EACCES, words, str(where)) from error
+        raise OSError(errno.EIO, f"{type(error).__name__}: {_first_line(error)}", str(where)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]

@@ -1,0 +1,42 @@
+"""Recorded steps replayed with other buckets, GPUs or links.
+
+In order: `bucket_rule` is DDP's own, `link_model` says how long an all-reduce takes, `replay` plays steps, `model` sets
+them up from a run, `predict` answers `tracer whatif`, `scenarios` arranges the answers.
+"""
+
+from analyzers.prediction.link_model import Affine, Hosts, Links, calibrated
+from analyzers.prediction.predict import Baseline, Options, Scenario, WhatIf, whatif
+from analyzers.prediction.scenarios import (
+    USUAL_MB,
+    AtGpus,
+    ScaleOut,
+    against_own,
+    doubts,
+    is_own,
+    scale_out,
+    scenarios_frame,
+    to_json,
+    usual,
+)
+
+__all__ = [
+    "USUAL_MB",
+    "Affine",
+    "AtGpus",
+    "Baseline",
+    "Hosts",
+    "Links",
+    "Options",
+    "ScaleOut",
+    "Scenario",
+    "WhatIf",
+    "against_own",
+    "calibrated",
+    "doubts",
+    "is_own",
+    "scale_out",
+    "scenarios_frame",
+    "to_json",
+    "usual",
+    "whatif",
+]

@@ -1,0 +1,234 @@
+"""All-reduce times over calibrated, fitted or given links, for any group size.
+
+    time = latency + bytes x factor(n) / bandwidth        factor(n) = 2 (n - 1) / n, what a ring moves for each byte
+
+From one group size to another the part that grows with the bytes goes with the factor (nccl-tests, doc/PERFORMANCE.md),
+and latency with the depth of a tree, log2 n (NCCL uses double binary trees where rings would take too many hops).
+Between hosts every byte passes a host's network card, so that the slower of the two sets the bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from analyzers.arrays import Float64, Int64
+from analyzers.collectives import Exchange, purposes
+from analyzers.errors import NotReplayable
+from analyzers.rank import Purpose, RunSummary, queued
+from analyzers.run import Calibration, curve
+from analyzers.trace import Collective, bus_factor
+
+
+class Timing(Protocol):
+    """How long an all-reduce takes a group of so many."""
+
+    @property
+    def group_size(self) -> int:
+        """Of how many."""
+
+    def time_ns(self, nbytes: ArrayLike) -> Float64:
+        """For each size, in ns."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A time that grows with the size: latency in ns, and bus bandwidth in GB/s."""
+
+    group_size: int
+    latency_ns: float
+    busbw_gbps: float
+
+    def time_ns(self, nbytes: ArrayLike) -> Float64:
+        """The time of each size, in ns."""
+        sizes = np.asarray(nbytes, dtype=np.float64)
+        factor = bus_factor("all_reduce", self.group_size)
+        return np.asarray(self.latency_ns + sizes * factor / self.busbw_gbps, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """GPUs of each host, and what a host's network cards carry one way, all together, in GB/s."""
+
+    gpus: int
+    gbps: float
+
+
+@dataclass(frozen=True)
+class Links:
+    """Timings by group size; all-reduces take `strain` times as long in training as `timings` say of them alone.
+
+    `source` says in words where the timings come from.
+    """
+
+    timings: Mapping[int, Timing]
+    source: str
+    strain: float = 1.0
+    hosts: Hosts | None = None
+
+    def all_reduce_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
+        """How long all-reduces of these sizes take so many GPUs, in ns."""
+        sizes = np.asarray(nbytes, dtype=np.float64)
+        if gpus < 2:
+            return np.zeros_like(sizes)
+        known = self.timings[self.nearest(gpus)]
+        latency_ns = self.strain * known.time_ns(0.0)
+        moving_ns = self.strain * known.time_ns(sizes) - latency_ns
+        if known.group_size != gpus:
+            latency_ns = latency_ns * log2(gpus) / log2(known.group_size)
+            moving_ns = moving_ns * bus_factor("all_reduce", gpus) / bus_factor("all_reduce", known.group_size)
+        if self.hosts is not None and gpus > self.hosts.gpus:
+            moving_ns = np.maximum(moving_ns, sizes * bus_factor("all_reduce", gpus) / self.hosts.gbps)
+        return np.asarray(latency_ns + moving_ns, dtype=np.float64)
+
+    def nearest(self, gpus: int) -> int:
+        """The group size whose timing stands for so many GPUs: their own, else the largest below, else the smallest."""
+        below = [size for size in self.timings if size <= gpus]
+        return max(below) if below else min(self.timings)
+
+    def busbw_gbps(self, nbytes: ArrayLike, gpus: int) -> float | None:
+        """The bus bandwidth that reductions of these sizes get, all together, in GB/s."""
+        total_ns = float(self.all_reduce_ns(nbytes, gpus).sum())
+        return float(np.sum(nbytes)) * bus_factor("all_reduce", gpus) / total_ns if total_ns else None
+
+
+def calibrated(calibration: Calibration, source: str) -> Links | None:
+    """The links of a calibration file, None where it has no all-reduce."""
+    sizes = sorted({row.group_size for row in calibration.rows if row.collective == "all_reduce"})
+    curves = {size: found for size in sizes if (found := curve(calibration, "all_reduce", size)) is not None}
+    return Links(curves, source) if curves else None
+
+
+def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str) -> Links:
+    """Latency and bandwidth from the transfers of a run, by least squares of relative errors; neither is negative."""
+    weighted = np.stack([1 / time_ns, nbytes / time_ns], axis=1)
+    latency_ns, ns_per_byte = (float(x) for x in np.linalg.lstsq(weighted, np.ones(len(time_ns)), rcond=None)[0])
+    if latency_ns < 0 or ns_per_byte <= 0 or len(np.unique(nbytes)) < 2:
+        latency_ns, ns_per_byte = 0.0, float(np.median(time_ns / nbytes))
+    return Links({gpus: Affine(gpus, latency_ns, bus_factor("all_reduce", gpus) / ns_per_byte)}, source)
+
+
+# A calibration whose times are this far from a run's own transfers is of other links than the run had.
+OTHER_LINKS = 1.5
+# How much longer all-reduces take beside compute than alone, where a run does not tell: resnet50, vgg16 and transformer
+# in bf16 on 2 and 4 x H200, over NVLink and host memory (torch 2.11, NCCL 2.28.9), took between 1.02 and 1.24 times.
+BUSY_LINKS = 1.05
+
+
+@dataclass(frozen=True)
+class RunLinks:
+    """The links that a run had, those that predictions are made for, and what is assumed of the latter."""
+
+    own: Links
+    asked: Links
+    assumptions: list[str]
+
+
+def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Calibration | None) -> RunLinks:
+    """The links of a run, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
+    transfers = _transfers(exchanged)
+    curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
+    own = _own(run, transfers, gpus, curves)
+    if isinstance(given, Links):
+        words = "all-reduces take what the given bandwidth and latency say"
+        return RunLinks(own.links if own is not None else given, given, [words])
+    if own is None:
+        raise NotReplayable(
+            f"{run.name}: nothing tells of the links; give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
+        )
+    if curves is None or own.links.timings is curves.timings:
+        return RunLinks(own.links, own.links, [own.words])
+    # How much longer all-reduces take beside compute does not depend on the links they take.
+    strain = own.links.strain if own.is_measured else BUSY_LINKS
+    words = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
+    return RunLinks(own.links, replace(curves, strain=strain), [words])
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The links that a run had; `is_measured`: its transfers tell how much longer they take than alone."""
+
+    links: Links
+    words: str
+    is_measured: bool = False
+
+
+def _own(run: RunSummary, transfers: _Transfers, gpus: int, given: Links | None) -> _Own | None:
+    """By the calibration beside the run, else a given one that fits its transfers, else by these alone."""
+    beside = calibrated(run.calibration, "the run's own calibration") if run.calibration is not None else None
+    curves = beside or given
+    exact = bool(len(transfers.nbytes)) and not transfers.bound
+    if curves is not None and exact and gpus in curves.timings:
+        strain = transfers.against(curves, gpus)
+        if beside is not None or 1 / OTHER_LINKS < strain < OTHER_LINKS:
+            words = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
+            return _Own(replace(curves, strain=strain), words, is_measured=True)
+    elif curves is not None and (beside is not None or not len(transfers.nbytes)):
+        words = f"all-reduces take {BUSY_LINKS} times what was measured of them alone: this run does not tell"
+        return _Own(replace(curves, strain=BUSY_LINKS), words)
+    if not len(transfers.nbytes):
+        return None
+    bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
+    words = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
+    links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
+    return _Own(links, f"{words}: sizes far from them are guesses")
+
+
+@dataclass(frozen=True, eq=False)
+class _Transfers:
+    """Reductions of gradients, a row each: the step, bytes and transfer."""
+
+    step: Int64
+    nbytes: Float64
+    time_ns: Float64
+    bound: bool
+
+    def against(self, links: Links, gpus: int) -> float:
+        """How much longer a step's reductions take, all together, than alone over these links: the median step's."""
+        alone_ns = links.all_reduce_ns(self.nbytes, gpus)
+        steps, which = np.unique(self.step, return_inverse=True)
+        count = len(steps)
+        return float(np.median(np.bincount(which, self.time_ns, count) / np.bincount(which, alone_ns, count)))
+
+
+def _transfers(exchanged: Exchange) -> _Transfers:
+    """The reductions of gradients of a run: where ranks are missing, upper bounds."""
+    instances, transfers = exchanged.matching.instances, exchanged.transfers
+    known = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
+    known &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
+    exact = known & ~transfers.bound
+    rows = exact if exact.any() else known
+    return _Transfers(
+        step=instances.step[rows],
+        nbytes=transfers.nbytes[rows].astype(np.float64),
+        time_ns=transfers.transfer_ns[rows].astype(np.float64),
+        bound=bool(known.any() and not exact.any()),
+    )
+
+
+def next_delay_ns(exchanged: Exchange) -> float:
+    """What lies between the transfers of two reductions where one stands behind the other on all ranks; the mean.
+
+    Members end one after the other, by their places in the ring: none begins the next before it has ended itself.
+    """
+    matching, transfer_ns = exchanged.matching, exchanged.transfers.transfer_ns
+    rows = [
+        int(first) + measured.reductions.kernel
+        for first, measured in zip(exchanged.first_row, exchanged.run.measured, strict=True)
+    ]
+    behind = [queued(measured.communication, measured.reductions) for measured in exchanged.run.measured]
+    everywhere = np.ones(len(matching.instances) + 1, dtype=bool)
+    np.logical_and.at(everywhere, np.concatenate([matching.instance[own] for own in rows]), np.concatenate(behind))
+    everywhere[-1] = False  # of what is in no instance
+    delays = []
+    for own in rows:
+        instance = matching.instance[own]
+        chained = everywhere[instance[:-1]] & everywhere[instance[1:]]
+        delays.append((np.diff(matching.table.start_ns[own]) - transfer_ns[instance[:-1]])[chained])
+    found = np.concatenate(delays)
+    return float(found.mean()) if len(found) else 0.0

@@ -1,0 +1,321 @@
+"""The model that predicts a run: steps, links, buckets and profiler cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzers.arrays import Float64, Int64
+from analyzers.collectives import exchange
+from analyzers.errors import AnalysisError, NotReplayable
+from analyzers.prediction.bucket_rule import assign
+from analyzers.prediction.link_model import Links, links_of, next_delay_ns
+from analyzers.prediction.replay import Course, Plan, course, play
+from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Measured, Pace, Purpose, RunSummary
+from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, stretch, world_size
+from analyzers.trace import Collective, itemsize
+from analyzers.units import ms, percent
+
+# Where a measured step is from, if not from a window.
+UNPROFILED = "unprofiled control"
+# From this share of a step on that a device waits for launches, its host sets the pace.
+HOST_BOUND = 0.05
+# Where a run does not tell: the median of resnet50, vgg16 and transformer in bf16 on 2 and 4 x H200, over NVLink and
+# host memory (torch 2.11, NCCL 2.28.9; between 0.18 and 0.40). A kernel beside NCCL's has fewer SMs.
+SLOWER = 0.28
+# How long a reduction stands until it begins, and behind another (measured there: 3 to 9 us, and 16 to 22).
+START_DELAY_NS, NEXT_DELAY_NS = 5_000.0, 15_000.0
+# What DDP's copy of a gradient takes, the gap before it included, in ns and GB/s, on the same machines: into a bucket,
+# and out of it; and of one buffer before its broadcast.
+COPY_IN, COPY_OUT = (2100.0, 2600.0), (2100.0, 1500.0)
+BUFFER_COPY_NS = 2000.0
+# What each of these copies takes the host: ResNet-18 on 4 x H200 loses 1.1 ms a step without a profiler, its host being
+# the limit, to the copies of 62 gradients in and out (unprofiled 6.9 ms, without synchronization 5.8).
+COPY_LAUNCH_NS = 9000.0
+# Bytes of an element where nothing says its dtype: torch.get_default_dtype() is float32.
+FLOAT = 4
+BUFFERS_OF_NORM = 3
+# Halvings of the share of its hosts' lateness that is a profiler's doing.
+BISECTIONS = 20
+# Caps that a run without run.json may have had, beside DDP's default, in MB.
+LIKELY_MB = (50.0, 100.0, 10.0, 5.0, 2.0, 1.0, 4.0, 8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 200.0, 256.0, 512.0)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Settings to predict; `bucket_mb` None is DDP's default, `recorded`: buckets as they were, whatever made them.
+
+    `itemsize` is what travels of each element of a gradient, in bytes; None: as recorded.
+    """
+
+    bucket_mb: float | None
+    gpus: int
+    recorded: bool = False
+    broadcast_buffers: bool = True
+    itemsize: int | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step without the profiler: how long it takes, alone (without synchronization) too, how long compute waits.
+
+    `exposed_ns` is reductions of gradients beside no kernel that computes.
+    """
+
+    step_ns: float
+    alone_ns: float
+    stalled_ns: float
+    exposed_ns: float
+    buckets: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """All that predictions of one run are made from."""
+
+    name: str
+    steps: Course
+    gpus: int
+    links: Links  # that predictions are for
+    own_links: Links  # that the run had
+    bucket_mb: float | None
+    recorded: Int64 | None  # the last gradient of each bucket as recorded
+    itemsize: int
+    hook_itemsize: int
+    call_ns: float
+    next_delay_ns: float
+    buffer_copies_ns: Float64
+    profiler_ns: float  # what replayed steps take longer than unprofiled ones
+    alone_ns: float  # a step that synchronizes nothing, unprofiled
+    measured_ns: int
+    measured_from: str
+    spread: float
+    doubts: list[str]
+    assumptions: list[str]
+
+    def predict(self, scene: Scene) -> Prediction:
+        """What a step would be under these settings: medians over ranks and steps."""
+        if scene.gpus < 2:
+            return Prediction(self.alone_ns, self.alone_ns, 0.0, 0.0, [])
+        recorded = self.recorded if scene.recorded else None
+        last = lasts(assign(self.steps.elements * self.itemsize, scene.bucket_mb)) if recorded is None else recorded
+        sizes = np.add.reduceat(self.steps.elements, np.r_[0, last[:-1] + 1]) * (scene.itemsize or self.hook_itemsize)
+        played = play(self.steps, self._plan(scene, last, sizes))
+        return Prediction(
+            # What a profiler costs is no more than leaves what must be waited for.
+            step_ns=max(float(np.median(played.span_ns)) - self.profiler_ns, float(np.median(played.stalled_ns)), 1.0),
+            alone_ns=self.alone_ns,
+            stalled_ns=float(np.median(played.stalled_ns)),
+            exposed_ns=float(np.median(played.exposed_ns)),
+            buckets=sizes.tolist(),
+        )
+
+    def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> Plan:
+        before = np.zeros(0) if self.recorded is None else self.recorded
+        # Calls that came before each bucket's last gradient, and before all that follows: now, and in the recording.
+        calls = np.r_[np.arange(len(last)), len(last)] - np.searchsorted(before, np.r_[last, self.steps.gradients])
+        head_ns = self.steps.buffers_ns if scene.broadcast_buffers else -self.buffer_copies_ns
+        transfer_ns = self.links.all_reduce_ns(sizes, scene.gpus)
+        return Plan(last, transfer_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
+
+    def own(self) -> Prediction:
+        """The run's own settings."""
+        if self.gpus < 2:
+            return self.predict(Scene(None, 1))
+        return replace(self, links=self.own_links).predict(Scene(self.bucket_mb, self.gpus, recorded=True))
+
+
+def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
+    """The model of a run over its own links, or given ones. Raises NotReplayable."""
+    manifest = run.manifest or Manifest()
+    gpus = world_size(manifest, run.ranks)
+    _check(run, gpus)
+    exchanged = exchange(run, run.calibration)
+    paces = [pace for measured in run.measured for pace in _paces(measured).values()]
+    slower, words = _contention(paces)
+    ranks = np.array([summary.rank for summary in run.ranks])
+    steps = course(paces, exchanged.clocks.shift_ns(ranks).tolist(), slower)
+    if steps is None:
+        lost = "".join(f"; {warning}" for warning in run.warnings[-1:])
+        raise NotReplayable(
+            f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
+        )
+    own_itemsize, hook_itemsize, assumed = _itemsizes(run, manifest)
+    recorded = _recorded(paces[0], steps) if gpus > 1 else None
+    links = links_of(run, exchanged, gpus, given)
+    measured_ns, source, spread = _measured(run, manifest, steps)
+    if gpus == 1:
+        steps, packed = _packed(steps, own_itemsize)
+        words = [*words, packed]
+    model = Model(
+        name=run.name,
+        steps=steps,
+        gpus=gpus,
+        links=links.asked,
+        own_links=links.own,
+        bucket_mb=_cap(steps, recorded, own_itemsize) if run.manifest is None else manifest.bucket_cap_mb,
+        recorded=recorded,
+        itemsize=own_itemsize,
+        hook_itemsize=hook_itemsize,
+        call_ns=float(np.median([pace.delays.call_ns for pace in paces])) if _host_share(steps) > HOST_BOUND else 0.0,
+        next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
+        buffer_copies_ns=_buffer_copies(run, steps),
+        profiler_ns=0.0,
+        alone_ns=float(np.median(steps.alone_ns)),
+        measured_ns=measured_ns,
+        measured_from=source,
+        spread=spread,
+        doubts=_doubts(run, manifest, steps),
+        assumptions=[*words, *assumed, *links.assumptions],
+    )
+    if source != UNPROFILED:
+        return model
+    return _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
+
+
+def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
+    """The model of unprofiled steps, from that of profiled ones that took so long.
+
+    What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. How
+    long a step takes alone, the control without synchronization says where there is one.
+    """
+    wanted_ns = model.measured_ns + model.own().step_ns - profiled_ns
+
+    def with_share(share: float) -> Model:
+        return replace(model, steps=model.steps.hurried(share), call_ns=model.call_ns * (1 - share))
+
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS if profiled_ns > model.measured_ns else 0):
+        share = (low + high) / 2
+        low, high = (share, high) if with_share(share).own().step_ns > wanted_ns else (low, share)
+    hurried = with_share(low)
+    profiler_ns = hurried.own().step_ns - wanted_ns
+    alone_ns = nosync_ns or max(float(np.median(hurried.steps.alone_ns)) - profiler_ns, 1.0)
+    return replace(hurried, profiler_ns=profiler_ns, alone_ns=alone_ns)
+
+
+def _check(run: RunSummary, gpus: int) -> None:
+    """Raise NotReplayable for what is neither DDP nor one GPU."""
+    if any(measured.paces is None for measured in run.measured):
+        raise AnalysisError(f"{run.name}: summarized without schedules; leave schedules=False out")
+    if any(len(_paces(measured)) != 1 for measured in run.measured):
+        raise NotReplayable(f"{run.name}: one process drives several devices (nn.DataParallel); only DDP is replayed")
+    comm = [measured.communication for measured in run.measured]
+    gradients = [each.kind[each.purpose == Purpose.GRADIENTS] for each in comm]
+    kinds = {Collective(int(kind)).label for each in gradients for kind in np.unique(each)} - {"all_reduce"}
+    if kinds:
+        raise NotReplayable(f"{run.name}: gradients travel by {', '.join(sorted(kinds))}; only DDP is replayed")
+    if gpus > 1 and not any(len(measured.reductions) for measured in run.measured):
+        raise NotReplayable(f"{run.name}: no all-reduce of gradients in its steps; only DDP is replayed")
+
+
+def _paces(measured: Measured) -> dict[int, Pace]:
+    """The pace of each device, once it is known that there are any."""
+    return measured.paces or {}
+
+
+def _contention(paces: Sequence[Pace]) -> tuple[float, list[str]]:
+    """How much longer work takes beside communication, kernels and the gaps between them, as a share."""
+    known = [pace.contention_ns != NOT_KNOWN for pace in paces]
+    longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(paces, known, strict=True))
+    beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(paces, known, strict=True))
+    if beside > longer > 0:
+        slower = longer / (beside - longer)
+        return slower, [f"beside communication compute takes {percent(slower)} longer, as in this run"]
+    return SLOWER, [f"beside communication compute takes {percent(SLOWER)} longer: this run does not tell"]
+
+
+def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]]:
+    """Bytes of an element of the gradients, and of what travels of it; what is assumed where nothing says it."""
+    comm, reduced = run.measured[0].communication, run.measured[0].reductions
+    said = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
+    travels = itemsize(said[0]) if said else 0
+    own = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
+    if own or travels:
+        return own or travels, travels or own, []
+    return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes an element: nothing says their dtype"]
+
+
+def _recorded(pace: Pace, steps: Course) -> Int64 | None:
+    """The last gradient of each bucket, where every gradient went with a reduction and they come in order."""
+    first = int(np.flatnonzero(np.diff(pace.first) == steps.gradients)[0])
+    went = pace.reduction[pace.first[first] : pace.first[first + 1]]
+    if (went < 0).any() or (np.diff(went) < 0).any():
+        return None
+    return lasts(went)
+
+
+def lasts(bucket: Int64) -> Int64:
+    """Where each bucket ends."""
+    return np.flatnonzero(np.r_[np.diff(bucket) != 0, True])
+
+
+def _cap(steps: Course, recorded: Int64 | None, itemsize: int) -> float | None:
+    """The cap of a run that does not say it: the likeliest that makes its buckets; None is DDP's default."""
+    if recorded is not None:
+        for cap in (None, 25.0, *LIKELY_MB):
+            if np.array_equal(lasts(assign(steps.elements * itemsize, cap)), recorded):
+                return cap
+    return None
+
+
+def _packed(steps: Course, itemsize: int) -> tuple[Course, str]:
+    """Steps of one GPU with what DDP would add to them, and words for it."""
+    nbytes = steps.elements * itemsize
+    in_ns, out_ns = (latency_ns + nbytes / gbps for latency_ns, gbps in (COPY_IN, COPY_OUT))
+    buffers_ns = steps.norms * BUFFERS_OF_NORM * BUFFER_COPY_NS
+    packed = steps.packed(in_ns, out_ns, COPY_LAUNCH_NS)
+    packed = replace(packed, buffers_ns=steps.buffers_ns + buffers_ns, start_delay_ns=START_DELAY_NS)
+    added_ns = float(in_ns.sum() + out_ns.sum() + np.median(buffers_ns))
+    return packed, f"DDP adds {ms(added_ns)} of copies into and out of buckets and of buffers, as on an H200"
+
+
+def _measured(run: RunSummary, manifest: Manifest, steps: Course) -> tuple[int, str, float]:
+    """The step as measured, where it is from, and its spread."""
+    controls, window = manifest.controls, "light" if run.is_light else "full"
+    unprofiled = controls.step_ns("unprofiled")
+    median_ns = float(np.median(steps.span_ns))
+    low, high = np.percentile(steps.span_ns, [25, 75])
+    spread = float(high - low) / median_ns
+    if unprofiled is None or controls.unprofiled is None:
+        return round(median_ns), f"{window} window", spread
+    return unprofiled, UNPROFILED, controls.unprofiled.spread or 0.0
+
+
+def _buffer_copies(run: RunSummary, steps: Course) -> Float64:
+    """What copying buffers before their broadcast takes, the median over windows."""
+    each = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
+    return np.full_like(steps.begin_ns, float(np.median(each)))
+
+
+def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[str]:
+    """Why no prediction of this run can be trusted, if so."""
+    share = _host_share(steps)
+    controls = manifest.controls
+    window = "light" if run.is_light else "full"
+    distortion = controls.distortion(window) or stretch(controls.blocks_ns(), window)
+    dtypes = {parameter.dtype for parameter in manifest.parameters}
+    found = {
+        f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled": (
+            share > HOST_BOUND
+        ),
+        "no controls: predictions are of profiled steps": controls.step_ns("unprofiled") is None,
+        f"steps take {percent(distortion or 1.0)} of the unprofiled ones under the profiler": (
+            distortion is not None and not 1 / HIGH_DISTORTION <= distortion <= HIGH_DISTORTION
+        ),
+        f"{len(run.ranks)} of {world_size(manifest, run.ranks)} ranks are in the run": (
+            len(run.ranks) < world_size(manifest, run.ranks)
+        ),
+        "on a CPU run communication takes cores away from compute, which is not modelled": any(
+            CPU_DEVICE in _paces(measured) for measured in run.measured
+        ),
+        "parameters of several dtypes are cut into buckets as if they were of one": len(dtypes) > 1,
+    }
+    return [why for why, holds in found.items() if holds]
+
+
+def _host_share(steps: Course) -> float:
+    """How much of a step the device waits for launches."""
+    return float(np.median(steps.host_gap_ns / steps.span_ns))

@@ -1,0 +1,218 @@
+"""`whatif`: step times with other buckets, more GPUs or other links.
+
+    traces -> pace of each rank -> course of all ranks --(buckets, links)--> steps as they would have gone
+
+The run's own settings are predicted by the same replay, so that its error shows beside every prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from analyzers.errors import NotReplayable
+from analyzers.prediction.link_model import Hosts, Links
+from analyzers.prediction.model import Model, Prediction, Scene, model_of
+from analyzers.rank import RunSummary
+from analyzers.run import Calibration
+from analyzers.units import ms
+
+SCHEMA = "tracer.whatif/1"
+# No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
+# (docs/whatif.md).
+KNOWN_TO = 0.01
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to predict: every bucket cap (None: DDP's default) with every number of GPUs (none: the run's own)."""
+
+    bucket_mb: Sequence[float | None] = ()
+    gpus: Sequence[int] = ()
+    broadcast_buffers: bool = True
+    gradient_itemsize: int | None = None  # bytes of each element that travels; None: as recorded
+    hosts: Hosts | None = None  # those that scenarios run on; None: as the links have them
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """The run's own settings, as measured and as the model has them. `bucket_mb` null is DDP's default."""
+
+    bucket_mb: float | None
+    gpus: int
+    buckets: list[int]
+    measured_step_ns: int
+    predicted_step_ns: int
+    measured_from: str
+    error: float
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """One prediction. `link_gbps` is the bus bandwidth its reductions get, `latency_us` the time of the smallest."""
+
+    bucket_mb: float | None
+    gpus: int
+    link_gbps: float | None
+    latency_us: float | None
+    predicted_step_ns: int
+    predicted_exposed_comm_ns: int
+    predicted_stall_ns: int
+    efficiency: float | None
+    buckets: list[int]
+    reliable: bool
+    why: str | None
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """All predictions of a run; `recommended` is the scenario with the shortest step, its `why` says so in a sentence.
+
+    `gain_ns` is what that takes off the step of the run's own cap, on the same GPUs and links. `uncertainty_ns` is how
+    well the run's step is known: differences below it are noise. `as_recorded`: links and all that is not scenarios'
+    own are the run's.
+    """
+
+    schema: str
+    run: str
+    baseline: Baseline
+    scenarios: list[Scenario]
+    recommended: Scenario
+    gain_ns: int
+    uncertainty_ns: int
+    as_recorded: bool
+    links: str
+    assumptions: list[str]
+    warnings: list[str]
+
+
+def whatif(run: RunSummary, options: Options, links: Links | Calibration | None = None) -> WhatIf:
+    """Predict every scenario. `links` take the place of those beside the run, and of the run's own transfers.
+
+    Raises NotReplayable for a run of another strategy than DDP or one GPU, or where nothing tells of the links.
+    """
+    model = model_of(run, links)
+    own = model.own()
+    warnings = [*run.warnings, *_of_layout(model, own)]
+    if options.hosts is not None:
+        # The run itself is predicted on the links that it had.
+        model = replace(model, links=replace(model.links, hosts=options.hosts))
+    caps = options.bucket_mb or (model.bucket_mb,)
+    counts = options.gpus or (model.gpus,)
+    if max(counts) < 2 and model.gpus < 2:
+        raise NotReplayable(f"{run.name}: one GPU does not communicate; say how many there might be with --gpus")
+    scenarios = [_scenario(model, _scene(cap, gpus, options)) for gpus in counts for cap in caps]
+    baseline = Baseline(
+        bucket_mb=model.bucket_mb,
+        gpus=model.gpus,
+        buckets=own.buckets,
+        measured_step_ns=model.measured_ns,
+        predicted_step_ns=round(own.step_ns),
+        measured_from=model.measured_from,
+        error=own.step_ns / model.measured_ns - 1,
+    )
+    uncertainty = max(abs(baseline.error), model.spread, KNOWN_TO)
+    chosen = model.gpus if model.gpus in counts and model.gpus > 1 else next((n for n in counts if n > 1), counts[0])
+    asked = [each for each in scenarios if each.gpus == chosen]
+    before = model.predict(_scene(model.bucket_mb, chosen, options))
+    recommended, gain_ns = _recommended(
+        asked, round(before.step_ns), uncertainty, of_several=set(counts) != {model.gpus}
+    )
+    return WhatIf(
+        schema=SCHEMA,
+        run=run.name,
+        baseline=baseline,
+        scenarios=scenarios,
+        recommended=recommended,
+        gain_ns=gain_ns,
+        uncertainty_ns=round(uncertainty * own.step_ns),
+        as_recorded=links is None and _is_unchanged(options, model.gpus),
+        links=model.links.source,
+        assumptions=[*model.assumptions, *_of_options(options, model.gpus)],
+        warnings=warnings,
+    )
+
+
+def _of_layout(model: Model, own: Prediction) -> list[str]:
+    """Where the cap that a run says it had is not what made its buckets."""
+    by_rule = model.predict(Scene(model.bucket_mb, model.gpus)).buckets
+    if by_rule == own.buckets:
+        return []
+    return ["its buckets are not those that DDP's rule makes with its cap: scenarios of that cap differ from the run"]
+
+
+def _is_unchanged(options: Options, gpus: int) -> bool:
+    """Whether options leave a run on so many GPUs as it was."""
+    within = options.hosts is None or gpus <= options.hosts.gpus
+    return options.broadcast_buffers and options.gradient_itemsize is None and within
+
+
+def _of_options(options: Options, gpus: int) -> list[str]:
+    """What scenarios assume because it was asked for."""
+    words = []
+    if options.hosts is not None:
+        cards = f"network cards that carry {options.hosts.gbps:g} GB/s a host"
+        words.append(f"beyond the {options.hosts.gpus} GPUs of a host all bytes pass {cards}")
+    if any(count > gpus for count in options.gpus):
+        words.append("further ranks are like those that were recorded, and none is later for being one of many")
+    if not options.broadcast_buffers:
+        words.append("buffers are not broadcast")
+    if options.gradient_itemsize is not None:
+        words.append(f"gradients travel with {options.gradient_itemsize} bytes an element")
+    return words
+
+
+def _scene(bucket_mb: float | None, gpus: int, options: Options) -> Scene:
+    return Scene(bucket_mb, gpus, broadcast_buffers=options.broadcast_buffers, itemsize=options.gradient_itemsize)
+
+
+def _scenario(model: Model, scene: Scene) -> Scenario:
+    found = model.predict(scene)
+    doubts = [*model.doubts, *_unmeasured(model, scene)]
+    known = scene.gpus > 1
+    return Scenario(
+        bucket_mb=scene.bucket_mb,
+        gpus=scene.gpus,
+        link_gbps=model.links.busbw_gbps(found.buckets, scene.gpus) if known else None,
+        latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if known else None,
+        predicted_step_ns=round(found.step_ns),
+        predicted_exposed_comm_ns=round(found.exposed_ns),
+        predicted_stall_ns=round(found.stalled_ns),
+        efficiency=min(found.alone_ns / found.step_ns, 1.0),
+        buckets=found.buckets,
+        reliable=not doubts,
+        why="; ".join(doubts) or None,
+    )
+
+
+def _unmeasured(model: Model, scene: Scene) -> list[str]:
+    """What of a scenario's links is not measured."""
+    known = model.links.nearest(scene.gpus)
+    words = []
+    if scene.gpus not in (1, known):
+        words.append(f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {known}")
+    if model.links.hosts is not None and scene.gpus > model.links.hosts.gpus:
+        words.append("what passes between hosts is not measured")
+    return words
+
+
+def _recommended(
+    scenarios: Sequence[Scenario], before_ns: int, uncertainty: float, of_several: bool
+) -> tuple[Scenario, int]:
+    """The shortest step of scenarios of one number of GPUs; and what it gains over that of the run's own cap there."""
+    best = min(scenarios, key=lambda each: each.predicted_step_ns)
+    uncertainty_ns = uncertainty * best.predicted_step_ns
+    where = f"on {best.gpus:,} GPUs " if of_several else ""
+    gain_ns = before_ns - best.predicted_step_ns
+    spread_ns = max(each.predicted_step_ns for each in scenarios) - best.predicted_step_ns
+    cap = "DDP's default" if best.bucket_mb is None else f"{best.bucket_mb:g} MB"
+    unsure = f"steps are known to within {ms(uncertainty_ns)}"
+    if len(scenarios) > 1 and spread_ns <= uncertainty_ns:
+        why = f"{where}no choice matters here: caps differ by at most {ms(spread_ns)}, and {unsure}"
+    elif gain_ns <= 0:
+        why = f"{where}no cap here is better than the run's own, and {unsure}"
+    elif gain_ns <= uncertainty_ns:
+        why = f"{where}buckets of {cap} are as good as any: {ms(gain_ns)} are gained over the run's own, and {unsure}"
+    else:
+        why = f"{where}buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
+    if not best.reliable:
+        why = f"{why}; not to be trusted: {best.why}"
+    return msgspec.structs.replace(best, why=why), gain_ns

@@ -1,0 +1,211 @@
+"""Replay of all ranks' steps with other buckets and links.
+
+    compute      fffff ggg1 ggg2 gg3 . 12 . 3 oo       12, 3: reduced gradients copied out of their buckets
+    all_reduce             aaaa bbbbbbbbb              a: gradient 1, b: gradients 2 and 3
+                          ^ ready, launched, the stream free, and so on every rank
+
+Beside communication compute is slower. A kernel that its host launched late is as late as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzers.arrays import Float64, Int64
+from analyzers.rank import Pace
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """The same steps of all ranks, in ns: arrays of ranks x steps, and of ranks x steps x gradients.
+
+    `begin_ns` is when each step begins, from the first rank's on; the rest is as in `analyzers.rank`. `slower` is how
+    much longer compute takes beside communication, which is taken out of `work_ns` and `total_ns`, and left in
+    `recorded_ns` and `total_recorded_ns`, which host times go with. `packing_launch_ns` is what launching copies takes
+    a host that launched none in the recording, `covered` the share of work beside communication that is kernels that
+    compute (the rest is gaps and copies).
+    """
+
+    begin_ns: Float64
+    span_ns: Float64
+    buffers_ns: Float64
+    packing_ns: Float64
+    host_gap_ns: Float64
+    norms: Float64
+    work_ns: Float64
+    recorded_ns: Float64
+    host_ns: Float64
+    copy_ns: Float64
+    total_ns: Float64
+    total_recorded_ns: Float64
+    tail_host_ns: Float64
+    slower: float
+    covered: float
+    start_delay_ns: float
+    elements: Int64
+    packing_launch_ns: float = 0.0
+
+    @property
+    def gradients(self) -> int:
+        """How many a step takes."""
+        return len(self.elements)
+
+    @property
+    def alone_ns(self) -> Float64:
+        """How long the steps would take without synchronization, and nothing else changed."""
+        host_ns = self.tail_host_ns + self.total_recorded_ns - self.packing_launch_ns
+        return np.maximum(self.total_ns - self.packing_ns, host_ns)
+
+    def hurried(self, share: float) -> Course:
+        """The same with hosts that are later than the work by this share less."""
+        host_ns, tail_host_ns = (
+            np.where(late > 0, late * (1 - share), late) for late in (self.host_ns, self.tail_host_ns)
+        )
+        return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns)
+
+    def packed(self, in_ns: Float64, out_ns: Float64, launch_ns: float) -> Course:
+        """The same with copies of gradients into and out of buckets, so long each, where there were none.
+
+        `launch_ns` is what each copy takes the host.
+        """
+        so_far = np.cumsum(in_ns)
+        launches = np.arange(1, self.gradients + 1)
+        all_launches_ns = 2 * self.gradients * launch_ns
+        added = float(so_far[-1] + out_ns.sum())
+        return replace(
+            self,
+            work_ns=self.work_ns + so_far,
+            host_ns=self.host_ns + launches * launch_ns,
+            tail_host_ns=self.tail_host_ns + all_launches_ns,
+            packing_launch_ns=all_launches_ns,
+            copy_ns=self.copy_ns + out_ns,
+            total_ns=self.total_ns + added,
+            packing_ns=self.packing_ns + added,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Buckets as they follow one another: the last gradient of each, and how long its reduction takes.
+
+    `call_ns` is how much later than recorded the host comes to each bucket's last gradient, and to what follows them
+    all, for calls that it did not make then. `head_ns` is added before the first gradient, in arrays of ranks x steps;
+    `next_delay_ns` lies between a reduction's transfer and the next one's that stood behind it.
+    """
+
+    last: Int64
+    transfer_ns: Float64
+    call_ns: Float64
+    head_ns: Float64
+    next_delay_ns: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """What came out, arrays of ranks x steps: how long each step takes, how long compute waits for communication.
+
+    `exposed_ns` is reductions beside no kernel that computes, waiting for other ranks included.
+    """
+
+    span_ns: Float64
+    stalled_ns: Float64
+    exposed_ns: Float64
+
+
+def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Course | None:
+    """The steps that all ranks have, of as many gradients as most; None where there are none.
+
+    `shift_ns` is what each rank's clock is ahead.
+    """
+    shared = _shared(paces)
+    if shared is None:
+        return None
+    count, rows = shared
+
+    def per_step(name: str) -> Float64:
+        return np.array([getattr(pace, name)[row] for pace, row in zip(paces, rows, strict=True)], dtype=np.float64)
+
+    def per_gradient(name: str) -> Float64:
+        taken = [pace.first[row][:, np.newaxis] + np.arange(count) for pace, row in zip(paces, rows, strict=True)]
+        return np.array([getattr(pace, name)[of] for pace, of in zip(paces, taken, strict=True)], dtype=np.float64)
+
+    # Epoch times are too large for floats.
+    begin_ns = np.array([pace.start_ns[row] - by for pace, row, by in zip(paces, rows, shift_ns, strict=True)])
+    lost = slower / (1 + slower)  # of the time beside communication
+    first = paces[0].first[rows[0][0]]
+    return Course(
+        begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
+        span_ns=per_step("span_ns"),
+        buffers_ns=per_step("buffers_ns"),
+        packing_ns=per_step("packing_ns"),
+        host_gap_ns=per_step("host_gap_ns"),
+        norms=per_step("norms"),
+        work_ns=per_gradient("work_ns") - lost * per_gradient("beside_ns"),
+        recorded_ns=per_gradient("work_ns"),
+        host_ns=per_gradient("host_ns"),
+        copy_ns=per_gradient("copy_ns"),
+        total_ns=per_step("total_ns") - lost * per_step("total_beside_ns"),
+        total_recorded_ns=per_step("total_ns"),
+        tail_host_ns=per_step("tail_host_ns"),
+        slower=slower,
+        covered=_covered(paces),
+        start_delay_ns=float(np.median([pace.delays.begin_ns for pace in paces])),
+        elements=paces[0].elements[first : first + count],
+    )
+
+
+def _shared(paces: Sequence[Pace]) -> tuple[int, list[Int64]] | None:
+    """How many gradients most steps take, and each rank's rows of the steps of so many that all ranks have."""
+    counts = np.concatenate([np.diff(pace.first) for pace in paces])
+    if not len(counts):
+        return None
+    count = int(np.bincount(counts).argmax())
+    places = [
+        dict(zip(pace.step[whole].tolist(), np.flatnonzero(whole).tolist(), strict=True))
+        for pace in paces
+        for whole in [np.diff(pace.first) == count]
+    ]
+    steps = sorted(set.intersection(*map(set, places)))
+    return (count, [np.array([place[step] for step in steps]) for place in places]) if steps else None
+
+
+def _covered(paces: Sequence[Pace]) -> float:
+    beside_ns = sum(int(pace.total_beside_ns.sum()) for pace in paces)
+    return min(sum(int(pace.overlapped_ns.sum()) for pace in paces) / beside_ns, 1.0) if beside_ns else 1.0
+
+
+def play(steps: Course, plan: Plan) -> Played:
+    """How the steps go under a plan."""
+    now = steps.begin_ns + plan.head_ns
+    free = np.full_like(now, -np.inf)  # when the communication stream is
+    lost = steps.slower / (1 + steps.slower)
+    done = np.zeros_like(now)
+    stalled, reducing, hidden = np.zeros_like(now), np.zeros_like(now), np.zeros_like(now)
+    gap = np.zeros_like(now)  # of the time until `free`, what lies before reductions begin
+    ended: list[Float64] = []
+    bounds = np.r_[-1, plan.last]
+    for bucket, last in enumerate(plan.last.tolist()):
+        work = steps.work_ns[..., last] - done
+        # Beside the reductions so far, of which one follows another until `free`.
+        beside = np.clip(free - now, 0, work * (1 + steps.slower))
+        host = steps.host_ns[..., bounds[bucket] + 1 : last + 1].max(axis=-1) + plan.call_ns[bucket]
+        now = np.maximum(now + work + lost * beside, steps.begin_ns + host + steps.recorded_ns[..., last])
+        done = steps.work_ns[..., last]
+        hidden += np.maximum(beside - gap, 0)
+        gap = np.where(now < free, np.maximum(gap - beside, 0), 0)
+        begin = np.maximum(now + steps.start_delay_ns, free + plan.next_delay_ns)
+        gap += begin - np.maximum(now, free)
+        free = np.broadcast_to(begin.max(axis=0) + plan.transfer_ns[bucket], now.shape)
+        reducing += free - begin
+        ended.append(free)
+    copied = np.add.reduceat(steps.copy_ns, bounds[:-1] + 1, axis=-1)
+    for bucket, end in enumerate(ended):
+        stalled += np.clip(end - now, 0, None)
+        now = np.maximum(now, end) + copied[..., bucket]
+    rest = steps.total_ns - done - copied.sum(axis=-1)
+    host = steps.begin_ns + steps.tail_host_ns + steps.total_recorded_ns + plan.call_ns[-1]
+    now = np.maximum(now + rest, host)
+    return Played(now - steps.begin_ns, stalled, reducing - steps.covered * hidden)

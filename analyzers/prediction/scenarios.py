@@ -1,0 +1,128 @@
+"""Usual scenarios, where communication stops being hidden, JSON and CSV rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from analyzers.errors import NotReplayable
+from analyzers.json_documents import decoded, encoded
+from analyzers.prediction.link_model import Links
+from analyzers.prediction.predict import SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
+from analyzers.rank import RunSummary
+from analyzers.run import Calibration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Caps that people try, in MB; None is DDP's default.
+USUAL_MB: tuple[float | None, ...] = (None, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
+# The share of a step up to which exposed communication is not worth a word, as in the report's advice.
+LITTLE = 0.01
+
+
+class AtGpus(msgspec.Struct, frozen=True):
+    """The scenario with the shortest step on so many GPUs, and whether its communication is hidden."""
+
+    gpus: int
+    bucket_mb: float | None
+    predicted_step_ns: int
+    predicted_exposed_comm_ns: int
+    predicted_stall_ns: int
+    efficiency: float | None
+    reliable: bool
+    hidden: bool
+
+
+class ScaleOut(msgspec.Struct, frozen=True):
+    """The best scenario of each number of GPUs, and from which number on communication is not hidden.
+
+    It is hidden where compute waits for it no longer than `noise_ns`, or than `little` of the step: what else is
+    exposed lies beside gaps between kernels, and costs nothing.
+    """
+
+    noise_ns: int
+    little: float
+    exposed_from_gpus: int | None
+    rows: list[AtGpus]
+
+
+class Prospect(WhatIf, frozen=True):
+    """What `tracer whatif --json` writes: all predictions, and what they come to over GPUs (null for one number)."""
+
+    scale_out: ScaleOut | None = None
+
+
+def usual(run: RunSummary, links: Links | Calibration | None = None) -> WhatIf | None:
+    """The usual caps on the run's own number of GPUs; None where a run cannot be replayed."""
+    try:
+        return whatif(run, Options(bucket_mb=USUAL_MB), links)
+    except NotReplayable:
+        return None
+
+
+def scale_out(found: WhatIf) -> ScaleOut | None:
+    """How predictions go over GPUs; None where all are of one number."""
+    counts = sorted({each.gpus for each in found.scenarios})
+    if len(counts) < 2:
+        return None
+    rows = [_at(found, gpus) for gpus in counts]
+    exposed = [row.gpus for row in rows if not row.hidden]
+    return ScaleOut(found.uncertainty_ns, LITTLE, exposed[0] if exposed else None, rows)
+
+
+def _at(found: WhatIf, gpus: int) -> AtGpus:
+    best = min((each for each in found.scenarios if each.gpus == gpus), key=lambda each: each.predicted_step_ns)
+    return AtGpus(
+        gpus=gpus,
+        bucket_mb=best.bucket_mb,
+        predicted_step_ns=best.predicted_step_ns,
+        predicted_exposed_comm_ns=best.predicted_exposed_comm_ns,
+        predicted_stall_ns=best.predicted_stall_ns,
+        efficiency=best.efficiency,
+        reliable=best.reliable,
+        hidden=best.predicted_stall_ns <= max(found.uncertainty_ns, LITTLE * best.predicted_step_ns),
+    )
+
+
+def against_own(scenario: Scenario, baseline: Baseline) -> float:
+    """How much longer a scenario's step is than that of the run's own settings, both predicted, as a share."""
+    return scenario.predicted_step_ns / baseline.predicted_step_ns - 1
+
+
+def is_own(scenario: Scenario, found: WhatIf) -> bool:
+    """Whether a scenario has the settings that the run had: cap, number of GPUs, links and all else."""
+    own = found.baseline
+    return found.as_recorded and (scenario.bucket_mb, scenario.gpus) == (own.bucket_mb, own.gpus)
+
+
+def doubts(scenarios: Sequence[Scenario]) -> list[str]:
+    """Why predictions cannot be trusted, each reason once; a scenario's own are joined by semicolons."""
+    reasons = (reason for each in scenarios if each.why is not None for reason in each.why.split("; "))
+    return list(dict.fromkeys(reasons))
+
+
+def to_json(found: WhatIf) -> str:
+    """Predictions as one JSON document."""
+    fields = {name: getattr(found, name) for name in WhatIf.__struct_fields__}
+    document = Prospect(**fields, scale_out=scale_out(found))
+    return encoded(document)
+
+
+def from_json(text: str | bytes) -> Prospect:
+    """Predictions that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    return decoded(text, Prospect, SCHEMA, "make them with `tracer whatif RUN --json`")
+
+
+def scenarios_frame(found: WhatIf) -> pd.DataFrame:
+    """The scenarios, a row each, under the JSON's names and in its units; buckets' bytes with spaces between."""
+    import pandas as pd
+
+    rows = []
+    for each in found.scenarios:
+        share = against_own(each, found.baseline)
+        row = msgspec.structs.asdict(each) | {"against_own": share, "buckets": " ".join(map(str, each.buckets))}
+        rows.append(row | {"bucket_mb": "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"})
+    return pd.DataFrame(rows)

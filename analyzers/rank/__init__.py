@@ -1,0 +1,45 @@
+"""All that one rank says by itself becomes a `RankSummary`, small enough to cross a network.
+
+In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`; `host_threads`,
+`autograd` and `module_ranges` find what a launch belongs to, `calls` which collective a kernel carries out;
+`communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`, `sync_overhead`
+and `gradient_schedule` what gradients cost. `summary` puts them together. After this room no file is read.
+"""
+
+from analyzers.rank.activity import CPU_DEVICE, device_label
+from analyzers.rank.attribution import Own
+from analyzers.rank.communication import Communication, Purpose
+from analyzers.rank.gradient_schedule import Pace, queued
+from analyzers.rank.layer_time import Parts
+from analyzers.rank.module_ranges import Source
+from analyzers.rank.summary import Course, Measured, RankSummary, RunSummary, summarize, summary_of, watch, with_lanes
+from analyzers.rank.sync_overhead import NOT_KNOWN
+from analyzers.rank.time_breakdown import CELLS, Breakdown, breakdown, cell_edges, joined
+from analyzers.rank.windows import profiler_steps
+
+__all__ = [
+    "CELLS",
+    "CPU_DEVICE",
+    "NOT_KNOWN",
+    "Breakdown",
+    "Communication",
+    "Course",
+    "Measured",
+    "Own",
+    "Pace",
+    "Parts",
+    "Purpose",
+    "RankSummary",
+    "RunSummary",
+    "Source",
+    "breakdown",
+    "cell_edges",
+    "device_label",
+    "joined",
+    "profiler_steps",
+    "queued",
+    "summarize",
+    "summary_of",
+    "watch",
+    "with_lanes",
+]

@@ -1,0 +1,89 @@
+"""Activity of each device of one rank: compute, communication and copy intervals.
+
+On a CPU run (gloo) the host is the device: operators compute, gloo's worker threads communicate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.run import RankTrace
+from analyzers.trace import C10D, UNKNOWN, Category, Kind
+
+CPU_DEVICE = -1
+
+
+def device_label(device: int) -> int | str:
+    """How a device is called in every output: its index, or `cpu`."""
+    return "cpu" if device == CPU_DEVICE else device
+
+
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """One device of one rank.
+
+    `start_ns`, `end_ns`, `launched_ns` are the device's events, in any order; `launched_ns` is the start of the host
+    call that launched each, UNKNOWN where the trace does not have it. `compute`, `comm`, `copy` are the unions of time.
+    """
+
+    rank: int
+    device: int
+    start_ns: Int64
+    end_ns: Int64
+    launched_ns: Int64
+    compute: Intervals
+    comm: Intervals
+    copy: Intervals
+
+
+def activities(trace: RankTrace) -> list[Activity]:
+    """The activity of every device that appears in a rank's trace, by device. A copy between two belongs to both."""
+    if trace.is_cpu_run:
+        return [_cpu_activity(trace)]
+    events = trace.timed
+    devices = np.unique(np.r_[events.device[events.on_device], events.peer[events.on_device]])
+    return [_device_activity(trace, int(device)) for device in devices if device != UNKNOWN]
+
+
+def _device_activity(trace: RankTrace, device: int) -> Activity:
+    events = trace.timed
+    rows = events.on_device & ((events.device == device) | (events.peer == device))
+
+    def covered(kind: Kind) -> Intervals:
+        these = rows & (events.kind == kind)
+        return union_of(events.start_ns[these], events.end_ns[these])
+
+    return Activity(
+        trace.rank,
+        device,
+        events.start_ns[rows],
+        events.end_ns[rows],
+        trace.events.launched_ns[rows],  # on the clock of the full window, which has the steps
+        covered(Kind.COMPUTE),
+        covered(Kind.COMM),
+        covered(Kind.COPY),
+    )
+
+
+def _cpu_activity(trace: RankTrace) -> Activity:
+    """Operators on all threads but gloo's own, less the calls into c10d, which are communication's host side."""
+    events = trace.timed
+    workers = np.isin(events.thread, np.unique(events.thread[trace.gloo]))
+    operators = (events.category == Category.OPERATOR) & ~workers
+    calls = operators & events.named(C10D)
+    rows = trace.gloo | (operators & ~calls)
+    compute = union_of(events.start_ns[operators], events.end_ns[operators])
+    return Activity(
+        trace.rank,
+        CPU_DEVICE,
+        events.start_ns[rows],
+        events.end_ns[rows],
+        events.start_ns[rows],
+        compute=compute - union_of(events.start_ns[calls], events.end_ns[calls]),
+        comm=union_of(events.start_ns[trace.gloo], events.end_ns[trace.gloo]),
+        copy=EMPTY,
+    )

@@ -1,0 +1,352 @@
+"""Attribution of device events to modules, forward or backward, or to other lines.
+
+    forward     a kernel belongs to the innermost module whose forward held its launch
+    backward    to the module that made the node of autograd that launched it (`analyzers.rank.autograd`)
+    lines       optimizer, loss, packing, copies, replicas and other have lines of their own
+
+Modules come from ranges on the host, else from FSDP's own, which name what it wraps; where a
+trace has neither, forward operators that own parameters stand for their modules.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask, places_since
+from analyzers.rank.autograd import Autograd, autograd
+from analyzers.rank.host_threads import Host, Places
+from analyzers.rank.module_ranges import Source, forwards
+from analyzers.run import RankTrace
+from analyzers.trace import (
+    ACCUMULATE,
+    C10D,
+    COPIES_IN,
+    DDP_FORWARD,
+    DP_FORWARD,
+    NODE,
+    OF_FSDP,
+    STEP,
+    UNKNOWN,
+    Category,
+    Events,
+    Module,
+)
+
+
+class Own(IntEnum):
+    """Lines that are no layers; they come first among an attribution's lines."""
+
+    OTHER = 0
+    OPTIMIZER = 1
+    LOSS = 2
+    PACKING = 3
+    COPIES = 4
+    REPLICAS = 5
+
+
+# What stands for the type of a line that is no layer, under the line's name in brackets.
+OWN_LINES = tuple(Module(f"({own.name.lower()})", own.name.lower()) for own in Own)
+GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
+_LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
+_COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
+# What DDP does with buffers before the model's own forward begins.
+_FLATTENING = re.compile(
+    r"c10d::|record_param_comms|nccl:|aten::(?:(?:un)?flatten_dense_tensors|cat|copy_|_foreach_copy_|view|narrow|slice|"
+    r"as_strided|detach|empty\w*|resize_|contiguous|clone)$|detach$"
+)
+# Operators that only record a collective.
+_RECORDING = (C10D, "record_param_comms")
+# What nn.DataParallel runs to spread and gather tensors, and their backwards.
+_SPREADING = ("Broadcast", "Scatter", "Gather", "ReduceAddCoalesced", "flatten_dense_tensors")
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """Rows of devices (on a CPU run operators) and the line each belongs to, one of `lines`; `backward` of them.
+
+    Gradients are the nodes that take a parameter's gradient, by start: their rows, the lines of their parameters, the
+    forward and backward pass each is of, counted over the trace. `pass_start_ns` is when each pass's forward began.
+    """
+
+    host: Host
+    rows: Int64
+    launches: Int64
+    line: Int64
+    backward: Mask
+    lines: tuple[Module, ...]
+    source: Source
+    gradient_row: Int64
+    gradient_line: Int64
+    pass_start_ns: Int64
+
+    def pass_at(self, instant_ns: Int64) -> Int64:
+        """The pass that each instant on the host lies in or after, -1 before the first."""
+        return np.searchsorted(self.pass_start_ns, instant_ns, side="right") - 1
+
+
+def attribution(trace: RankTrace) -> Attribution:
+    """Attribute every row of a rank's devices."""
+    host = Host(trace.events)
+    events = host.events
+    if trace.is_cpu_run:
+        workers = np.isin(events.thread, np.unique(events.thread[trace.gloo]))
+        rows = np.flatnonzero((events.category == Category.OPERATOR) & ~workers & ~events.named(C10D))
+        launches = rows
+    else:
+        rows = np.flatnonzero(events.on_device)
+        launches = host.launches(rows)
+    return _Attributing(host).run(rows, launches)
+
+
+class _Attributing:
+    """What the attribution of one rank's rows looks at."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.nodes: Autograd = autograd(host)
+        self.node_spans = self.nodes.spans
+        ranges, modules, self.source = forwards(host)
+        self.ranges = ranges
+        gradients = np.flatnonzero(self.nodes.is_gradient & (self.nodes.maker >= 0))
+        tops = self.nodes.top_operators(host.places(self.nodes.maker[gradients]))
+        self.pass_start_ns, owners = _passes(host.events, tops, host.events.start_ns[self.nodes.row[gradients]])
+        self.lines = _Lines()
+        self.line_of_range = np.array([*map(self._line_of_module, modules), UNKNOWN], dtype=np.int64)
+        # Which operators own parameters, and the line each is.
+        self.owner_line = np.full(len(host.events) + 1, UNKNOWN, dtype=np.int64)
+        if self.source == Source.OPERATORS:
+            for row, number in owners:
+                name = _operator_name(host.events, row)
+                if name in _SPREADING:
+                    continue  # through it gradients reach all parameters at once
+                self.owner_line[row] = self.lines.code(Module(f"{name}_{number}", name))
+
+    def run(self, rows: Int64, launches: Int64) -> Attribution:
+        """The line of each row."""
+        line, backward = self._lines_of(launches)
+        self._packing(launches, line, backward)
+        line[self.host.inside(launches, "Optimizer.")] = Own.OPTIMIZER
+        line = self._with_graphs(launches, line)
+        if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
+            self.source = Source.NODES
+        gradient = self.nodes.row[self.nodes.is_gradient]
+        gradient_line = self._at(self.host.places(self.nodes.maker[self.nodes.is_gradient]))
+        return Attribution(
+            host=self.host,
+            rows=rows,
+            launches=launches,
+            line=line,
+            backward=backward,
+            lines=self.lines.known,
+            source=self.source,
+            gradient_row=gradient,
+            gradient_line=gradient_line,
+            pass_start_ns=self.pass_start_ns,
+        )
+
+    def _line_of_module(self, module: Module) -> int:
+        # torch.nn's losses are called so; the one that owns parameters (AdaptiveLogSoftmaxWithLoss) is a layer.
+        is_loss = module.type.endswith("Loss") and not module.type.endswith("WithLoss")
+        return Own.LOSS if is_loss else self.lines.code(module)
+
+    def _lines_of(self, launches: Int64) -> tuple[Int64, Mask]:
+        """By the innermost of module and node around each launch; a node counts where its forward operator ran."""
+        host, nodes = self.host, self.nodes
+        places = host.places(launches)
+        node, inner = self.node_spans.around(places), self.ranges.around(places)
+        started = np.r_[self.ranges.start_ns, np.iinfo(np.int64).min][inner]
+        by_node = (node >= 0) & (np.r_[self.node_spans.start_ns, 0][node] >= started)
+        makers = host.places(np.r_[nodes.maker, UNKNOWN][node])
+        line = self._at(
+            Places(
+                np.where(by_node, makers.thread, places.thread), np.where(by_node, makers.instant_ns, places.instant_ns)
+            )
+        )
+        replica = np.r_[self._replica_nodes(), UNKNOWN][node]
+        return np.where(by_node & (replica >= 0), replica, line), node >= 0
+
+    def _replica_nodes(self) -> Int64:
+        """Lines of nodes whose forward ran on nn.DataParallel's threads, unseen: numbered by name, in forward order."""
+        nodes, events = self.nodes, self.host.events
+        line = np.full(len(nodes.row), UNKNOWN, dtype=np.int64)
+        unseen = np.flatnonzero((nodes.maker < 0) & (events.forward[nodes.row] >= 0))
+        if not len(self.host.named(DP_FORWARD)) or not len(unseen):
+            return line
+        row = nodes.row[unseen]
+        keys = (events.forward[row], events.name[row], events.forward_thread[row])
+        order = np.lexsort(keys)
+        begins = np.r_[
+            True, (np.diff(events.name[row][order]) != 0) | (np.diff(events.forward_thread[row][order]) != 0)
+        ]
+        number = np.empty(len(row), dtype=np.int64)
+        number[order] = places_since(begins)
+        # Lines come in the order of the forward.
+        for place in np.argsort(events.forward[row], kind="stable").tolist():
+            name = re.sub(r"Backward\d*$", "", events.names[events.name[row[place]]].removeprefix(NODE))
+            line[unseen[place]] = self.lines.code(Module(f"{name}_{number[place]}", name))
+        return line
+
+    def _at(self, places: Places) -> Int64:
+        """The line of each place in the forward."""
+        line = self.line_of_range[self.ranges.around(places)]
+        top = self.nodes.top_operators(places)
+        by_name = self._lines_by_name(top)
+        return np.where(line >= 0, line, np.where(self.owner_line[top] >= 0, self.owner_line[top], by_name))
+
+    def _lines_by_name(self, top: Int64) -> Int64:
+        """Lines of operators that own no parameters, by what they are called; -1 is no operator."""
+        events = self.host.events
+        line = np.full(len(top), Own.OTHER, dtype=np.int64)
+        inside = np.isin(top, np.unique(self._model_operators(top)))
+        for code in np.unique(events.name[top[top >= 0]]).tolist():
+            here = (top >= 0) & (events.name[top] == code)
+            name, differentiable = events.names[code], here & (events.forward[top] >= 0)
+            if _LOSS.search(name):
+                line[here] = Own.LOSS
+                continue
+            line[here] = Own.COPIES if _COPY.match(name) else Own.OTHER
+            if name.startswith(_RECORDING) or name.removeprefix("aten::") in _SPREADING:
+                continue
+            line[differentiable & ~inside & (line != Own.COPIES)] = Own.LOSS
+            if self.source == Source.OPERATORS and (differentiable & inside).any():
+                short = name.removeprefix("aten::")
+                line[differentiable & inside] = self.lines.code(Module(short, short))
+        return line
+
+    def _model_operators(self, top: Int64) -> Int64:
+        """Those operators that run inside of a model's forward, as far as the trace tells what is inside."""
+        forwards = self.host.named(DDP_FORWARD, DP_FORWARD)
+        if self.source != Source.OPERATORS:
+            return top[:0]
+        if not len(forwards):
+            return top
+        return top[self.host.spans(forwards).outermost(self.host.places(top)) >= 0]
+
+    def _packing(self, launches: Int64, line: Int64, backward: Mask) -> None:
+        """What exists only for communication, and what nn.DataParallel's replicas ran, whose operators are not told."""
+        self._packing_ddp(launches, line, backward)
+        self._packing_fsdp(launches, line, backward)
+        replicated = self.host.named(DP_FORWARD)
+        if len(replicated):
+            spreading = self.host.inside(launches, *_SPREADING, *(NODE + name for name in _SPREADING))
+            line[spreading] = Own.PACKING
+            line[self._replicas(launches, replicated)] = Own.REPLICAS
+
+    def _packing_ddp(self, launches: Int64, line: Int64, backward: Mask) -> None:
+        """DDP's copies into and out of buckets: in gradients' nodes beside their taking, and behind the backward."""
+        within, host = self.host.inside, self.host
+        gradients = self.nodes.row[self.nodes.is_gradient]
+        node = host.around(launches, self.nodes.row)
+        in_gradient = (node >= 0) & np.isin(node, gradients)
+        reduces = host.around(host.named(C10D + "allreduce_", COPIES_IN), gradients) >= 0
+        if reduces.any():
+            threads = np.unique(host.events.thread[gradients])
+            forward_threads = np.unique(host.events.thread[self.nodes.maker[self.nodes.maker >= 0]])
+            after = np.isin(host.places(launches).thread, np.setdiff1d(threads, forward_threads)) & ~backward
+            line[after | (in_gradient & ~within(launches, ACCUMULATE))] = Own.PACKING
+            backward |= after
+        copies = within(launches, COPIES_IN, "torch.distributed.ddp.reducer::")
+        line[copies] = Own.PACKING
+        backward |= copies
+        line[self._buffers(launches)] = Own.PACKING
+
+    def _packing_fsdp(self, launches: Int64, line: Int64, backward: Mask) -> None:
+        """FSDP's splitting and concatenating, and its casts."""
+        line[self.host.inside(launches, *OF_FSDP)] = Own.PACKING
+        backward |= self.host.inside(launches, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
+
+    def _buffers(self, launches: Int64) -> Mask:
+        """DDP's copies of buffers before and after their broadcast: what its forward does before the model's begins."""
+        host, events = self.host, self.host.events
+        forwards = host.named(DDP_FORWARD)
+        broadcasts = host.named(C10D + "broadcast_")
+        forwards = forwards[np.isin(forwards, host.around(broadcasts, forwards))]
+        if not len(forwards):
+            return np.zeros(len(launches), dtype=bool)
+        operators = self.nodes.operators
+        flattening = np.array([_FLATTENING.match(name) is not None for name in events.names], dtype=bool)
+        outer = self.nodes.top_operators(host.places(operators)) == operators
+        others = operators[(outer & ~flattening[events.name[operators]]) | (events.forward[operators] >= 0)]
+        model = np.sort(np.r_[events.start_ns[others], self.ranges.start_ns])
+        holder = host.around(launches, forwards)
+        begun = np.searchsorted(model, events.start_ns[holder])
+        begins = np.r_[model, np.iinfo(np.int64).max][begun]
+        found: Mask = (holder >= 0) & (events.start_ns[launches] < begins)
+        return found
+
+    def _replicas(self, launches: Int64, replicated: Int64) -> Mask:
+        """Launches during nn.DataParallel's forward by threads without operators: CUDA calls its threads otherwise."""
+        events = self.host.events
+        known = np.unique(events.thread[self.nodes.operators])
+        stranger = (launches >= 0) & ~np.isin(events.thread[launches], known)
+        first = np.searchsorted(events.start_ns[replicated], events.start_ns[launches], side="right") - 1
+        during = (first >= 0) & (events.end_ns[replicated][first] > events.start_ns[launches])
+        return stranger & during
+
+    def _with_graphs(self, launches: Int64, line: Int64) -> Int64:
+        """The line of each launch of a captured graph that no module holds: one for each graph of a step, in order."""
+        events = self.host.events
+        named = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
+        graphs = (launches >= 0) & named[events.name[launches]] & (line == Own.OTHER)
+        if not graphs.any():
+            return line
+        steps = np.sort(events.start_ns[self.host.named(STEP)])
+        rows = np.unique(launches[graphs])
+        step = np.searchsorted(steps, events.start_ns[rows], side="right")
+        order = np.lexsort((events.start_ns[rows], step))
+        first = np.r_[True, np.diff(step[order]) != 0]
+        place = places_since(first)
+        number = np.empty(len(rows), dtype=np.int64)
+        number[order] = place
+        codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(place.max() + 1)])
+        return np.where(graphs, np.r_[codes, UNKNOWN][np.r_[number, UNKNOWN][_places_of(launches, rows)]], line)
+
+
+def _places_of(values: Int64, known: Int64) -> Int64:
+    """Where each value stands among known ones, sorted; -1 where it does not."""
+    place = np.searchsorted(known, values).clip(max=len(known) - 1)
+    return np.where(known[place] == values, place, UNKNOWN)
+
+
+class _Lines:
+    """Lines by number, those that are no layers first."""
+
+    def __init__(self) -> None:
+        self._codes = {line: code for code, line in enumerate(OWN_LINES)}
+
+    def code(self, line: Module) -> int:
+        """The number of a line, which may be new."""
+        return self._codes.setdefault(line, len(self._codes))
+
+    @property
+    def known(self) -> tuple[Module, ...]:
+        """All lines by number."""
+        return tuple(self._codes)
+
+
+def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, list[tuple[int, int]]]:
+    """When each forward pass began, and of each operator that owns parameters its number among those of its name.
+
+    A pass is a stretch of such operators in which no gradient is taken. Numbers begin anew with each pass.
+    """
+    owners = np.unique(tops[tops >= 0])
+    owners = owners[np.argsort(events.start_ns[owners], kind="stable")]
+    start = events.start_ns[owners]
+    taken = np.searchsorted(np.sort(gradient_ns), start)
+    which = np.cumsum(np.r_[True, np.diff(taken) != 0]) - 1 if len(owners) else taken
+    numbers: list[tuple[int, int]] = []
+    counted: dict[tuple[int, int], int] = {}
+    for row, number, name in zip(owners.tolist(), which.tolist(), events.name[owners].tolist(), strict=True):
+        place = counted.get((number, name), 0)
+        counted[number, name] = place + 1
+        numbers.append((row, place))
+    first = np.r_[True, np.diff(which) != 0] if len(owners) else np.zeros(0, dtype=bool)
+    return start[first], numbers
+
+
+def _operator_name(events: Events, row: int) -> str:
+    return str(events.names[events.name[row]]).removeprefix("aten::")

@@ -1,0 +1,139 @@
+"""Autograd nodes, joined to their forward operators by sequence number.
+
+    forward thread    |conv 7|  |norm 8|  |relu 9|
+    backward thread                                 |relu 9|  |norm 8|gradient|  |conv 7|gradient|
+
+Where a node's number is not said (hooks take it away), its own function inside of it may have it, which is called like
+the node; else it is found from the nodes around it. A gradient's node
+(AccumulateGrad) has none: it runs right after the node that made the gradient, since autograd gives it the highest
+priority, and so belongs to the same forward operator.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask
+from analyzers.rank.host_threads import Host, Places, Spans
+from analyzers.trace import NODE, TAKES_GRADIENT, UNKNOWN, Category
+
+
+@dataclass(frozen=True, eq=False)
+class Autograd:
+    """Nodes by start: `row` of each among the events, `maker` the row of its forward operator, -1 for none.
+
+    `operators` are the rows of all operators that are no nodes; `is_gradient` marks nodes that take a parameter's
+    gradient.
+    """
+
+    host: Host
+    row: Int64
+    maker: Int64
+    is_gradient: Mask
+    operators: Int64
+
+    @property
+    def spans(self) -> Spans:
+        """When nodes ran."""
+        return self.host.spans(self.row)
+
+    def top_operators(self, places: Places) -> Int64:
+        """The row of the outermost operator around each place, -1 for none."""
+        found: Int64 = np.r_[self.operators, UNKNOWN][self.host.spans(self.operators).outermost(places)]
+        return found
+
+
+def autograd(host: Host) -> Autograd:
+    """The nodes of one rank."""
+    events = host.events
+    is_operator = events.category == Category.OPERATOR
+    is_node = is_operator & events.named(NODE)
+    rows = np.flatnonzero(is_node)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    is_gradient = events.named(TAKES_GRADIENT)[rows]
+    makes = ~is_gradient
+    number, operators = _numbers(host, rows)
+    maker = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    maker[makes] = _makers(host, rows[makes], number, operators)
+    unsaid = makes & (number[rows] < 0)
+    maker[unsaid] = _below(host, (rows[unsaid], rows[makes & ~unsaid]), number, operators)
+    by_row = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)
+    by_row[rows] = maker
+    maker[is_gradient] = by_row[host.before(rows[is_gradient], rows[makes])]
+    return Autograd(host, rows, maker, is_gradient, np.flatnonzero(is_operator & ~is_node))
+
+
+def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
+    """The number of every row, of nodes their function's where they say none; and the operators of the forward.
+
+    These have a number and are no nodes, nor a node's own function, which carries its number too.
+    """
+    events = host.events
+    operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.forward >= 0))
+    operators = operators[~np.isin(operators, nodes)]
+    within = host.around(operators, nodes)
+    short = {name.removeprefix(NODE): code for code, name in enumerate(events.names) if name.startswith(NODE)}
+    node_of_name = np.array([short.get(name, UNKNOWN) for name in events.names], dtype=np.int64)
+    is_function = (within >= 0) & (node_of_name[events.name[operators]] == events.name[within])
+    number = events.forward.copy()
+    functions, holders = operators[is_function], within[is_function]
+    number[holders] = np.where(number[holders] >= 0, number[holders], events.forward[functions])
+    return number, operators[~is_function & ((within < 0) | (number[within] != number[operators]))]
+
+
+def _makers(host: Host, nodes: Int64, number: Int64, operators: Int64) -> Int64:
+    """The last operator of the node's number that began before it: one that is called like it, if there is any."""
+    events = host.events
+    alike = _last_before(host, nodes, operators, np.stack([number, _words(events.names)[events.name]]))
+    any_name = _last_before(host, nodes, operators, number[None])
+    return np.where(number[nodes] >= 0, np.where(alike >= 0, alike, any_name), UNKNOWN)
+
+
+def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, operators: Int64) -> Int64:
+    """Of nodes without a number: the operator called like it of the highest number below the numbered node before it.
+
+    Nodes run in falling order of their numbers, so that it is the next one of its name.
+    """
+    events = host.events
+    nodes, numbered = nodes_and_numbered
+    if not len(nodes) or not len(operators):
+        return np.full(len(nodes), UNKNOWN, dtype=np.int64)
+    word = _words(events.names)[events.name]
+    order = operators[np.lexsort((number[operators], word[operators]))]
+    before = host.before(nodes, numbered)
+    limit = np.where(before >= 0, number[before], np.iinfo(np.int64).max)
+    width = int(number[operators].max()) + 2
+    keys = word[order] * width + number[order]
+    place = np.searchsorted(keys, word[nodes] * width + np.minimum(limit, width - 1)) - 1
+    fits = (place >= 0) & (word[order[place]] == word[nodes])
+    fits &= events.start_ns[order[place]] < events.start_ns[nodes]
+    return np.where(fits, order[place], UNKNOWN)
+
+
+def _words(names: tuple[str, ...]) -> Int64:
+    """A code for each name, equal for an operator and its node: `aten::_to_copy`, `NODE ToCopyBackward0`."""
+    words = [re.sub(r"[^a-z]", "", re.sub(r"Backward\d*.*$", "", name.rpartition(":")[2]).lower()) for name in names]
+    codes = {word: code for code, word in enumerate(dict.fromkeys(words))}
+    return np.array([codes[word] for word in words], dtype=np.int64)
+
+
+def _last_before(host: Host, nodes: Int64, operators: Int64, keys: Int64) -> Int64:
+    """Of each node the last of the operators before it that has the same keys, a column for each row."""
+    events = host.events
+    found = np.full(len(nodes), UNKNOWN, dtype=np.int64)
+    if not len(operators) or not len(nodes):
+        return found
+    both = np.r_[operators, nodes]
+    _, key = np.unique(keys[:, both], axis=1, return_inverse=True)
+    # Sorted together, the operator that stands before a node is the one.
+    is_node = np.r_[np.zeros(len(operators), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)]
+    order = np.lexsort((is_node, events.start_ns[both], key))
+    last = np.maximum.accumulate(np.where(is_node[order] == 0, np.arange(len(both)), -1))
+    here = is_node[order] == 1
+    at = last[here]
+    same = (at >= 0) & (key[order][at] == key[order][here])
+    found[order[here] - len(operators)] = np.where(same, both[order[at]], UNKNOWN)
+    return found

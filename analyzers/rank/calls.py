@@ -1,0 +1,239 @@
+"""The collective call behind each kernel, from its own or operators' metadata.
+
+    c10d::_allgather_base_  |[[400], [100]] .........|     the process group's call: of some kinds both sides
+    nccl:_all_gather_base     |[[100]] ............|       the range of NCCL's: what a rank puts in
+    launch                         ^
+    kernel                           ncclKernel_SendRecv    its name may leave the kind open
+
+What the ranges record is in ProcessGroupNCCL.cpp: of a list of an all-to-all but the first tensor, of an all-gather, a
+gather and a scatter one rank's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64
+from analyzers.rank.host_threads import Host
+from analyzers.trace import (
+    C10D,
+    GLOO,
+    NCCL,
+    OPEN,
+    RECORDED_IN_PART,
+    UNKNOWN,
+    UNSAID,
+    Call,
+    Category,
+    Collective,
+    Events,
+    Group,
+    Inputs,
+    itemsize,
+    kind_of_call,
+    kind_of_kernel,
+    sensible,
+)
+
+
+def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+    """Each row's call: its own, its operator's, or one made from what operators say of tensors."""
+    events = host.events
+    call = events.call[rows].astype(np.int64)
+    operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.call >= 0))
+    call = np.where(call >= 0, call, _by_external_id(events, rows, operators))
+    around = host.around(launches, operators)
+    call = np.where((call < 0) & (around >= 0), events.call[around], call)
+    calls = list(events.calls)
+    made = _gloo(events, rows) if is_cpu_run else _coalesced(host, rows, launches, call, operators)
+    for place, found in [*made, *_data_parallel(host, rows, launches, call), *described(host, rows, launches, call)]:
+        call[place] = len(calls)
+        calls.append(found)
+    return _encoded(call, calls)
+
+
+def _encoded(call: Int64, calls: Sequence[Call]) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+    """The same with each distinct call once, and only those that are used."""
+    distinct = dict.fromkeys(calls[code] for code in np.unique(call[call >= 0]).tolist())
+    number = {each: index for index, each in enumerate(distinct)}
+    table = np.array([*(number.get(each, UNKNOWN) for each in calls), UNKNOWN], dtype=np.int32)
+    return table[call], tuple(distinct)
+
+
+def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
+    known = events.external[operators]
+    operators = operators[np.argsort(known, kind="stable")]
+    if not len(operators):
+        return np.full(len(rows), UNKNOWN, dtype=np.int64)
+    known = events.external[operators]
+    place = np.searchsorted(known, events.external[rows]).clip(max=len(known) - 1)
+    found = (events.external[rows] != UNKNOWN) & (known[place] == events.external[rows])
+    return np.where(found, events.call[operators[place]], UNKNOWN)
+
+
+def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
+    """Calls of kernels that carry out several at once: those made on the thread since the last kernel or batch."""
+    events = host.events
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(NCCL + "coalesced"))
+    inside = host.around(launches, batches)
+    if not (inside >= 0).any():
+        return
+    # What has a kernel of its own is in no batch.
+    own = np.isin(operators, host.around(launches[call >= 0], operators))
+    waiting = operators[~own & ~np.isin(events.external[operators], events.external[rows])]
+    for place in np.flatnonzero((inside >= 0) & (call < 0)).tolist():
+        batch = inside[place]
+        thread = events.thread[batch]
+        earlier = batches[(events.thread[batches] == thread) & (events.end_ns[batches] <= events.start_ns[batch])]
+        since = events.end_ns[earlier].max(initial=np.iinfo(np.int64).min)
+        started = events.start_ns[waiting]
+        members = waiting[(events.thread[waiting] == thread) & (started >= since) & (started < events.start_ns[batch])]
+        merged = _merged([events.calls[code] for code in events.call[members].tolist()])
+        if merged is not None:
+            yield place, merged
+
+
+def _merged(calls: Sequence[Call]) -> Call | None:
+    """One call for several of one kind and group: elements add up, of messages the largest counts."""
+    if not calls or len({(call.kind, call.group, call.dtype) for call in calls}) > 1:
+        return None
+    first = calls[0]
+    if first.kind != Collective.SEND_RECV:
+        sides = [(call.elements_in, call.elements_out) for call in calls]
+        known = all(min(side) >= 0 for side in sides)
+        elements_in, elements_out = (sum(side) if known else UNSAID for side in zip(*sides, strict=True))
+        return replace(first, elements_in=elements_in, elements_out=elements_out)
+    return replace(
+        first,
+        elements_in=max(call.elements_in for call in calls),
+        elements_out=max(call.elements_out for call in calls),
+        sent_to=tuple(rank for call in calls for rank in call.sent_to),
+        received_from=tuple(rank for call in calls for rank in call.received_from),
+    )
+
+
+def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
+    """gloo's spans carry the shapes of their tensors; of a scatter the root's alone."""
+    for place, row in enumerate(rows.tolist()):
+        kind = kind_of_call(events.names[events.name[row]].removeprefix(GLOO)) or Collective.OTHER
+        code = events.inputs[row]
+        if code < 0 and kind != Collective.SCATTER:
+            continue
+        inputs = events.shapes[code] if code >= 0 else Inputs((), ())
+        elements = inputs.elements()
+        yield place, Call(kind, elements, elements, inputs.dtype, None, is_part=kind in RECORDED_IN_PART)
+
+
+def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
+    """nn.DataParallel flattens tensors, then broadcasts or reduces them over its devices: their shapes are the size."""
+    events = host.events
+    kernels = (call < 0) & (events.category[rows] == Category.KERNEL)
+    devices = np.unique(events.device[rows[kernels]])
+    flattened = np.flatnonzero(events.named("aten::flatten_dense_tensors") & (events.category == Category.OPERATOR))
+    if len(devices) < 2 or not len(flattened):
+        return
+    group = Group("", len(devices), None)
+    last = host.before(np.where(kernels, launches, UNKNOWN), flattened)
+    elements = {row: _flattened(events, row) for row in np.unique(last[last >= 0]).tolist()}
+    used: set[tuple[int, int]] = set()
+    for place in np.flatnonzero(last >= 0)[np.argsort(events.start_ns[launches[last >= 0]], kind="stable")].tolist():
+        key = (int(last[place]), int(events.device[rows[place]]))
+        if key in used:
+            continue  # a second collective since: its tensors were not flattened, and its size is not known
+        used.add(key)
+        count, dtype = elements[key[0]]
+        kind = kind_of_kernel(events.names[events.name[rows[place]]])
+        yield place, Call(kind, count, count, dtype, group)
+
+
+def _flattened(events: Events, row: int) -> tuple[int, str]:
+    """Elements and dtype of the tensors that an operator flattens: it views each as one dimension."""
+    inside = (events.thread == events.thread[row]) & (events.start_ns >= events.start_ns[row])
+    inside &= (events.end_ns <= events.end_ns[row]) & (events.inputs >= 0) & events.named("aten::view")
+    views = [events.shapes[code] for code in events.inputs[inside].tolist()]
+    if not views:
+        own = events.shapes[events.inputs[row]] if events.inputs[row] >= 0 else None
+        return (own.elements(), "") if own else (UNSAID, "")
+    # A scalar's shape is empty, as is one that is not said; here it is a tensor's.
+    return sensible(sum(max(view.elements(), 1) for view in views)), views[0].dtype
+
+
+# Calls of these have their output and their input before all other arguments.
+_TWO_SIDED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL)
+_NOTHING = Inputs((), ())
+
+
+def described(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
+    """The call of each kernel (by its place among `rows`) that has none, as far as the operators around it tell."""
+    events = host.events
+    places = np.flatnonzero((call < 0) & (events.category[rows] == Category.KERNEL) & (launches >= 0))
+    if not len(places):
+        return
+    around = [_Around(host, launches[places], prefix) for prefix in (NCCL, C10D)]
+    for number, place in enumerate(places.tolist()):
+        kernel = kind_of_kernel(events.names[events.name[rows[place]]])
+        said = [each.kind(number) for each in around]
+        kind = _kind(kernel, [each for each in said if each is not None])
+        inputs = [each.inputs(number) if each.kind(number) == kind else _NOTHING for each in around]
+        found = None if kind is None else _call(kind, *inputs)
+        if found is not None and (found.elements >= 0 or kernel in OPEN or kind == Collective.BARRIER):
+            yield place, found
+
+
+class _Around:
+    """The innermost operator of one layer around each launch, and what it says."""
+
+    def __init__(self, host: Host, launches: Int64, prefix: str) -> None:
+        self._events: Events = host.events
+        rows = host.named(prefix)
+        names = {code: self._events.names[code] for code in np.unique(self._events.name[rows]).tolist()}
+        kinds = {code: kind_of_call(name.removeprefix(prefix)) for code, name in names.items()}
+        self._kinds = {code: kind for code, kind in kinds.items() if kind not in (None, Collective.OTHER)}
+        rows = rows[np.isin(self._events.name[rows], list(self._kinds))]
+        self._rows = host.around(launches, rows)
+        _, which, count = np.unique(self._rows, return_inverse=True, return_counts=True)
+        self._is_alone = count[which] == 1
+
+    def kind(self, number: int) -> Collective | None:
+        """The kind that the operator around a launch is of, None where there is none."""
+        row = self._rows[number]
+        return self._kinds[int(self._events.name[row])] if row >= 0 else None
+
+    def inputs(self, number: int) -> Inputs:
+        """Its tensors; of an operator that launched several kernels none, since these share them."""
+        code = self._events.inputs[self._rows[number]]
+        return self._events.shapes[code] if code >= 0 and self._is_alone[number] else _NOTHING
+
+
+def _kind(kernel: Collective, said: Sequence[Collective]) -> Collective | None:
+    """The kind that operators, innermost first, say of a kernel; None where they say nothing, or of another one.
+
+    What a kernel's name says is what ran; PyTorch's barrier runs an all-reduce.
+    """
+    if Collective.BARRIER in said and kernel in (*OPEN, Collective.ALL_REDUCE):
+        return Collective.BARRIER
+    if kernel in OPEN:
+        return said[0] if said else None
+    return kernel if kernel in said else None
+
+
+def _call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
+    """What both operators say of one collective; sizes are -1 where they do not say what counts."""
+    dtype = next((each.dtype for each in (inner, outer) if itemsize(each.dtype)), "")
+    received, sent = (outer.elements(side) if kind in _TWO_SIDED else UNSAID for side in (0, 1))
+    if min(received, sent) >= 0:
+        return Call(kind, sent, received, dtype, _group(kind, sent, received))
+    own = inner.tensors if kind != Collective.ALL_TO_ALL else UNSAID
+    return Call(kind, own, own, dtype, None, is_part=kind in RECORDED_IN_PART)
+
+
+def _group(kind: Collective, sent: int, received: int) -> Group | None:
+    """A group of which the size is known: so many times as large is what is gathered, or was to be reduced."""
+    small, large = sorted((sent, received))
+    if kind == Collective.ALL_TO_ALL or not small or large % small:
+        return None
+    return Group("", large // small, None)

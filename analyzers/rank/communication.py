@@ -1,0 +1,260 @@
+"""Columns of one rank's communication: times, calls and purposes.
+
+A kernel tells of its call itself, or its host operator does, which is found by its id or around the launch:
+
+    host     |all_gather......|        |coalesced: ^|      operators that tell of their collective
+    launch        ^                          ^
+    kernel           ####                       ####
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64, Mask
+from analyzers.intervals import Intervals
+from analyzers.rank.activity import CPU_DEVICE, Activity
+from analyzers.rank.calls import calls_of
+from analyzers.rank.data_loading import fetches
+from analyzers.rank.host_threads import Host
+from analyzers.rank.windows import Steps, is_unmarked, profiler_steps
+from analyzers.run import RankTrace
+from analyzers.trace import (
+    C10D,
+    COPIES_IN,
+    DDP_FORWARD,
+    DP_FORWARD,
+    INTEGRAL,
+    NCCL,
+    NODE,
+    SHARDED,
+    STEP,
+    TAKES_GRADIENT,
+    UNKNOWN,
+    Call,
+    Category,
+    Collective,
+    Kind,
+    kind_of_kernel,
+)
+
+
+class Purpose(IntEnum):
+    """What is communicated."""
+
+    OTHER = 0
+    GRADIENTS = 1
+    BUFFERS = 2
+    PARAMETERS = 3
+    INPUTS = 4
+
+    @property
+    def label(self) -> str:
+        """As every output spells it."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Communication:
+    """The communication of one rank's devices, a row each kernel or copy, by start; names dictionary-encoded.
+
+    `kind` is a Collective; `call` indexes `calls`, -1 where nothing tells of the call. `step` is the profiler's step
+    that holds the launch, -1 for none, and `window` the same, but 0 where the device has no other window. `exposed_ns`
+    is what no compute of the device covers, `peer_exposed_ns` the same for a copy's other device. `computed_ns` is the
+    end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
+    the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
+    PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy.
+    """
+
+    device: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    stream: Int64
+    correlation: Int64
+    start_ns: Int64
+    dur_ns: Int64
+    name: NDArray[np.int32]
+    names: tuple[str, ...]
+    kind: NDArray[np.int8]
+    call: NDArray[np.int32]
+    calls: tuple[Call, ...]
+    sequence: Int64
+    step: Int64
+    window: Int64
+    purpose: NDArray[np.int8]
+    nbytes: Int64
+    exposed_ns: Int64
+    peer_exposed_ns: Int64
+    computed_ns: Int64
+    busy_ns: Int64
+    launched_ns: Int64
+    input_ns: Int64
+    called: Int64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Int64:
+        """End of every row, half-open."""
+        return self.start_ns + self.dur_ns
+
+
+def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communication:
+    """The communication of a rank whose devices did what `devices` says."""
+    events = trace.timed
+    rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    codes, name = np.unique(events.name[rows], return_inverse=True)
+    names = tuple(events.names[code] for code in codes.tolist())
+    host = Host(trace.events)
+    launches = host.launches(rows)
+    call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
+    kind = np.array([kind_of_kernel(each) for each in names], dtype=np.int8)[name]
+    kind = np.where(call >= 0, np.array([*(each.kind for each in calls), 0], dtype=np.int8)[call], kind)
+    kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
+    device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
+    steps = profiler_steps(trace.events)
+    step = _steps(trace, rows, steps)
+    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+    return Communication(
+        device=device,
+        peer=events.peer[rows],
+        stream=events.stream[rows],
+        correlation=events.correlation[rows],
+        start_ns=start_ns,
+        dur_ns=end_ns - start_ns,
+        name=name.astype(np.int32),
+        names=names,
+        kind=kind,
+        call=call,
+        calls=calls,
+        sequence=events.sequence[rows],
+        step=step,
+        window=_windows(devices, device, step, steps),
+        purpose=_purposes(host, launches, kind, _integral(call, calls)),
+        nbytes=events.nbytes[rows],
+        exposed_ns=_exposed(devices, device, start_ns, end_ns),
+        peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
+        computed_ns=_computed(devices, device, start_ns),
+        busy_ns=_busy(devices, device, start_ns),
+        launched_ns=np.where(launches >= 0, events.start_ns[launches], UNKNOWN)
+        if trace.is_cpu_run
+        else events.launched_ns[rows],
+        input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
+        called=_called(host, launches),
+    )
+
+
+def _called(host: Host, launches: Int64) -> Int64:
+    """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
+    operators = host.named(C10D, "record_param_comms", NCCL)
+    found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
+    return np.where(found >= 0, found, launches)
+
+
+def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
+    """Which rows carry whole numbers: no gradients are."""
+    whole = np.array([*(each.dtype in INTEGRAL for each in calls), False], dtype=bool)
+    return whole[call]
+
+
+def _steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
+    """Step of each row by its launch, on a CPU run by its start."""
+    instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
+    step: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(instant)]
+    return step
+
+
+def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:
+    """Step of each row as windows count: 0 on a device that no step holds, as if its whole trace were one.
+
+    Apart from the step itself, since such a 0 is no number that ranks count alike, and holds several iterations.
+    """
+    window = step.copy()
+    for activity in devices:
+        own = device == activity.device
+        if own.any() and (step[own] < 0).all() and is_unmarked(activity, steps):
+            window[own] = 0
+    return window
+
+
+def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:
+    exposed = end_ns - start_ns
+    for activity in devices:
+        own = device == activity.device
+        exposed[own] -= activity.compute.length_within(start_ns[own], end_ns[own])
+    return exposed
+
+
+def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
+    """End of the last stretch of compute that ended before each start; the start itself where one runs across it."""
+    computed = np.full(len(start_ns), UNKNOWN, dtype=np.int64)
+    for activity in devices:
+        own = np.flatnonzero(device == activity.device)
+        begun = np.searchsorted(activity.compute.start, start_ns[own], side="left") - 1
+        own, begun = own[begun >= 0], begun[begun >= 0]
+        computed[own] = np.minimum(activity.compute.end[begun], start_ns[own])
+    return computed
+
+
+def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
+    """How long each row's device computed before the row's start."""
+    busy = np.zeros(len(start_ns), dtype=np.int64)
+    for activity in devices:
+        own = device == activity.device
+        begin = np.full(int(own.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
+        busy[own] = activity.compute.length_within(np.minimum(begin, start_ns[own]), start_ns[own])
+    return busy
+
+
+def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mask) -> NDArray[np.int8]:
+    """What each row is for, by the host's ranges around its launch; `integral` rows carry whole numbers."""
+
+    def inside(*prefixes: str) -> Mask:
+        return host.inside(launches, *prefixes)
+
+    def of(*kinds: Collective) -> Mask:
+        return np.isin(kind, kinds)
+
+    sharded = inside(*SHARDED)
+    backward = inside(TAKES_GRADIENT, "ReduceAddCoalesced") | _behind_backward(host, launches)
+    data_parallel = inside(DP_FORWARD)
+    purpose = np.full(len(kind), Purpose.OTHER, dtype=np.int8)
+    rules = {
+        Purpose.BUFFERS: of(Collective.BROADCAST) & (inside(DDP_FORWARD) | data_parallel),
+        Purpose.PARAMETERS: (of(Collective.BROADCAST) & inside("Broadcast")) | (of(Collective.ALL_GATHER) & sharded),
+        Purpose.GRADIENTS: (of(Collective.ALL_REDUCE, Collective.REDUCE) & backward & ~integral)
+        | (of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded),
+        Purpose.INPUTS: of(Collective.SEND_RECV) & inside("Scatter") & data_parallel,
+    }
+    for name, chosen in rules.items():
+        purpose[chosen] = name
+    return purpose
+
+
+def _behind_backward(host: Host, launches: Int64) -> Mask:
+    """Launches outside of all nodes by a thread that only runs backwards: DDP's with a static graph, in its first."""
+    events = host.events
+    nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT, COPIES_IN)
+    steps = host.named(STEP)
+    threads = np.setdiff1d(events.thread[takers], events.thread[steps])
+    places = host.places(launches)
+    behind: Mask = np.isin(places.thread, threads) & (host.spans(nodes).around(places) < 0)
+    return behind
+
+
+def _input(fetched: Intervals, launched: Int64) -> Int64:
+    """How long the host fetched input between one launch of communication and the next; -1 where one is not known."""
+    spent = np.where(launched >= 0, 0, UNKNOWN)
+    order = np.flatnonzero(launched >= 0)[np.argsort(launched[launched >= 0], kind="stable")]
+    if not len(fetched) or not len(order):
+        return spent
+    begun = np.searchsorted(launched[order], fetched.end, side="left")
+    inside = begun < len(order)
+    np.add.at(spent, order[begun[inside]], (fetched.end - fetched.start)[inside])
+    return spent

@@ -1,0 +1,82 @@
+"""DataLoader time on the host, and how long each device was idle meanwhile.
+
+    host       |step 3  |loader.......|step 4  |
+    launches     ^  ^                   ^  ^
+    device        aaa bbbbbb             cc dd
+    idle             .      .............  .
+    input                   ,,,,,,,,,,            idle while the host is in the loader
+
+The gap before `c` is the loader's only as far as the host is in it: what comes behind it is the host's way to the next
+launch, which every step pays. Nor is the fetch waiting as long as the device still computes. Were the batch there at
+once, at least this much of the idle time would go: that launch would come a whole fetch earlier, and the device is free
+since `b` ended. On a CPU run the host is the device: idle there is the loader's time outside of operators, since those
+in it (collating, a transform on tensors) are compute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask
+from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.rank.activity import Activity
+from analyzers.rank.time_breakdown import Breakdown
+from analyzers.run import RankTrace
+from analyzers.trace import STEP, UNKNOWN, Category, Events
+
+# torch.utils.data: a DataLoader's `__next__` (of every kind of iterator, torchdata's too), a datapipe of torch 1.10 to
+# 1.12 and, as it prints itself since, one that reads another: Batcher(batch_size=4, datapipe=Mapper, ...).
+_LOADER = re.compile(r"enumerate\(Data(?:Loader|Pipe)\)#|\w+\((?:.*, )?(?:\w+_)?datapipes?=")
+
+
+@dataclass(frozen=True, eq=False)
+class Fetching:
+    """A value for each window of a rank, ns: how long the host fetched input, and how long the device idled meanwhile.
+
+    UNKNOWN in a light window, whose device times are of other steps than the host's, and where a trace has no host
+    rows. `seen`: the trace has fetches at all.
+    """
+
+    fetch_ns: Int64
+    input_idle_ns: Int64
+    seen: bool
+
+
+def is_input(name: str) -> bool:
+    """Whether a range of the host is one in which PyTorch fetches a batch."""
+    return _LOADER.match(name) is not None
+
+
+def fetches(events: Events) -> Intervals:
+    """When the host fetched input, on the thread that trains: batches that another thread fetches wait for nobody."""
+    known = np.array([is_input(name) for name in events.names], dtype=bool)
+    if not known.any():
+        return EMPTY
+    ranges = _ranges(events)
+    rows = ranges & known[events.name]
+    steps = ranges & events.named(STEP)
+    if steps.any():
+        rows &= np.isin(events.thread, events.thread[steps])
+    return union_of(events.start_ns[rows], events.end_ns[rows])
+
+
+def _ranges(events: Events) -> Mask:
+    return np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION))
+
+
+def fetching(trace: RankTrace, devices: Sequence[Activity], rows: Breakdown) -> Fetching:
+    """The fetches in a rank's windows, which `rows` are, and the idle time of its devices meanwhile."""
+    fetched = fetches(trace.events)
+    fetch_ns, input_idle_ns = np.full((2, len(rows)), UNKNOWN, dtype=np.int64)
+    if not trace.is_light and _ranges(trace.events).any():
+        for activity in devices:
+            tiles = np.flatnonzero(rows.device == activity.device)
+            begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
+            idle = fetched - (activity.compute | activity.comm | activity.copy)
+            fetch_ns[tiles] = fetched.length_within(begin, stop)
+            input_idle_ns[tiles] = idle.length_within(begin, stop)
+    return Fetching(fetch_ns, input_idle_ns, len(fetched) > 0)

@@ -1,0 +1,349 @@
+"""When each gradient becomes ready within a step, not counting time spent waiting for communication.
+
+    compute      fffff ggg1 ggg2 gg3 ......... oo     1, 2, 3: gradients that become ready
+    all_reduce                   aaaaaaa bbbbb
+    work         fffff ggg1 ggg2 gg3 oo               the same without the wait, which a replay puts in anew
+
+Gaps between kernels that no communication explains belong to the work. Where the host is the limit, a launch gives the
+earliest time of what it launched, whatever communication does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask, begins
+from analyzers.intervals import Intervals, union_of
+from analyzers.rank.activity import CPU_DEVICE, Activity
+from analyzers.rank.attribution import Attribution, Own
+from analyzers.rank.communication import Communication
+from analyzers.rank.ddp_reductions import Gradients, Reductions, ready_at
+from analyzers.rank.sync_overhead import NOT_KNOWN, Cost
+from analyzers.rank.time_breakdown import Breakdown
+from analyzers.rank.windows import profiler_steps
+from analyzers.run import RankTrace
+from analyzers.trace import UNKNOWN, Category, Events, Kind
+
+# Before any launch.
+NEVER = np.iinfo(np.int64).min // 4
+# From a launch to the start of what it launches, where nothing else is in the way, it takes some microseconds: the
+# least that a trace shows, and no more than this.
+LONGEST_LATENCY_NS = 10_000
+# What keeps running statistics, which DDP broadcasts.
+BATCH_NORM = "aten::batch_norm"
+
+
+@dataclass(frozen=True, eq=False)
+class Synchronized:
+    """What is known of the synchronization of one rank's gradients."""
+
+    communication: Communication
+    reductions: Reductions
+    gradients: Gradients
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What a device's reductions take beside their transfer, in ns: 0 where it has none.
+
+    `begin_ns` is the median from ready and launched to the start where it stood behind no other, `call_ns` of what a
+    call for one takes the host.
+    """
+
+    begin_ns: int
+    call_ns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Pace:
+    """The steps of one device that take gradients: a row each, and `first[i]:first[i + 1]` its gradients, in order."""
+
+    # A row for each gradient.
+    elements: Int64
+    work_ns: Int64  # from the step's begin until it is ready
+    beside_ns: Int64  # of that, beside communication
+    # The latest launch since the gradient before, with what starting takes, less the work done when it started.
+    host_ns: Int64
+    copy_ns: Int64  # to copy it out of its bucket
+    reduction: Int64  # which of its step it went with, -1 for none
+    # A row for each step.
+    first: Int64
+    step: Int64
+    start_ns: Int64  # on the epoch
+    span_ns: Int64
+    total_ns: Int64  # work until the next step begins
+    total_beside_ns: Int64
+    tail_host_ns: Int64  # as host_ns, of what follows the last gradient
+    buffers_ns: Int64  # waits before the first gradient, for the broadcast of buffers
+    host_gap_ns: Int64  # waits for launches
+    packing_ns: Int64  # what it does only because gradients are synchronized
+    contention_ns: Int64  # how much longer compute is beside communication, NOT_KNOWN where nothing tells
+    longer_gaps_ns: Int64  # how much longer gaps between kernels are there
+    overlapped_ns: Int64  # communication beside kernels that compute
+    norms: Int64  # batch norms that it runs
+    delays: Delays
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, eq=False)
+class _Device:
+    """What one device does: start and launch of each row that is no communication, by start; when it is busy.
+
+    `stalls` are waits for communication, `host_gaps` those for launches; together with natural gaps they are all that
+    lies between stretches of `busy`.
+    """
+
+    start_ns: Int64
+    launched_ns: Int64
+    packs: Mask
+    busy: Intervals
+    comm: Intervals
+    stalls: Intervals
+    host_gaps: Intervals
+
+    # Sets of the whole trace, made once: each step looks at its own part of them.
+    @cached_property
+    def waits(self) -> Intervals:
+        """Waits for communication and for launches."""
+        return self.stalls | self.host_gaps
+
+    @cached_property
+    def worked_beside(self) -> Intervals:
+        """Communication that work went on beside."""
+        return self.comm - self.waits
+
+    @cached_property
+    def gaps(self) -> Intervals:
+        """What lies between stretches of `busy` and is no wait."""
+        return Intervals(self.busy.end[:-1], self.busy.start[1:]) - self.waits
+
+    def work_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
+        """How far the work that began at `begin_ns` has come at each instant."""
+        return instants_ns - begin_ns - self.waits.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
+
+    def beside_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
+        """How much of that was beside communication."""
+        return self.worked_beside.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
+
+    def longer_gaps_ns(self, begin_ns: int, end_ns: int) -> int:
+        """How much longer gaps between kernels are beside communication than the median one that is not."""
+        first, past = np.searchsorted(self.gaps.start, begin_ns), np.searchsorted(self.gaps.end, end_ns, side="right")
+        begin, end = self.gaps.start[first:past], self.gaps.end[first:past]
+        beside = self.comm.length_within(begin, end) > 0
+        if not beside.any() or beside.all():
+            return 0
+        return int((end - begin)[beside].sum() - beside.sum() * np.median((end - begin)[~beside]))
+
+
+def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdown, measured: Synchronized) -> Pace:
+    """The pace of one device of a rank; it has no steps where no gradients are taken or their kernels are not known."""
+    gradients = measured.gradients
+    node = gradients.row
+    ready_ns = ready_at(trace, found, trace.events.thread[node], trace.events.end_ns[node])
+    device = _device(trace, activity, found, measured.communication, _backwards(gradients, ready_ns))
+    norm_steps = np.sort(_steps_of(trace.events, BATCH_NORM))
+    by_step = np.argsort(gradients.step, kind="stable")
+    parts = []
+    for tile in np.flatnonzero(rows.device == activity.device).tolist():
+        own = by_step[_equal(gradients.step[by_step], rows.step[tile])]
+        # With accumulated gradients those of the last backward pass are what is synchronized.
+        own = own[gradients.pass_[own] == gradients.pass_[own].max(initial=0)]
+        if len(own) and (ready_ns[own] != UNKNOWN).all() and (gradients.elements[own] > 0).all():
+            extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
+            taken = _Taken(np.maximum.accumulate(ready_ns[own]), gradients.elements[own], gradients.reduction[own])
+            parts.append(
+                _of_step(device, extent, taken)
+                | _of_window(rows, measured.cost, tile)
+                | {"norms": np.array([len(norm_steps[_equal(norm_steps, rows.step[tile])])])}
+            )
+    count = [len(part["elements"]) for part in parts]
+    columns = {
+        field.name: np.concatenate([np.zeros(0, dtype=np.int64), *(part[field.name] for part in parts)])
+        for field in fields(Pace)
+        if field.name not in ("first", "delays")
+    }
+    return Pace(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, found, measured))
+
+
+def _equal(ordered: Int64, value: int) -> slice:
+    """Where a value stands in a sorted column."""
+    return slice(*np.searchsorted(ordered, [value, value + 1]).tolist())
+
+
+def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
+    """From the first gradient of each step to the last: in between DDP has compute wait for no communication."""
+    known = np.flatnonzero(ready_ns != UNKNOWN)
+    order = known[np.lexsort((ready_ns[known], gradients.step[known]))]
+    first = begins(gradients.step[order])
+    return union_of(ready_ns[order][first], ready_ns[order][np.r_[first[1:], True][: len(order)]])
+
+
+def _device(
+    trace: RankTrace, activity: Activity, found: Attribution, comm: Communication, backwards: Intervals
+) -> _Device:
+    events, rows = trace.timed, found.rows
+    if activity.device == CPU_DEVICE:
+        # What runs on the host waits for no launch.
+        busy = activity.compute
+        start_ns, launched_ns = busy.start, np.full(len(busy), NEVER)
+        packs = np.zeros(len(busy), dtype=bool)
+    else:
+        mine = (events.device[rows] == activity.device) & (events.kind[rows] != Kind.COMM)
+        order = np.argsort(events.start_ns[rows[mine]], kind="stable")
+        chosen = rows[mine][order]
+        busy = activity.compute | activity.copy
+        start_ns = events.start_ns[chosen]
+        latency_ns = _latency(start_ns - events.launched_ns[chosen])
+        known = events.launched_ns[chosen] != UNKNOWN
+        launched_ns = np.where(known, events.launched_ns[chosen] + latency_ns, NEVER)
+        packs = ((found.line == Own.PACKING) & found.backward)[mine][order]
+    own = comm.device == activity.device
+    stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[own]))
+    return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls - backwards, host_gaps)
+
+
+def _steps_of(events: Events, operator: str) -> Int64:
+    """The step that each run of an operator is of."""
+    rows = np.flatnonzero((events.category == Category.OPERATOR) & (events.named(operator)))
+    steps = profiler_steps(events)
+    number: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(events.start_ns[rows])]
+    return number
+
+
+def _latency(lag_ns: Int64) -> int:
+    return int(lag_ns[lag_ns >= 0].min(initial=LONGEST_LATENCY_NS))
+
+
+def _stalls(busy: Intervals, start_ns: Int64, launched_ns: Int64, ends_ns: Int64) -> tuple[Intervals, Intervals]:
+    """Of each gap between what a device does the part until it had been launched, and until communication had ended.
+
+    A device that goes on right after a collective has waited for it, unless what it goes on with came later still.
+    """
+    begin, end = busy.end[:-1], busy.start[1:]
+    place = np.searchsorted(start_ns, end).clip(max=max(len(start_ns) - 1, 0))
+    launched = np.clip(launched_ns[place], begin, end) if len(begin) else begin
+    last = np.searchsorted(ends_ns, end, side="right") - 1
+    ended = np.clip(np.r_[ends_ns, NEVER][last], launched, end) if len(begin) else begin
+    # What comes before the launch is the host's; communication counts from there on.
+    waits = ended > launched
+    return union_of(launched[waits], ended[waits]), union_of(begin, launched)
+
+
+@dataclass(frozen=True, eq=False)
+class _Taken:
+    """The gradients of one step: when ready, how large, and with which reduction each went."""
+
+    ready_ns: Int64
+    elements: Int64
+    reduction: Int64
+
+
+def _of_step(device: _Device, extent: tuple[int, int], taken: _Taken) -> dict[str, Int64]:
+    """Columns of one step, by name."""
+    begin_ns, end_ns = extent
+    inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]).tolist())
+    start_ns = np.r_[device.start_ns[inside], end_ns]
+    following = device.launched_ns[inside.stop : inside.stop + 1] if inside.stop < len(device.launched_ns) else [NEVER]
+    launched_ns = np.r_[device.launched_ns[inside], following]
+    done_ns = device.work_ns(begin_ns, start_ns)
+    host_ns = np.full(len(taken.ready_ns) + 1, NEVER)
+    # A kernel that starts before a gradient is ready is part of the stretch that ends there.
+    stretch = np.searchsorted(taken.ready_ns, start_ns, side="right")
+    np.maximum.at(host_ns, stretch, np.maximum(launched_ns - begin_ns - done_ns, NEVER))
+    ready_ns, whole = np.minimum(taken.ready_ns, end_ns), np.array([end_ns])
+    none = np.array([begin_ns])
+    forward_end = ready_ns[:1]
+    return {
+        "elements": taken.elements,
+        "work_ns": device.work_ns(begin_ns, ready_ns),
+        "beside_ns": device.beside_ns(begin_ns, ready_ns),
+        "host_ns": host_ns[:-1],
+        "copy_ns": _copies_out(device, inside, extent, taken),
+        "reduction": _numbered(taken.reduction),
+        "total_ns": device.work_ns(begin_ns, whole),
+        "total_beside_ns": device.beside_ns(begin_ns, whole),
+        "longer_gaps_ns": np.array([device.longer_gaps_ns(begin_ns, end_ns)]),
+        "tail_host_ns": host_ns[-1:],
+        "buffers_ns": device.stalls.length_within(none, forward_end),
+        "host_gap_ns": device.host_gaps.length_within(none, whole),
+    }
+
+
+def _numbered(reduction: Int64) -> Int64:
+    """Reductions counted from the step's first."""
+    known = reduction >= 0
+    return np.where(known, reduction - reduction[known].min(initial=np.iinfo(np.int64).max), UNKNOWN)
+
+
+def _copies_out(device: _Device, inside: slice, extent: tuple[int, int], taken: _Taken) -> Int64:
+    """What it takes to copy each gradient out of its bucket: gaps included, by order, else by size."""
+    begin_ns, end_ns = extent
+    start_ns = np.r_[device.start_ns[inside], end_ns]
+    copies = np.flatnonzero(device.packs[inside] & (start_ns[:-1] >= taken.ready_ns[-1]))
+    each_ns: Int64 = device.work_ns(begin_ns, start_ns[copies + 1]) - device.work_ns(begin_ns, start_ns[copies])
+    if len(copies) == len(taken.elements):
+        return each_ns
+    share = np.cumsum(taken.elements) / taken.elements.sum()
+    by_size: Int64 = np.diff(np.rint(share * each_ns.sum()).astype(np.int64), prepend=0)
+    return by_size
+
+
+def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
+    one = slice(tile, tile + 1)
+    packing_ns = cost.packing_alone_ns[one] + cost.packing_copies_ns[one] + cost.packing_idle_ns[one]
+    return {
+        "step": rows.step[one],
+        "start_ns": rows.start_ns[one],
+        "span_ns": rows.span_ns[one],
+        "overlapped_ns": rows.overlapped_comm_ns[one],
+        "packing_ns": packing_ns,
+        "contention_ns": _contention(cost, one),
+    }
+
+
+def _contention(cost: Cost, one: slice) -> Int64:
+    """How much longer compute took beside communication: of what could be compared, as much more of the rest."""
+    known = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
+    whole = cost.contention_ns[one] * (cost.beside_ns[one] / np.maximum(cost.compared_ns[one], 1))
+    return np.where(known, np.rint(whole), NOT_KNOWN).astype(np.int64)
+
+
+def _delays(trace: RankTrace, found: Attribution, measured: Synchronized) -> Delays:
+    reduced, comm = measured.reductions, measured.communication
+    begin_ns = comm.start_ns[reduced.kernel] - np.maximum(reduced.ready_ns, reduced.launched_ns)
+    free = (reduced.ready_ns != UNKNOWN) & (begin_ns >= 0) & ~queued(comm, reduced)
+    return Delays(begin_ns=_median(begin_ns[free]), call_ns=_call_ns(trace, found, measured))
+
+
+def queued(comm: Communication, reduced: Reductions) -> Mask:
+    """Which reductions were ready and launched before the one before them on the device had ended."""
+    end_ns = comm.end_ns[reduced.kernel]
+    before_ns = np.r_[NEVER, end_ns[:-1]][: len(end_ns)]
+    behind: Mask = (reduced.ready_ns != UNKNOWN) & (before_ns > np.maximum(reduced.ready_ns, reduced.launched_ns))
+    return behind
+
+
+def _call_ns(trace: RankTrace, found: Attribution, measured: Synchronized) -> int:
+    """How much longer the host takes from launch to launch where a reduction is called for."""
+    rows = found.rows[found.launches >= 0]
+    thread, launched_ns = trace.events.thread[found.launches[found.launches >= 0]], trace.timed.launched_ns[rows]
+    order = np.lexsort((launched_ns, thread))
+    gaps = np.diff(launched_ns[order])
+    gaps[np.diff(thread[order]) != 0] = 0
+    is_call = np.isin(
+        trace.timed.correlation[rows[order]], measured.communication.correlation[measured.reductions.kernel]
+    )
+    calls = np.flatnonzero(is_call[1:-1]) + 1
+    if not len(calls):
+        return 0
+    return max(_median(gaps[calls - 1] + gaps[calls]) - 2 * _median(gaps[gaps > 0]), 0)
+
+
+def _median(values: Int64) -> int:
+    return int(np.median(values)) if len(values) else 0

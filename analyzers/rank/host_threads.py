@@ -1,0 +1,176 @@
+"""Host rows of a rank by thread, and the launches among them.
+
+spans      |AAAAAAAAAAAAAAAAAAAAA|   |DDDDDD|
+             |BBBBBB|  |CCCCC|
+launches  a     b     c   d      e      f         around: b in B, c in A, d in C, f in D, a and e in none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask
+from analyzers.trace import C10D, UNKNOWN, Category, Events
+
+# gloo has two threads for each group; more groups may be at work at a time.
+GLOO_THREADS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Instants on host threads; thread and instant are UNKNOWN where there is no place."""
+
+    thread: Int64
+    instant_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Times on host threads, nested within each thread, in any order."""
+
+    thread: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.thread)
+
+    def around(self, places: Places) -> Int64:
+        """Of each place, the index of the innermost span that runs around it on its thread; -1 for none."""
+        found = np.full(len(places), UNKNOWN, dtype=np.int64)
+        for mine, here in self.by_thread(places):
+            found[mine] = innermost(self.start_ns[here], self.end_ns[here], places.instant_ns[mine], here)
+        return found
+
+    def outermost(self, places: Places) -> Int64:
+        """Of each place, the index of the outermost span that runs around it on its thread; -1 for none."""
+        found = np.full(len(places), UNKNOWN, dtype=np.int64)
+        for mine, here in self.by_thread(places):
+            order = here[np.lexsort((-self.end_ns[here], self.start_ns[here]))]
+            reach = np.maximum.accumulate(self.end_ns[order])
+            top = order[np.r_[True, self.start_ns[order][1:] >= reach[:-1]]]
+            at = np.searchsorted(self.start_ns[top], places.instant_ns[mine], side="right") - 1
+            inside = (at >= 0) & (self.end_ns[top][at] > places.instant_ns[mine])
+            found[mine] = np.where(inside, top[at], UNKNOWN)
+        return found
+
+    def by_thread(self, places: Places) -> Iterator[tuple[Int64, Int64]]:
+        """Of each thread with places and spans: which places are there, and which spans."""
+        known = places.instant_ns != UNKNOWN
+        for thread in np.intersect1d(places.thread[known], self.thread):
+            yield np.flatnonzero((places.thread == thread) & known), np.flatnonzero(self.thread == thread)
+
+
+class Host:
+    """One rank's rows, looked at by thread."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        launches = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
+        launches = launches[np.argsort(events.correlation[launches], kind="stable")]
+        self._launches = launches[np.r_[True, np.diff(events.correlation[launches]) > 0]] if len(launches) else launches
+
+    @cached_property
+    def is_range(self) -> Mask:
+        """Rows that are operators or annotations."""
+        return np.isin(self.events.category, (Category.OPERATOR, Category.ANNOTATION))
+
+    def launches(self, rows: Int64) -> Int64:
+        """The row of the host call that launched each row, -1 where there is none."""
+        events, known = self.events, self.events.correlation[self._launches]
+        if not len(known):
+            return self._queued(rows)
+        place = np.searchsorted(known, events.correlation[rows]).clip(max=len(known) - 1)
+        return np.where(known[place] == events.correlation[rows], self._launches[place], UNKNOWN)
+
+    def _queued(self, rows: Int64) -> Int64:
+        """Of gloo's spans in order: the calls that queued them for its threads, if there are as many."""
+        events = self.events
+        calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named(C10D))
+        calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
+        if len(calls) != len(rows):
+            return np.full(len(rows), UNKNOWN)
+        # Several threads take them from the queue: of two that begin at about the same time, sizes tell which is which.
+        sizes = [self._elements(row) for row in calls.tolist()]
+        found = np.full(len(rows), UNKNOWN)
+        left = list(range(len(calls)))
+        for place in np.argsort(events.start_ns[rows], kind="stable").tolist():
+            size = self._elements(rows[place])
+            taken = next((index for index in left[:GLOO_THREADS] if sizes[index] == size), left[0])
+            found[place] = calls[taken]
+            left.remove(taken)
+        return found
+
+    def _elements(self, row: int) -> int:
+        code = self.events.inputs[row]
+        return self.events.shapes[code].elements() if code >= 0 else UNKNOWN
+
+    def places(self, rows: Int64) -> Places:
+        """Where rows of the host begin; no place for row -1."""
+        known = rows >= 0
+        events = self.events
+        return Places(np.where(known, events.thread[rows], UNKNOWN), np.where(known, events.start_ns[rows], UNKNOWN))
+
+    def around(self, calls: Int64, rows: Int64) -> Int64:
+        """Of each call, the innermost of the rows `rows` that runs around it on its thread; -1 for none."""
+        found: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(self.places(calls))]
+        return found
+
+    def spans(self, rows: Int64) -> Spans:
+        """Rows of the host as spans of time on threads."""
+        return Spans(self.events.thread[rows], self.events.start_ns[rows], self.events.end_ns[rows])
+
+    def before(self, calls: Int64, spans: Int64) -> Int64:
+        """Of each call, the last of the rows `spans` that began before it on its thread; -1 for none."""
+        found = np.full(len(calls), UNKNOWN, dtype=np.int64)
+        places = self.places(calls)
+        for mine, here in self.spans(spans).by_thread(places):
+            here = spans[here][np.argsort(self.events.start_ns[spans[here]], kind="stable")]
+            place = np.searchsorted(self.events.start_ns[here], places.instant_ns[mine], side="right") - 1
+            found[mine] = np.r_[here, UNKNOWN][place]
+        return found
+
+    def named(self, *prefixes: str) -> Int64:
+        """Rows of the host's ranges whose name starts with one of the prefixes."""
+        chosen = np.zeros(len(self.events), dtype=bool)
+        for prefix in prefixes:
+            chosen |= self.events.named(prefix)
+        return np.flatnonzero(chosen & self.is_range)
+
+    def inside(self, calls: Int64, *prefixes: str) -> Mask:
+        """Which calls lie inside a row of the host whose name starts with one of the prefixes, on the same thread."""
+        found: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
+        return found
+
+
+def innermost(start: Int64, end: Int64, instant: Int64, label: Int64) -> Int64:
+    """Of each instant the label of the innermost of nested spans [start, end) that holds it, UNKNOWN for none.
+
+    A span's depth is how many are open when it begins; around an instant at depth d is the last that began at depth d.
+    """
+    real = end > start
+    start, end, label = start[real], end[real], label[real]
+    order = np.lexsort((-end, start))
+    start, end, label = start[order], end[order], label[order]
+    ends = np.sort(end)
+    depth = np.arange(1, len(start) + 1) - np.searchsorted(ends, start, side="right")
+    wanted = np.searchsorted(start, instant, side="right") - np.searchsorted(ends, instant, side="right")
+    found = np.full(len(instant), UNKNOWN, dtype=np.int64)
+    by_depth = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[by_depth], np.arange(1, depth.max(initial=0) + 2))
+    for level, (low, high) in enumerate(pairwise(bounds), 1):
+        here, mine = by_depth[low:high], np.flatnonzero(wanted == level)
+        if not len(here) or not len(mine):
+            continue
+        place = np.searchsorted(start[here], instant[mine], side="right") - 1
+        holds = (place >= 0) & (end[here][place] > instant[mine])
+        found[mine] = np.where(holds, label[here][place], UNKNOWN)
+    return found

@@ -1,0 +1,165 @@
+"""Compute time of each layer or line per window, and what ran concurrently with communication.
+
+kernels      aaaabbbb..ccc        an instant covered by two belongs to the earlier-started,
+pieces       aaaabbbb..ccc        so that the lines of a window add up to its compute
+all_reduce   ......####....       2 of its 4 under b, 1 under c, 1 exposed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask
+from analyzers.intervals import Intervals, crossings, owned, union_of
+from analyzers.rank.activity import CPU_DEVICE, Activity
+from analyzers.rank.attribution import Attribution, Own
+from analyzers.rank.communication import Communication
+from analyzers.rank.host_threads import innermost
+from analyzers.rank.time_breakdown import Breakdown
+from analyzers.run import RankTrace
+from analyzers.trace import UNKNOWN, Events, Kind, Module
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Lengths of time by line: `of` is what they are parts of (a window, a kernel), `backward` which pass; ns."""
+
+    of: Int64
+    line: Int64
+    backward: Mask
+    ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A device's activity of one kind in disjoint pieces, by start, with the line and the pass of each."""
+
+    start: Int64
+    end: Int64
+    line: Int64
+    backward: Mask
+
+    def merged(self) -> Pieces:
+        """The same time in fewer pieces: those that touch and are of one line and pass are one."""
+        touches = (self.start[1:] == self.end[:-1]) & (self.line[1:] == self.line[:-1])
+        opens = np.r_[True, ~(touches & (self.backward[1:] == self.backward[:-1]))][: len(self.start)]
+        closes = np.r_[opens[1:], True][: len(self.start)]
+        return Pieces(self.start[opens], self.end[closes], self.line[opens], self.backward[opens])
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One rank's compute by line.
+
+    `windows` parts each window (a row of the breakdown), `copies` its memcpys and memsets, `beside` each row of
+    communication: the compute that ran beside it, on its own device. `packing_ns`, a value each window, is the union of
+    what exists only for communication.
+    """
+
+    lines: tuple[Module, ...]
+    source: str
+    windows: Parts
+    copies: Parts
+    beside: Parts
+    packing_ns: Int64
+
+
+def work(
+    trace: RankTrace, devices: Sequence[Activity], found: Attribution, rows: Breakdown, comm: Communication
+) -> Work:
+    """The compute of a rank's devices by line."""
+    parts: list[Parts] = []
+    copies: list[Parts] = []
+    beside: list[Parts] = []
+    packing_ns = np.zeros(len(rows), dtype=np.int64)
+    for activity in devices:
+        parted = pieces(trace, activity, found)
+        tiles = np.flatnonzero(rows.device == activity.device)
+        begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
+        parts.append(_in_windows(parted, tiles, begin, stop))
+        copies.append(_in_windows(_copies(trace, activity, found), tiles, begin, stop))
+        kernels = np.flatnonzero(comm.device == activity.device)
+        met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], parted.start, parted.end)
+        line, backward = parted.line[met.theirs], parted.backward[met.theirs]
+        beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
+        packing_ns[tiles] = _packing(trace, activity, found, parted).length_within(begin, stop)
+    return Work(found.lines, found.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
+
+
+def pieces(trace: RankTrace, activity: Activity, found: Attribution) -> Pieces:
+    """A device's compute; its pieces cover all of it."""
+    if activity.device != CPU_DEVICE:
+        mine = trace.timed.device[found.rows] == activity.device
+        return _owned(trace.timed, found, mine & (trace.timed.kind[found.rows] == Kind.COMPUTE))
+    start, end, row = _innermost_operators(trace.timed, found.rows)
+    piece = crossings(start, end, activity.compute.start, activity.compute.end)
+    owner = np.searchsorted(found.rows, row[piece.mine])
+    return Pieces(piece.start, piece.end, found.line[owner], found.backward[owner])
+
+
+def _copies(trace: RankTrace, activity: Activity, found: Attribution) -> Pieces:
+    """A device's copies, a CPU's none."""
+    events, rows = trace.timed, found.rows
+    here = (events.device[rows] == activity.device) | (events.peer[rows] == activity.device)
+    return _owned(events, found, here & (events.kind[rows] == Kind.COPY))
+
+
+def _owned(events: Events, found: Attribution, chosen: Mask) -> Pieces:
+    own = np.flatnonzero(chosen)
+    start, end, index = owned(events.start_ns[found.rows[own]], events.end_ns[found.rows[own]])
+    return Pieces(start, end, found.line[own[index]], found.backward[own[index]])
+
+
+def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
+    """When each operator itself ran, without those inside of it: pieces by start, and their rows."""
+    parts = []
+    for thread in np.unique(events.thread[rows]):
+        own = rows[events.thread[rows] == thread]
+        edges = np.unique(np.r_[events.start_ns[own], events.end_ns[own]])
+        running = innermost(events.start_ns[own], events.end_ns[own], edges[:-1], own)
+        parts.append(np.stack([edges[:-1], edges[1:], running])[:, running != UNKNOWN])
+    start, end, row = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0), dtype=np.int64)
+    begin, stop, index = owned(start, end)
+    return begin, stop, row[index]
+
+
+def _packing(trace: RankTrace, activity: Activity, found: Attribution, parted: Pieces) -> Intervals:
+    events = trace.timed
+    if activity.device == CPU_DEVICE:
+        packs = parted.line == Own.PACKING
+        return union_of(parted.start[packs], parted.end[packs])
+    rows = found.rows[found.line == Own.PACKING]
+    rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
+    return union_of(events.start_ns[rows], events.end_ns[rows])
+
+
+def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
+    """The parts of windows, rows `tiles` of the breakdown, that run from `begin` to `stop`."""
+    met = crossings(parted.start, parted.end, begin, stop)
+    line, backward = parted.line[met.mine], parted.backward[met.mine]
+    return _summed(tiles[met.theirs], line, backward, met.end - met.start)
+
+
+def _summed(of: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
+    """One row for each distinct part, lengths added."""
+    keys, index = np.unique(np.stack([of, line, backward.astype(np.int64)]), axis=1, return_inverse=True)
+    total = np.zeros(keys.shape[1], dtype=np.int64)
+    np.add.at(total, index, ns)
+    return Parts(keys[0], keys[1], keys[2].astype(bool), total)
+
+
+def _joined(parts: Sequence[Parts]) -> Parts:
+    none = np.zeros(0, dtype=np.int64)
+    whole = [Parts(none, none, none.astype(bool), none), *parts]
+    return Parts(
+        np.concatenate([part.of for part in whole]),
+        np.concatenate([part.line for part in whole]),
+        np.concatenate([part.backward for part in whole]),
+        np.concatenate([part.ns for part in whole]),
+    )

@@ -1,0 +1,74 @@
+"""Forward ranges of modules on the host, from the profiler, recorder or FSDP.
+
+A compiled region is a module of its own, whatever module holds it: what is inside of it cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+
+from analyzers.rank.host_threads import Host, Spans
+from analyzers.trace import ROOT, Category, Module, module_of
+
+COMPILED = "Torch-Compiled Region"
+_FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
+
+
+class Source(str, Enum):  # StrEnum is Python 3.11's
+    """Where layers come from."""
+
+    MODULES = "modules"
+    FSDP = "fsdp"
+    OPERATORS = "operators"
+    NODES = "nodes"  # of the backward, where nn.DataParallel's replicas leave nothing of the forward
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
+    """The modules' forwards as spans, and compiled regions, which are modules of their own."""
+    events = host.events
+    named = [module_of(name) for name in events.names]
+    is_module = np.array([module is not None for module in named], dtype=bool)[events.name]
+    is_module &= np.isin(events.category, (Category.ANNOTATION, Category.PYTHON))
+    rows = np.flatnonzero(is_module)
+    modules = [module for code in events.name[rows].tolist() if (module := named[code]) is not None]
+    spans, source = host.spans(rows), Source.MODULES
+    if not len(rows):
+        spans, modules = _wrapped(host)
+        source = Source.FSDP if len(spans) else Source.OPERATORS
+    compiled = host.named(COMPILED)
+    regions = [Module(events.names[code], "compiled region") for code in events.name[compiled].tolist()]
+    more = host.spans(compiled)
+    together = Spans(*(np.r_[getattr(spans, name), getattr(more, name)] for name in ("thread", "start_ns", "end_ns")))
+    return together, [*modules, *regions], source
+
+
+def _wrapped(host: Host) -> tuple[Spans, list[Module]]:
+    """What FSDP wraps: from the end of its work before a forward to the start of that behind it."""
+    events = host.events
+    rows = host.named("FSDP::pre_forward", "FSDP::post_forward")
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    opened: dict[tuple[int, str], int] = {}
+    thread: list[int] = []
+    start: list[int] = []
+    end: list[int] = []
+    modules: list[Module] = []
+    for row in rows.tolist():
+        found = _FSDP_RANGE.fullmatch(events.names[events.name[row]])
+        if found is None:
+            continue
+        key = (int(events.thread[row]), found[2] or ROOT)
+        if found[1] == "pre":
+            opened[key] = int(events.end_ns[row])
+        elif key in opened:
+            thread.append(key[0])
+            start.append(opened.pop(key))
+            end.append(int(events.start_ns[row]))
+            modules.append(Module(key[1], "FSDP"))
+    return Spans(*(np.array(column, dtype=np.int64) for column in (thread, start, end))), modules

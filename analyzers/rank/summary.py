@@ -1,0 +1,241 @@
+"""`RankSummary` and `RunSummary`: one rank without its events, mapped over an executor.
+
+    file -> rows of one rank -> RankSummary --(processes, network)--> RunSummary -> what needs all ranks
+
+The phase behind the arrow reads no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.errors import AnalysisError
+from analyzers.intervals import Intervals
+from analyzers.paths import Place, Where
+from analyzers.rank.activity import Activity, activities
+from analyzers.rank.attribution import Attribution, attribution
+from analyzers.rank.communication import Communication, communication
+from analyzers.rank.data_loading import Fetching, fetching
+from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
+from analyzers.rank.fsdp import Sharding, sharding
+from analyzers.rank.gradient_schedule import Pace, Synchronized, pace
+from analyzers.rank.layer_time import Pieces, Work, pieces, work
+from analyzers.rank.sync_overhead import Cost, cost
+from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, occupancy
+from analyzers.run import Calibration, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
+from analyzers.trace import Category, Events, Header, Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Copies between host and devices, and within a device, a row each; names dictionary-encoded."""
+
+    name: Int64
+    names: tuple[str, ...]
+    nbytes: Int64
+    dur_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """What one device did when, on the epoch: its compute by line, and its copies.
+
+    It grows with the trace, and is kept only where lanes are asked for.
+    """
+
+    compute: Pieces
+    copy: Intervals
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What one rank's times say, on the epoch.
+
+    Its windows, when its host fetched input, its communication, whose its compute is, its reductions of gradients, its
+    copies, and M - C by device; where they were asked for, the pace and the course of each device.
+    """
+
+    earliest_ns: int
+    windows: Breakdown
+    fetching: Fetching
+    communication: Communication
+    work: Work
+    reductions: Reductions
+    gradients: Gradients
+    cost: Cost
+    sharding: Sharding
+    occupancy: Occupancy
+    copies: Copies
+    exposed: dict[int, Intervals]
+    paces: dict[int, Pace] | None = None
+    course: dict[int, Course] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RankSummary:
+    """One rank without its rows. `full` has the full window's times where `timed` has a light window's."""
+
+    rank: int
+    path: Place
+    header: Header
+    lost: tuple[str, ...]
+    mismatch: str | None
+    unknown_communication: dict[str, int]
+    timed: Measured
+    full: Measured | None
+
+
+@dataclass(frozen=True, eq=False)
+class RunSummary:
+    """The ranks of one run that could be read, in order, and in `warnings` what could not."""
+
+    name: str
+    manifest: Manifest | None
+    ranks: tuple[RankSummary, ...]
+    warnings: tuple[str, ...]
+    calibration: Calibration | None = None
+
+    @cached_property
+    def is_light(self) -> bool:
+        """Whether times are those of light windows: of every rank, or of none."""
+        return all(rank.full is not None for rank in self.ranks) and not any(rank.mismatch for rank in self.ranks)
+
+    @cached_property
+    def measured(self) -> tuple[Measured, ...]:
+        """What each rank's times say, all of one sort of window."""
+        if self.is_light:
+            return tuple(rank.timed for rank in self.ranks)
+        return self.in_full
+
+    def of_full_windows(self) -> RunSummary:
+        """The same run with the times of full windows, as the traces have them that lie in its folder."""
+        ranks = (replace(rank, timed=rank.full or rank.timed, full=None) for rank in self.ranks)
+        return replace(self, ranks=tuple(ranks))
+
+    @cached_property
+    def in_full(self) -> tuple[Measured, ...]:
+        """What each rank's full window says, which alone has the host's side and the device's on one clock."""
+        return tuple(rank.full or rank.timed for rank in self.ranks)
+
+
+def summarize(
+    path: Where, executor: Executor | None = None, *, lanes: bool = False, schedules: bool = True
+) -> RunSummary:
+    """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
+
+    With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
+    `analyzers.whatif` alone needs, it is made sooner. Raises as `analyzers.load` does.
+    """
+    recording = find(path)
+    mapped = executor.map if executor is not None else map
+    one = partial(summarize_file, lanes=lanes, schedules=schedules)
+    ranks, warnings = gather(recording, mapped(tried(one), recording.files))
+    return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
+
+
+def with_lanes(run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None) -> RunSummary:
+    """The same run, in which the ranks of some files have what `analyzers.lanes` needs: these files are read again.
+
+    A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
+    """
+    mapped = executor.map if executor is not None else map
+    schedules = any(measured.paces is not None for measured in run.measured)
+    results = list(mapped(tried(partial(summarize_file, lanes=True, schedules=schedules)), files))
+    again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
+    lost = [f"not drawn: {result}" for result in results if isinstance(result, AnalysisError)]
+    ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
+    return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
+
+
+def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> RunSummary:
+    """The summary of a run that is in memory."""
+    ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in run.ranks)
+    return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration)
+
+
+def summarize_file(file: RankFile, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
+    """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
+    return summarize_rank(read_rank(file, _watcher.on_bytes), lanes=lanes, schedules=schedules)
+
+
+def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
+    """What one rank alone can say."""
+    found = attribution(trace)
+    measured = partial(_measured, found=found, lanes=lanes, schedules=schedules)
+    return RankSummary(
+        rank=trace.rank,
+        path=trace.path,
+        header=trace.header,
+        lost=trace.lost,
+        mismatch=trace.mismatch,
+        unknown_communication=trace.unknown_communication,
+        timed=measured(trace),
+        full=measured(trace.in_full()) if trace.is_light else None,
+    )
+
+
+def _measured(trace: RankTrace, *, found: Attribution, lanes: bool, schedules: bool) -> Measured:
+    devices = activities(trace)
+    windows, comm = breakdown(trace), communication(trace, devices)
+    reduced, gradients = reductions(trace, found, comm)
+    costs = cost(trace, devices, found, windows, gradients)
+    return Measured(
+        earliest_ns=int(trace.timed.start_ns.min()),
+        windows=windows,
+        fetching=fetching(trace, devices, windows),
+        communication=comm,
+        work=work(trace, devices, found, windows, comm),
+        reductions=reduced,
+        gradients=gradients,
+        cost=costs,
+        sharding=sharding(found.host, comm),
+        occupancy=occupancy(devices, windows),
+        copies=_copies(trace.timed),
+        exposed={activity.device: _exposed(activity) for activity in devices},
+        paces=_paces(trace, devices, found, windows, Synchronized(comm, reduced, gradients, costs))
+        if schedules
+        else None,
+        course={activity.device: _course(trace, activity, found) for activity in devices} if lanes else None,
+    )
+
+
+def _paces(
+    trace: RankTrace, devices: Sequence[Activity], found: Attribution, windows: Breakdown, measured: Synchronized
+) -> dict[int, Pace]:
+    return {activity.device: pace(trace, activity, found, windows, measured) for activity in devices}
+
+
+def _course(trace: RankTrace, activity: Activity, found: Attribution) -> Course:
+    return Course(pieces(trace, activity, found).merged(), activity.copy)
+
+
+def _copies(events: Events) -> Copies:
+    rows = np.flatnonzero((events.kind == Kind.COPY) & (events.category == Category.MEMCPY))
+    codes, name = np.unique(events.name[rows], return_inverse=True)
+    names = tuple(events.names[code] for code in codes.tolist())
+    return Copies(name, names, events.nbytes[rows], events.dur_ns[rows])
+
+
+def _exposed(activity: Activity) -> Intervals:
+    return activity.comm - activity.compute
+
+
+@dataclass
+class _Watcher:
+    """Who hears, in this process, of the bytes that are read."""
+
+    on_bytes: Callable[[int], None] | None = None
+
+
+_watcher = _Watcher()
+
+
+def watch(on_bytes: Callable[[int], None] | None) -> None:
+    """Have `summarize_file` report each block of bytes it reads in this process."""
+    _watcher.on_bytes = on_bytes

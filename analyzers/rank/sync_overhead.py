@@ -1,0 +1,243 @@
+"""Overhead of gradient synchronization: packing, idle time, contention.
+
+    compute     aaa p bbbbbb  cccc       p: a copy into a bucket, and the gap before it
+    all_reduce          ####             b beside it takes longer than without: contention
+
+Where the run holds a window without synchronization, its k-th launch is compared with the k-th of the step. Else the
+same kernel (name, grid, block, parameters of its layer) with and without communication beside it: an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64, Mask
+from analyzers.intervals import Intervals, union_of
+from analyzers.rank.activity import CPU_DEVICE, Activity
+from analyzers.rank.attribution import Attribution, Own
+from analyzers.rank.ddp_reductions import Gradients
+from analyzers.rank.time_breakdown import Breakdown, breakdown
+from analyzers.run import NOSYNC, Mismatch, RankTrace, retime
+from analyzers.trace import UNKNOWN, Events, Kind
+
+# Contention may be negative.
+NOT_KNOWN = np.iinfo(np.int64).min
+# What a device needs from one kernel to the next, where the host is ahead, is a few microseconds.
+SHORT_GAP_NS = 20_000
+# A kernel's length without communication beside it is known from so many of its like.
+FEWEST_ALIKE = 3
+# Of the compute beside communication so much must have been compared before it speaks for all.
+FEWEST_COMPARED = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """A value for each window of a rank, ns.
+
+    `packing_alone_ns` is packing that runs beside no other compute, `packing_copies_ns` its memcpys beside nothing, and
+    `packing_idle_ns` short gaps right before packing or communication. Of the memcpys there are `buffer_copies` in the
+    forward and `gradient_copies` in the backward, which take, gaps included, `buffer_copies_ns` and
+    `gradient_copies_ns`. `contention_ns` is how much longer kernels beside communication took, `beside_ns` how long
+    they took, `compared_ns` those of them that were compared; NOT_KNOWN where those are too few. `idle_change_ns` and
+    `span_change_ns` are how much longer idle time and the whole are than in the window without synchronization;
+    `is_estimate`: there is none.
+    """
+
+    packing_alone_ns: Int64
+    packing_copies_ns: Int64
+    packing_idle_ns: Int64
+    buffer_copies: Int64
+    buffer_copies_ns: Int64
+    gradient_copies: Int64
+    gradient_copies_ns: Int64
+    contention_ns: Int64
+    beside_ns: Int64
+    compared_ns: Int64
+    idle_change_ns: Int64
+    span_change_ns: Int64
+    has_change: Mask
+    is_estimate: bool
+    mismatch: str | None = None
+
+
+def cost(
+    trace: RankTrace, devices: Sequence[Activity], found: Attribution, rows: Breakdown, gradients: Gradients
+) -> Cost:
+    """The cost of synchronization in every window of a rank."""
+    packs = np.zeros(len(trace.timed), dtype=bool)
+    packs[found.rows[found.line == Own.PACKING]] = True
+    backward = np.zeros(len(trace.timed), dtype=bool)
+    backward[found.rows] = found.backward
+    columns = {name: np.full(len(rows), 0, dtype=np.int64) for name in _LENGTHS}
+    columns["contention_ns"][:] = NOT_KNOWN
+    quiet = _quiet(trace, packs)
+    alone = quiet if isinstance(quiet, Events) else None
+    for activity in devices:
+        if activity.device == CPU_DEVICE:
+            continue  # the host is the device: what runs beside gloo's threads is not told by kernels
+        tiles = np.flatnonzero(rows.device == activity.device)
+        begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
+        for name, time in _packing(trace.timed, activity, packs, backward).items():
+            columns[name][tiles] = time.length_within(begin, stop)
+        for name, rows_of in (("buffer_copies", packs & ~backward), ("gradient_copies", packs & backward)):
+            columns[name][tiles] = _copies(trace.timed, activity.device, rows_of, (begin, stop))
+        kernels = _compute(trace.timed, activity.device, ~packs)
+        usual_ns = _quiet_lengths(trace, packs, kernels, alone) if alone is not None else None
+        if usual_ns is None:
+            usual_ns = _usual_lengths(trace, activity, found, gradients, kernels)
+        for name, values in _compared(trace.timed, activity, kernels, usual_ns, (begin, stop)).items():
+            columns[name][tiles] = values
+    idle_change_ns, span_change_ns, has_change = _changes(trace, rows, packs, alone)
+    return Cost(
+        **columns,
+        idle_change_ns=idle_change_ns,
+        span_change_ns=span_change_ns,
+        has_change=has_change,
+        is_estimate=alone is None,
+        mismatch=quiet.reason if isinstance(quiet, Mismatch) else None,
+    )
+
+
+_LENGTHS = (
+    *("packing_alone_ns", "packing_copies_ns", "packing_idle_ns"),
+    *("buffer_copies", "buffer_copies_ns", "gradient_copies", "gradient_copies_ns"),
+    *("contention_ns", "beside_ns", "compared_ns"),
+)
+
+
+def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) -> dict[str, Intervals]:
+    here = events.on_device & ((events.device == activity.device) | (events.peer == activity.device))
+
+    def covered(rows: Mask) -> Intervals:
+        return union_of(events.start_ns[rows & here], events.end_ns[rows & here])
+
+    compute, copy = events.kind == Kind.COMPUTE, events.kind == Kind.COPY
+    busy = activity.compute | activity.comm | activity.copy
+
+    def idle_before(rows: Mask) -> Intervals:
+        """Each short gap belongs to what ends it; a longer one is the host's."""
+        ended = np.isin(busy.start[1:], events.start_ns[rows & here]) & (busy.start[1:] - busy.end[:-1] < SHORT_GAP_NS)
+        return union_of(busy.end[:-1][ended], busy.start[1:][ended])
+
+    def copies(rows: Mask) -> Intervals:
+        return covered(copy & rows) - (activity.compute | activity.comm)
+
+    return {
+        "packing_alone_ns": covered(compute & packs) - covered(compute & ~packs),
+        "packing_copies_ns": copies(packs),
+        "packing_idle_ns": idle_before(packs | (events.kind == Kind.COMM)),
+        "buffer_copies_ns": copies(packs & ~backward) | idle_before(copy & packs & ~backward),
+        "gradient_copies_ns": copies(packs & backward) | idle_before(copy & packs & backward),
+    }
+
+
+def _copies(events: Events, device: int, packs: Mask, tiles: tuple[Int64, Int64]) -> Int64:
+    """Memcpys of packing that began in each window."""
+    start = np.sort(events.start_ns[packs & (events.kind == Kind.COPY) & (events.device == device)])
+    counted: Int64 = np.searchsorted(start, tiles[1]) - np.searchsorted(start, tiles[0])
+    return counted
+
+
+def _compute(events: Events, device: int, chosen: Mask) -> Int64:
+    return np.flatnonzero((events.kind == Kind.COMPUTE) & (events.device == device) & chosen)
+
+
+def _quiet(trace: RankTrace, packs: Mask) -> Events | Mismatch | None:
+    """The rank's rows without communication and packing, at the times of the window without synchronization."""
+    if trace.nosync is None or trace.is_cpu_run:
+        return None
+    found = retime(trace.events.take(_kept(trace.events, packs)), trace.nosync, NOSYNC)
+    if isinstance(found, Mismatch):
+        return Mismatch(f"{found.reason}, packing and communication left out")
+    return found
+
+
+def _kept(events: Events, packs: Mask) -> Mask:
+    kept: Mask = ~(packs | (events.kind == Kind.COMM))
+    return kept
+
+
+def _quiet_lengths(trace: RankTrace, packs: Mask, kernels: Int64, quiet: Events) -> NDArray[np.float64]:
+    place = np.cumsum(_kept(trace.events, packs)) - 1
+    usual: NDArray[np.float64] = quiet.dur_ns[place[kernels]].astype(np.float64)
+    return usual
+
+
+def _usual_lengths(
+    trace: RankTrace, activity: Activity, found: Attribution, gradients: Gradients, kernels: Int64
+) -> NDArray[np.float64]:
+    """Of each kernel the median length of its like that ran without communication; NaN where there are too few."""
+    events = trace.timed
+    line = np.full(len(events), UNKNOWN, dtype=np.int64)
+    line[found.rows] = 2 * _alike(found, gradients)[found.line] + found.backward
+    keys = np.stack([events.name[kernels], events.grid[kernels], line[kernels]])
+    usual = np.full(len(kernels), np.nan)
+    if not len(kernels):
+        return usual
+    _, key = np.unique(keys, axis=1, return_inverse=True)
+    free = activity.comm.length_within(events.start_ns[kernels], events.end_ns[kernels]) == 0
+    free &= events.grid[kernels] != UNKNOWN  # where no grids were recorded, names alone do not make kernels alike
+    order = np.argsort(key[free], kind="stable")
+    bounds = np.searchsorted(key[free][order], np.arange(key.max() + 2))
+    lengths = events.dur_ns[kernels][free][order]
+    median = np.full(key.max() + 1, np.nan)
+    for code in np.flatnonzero(np.diff(bounds) >= FEWEST_ALIKE).tolist():
+        median[code] = np.median(lengths[bounds[code] : bounds[code + 1]])
+    return median[key]
+
+
+def _alike(found: Attribution, gradients: Gradients) -> Int64:
+    """A code for each line, equal for layers whose parameters have equal shapes; those without any are by type."""
+    shapes: dict[int, set[int]] = {}
+    for line, shape in set(zip(gradients.line.tolist(), gradients.shape.tolist(), strict=True)):
+        shapes.setdefault(line, set()).add(shape)
+    codes: dict[tuple[str, frozenset[int]], int] = {}
+    keys = [(module.type, frozenset(shapes.get(code, ()))) for code, module in enumerate(found.lines)]
+    return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
+
+
+def _compared(
+    events: Events, activity: Activity, kernels: Int64, usual_ns: NDArray[np.float64], tiles: tuple[Int64, Int64]
+) -> dict[str, Int64]:
+    """Of each window, the kernels that began in it and ran beside communication, against their usual lengths."""
+    begin, stop = tiles
+    start, end = events.start_ns[kernels], events.end_ns[kernels]
+    window = np.searchsorted(begin, start, side="right") - 1
+    inside = (window >= 0) & (start < stop[window])
+    inside &= activity.comm.length_within(start, end) > 0
+    known = inside & ~np.isnan(usual_ns)
+    dur_ns = events.dur_ns[kernels]
+    longer = np.where(known, dur_ns - np.nan_to_num(usual_ns), 0)
+
+    def summed(chosen: Mask, values: NDArray[np.float64] | Int64) -> Int64:
+        total = np.bincount(window[chosen], weights=values[chosen], minlength=len(begin))
+        return np.rint(total).astype(np.int64)
+
+    beside_ns, compared_ns = summed(inside, dur_ns), summed(known, dur_ns)
+    contention_ns = np.where(compared_ns < FEWEST_COMPARED * beside_ns, NOT_KNOWN, summed(known, longer))
+    return {"contention_ns": contention_ns, "beside_ns": beside_ns, "compared_ns": compared_ns}
+
+
+def _changes(trace: RankTrace, rows: Breakdown, packs: Mask, quiet: Events | None) -> tuple[Int64, Int64, Mask]:
+    """Idle time and span of each window less those of the same step without synchronization; for which it is known."""
+    idle_ns, span_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    known = np.zeros(len(rows), dtype=bool)
+    if quiet is None:
+        return idle_ns, span_ns, known
+    events = trace.events.take(_kept(trace.events, packs))
+    without = breakdown(replace(trace, events=events, timed=quiet, nosync=None))
+    same = dict(zip(_windows(without), range(len(without)), strict=True))
+    for place, key in enumerate(_windows(rows)):
+        if key in same:
+            idle_ns[place] = rows.idle_ns[place] - without.idle_ns[same[key]]
+            span_ns[place] = rows.span_ns[place] - without.span_ns[same[key]]
+            known[place] = True
+    return idle_ns, span_ns, known
+
+
+def _windows(rows: Breakdown) -> list[tuple[int, int]]:
+    return list(zip(rows.device.tolist(), rows.step.tolist(), strict=True))

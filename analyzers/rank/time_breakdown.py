@@ -1,0 +1,157 @@
+"""Breakdown of each window: compute, exposed communication, exposed copies, idle.
+
+    compute      ####..##....
+    comm         ..####......
+    copy         ........#...
+    exposed      ....##......   communication that no compute hides
+    idle         .........###
+
+`compute + exposed comm + exposed copy + idle == span`, exactly, in every window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64
+from analyzers.intervals import Intervals
+from analyzers.rank.activity import Activity, activities, device_label
+from analyzers.rank.windows import Windows, profiler_steps, windows
+from analyzers.run import RankTrace, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Breakdown:
+    """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
+
+    `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
+    on its first row. `unmarked` windows are whole traces, in which no step is marked.
+    """
+
+    rank: Int64
+    device: Int64
+    step: Int64
+    start_ns: Int64
+    span_ns: Int64
+    compute_ns: Int64
+    comm_ns: Int64
+    copy_ns: Int64
+    overlapped_comm_ns: Int64
+    exposed_comm_ns: Int64
+    exposed_copy_ns: Int64
+    idle_ns: Int64
+    outside_ns: Int64
+    unmarked: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    @property
+    def overlap(self) -> NDArray[np.float64]:
+        """Overlapped over all communication, NaN in windows without communication."""
+        share = np.full(len(self), np.nan)
+        np.divide(self.overlapped_comm_ns, self.comm_ns, out=share, where=self.comm_ns > 0)
+        return share
+
+    def take(self, rows: NDArray[np.bool_] | Int64) -> Breakdown:
+        """The windows that a mask or an index selects."""
+        return Breakdown(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def by_device(self) -> Iterator[tuple[tuple[int, int], Int64]]:
+        """Every rank and device in order, with its windows."""
+        order = np.lexsort((self.device, self.rank))
+        places = np.stack([self.rank, self.device])[:, order]
+        starts = np.flatnonzero(np.r_[True, (np.diff(places) != 0).any(axis=0)][: len(order)])
+        for rows in np.split(order, starts[1:]) if len(order) else ():
+            yield (int(self.rank[rows[0]]), int(self.device[rows[0]])), rows
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a window, columns named as in the JSON; `device` is an index, or `cpu`."""
+        import pandas as pd  # a quarter of a second that reading alone need not wait
+
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns["device"] = [device_label(int(device)) for device in self.device]
+        return pd.DataFrame(columns).assign(overlap=self.overlap)
+
+
+def breakdown(source: Run | RankTrace) -> Breakdown:
+    """The breakdown of every window of a run, or of one rank."""
+    if isinstance(source, RankTrace):
+        steps = profiler_steps(source.timed)
+        return joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
+    return joined([breakdown(trace) for trace in source.ranks])
+
+
+def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
+    compute, comm, copy = activity.compute, activity.comm, activity.copy
+
+    def inside(time: Intervals) -> Int64:
+        return time.length_within(tiles.start_ns, tiles.end_ns)
+
+    count = len(tiles.step)
+    span_ns = tiles.end_ns - tiles.start_ns
+    outside_ns = np.zeros(count, dtype=np.int64)
+    outside_ns[0] = tiles.before_ns + tiles.after_ns
+    return Breakdown(
+        rank=np.full(count, activity.rank),
+        device=np.full(count, activity.device),
+        step=tiles.step,
+        start_ns=tiles.start_ns,
+        span_ns=span_ns,
+        compute_ns=inside(compute),
+        comm_ns=inside(comm),
+        copy_ns=inside(copy),
+        overlapped_comm_ns=inside(comm & compute),
+        exposed_comm_ns=inside(comm - compute),
+        exposed_copy_ns=inside(copy - (compute | comm)),
+        idle_ns=span_ns - inside(compute | comm | copy),
+        outside_ns=outside_ns,
+        unmarked=np.full(count, tiles.unmarked),
+    )
+
+
+def joined(parts: Sequence[Breakdown]) -> Breakdown:
+    """Several breakdowns as one, in their order."""
+    return Breakdown(
+        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)}
+    )
+
+
+# As many as fit a line of text.
+CELLS = 96
+
+
+@dataclass(frozen=True, eq=False)
+class Occupancy:
+    """A line for each window, a column for each cell: ns of compute and of copies in it."""
+
+    compute_ns: NDArray[np.int64]
+    copy_ns: NDArray[np.int64]
+
+
+def occupancy(devices: Sequence[Activity], rows: Breakdown) -> Occupancy:
+    """The cells of every window of a rank."""
+    shape = (len(rows), CELLS)
+    compute_ns, copy_ns = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    for activity in devices:
+        tiles = np.flatnonzero(rows.device == activity.device)
+        edges = cell_edges(rows.start_ns[tiles], rows.span_ns[tiles])
+        for column, time in ((compute_ns, activity.compute), (copy_ns, activity.copy)):
+            lengths = time.length_within(edges[:, :-1].ravel(), edges[:, 1:].ravel())
+            column[tiles] = lengths.reshape(-1, CELLS)
+    return Occupancy(compute_ns, copy_ns)
+
+
+def cell_edges(start_ns: NDArray[np.int64], span_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Edges of each window's cells: one more than there are cells, the last at the window's end."""
+    steps = np.arange(CELLS + 1)
+    edges: NDArray[np.int64] = start_ns[:, None] + span_ns[:, None] * steps // CELLS
+    return edges

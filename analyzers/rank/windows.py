@@ -1,0 +1,105 @@
+"""Windows: one profiled step on one device, tiling the device's time.
+
+host      |ProfilerStep#3     |ProfilerStep#4     |
+launches    a  b  c             d  e
+device          aaa bb   cccc         dd   eeee
+windows         |3                    |4       |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.rank.activity import CPU_DEVICE, Activity
+from analyzers.trace import STEP, Category, Events
+
+_LONGEST_NUMBER = 19  # digits that an int64 holds in any case, plus one
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The profiler's steps on the host, by start: numbers and half-open times."""
+
+    number: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+    def index_at(self, instant_ns: Int64) -> Int64:
+        """Index of the step that holds each instant, -1 where none does."""
+        if not len(self.number):
+            return np.full(len(instant_ns), -1, dtype=np.int64)
+        place = np.searchsorted(self.start_ns, instant_ns, side="right") - 1
+        inside = (place >= 0) & (instant_ns < self.end_ns[place])
+        return np.where(inside, place, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Windows of one device: step numbers and half-open times, in order.
+
+    `before_ns` and `after_ns` are the lengths of device activity that lies outside of all windows.
+    """
+
+    step: Int64
+    start_ns: Int64
+    end_ns: Int64
+    before_ns: int
+    after_ns: int
+    unmarked: bool = False  # no step is marked: the one window is all there is
+
+
+def profiler_steps(events: Events) -> Steps:
+    """The `ProfilerStep#k` annotations of the host. A number that occurs twice counts where it occurs first."""
+    rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP))
+    numbers = [events.names[code].removeprefix(STEP) for code in events.name[rows]]
+    numbered = np.array([_is_step(number) for number in numbers], dtype=bool)
+    rows = rows[numbered] if len(rows) else rows
+    number = np.array([int(number) for number in numbers if _is_step(number)], dtype=np.int64)
+    order = np.argsort(events.start_ns[rows], kind="stable")
+    _, first = np.unique(number[order], return_index=True)
+    kept = order[np.sort(first)]
+    return Steps(number[kept], events.start_ns[rows][kept], events.end_ns[rows][kept])
+
+
+def _is_step(number: str) -> bool:
+    return number.isdecimal() and len(number) < _LONGEST_NUMBER
+
+
+def windows(activity: Activity, steps: Steps) -> Windows:
+    """The windows of one device, as docs/measuring.md defines them: see the drawing above.
+
+    A device none of whose events was launched inside a step has one window, step 0, over all of its activity.
+    """
+    index = steps.index_at(activity.launched_ns)
+    inside = index >= 0
+    if not inside.any():
+        return Windows(
+            np.array([0]), activity.start_ns.min(keepdims=True), activity.end_ns.max(keepdims=True), 0, 0, True
+        )
+    present, first = np.unique(index[inside], return_inverse=True)
+    begin = np.full(len(present), np.iinfo(np.int64).max)
+    np.minimum.at(begin, first, activity.start_ns[inside])
+    if activity.device == CPU_DEVICE:
+        begin = steps.start_ns[present]
+    by_number = np.argsort(steps.number[present], kind="stable")
+    # Where a later step's first event runs before an earlier step's, the earlier window is empty rather than negative.
+    start = np.maximum.accumulate(begin[by_number])
+    last = index == present[by_number[-1]]
+    end = np.r_[start[1:], max(int(activity.end_ns[last].max()), int(start[-1]))]
+    return Windows(steps.number[present][by_number], start, end, *_outside(activity, int(start[0]), int(end[-1])))
+
+
+def is_unmarked(activity: Activity, steps: Steps) -> bool:
+    """Whether no step holds any launch of a device, so that it has one window, step 0."""
+    return not bool((steps.index_at(activity.launched_ns) >= 0).any())
+
+
+def _outside(activity: Activity, start_ns: int, end_ns: int) -> tuple[int, int]:
+    """Lengths of device activity before and after an extent of time."""
+    active = activity.compute | activity.comm | activity.copy
+    far = np.array([np.iinfo(np.int64).min // 2, end_ns]), np.array([start_ns, np.iinfo(np.int64).max // 2])
+    before, after = active.length_within(*far)
+    return int(before), int(after)

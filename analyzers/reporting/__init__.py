@@ -1,0 +1,61 @@
+"""All analyses of a run become one `Report`, with its verdict and advice.
+
+`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `outliers` and `advice`;
+`document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives` are made from it.
+"""
+
+from analyzers.reporting.advice import Advice
+from analyzers.reporting.build import PARTS, report
+from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, lanes
+from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
+from analyzers.reporting.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.reporting.outliers import DeviceSummary, OverDevices
+from analyzers.reporting.per_step import (
+    GRADIENTS,
+    GradientBandwidth,
+    Series,
+    StepFigures,
+    gradient_bandwidth,
+    gradient_steps,
+    series,
+)
+from analyzers.reporting.representatives import MANY, drawn_ranks
+from analyzers.reporting.step_timeline import Lane, Mark, Timeline
+from analyzers.reporting.sync_cost import BESIDE, QUIET, SyncCost
+
+__all__ = [
+    "BESIDE",
+    "GRADIENTS",
+    "MANY",
+    "PARTS",
+    "QUIET",
+    "REPORT_SCHEMA",
+    "Advice",
+    "CollectiveLane",
+    "DeviceSummary",
+    "GradientBandwidth",
+    "Lane",
+    "Lanes",
+    "LayerLane",
+    "Mark",
+    "OverDevices",
+    "Report",
+    "RunFacts",
+    "Series",
+    "StepFigures",
+    "SyncCost",
+    "Timeline",
+    "Window",
+    "buckets_frame",
+    "collectives_frame",
+    "drawn_ranks",
+    "from_json",
+    "gradient_bandwidth",
+    "gradient_steps",
+    "lanes",
+    "layers_frame",
+    "report",
+    "series",
+    "to_json",
+    "windows_frame",
+]

@@ -1,0 +1,304 @@
+"""`report`: all analyses of a run in one Report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64, natural
+from analyzers.collectives import (
+    Exchange,
+    WaitingRow,
+    bandwidth_rows,
+    collective_rows,
+    copy_rows,
+    exchange,
+    exchange_warnings,
+    traffic,
+    unmatched_rows,
+    waiting_rows,
+)
+from analyzers.layers import (
+    BucketRow,
+    Buckets,
+    LayerRow,
+    bucket_rows,
+    bucket_summaries,
+    bucket_warnings,
+    buckets,
+    layer_rows,
+    layer_summaries,
+    layer_warnings,
+    layout_of,
+)
+from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, Source, device_label, joined, summary_of
+from analyzers.reporting.advice import Advice, Evidence, advice
+from analyzers.reporting.data_loading import Input, input_summary
+from analyzers.reporting.document import (
+    REPORT_SCHEMA,
+    ControlFigures,
+    Report,
+    Representative,
+    RunFacts,
+    Summary,
+    Window,
+)
+from analyzers.reporting.outliers import DeviceSummary, over_devices
+from analyzers.reporting.run_facts import control_figures, run_facts
+from analyzers.reporting.step_timeline import Timeline, timeline
+from analyzers.reporting.sync_cost import SyncCost, cost_warnings, distortion_warnings, sync_cost
+from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, Run
+from analyzers.statistics import spreads
+from analyzers.units import ms, percent
+
+# What a window's span is made of; the four add up to it.
+PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+_MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
+# What exposed communication is made of.
+EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
+
+
+def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
+    """Everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
+    run = summary_of(source) if isinstance(source, Run) else source
+    found = _found(run, links)
+    exchanged, rows = found.exchanged, found.rows
+    reduced = bucket_rows(exchanged, found.buckets)
+    warnings = [
+        *_unmarked_warnings(rows),
+        *_outside_warnings(rows),
+        *exchange_warnings(exchanged),
+        *bucket_warnings(found.buckets),
+        *layer_warnings(run, found.buckets),
+        *cost_warnings(run),
+    ]
+    waits, layers = waiting_rows(exchanged), layer_rows(exchanged, found.buckets)
+    cost = sync_cost(run, rows, found.transfer_ns, (run.manifest or Manifest()).controls.sync_cost_ns())
+    facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost)])
+    return Report(
+        schema=REPORT_SCHEMA,
+        run=facts,
+        windows=_windows(found),
+        collectives=collective_rows(exchanged, _bucket_of(reduced)),
+        unmatched=unmatched_rows(exchanged),
+        waiting=waits,
+        buckets=reduced,
+        layers=layers,
+        timeline=_timeline(found),
+        traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
+        summary=_summary(
+            found, (reduced, layers), cost, advice(_evidence(found, facts, (reduced, layers, waits), cost))
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What all parts of the report look at: windows of all ranks, communication, buckets."""
+
+    run: RunSummary
+    exchanged: Exchange
+    buckets: Buckets
+    rows: Breakdown
+    transfer_ns: Int64
+    unmatched_ns: Int64
+
+    def column(self, of: Callable[[Measured], Int64]) -> Int64:
+        """A column of all windows from each rank's."""
+        return np.concatenate([of(measured) for measured in self.run.measured])
+
+    def mean(self, of: Callable[[Measured], Int64]) -> float:
+        """The mean of such a column."""
+        return float(self.column(of).mean())
+
+    @cached_property
+    def input(self) -> Input | None:
+        """What the loader takes in full windows."""
+        return input_summary(self.run.in_full)
+
+    @cached_property
+    def median_window(self) -> int:
+        """The window whose span is the (lower) median."""
+        return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
+
+
+def _steps(rows: Breakdown) -> int:
+    """How many steps all ranks have, added up."""
+    return int(np.unique(np.stack([rows.rank, rows.step]), axis=1).shape[1])
+
+
+def _found(run: RunSummary, links: Calibration | None) -> _Found:
+    exchanged = exchange(run, links or run.calibration)
+    rows = joined([measured.windows for measured in run.measured])
+    return _Found(run, exchanged, buckets(run), rows, *exchanged.in_windows(rows))
+
+
+def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
+    """What advice has to say where the profiler may have made what it measured."""
+    if manifest is None or manifest.controls.unprofiled is None:
+        return ""
+    if controls.distortion is None:
+        return "; how much of this is the profiler's doing is not known"
+    stretched = controls.distortion > HIGH_DISTORTION
+    return "; but the profiler stretches this step, and this may be its doing" if stretched else ""
+
+
+def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
+    """The bucket that each collective reduces, by the collective's index, where its members agree."""
+    said: dict[int, set[int]] = {}
+    for row in rows:
+        if row.collective is not None and row.bucket is not None:
+            said.setdefault(row.collective, set()).add(row.bucket)
+    return {index: next(iter(numbers)) for index, numbers in said.items() if len(numbers) == 1}
+
+
+def _timeline(found: _Found) -> Timeline:
+    """The window of median length."""
+    counts = np.cumsum([0, *(len(measured.windows) for measured in found.run.measured)])
+    rank = int(np.searchsorted(counts, found.median_window, side="right")) - 1
+    bucket_of = {
+        int(found.exchanged.first_row[rank]) + kernel: bucket
+        for kernel, bucket in zip(
+            found.run.measured[rank].reductions.kernel.tolist(), found.buckets.number[rank].tolist(), strict=True
+        )
+        if bucket >= 0
+    }
+    return timeline(found.exchanged, rank, found.median_window - int(counts[rank]), bucket_of)
+
+
+def _evidence(
+    found: _Found,
+    facts: RunFacts,
+    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
+    cost: SyncCost | None,
+) -> Evidence:
+    return Evidence(
+        step_ns=float(np.median(found.rows.span_ns)),
+        windows=len(found.rows),
+        buckets=rows[0],
+        layers=rows[1],
+        waiting=rows[2],
+        cost=cost,
+        buffer_copies=found.mean(lambda measured: measured.cost.buffer_copies),
+        buffer_copies_ns=found.mean(lambda measured: measured.cost.buffer_copies_ns),
+        gradient_copies=found.mean(lambda measured: measured.cost.gradient_copies),
+        gradient_copies_ns=found.mean(lambda measured: measured.cost.gradient_copies_ns),
+        input=found.input,
+        is_data_parallel=any(measured.work.source == Source.NODES for measured in found.run.measured),
+        caution=_caution(facts.controls, found.run.manifest),
+        input_caution=_caution(
+            control_figures((found.run.manifest or Manifest()).controls, "full"), found.run.manifest
+        ),
+    )
+
+
+def _windows(found: _Found) -> list[Window]:
+    rows, exchanged = found.rows, found.exchanged
+    known = ("rank", "step", "span_ns", *_MEASURED)
+    columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
+    columns["device"] = [device_label(device) for device in rows.device.tolist()]
+    columns["start_ns"] = (rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns).tolist()
+    columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
+    columns["packing_ns"] = found.column(lambda measured: measured.work.packing_ns).tolist()
+    columns["exposed_transfer_ns"] = found.transfer_ns.tolist()
+    columns["exposed_wait_ns"] = (rows.exposed_comm_ns - found.transfer_ns).tolist()
+    columns["unmatched_comm_ns"] = found.unmatched_ns.tolist()
+    input_idle = found.column(lambda measured: measured.fetching.input_idle_ns)
+    columns["input_idle_ns"] = [natural(ns) for ns in input_idle.tolist()]
+    contention = found.column(lambda measured: measured.cost.contention_ns)
+    columns["contention_ns"] = [ns if ns != NOT_KNOWN else None for ns in contention.tolist()]
+    ordered = [columns[name] for name in Window.__struct_fields__]
+    return [Window(*record) for record in zip(*ordered, strict=True)]
+
+
+def _unmarked_warnings(rows: Breakdown) -> list[str]:
+    """Where a trace marks no steps, its window may hold many of them, or one."""
+    ranks = sorted(set(rows.rank[rows.unmarked].tolist()))
+    if not ranks:
+        return []
+    which = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return [f"no ProfilerStep holds the launches of rank {which}: each device's whole trace is one window, step 0"]
+
+
+def _outside_warnings(rows: Breakdown) -> list[str]:
+    outside = rows.take(rows.outside_ns > 0)
+    if not len(outside):
+        return []
+    longest = int(outside.outside_ns.max())
+    return [f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"]
+
+
+def _summary(
+    found: _Found,
+    lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
+    cost: SyncCost | None,
+    advised: list[Advice],
+) -> Summary:
+    rows, exchanged, transfer_ns = found.rows, found.exchanged, found.transfer_ns
+    measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
+    measures |= {"exposed_wait_ns": rows.exposed_comm_ns - transfer_ns, "exposed_transfer_ns": transfer_ns}
+    measures["packing_ns"] = found.column(lambda measured: measured.work.packing_ns)
+    total_ns = int(rows.span_ns.sum())
+    shares = {part: _share(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
+    shares["overlap"] = _share(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
+    median = found.median_window
+    layout, devices = layout_of(found.buckets, lists[0]), _by_device(rows, measures)
+    return Summary(
+        windows=spreads(measures),
+        by_device=devices,
+        shares=shares,
+        representative=Representative(
+            int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
+        ),
+        verdict=_verdict(rows, shares),
+        communication=bandwidth_rows(exchanged),
+        copies=copy_rows(exchanged),
+        unmatched_share=exchanged.unmatched_share,
+        advice=advised,
+        buckets=bucket_summaries(lists[0], layout),
+        layers=layer_summaries(lists[1]),
+        layers_from=found.run.measured[0].work.source,
+        layout=layout,
+        sync_cost=cost,
+        input=found.input,
+        over_devices=over_devices(devices),
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return float(part / whole) if whole else None
+
+
+def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
+    """For each rank and device the same measures as over all windows."""
+    found = []
+    for (rank, device), own in rows.by_device():
+        own_spreads = spreads({name: values[own] for name, values in measures.items()})
+        found.append(DeviceSummary(rank, device_label(device), own_spreads))
+    return found
+
+
+def _of_exposed(shares: dict[str, float | None]) -> str:
+    """How much of the exposed communication was waiting, where there is any."""
+    if not shares["exposed_comm_ns"]:
+        return ""
+    return f" ({percent(shares['exposed_wait_ns'])} waiting, {percent(shares['exposed_transfer_ns'])} transfer)"
+
+
+def _verdict(rows: Breakdown, shares: dict[str, float | None]) -> str:
+    """One sentence: the step, what it is made of, how much communication is hidden."""
+    step = f"A step takes {ms(float(np.median(rows.span_ns)))} (median)"
+    if rows.unmarked.all():
+        step = f"The whole trace, in which no step is marked, takes {ms(float(np.median(rows.span_ns)))} (median)"
+    parts = (
+        f"{percent(shares['compute_ns'])} compute, {percent(shares['exposed_comm_ns'])} exposed communication"
+        f"{_of_exposed(shares)}, {percent(shares['exposed_copy_ns'])} exposed copies, {percent(shares['idle_ns'])} idle"
+    )
+    if shares["overlap"] is None:
+        return f"{step}: {parts}; there is no communication."
+    return f"{step}: {parts}; {percent(shares['overlap'])} of communication is hidden behind compute."

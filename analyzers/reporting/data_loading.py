@@ -1,0 +1,58 @@
+"""Summary of DataLoader time over all windows and per device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.rank import Measured, device_label, joined
+from analyzers.statistics import Spread, spreads
+from analyzers.trace import UNKNOWN
+
+
+class DeviceInput(msgspec.Struct, frozen=True):
+    """What the loader takes in the windows of one device of one rank; ns."""
+
+    rank: int
+    device: int | str
+    idle_ns: Spread
+    fetch_ns: Spread
+    span_ns: Spread
+
+
+class Input(msgspec.Struct, frozen=True):
+    """How long the host is in PyTorch's loader in a window, and how long the device is idle meanwhile; ns.
+
+    `window` says of which windows, and `span_ns` how long those are: light windows do not know the host.
+    """
+
+    idle_ns: Spread
+    fetch_ns: Spread
+    span_ns: Spread
+    by_device: list[DeviceInput]
+    window: str = msgspec.field(name="from")
+
+    @property
+    def longest(self) -> DeviceInput:
+        """The device that idles longest, by its median: with synchronization, the others wait for it."""
+        return max(self.by_device, key=lambda device: device.idle_ns.median or 0)
+
+
+def input_summary(measured: Sequence[Measured]) -> Input | None:
+    """What the loader takes in the full windows of all ranks; None where no trace shows one."""
+    if not any(each.fetching.seen for each in measured):
+        return None
+    rows = joined([each.windows for each in measured])
+    idle_ns = np.concatenate([each.fetching.input_idle_ns for each in measured])
+    fetch_ns = np.concatenate([each.fetching.fetch_ns for each in measured])
+    known = idle_ns != UNKNOWN
+
+    def over(windows: Int64) -> dict[str, Spread]:
+        of = windows[known[windows]]
+        return spreads({"idle_ns": idle_ns[of], "fetch_ns": fetch_ns[of], "span_ns": rows.span_ns[of]})
+
+    by_device = [DeviceInput(rank, device_label(device), **over(own)) for (rank, device), own in rows.by_device()]
+    return Input(**over(np.arange(len(rows))), by_device=by_device, window="full")

@@ -1,0 +1,218 @@
+"""Lanes of each device, to the nanosecond: steps, time, layers, collectives.
+
+    step              |3              |4
+    compute           ####..##........###
+    communication     ..######..####.....
+    exposed waiting   ....##....#........   exposed communication is waiting, or
+    exposed transfer  ..........###......   transfer
+    idle              ........##...##....
+    layers            aabb..cc........dde   an instant covered by two belongs to the earlier-started
+
+In each window a lane is as long as the report says. What ran before the first window and after the last is here too,
+except that only windows have idle time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64
+from analyzers.collectives import Exchange, exchange
+from analyzers.errors import AnalysisError
+from analyzers.intervals import Intervals, union_of
+from analyzers.layers import PASSES, Buckets, buckets
+from analyzers.rank import Course, Purpose, RunSummary, device_label
+from analyzers.reporting.document import Report
+from analyzers.run import hosts
+from analyzers.trace import Collective
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Lanes that are nothing but time, by the field that holds them and the window's figure that they add up to.
+TIMES = {
+    "compute": "compute_ns",
+    "communication": "comm_ns",
+    "exposed_wait": "exposed_wait_ns",
+    "exposed_transfer": "exposed_transfer_ns",
+    "copies": "copy_ns",
+    "exposed_copies": "exposed_copy_ns",
+    "idle": "idle_ns",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StepLane:
+    """Windows in order: the numbers of their steps."""
+
+    start_ns: Int64
+    end_ns: Int64
+    step: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class LayerLane:
+    """Compute in disjoint stretches by start: `layer` indexes `names`, `backward` is the pass."""
+
+    start_ns: Int64
+    end_ns: Int64
+    layer: Int64
+    backward: NDArray[np.bool_]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CollectiveLane:
+    """The communication of a device by start, which may overlap: a kernel, copy or (gloo) span each.
+
+    `index` is its place in the report's collectives, -1 where it is in none; `bucket` is -1 for none, `wait_ns` -1
+    where unknown, `stream` -1 where there is none. `kind` and `purpose` are spelled as in the report.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    wait_ns: Int64
+    exposed_ns: Int64
+    stream: Int64
+    index: Int64
+    bucket: Int64
+    kind: tuple[str, ...]
+    purpose: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """One device of one rank, in ns from the run's earliest event on the common clock.
+
+    `shift_ns` leads back to the rank's own clock: added to an instant, it gives the epoch of the rank's trace.
+    """
+
+    rank: int
+    device: int | str
+    host: str | None
+    shift_ns: int
+    compute: Intervals
+    communication: Intervals
+    exposed_wait: Intervals
+    exposed_transfer: Intervals
+    copies: Intervals
+    exposed_copies: Intervals
+    idle: Intervals
+    steps: StepLane
+    layers: LayerLane
+    collectives: CollectiveLane
+
+    @property
+    def times(self) -> dict[str, Intervals]:
+        """The lanes that are nothing but time, by their names in TIMES."""
+        return {name: getattr(self, name) for name in TIMES}
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row a stretch: its lane, time, and what it is; steps, layers and collectives have lanes of their own."""
+        import pandas as pd
+
+        parts = [pd.DataFrame({"lane": "step", **_span(self.steps), "step": self.steps.step})]
+        parts += [
+            pd.DataFrame({"lane": name, "start_ns": time.start, "dur_ns": time.end - time.start})
+            for name, time in self.times.items()
+        ]
+        layers, marks = self.layers, self.collectives
+        names = [layers.names[code] for code in layers.layer.tolist()]
+        passes = [PASSES[backward] for backward in layers.backward.tolist()]
+        parts.append(pd.DataFrame({"lane": "layer", **_span(layers), "layer": names, "pass": passes}))
+        known = {name: getattr(marks, name) for name in ("wait_ns", "exposed_ns", "stream", "bucket")}
+        numbers = {"collective": marks.index, **known}
+        words = {"kind": list(marks.kind), "purpose": list(marks.purpose)}
+        parts.append(pd.DataFrame({"lane": "collective", **_span(marks), **numbers, **words}))
+        frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
+        for name in {"step", *numbers} & set(frame.columns):
+            frame[name] = frame[name].where(frame[name] >= 0).astype("Int64")
+        frame.insert(0, "rank", self.rank)
+        frame.insert(1, "device", self.device)
+        return frame
+
+
+def _span(lane: StepLane | LayerLane | CollectiveLane) -> dict[str, Int64]:
+    return {"start_ns": lane.start_ns, "dur_ns": lane.end_ns - lane.start_ns}
+
+
+def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
+    """The lanes of a run, by rank and device: of those ranks that were summarized with `lanes=True`.
+
+    Raises AnalysisError where none was, or where `report` is of another run.
+    """
+    found = exchange(run)
+    if report.run.origin_ns != str(found.origin_ns):
+        raise AnalysisError(f"{run.name}: the report is of another run, or of another window of it")
+    if all(measured.course is None for measured in run.measured):
+        raise AnalysisError(f"{run.name}: summarized without lanes; ask for them: summarize(path, lanes=True)")
+    of = found, buckets(run), report
+    return tuple(
+        _of_device(of, place, device, course)
+        for place, measured in enumerate(run.measured)
+        for device, course in (measured.course or {}).items()
+    )
+
+
+def _of_device(of: tuple[Exchange, Buckets, Report], place: int, device: int, course: Course) -> Lanes:
+    found, named, _ = of
+    summary, measured = found.run.ranks[place], found.run.measured[place]
+    shift_ns = found.origin_ns + int(found.clocks.shift_ns(np.array([summary.rank]))[0])
+    windows = measured.windows.take(measured.windows.device == device)
+    begin, end = windows.start_ns, windows.start_ns + windows.span_ns
+    table, own = found.matching.table, found.rows_of(place, device)
+    compute = union_of(course.compute.start, course.compute.end)
+    comm, copy = union_of(table.start_ns[own], table.end_ns[own]), course.copy
+    transfer = found.exposed_transfer(place, device)
+    names = tuple(named.layer(module.name) for module in measured.work.lines)
+    parts = course.compute
+    return Lanes(
+        rank=summary.rank,
+        device=device_label(device),
+        host=hosts(found.run.manifest, found.run.ranks).get(summary.rank),
+        shift_ns=shift_ns,
+        compute=compute.moved(-shift_ns),
+        communication=comm.moved(-shift_ns),
+        exposed_wait=(comm - compute - transfer).moved(-shift_ns),
+        exposed_transfer=transfer.moved(-shift_ns),
+        copies=copy.moved(-shift_ns),
+        exposed_copies=(copy - (compute | comm)).moved(-shift_ns),
+        idle=(union_of(begin, end) - (compute | comm | copy)).moved(-shift_ns),
+        steps=StepLane(begin - shift_ns, end - shift_ns, windows.step),
+        layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
+        collectives=_collectives(of, place, device, shift_ns),
+    )
+
+
+def _collectives(of: tuple[Exchange, Buckets, Report], place: int, device: int, shift_ns: int) -> CollectiveLane:
+    """The communication of a device; what is matched is what the report says of its collective."""
+    found, named, report = of
+    measured = found.run.measured[place]
+    comm, own = measured.communication, found.rows_of(place, device)
+    rows = own - found.first_row[place]
+    index = np.r_[found.index, -1][found.matching.instance[own]]
+    bucket = np.full(len(comm), -1, dtype=np.int64)
+    bucket[measured.reductions.kernel] = named.number[place]
+    matched = [report.collectives[number] if number >= 0 else None for number in index.tolist()]
+    alone = zip(bucket[rows].tolist(), comm.kind[rows].tolist(), comm.purpose[rows].tolist(), strict=True)
+    said = [
+        (row.bucket if row.bucket is not None else -1, row.kind, row.purpose)
+        if row is not None
+        else (number, Collective(kind).label, Purpose(purpose).label)
+        for row, (number, kind, purpose) in zip(matched, alone, strict=True)
+    ]
+    return CollectiveLane(
+        start_ns=comm.start_ns[rows] - shift_ns,
+        end_ns=comm.end_ns[rows] - shift_ns,
+        wait_ns=found.wait_ns(place)[rows],
+        exposed_ns=np.where(comm.device[rows] == device, comm.exposed_ns[rows], comm.peer_exposed_ns[rows]),
+        stream=comm.stream[rows],
+        index=index,
+        bucket=np.array([number for number, _, _ in said], dtype=np.int64),
+        kind=tuple(kind for _, kind, _ in said),
+        purpose=tuple(purpose for _, _, purpose in said),
+    )

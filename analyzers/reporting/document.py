@@ -1,0 +1,146 @@
+"""Types and JSON of the report."""
+
+from __future__ import annotations
+
+import msgspec
+
+from analyzers.collectives import BandwidthRow, Clock, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
+from analyzers.json_documents import decoded, encoded
+from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
+from analyzers.reporting.advice import Advice
+from analyzers.reporting.data_loading import Input
+from analyzers.reporting.outliers import DeviceSummary, OverDevices
+from analyzers.reporting.step_timeline import Timeline
+from analyzers.reporting.sync_cost import SyncCost
+from analyzers.run import Dataset, Epoch, Memory
+from analyzers.statistics import Spread
+
+
+class Window(msgspec.Struct, frozen=True):
+    """One profiled step on one device of one rank; `start_ns` from the run's earliest event. See docs/measuring.md."""
+
+    rank: int
+    device: int | str
+    step: int
+    start_ns: int
+    span_ns: int
+    compute_ns: int
+    packing_ns: int
+    comm_ns: int
+    copy_ns: int
+    overlapped_comm_ns: int
+    exposed_comm_ns: int
+    exposed_wait_ns: int
+    exposed_transfer_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+    overlap: float | None
+    unmatched_comm_ns: int
+    contention_ns: int | None
+    input_idle_ns: int | None = None  # of idle_ns; null where host and device are not of the same steps
+
+
+class Representative(msgspec.Struct, frozen=True):
+    """The window of median span: the one step in which printed lines add up."""
+
+    rank: int
+    device: int | str
+    step: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Medians with their spread, over all windows and over each device's; shares of all windows' time together."""
+
+    windows: dict[str, Spread]
+    by_device: list[DeviceSummary]
+    shares: dict[str, float | None]
+    representative: Representative
+    verdict: str
+    communication: list[BandwidthRow]
+    copies: list[CopyRow]
+    unmatched_share: float | None
+    advice: list[Advice]
+    buckets: list[BucketSummary]
+    layers: list[LayerSummary]
+    layers_from: str
+    layout: Layout | None
+    sync_cost: SyncCost | None
+    input: Input | None = None  # null where no trace has a loader's ranges
+    over_devices: OverDevices | None = None  # null for one device
+
+
+REPORT_SCHEMA = "tracer.report/1"
+
+
+class ControlFigures(msgspec.Struct, frozen=True):
+    """Medians of the run's controls, ns a step; null with the reason among the warnings.
+
+    `blocks_ns` are the blocks of steps that each control is of, in the order in which they ran, each the median over
+    its ranks: those of controls that are null, too.
+    """
+
+    unprofiled_step_ns: int | None = None
+    nosync_step_ns: int | None = None
+    profiled_step_ns: int | None = None
+    distortion: float | None = None
+    sync_cost_ns: int | None = None
+    blocks_ns: dict[str, list[float]] = {}
+
+
+class Links(msgspec.Struct, frozen=True):
+    """What the ranks communicate over; null where the run does not say."""
+
+    devices: list[str] = []
+    transport: str | None = None
+    limit_gbps: float | None = None
+    source: str | None = None
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """What is known of the run itself."""
+
+    name: str
+    world_size: int
+    ranks: list[int]
+    devices: list[str]
+    backend: str | None
+    strategy: str | None
+    model: str | None
+    batch_per_gpu: int | None
+    bucket_cap_mb: float | None
+    versions: dict[str, str | None]
+    origin_ns: str
+    times_from: str
+    controls: ControlFigures
+    clock: Clock
+    links: Links
+    warnings: list[str]
+    memory: Memory | None = None
+    dataset: Dataset | None = None
+    epochs: list[Epoch] = []
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The report, see docs/formats.md. Lists that no analysis fills yet are empty; what is unknown is null."""
+
+    schema: str
+    run: RunFacts
+    windows: list[Window]
+    collectives: list[CollectiveRow]
+    unmatched: list[UnmatchedRow]
+    waiting: list[WaitingRow]
+    buckets: list[BucketRow]
+    layers: list[LayerRow]
+    timeline: Timeline
+    traffic: dict[str, int | None]
+    summary: Summary
+
+
+def to_json(document: Report) -> str:
+    """The report as one JSON document."""
+    return encoded(document)
+
+
+def from_json(text: str | bytes) -> Report:
+    """A report that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    return decoded(text, Report, REPORT_SCHEMA, "make one with `tracer report RUN --json`")

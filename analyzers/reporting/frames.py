@@ -1,0 +1,66 @@
+"""The report's lists as DataFrames, under the JSON's names and units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from analyzers.collectives import CollectiveRow
+from analyzers.layers import BucketRow, LayerRow
+from analyzers.reporting.document import Report
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def windows_frame(document: Report) -> pd.DataFrame:
+    """The report's windows, a row each, in the JSON's units and order."""
+    import pandas as pd
+
+    return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
+
+
+def buckets_frame(document: Report) -> pd.DataFrame:
+    """The reductions of DDP's buckets, a row each; what hid them left out, parameters counted."""
+    return _frame(document.buckets, BucketRow, {"parameters": _count, "layers": ", ".join}, ("hidden_by",))
+
+
+def layers_frame(document: Report) -> pd.DataFrame:
+    """Layers and other lines, a row for each window; their communication as its totals."""
+    return _frame(document.layers, LayerRow, {"buckets": _spaced}, ("comm",))
+
+
+def _spaced(values: list[int]) -> str:
+    return " ".join(map(str, values))
+
+
+def _count(values: list[Any] | None) -> int | None:
+    return None if values is None else len(values)
+
+
+def _frame(
+    rows: Sequence[msgspec.Struct],
+    kind: type[msgspec.Struct],
+    shown: Mapping[str, Callable[[Any], Any]],
+    left: Sequence[str],
+) -> pd.DataFrame:
+    """Rows as a DataFrame under the JSON's names."""
+    import pandas as pd
+
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in left]
+    records = [
+        [
+            shown[field.name](value) if field.name in shown else value
+            for field in fields
+            for value in [getattr(row, field.name)]
+        ]
+        for row in rows
+    ]
+    return pd.DataFrame(records, columns=[field.encode_name for field in fields])
+
+
+def collectives_frame(document: Report) -> pd.DataFrame:
+    """The report's collectives, a row each, members left out."""
+    return _frame(document.collectives, CollectiveRow, {}, ("members",))

@@ -1,0 +1,103 @@
+"""Spread over devices' medians, outliers, and representative devices.
+
+A device's *own time* is its step less its exposed waiting. Where ranks synchronize, all steps are about as long, and
+the slowest is not the one whose step is longest but the one that waits least: the others wait for it.
+
+An outlier lies beyond the quartiles of all devices by more than three times their distance (Tukey's far-out fences:
+of a normal distribution one value in 400,000), and by more than 1 % of the median step, from which on advice is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from analyzers.arrays import Float64
+from analyzers.statistics import Spread, spreads
+
+
+class DeviceSummary(msgspec.Struct, frozen=True):
+    """The measures of all windows of one device of one rank."""
+
+    rank: int
+    device: int | str
+    windows: dict[str, Spread]
+
+
+class ChosenDevice(msgspec.Struct, frozen=True):
+    """A device that stands for others; its own time is its median step less its median exposed waiting."""
+
+    rank: int
+    device: int | str
+    own_ns: float
+
+
+class Outlier(msgspec.Struct, frozen=True):
+    """A device one of whose medians (ns) lies far from the others'; `median_ns` is theirs."""
+
+    rank: int
+    device: int | str
+    measure: str
+    value_ns: float
+    median_ns: float
+
+
+class OverDevices(msgspec.Struct, frozen=True):
+    """Devices' medians, each counted once: their spread, who stands out, and who represents."""
+
+    devices: int
+    medians: dict[str, Spread]
+    slowest: ChosenDevice
+    median: ChosenDevice
+    fastest: ChosenDevice
+    outliers: list[Outlier]
+
+
+FENCE = 3.0
+LEAST_SHARE = 0.01
+# Of fewer, quartiles say nothing.
+LEAST_DEVICES = 8
+
+# What devices are compared by.
+MEASURES = ("span_ns", "compute_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_copy_ns", "idle_ns")
+SHOWN = (*MEASURES, "comm_ns", "copy_ns", "overlap", "own_ns")
+
+
+def over_devices(devices: Sequence[DeviceSummary]) -> OverDevices | None:
+    """The spread of devices' medians; None for one device."""
+    if len(devices) < 2:
+        return None
+    medians = {name: _medians(devices, name) for name in SHOWN if name != "own_ns"}
+    medians["own_ns"] = medians["span_ns"] - medians["exposed_wait_ns"]
+    order = np.argsort(-medians["own_ns"], kind="stable")
+    chosen = [int(order[place]) for place in (0, len(order) // 2, -1)]
+    slowest, median, fastest = (_chosen(devices[place], float(medians["own_ns"][place])) for place in chosen)
+    return OverDevices(len(devices), spreads(medians), slowest, median, fastest, _outliers(devices, medians))
+
+
+def _medians(devices: Sequence[DeviceSummary], name: str) -> Float64:
+    values: list[Any] = [device.windows[name].median for device in devices]
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _chosen(device: DeviceSummary, own_ns: float) -> ChosenDevice:
+    return ChosenDevice(device.rank, device.device, own_ns)
+
+
+def _outliers(devices: Sequence[DeviceSummary], medians: Mapping[str, Float64]) -> list[Outlier]:
+    """What stands out, farthest first: of each device every measure that does."""
+    if len(devices) < LEAST_DEVICES:
+        return []
+    least = LEAST_SHARE * float(np.median(medians["span_ns"]))
+    found: list[tuple[float, Outlier]] = []
+    for name in MEASURES:
+        values = medians[name]
+        low, middle, high = (float(value) for value in np.percentile(values, [25, 50, 75]))
+        margin = max(FENCE * (high - low), least)
+        for place in np.flatnonzero((values < low - margin) | (values > high + margin)).tolist():
+            device, value = devices[place], float(values[place])
+            found.append((abs(value - middle), Outlier(device.rank, device.device, name, value, middle)))
+    return [outlier for _, outlier in sorted(found, key=lambda item: -item[0])]

@@ -1,0 +1,166 @@
+"""Figures per step: parts of the time, and the bandwidth of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from analyzers.collectives import CollectiveRow
+from analyzers.reporting.document import Report, Window
+from analyzers.statistics import Spread, spreads
+
+GRADIENTS = "gradients"
+
+
+class GradientBandwidth(msgspec.Struct, frozen=True):
+    """The collectives that reduce gradients, a step: `bus_bytes` are bytes times the ring's factor.
+
+    `bound`: some transfers are but bounds. Null with the reason in `why`.
+    """
+
+    bytes: int | None = None
+    bus_bytes: float | None = None
+    transfer_ns: Spread = Spread(0)
+    busbw_gbps: Spread = Spread(0)
+    utilization: Spread = Spread(0)
+    bound: bool = False
+    why: str | None = None
+
+
+def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> GradientBandwidth:
+    """Bus bandwidth of the gradients' collectives, step by step: bytes and transfers of a step each added up.
+
+    `nbytes` are the bytes a step that a rank's gradients are, unmatched ones too.
+    """
+    own = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
+    if not own:
+        return GradientBandwidth(nbytes, why="no gradients are reduced" if nbytes == 0 else "none could be matched")
+    if len({(row.group_name, tuple(row.group)) for row in own}) > 1:
+        return GradientBandwidth(nbytes, why="gradients are reduced in several groups at once")
+    whole = list(_whole_steps(own).values())
+    if not whole:
+        return GradientBandwidth(nbytes, why="no step's transfers are all known")
+    found = spreads(
+        {
+            "transfer_ns": np.array([_transfer_ns(rows) for rows in whole]),
+            "busbw_gbps": np.array([_bus_bytes(rows) / _transfer_ns(rows) for rows in whole]),
+            "utilization": np.array([_utilization(rows) for rows in whole]),
+        }
+    )
+    factor = sum(map(_bus_bytes, whole)) / sum(map(_bytes, whole))
+    return GradientBandwidth(
+        bytes=nbytes,
+        bus_bytes=None if nbytes is None else nbytes * factor,
+        transfer_ns=found["transfer_ns"],
+        busbw_gbps=found["busbw_gbps"],
+        utilization=found["utilization"],
+        bound=any(row.bound for rows in whole for row in rows),
+    )
+
+
+def gradient_steps(rows: Sequence[CollectiveRow]) -> dict[int, float]:
+    """Bus bandwidth, GB/s, of the gradients' collectives of each step of which all are known, by step."""
+    if gradient_bandwidth(rows, None).why is not None:
+        return {}
+    own = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
+    return {step: _bus_bytes(of) / _transfer_ns(of) for step, of in _whole_steps(own).items()}
+
+
+def _whole_steps(rows: Sequence[CollectiveRow]) -> dict[int, list[CollectiveRow]]:
+    """The steps of which every collective is known: a step that lacks its large ones has another bandwidth."""
+    steps: dict[int, list[CollectiveRow]] = {}
+    for row in rows:
+        if row.step is not None:
+            steps.setdefault(row.step, []).append(row)
+    known = {
+        step: own
+        for step, own in steps.items()
+        if all(row.busbw_gbps and row.transfer_ns and not row.partial for row in own)
+    }
+    most = max(map(_bytes, known.values()), default=0)
+    return {step: own for step, own in known.items() if _bytes(own) == most}
+
+
+def _bytes(rows: Sequence[CollectiveRow]) -> int:
+    return sum(row.bytes or 0 for row in rows)
+
+
+def _transfer_ns(rows: Sequence[CollectiveRow]) -> int:
+    return sum(row.transfer_ns or 0 for row in rows)
+
+
+def _bus_bytes(rows: Sequence[CollectiveRow]) -> float:
+    """Bytes times the ring's factor, which is what bandwidth times time gives back."""
+    return sum((row.busbw_gbps or 0.0) * (row.transfer_ns or 0) for row in rows)
+
+
+def _utilization(rows: Sequence[CollectiveRow]) -> float:
+    """The time that calibration says these collectives need, over their transfer; NaN where any was not calibrated."""
+    if any(row.utilization_at_size is None for row in rows):
+        return float("nan")
+    return sum((row.utilization_at_size or 0.0) * (row.transfer_ns or 0) for row in rows) / _transfer_ns(rows)
+
+
+# What a step's windows are made of; their shares add up to 1.
+PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """One step: where it begins from the run's origin, the median of its windows' spans, shares of their time together.
+
+    `gradients_busbw_gbps` is of all ranks together; None where a step's transfers are not all known.
+    """
+
+    step: int
+    start_ns: int
+    span_ns: float
+    shares: dict[str, float | None]
+    overlap: float | None
+    gradients_busbw_gbps: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """The steps of one device of one rank, or of all together."""
+
+    rank: int | None
+    device: int | str | None
+    steps: list[StepFigures]
+
+
+def series(document: Report) -> list[Series]:
+    """All together first, then each device's."""
+    bandwidths = gradient_steps(document.collectives)
+    found = [Series(None, None, _steps(document.windows, bandwidths))]
+    devices: dict[tuple[int, int | str], list[Window]] = {}
+    for window in document.windows:
+        devices.setdefault((window.rank, window.device), []).append(window)
+    return found + [Series(*place, _steps(own, {})) for place, own in devices.items()]
+
+
+def _steps(windows: Sequence[Window], bandwidths: dict[int, float]) -> list[StepFigures]:
+    by_step: dict[int, list[Window]] = {}
+    for window in windows:
+        by_step.setdefault(window.step, []).append(window)
+    return [_step(step, own, bandwidths.get(step)) for step, own in sorted(by_step.items())]
+
+
+def _step(step: int, own: Sequence[Window], busbw_gbps: float | None) -> StepFigures:
+    span_ns, comm_ns = (sum(getattr(window, name) for window in own) for name in ("span_ns", "comm_ns"))
+    hidden_ns = sum(window.overlapped_comm_ns for window in own)
+    return StepFigures(
+        step=step,
+        start_ns=min(window.start_ns for window in own),
+        span_ns=float(np.median([window.span_ns for window in own])),
+        shares={part: _share(sum(getattr(window, part) for window in own), span_ns) for part in PARTS},
+        overlap=_share(hidden_ns, comm_ns),
+        gradients_busbw_gbps=busbw_gbps,
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

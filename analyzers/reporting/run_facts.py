@@ -1,0 +1,100 @@
+"""Facts of a run: devices, versions, controls, clocks, links, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzers.collectives import Exchange, clock_row
+from analyzers.rank import RankSummary, RunSummary
+from analyzers.reporting.document import ControlFigures, Links, RunFacts
+from analyzers.run import HIGH_DISTORTION, Controls, Manifest, world_size
+
+
+def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -> RunFacts:
+    """The facts of a run, with all its warnings."""
+    manifest = run.manifest or Manifest()
+    header = run.ranks[0].header
+    window = "light" if run.is_light else "full"
+    controls = control_figures(manifest.controls, window)
+    warnings = [
+        *_distortion_warning(manifest.controls, window),
+        *run.warnings,
+        *more_warnings,
+        *manifest.controls.why_null(),
+        *manifest.why_null(),
+    ]
+    names = manifest.devices or sorted({name for trace in run.ranks for name in trace.header.device_names})
+    return RunFacts(
+        name=run.name,
+        world_size=world_size(manifest, run.ranks),
+        ranks=[trace.rank for trace in run.ranks],
+        devices=names,
+        backend=manifest.backend or header.distributed.get("backend"),
+        strategy=manifest.strategy,
+        model=manifest.model,
+        batch_per_gpu=manifest.batch_per_gpu,
+        bucket_cap_mb=manifest.bucket_cap_mb,
+        versions=manifest.versions or _versions(run.ranks[0]),
+        origin_ns=str(exchanged.origin_ns),
+        times_from=window,
+        controls=controls,
+        clock=clock_row(exchanged),
+        links=_links(names, manifest, exchanged),
+        warnings=warnings,
+        memory=manifest.memory,
+        dataset=manifest.dataset,
+        epochs=manifest.epochs,
+    )
+
+
+def _links(devices: list[str], manifest: Manifest, exchanged: Exchange) -> Links:
+    """What is known of the links: as calibration found them, if it went over the run's own; else as run.json says."""
+    measured = exchanged.calibration.links if exchanged.calibration is not None else None
+    if measured is not None and not exchanged.is_of_other_links:
+        return Links(devices, manifest.transport or measured.transport, measured.limit_gbps, measured.source)
+    return Links(devices, manifest.transport, None, "run.json" if manifest.transport else None)
+
+
+def _versions(trace: RankSummary) -> dict[str, str | None]:
+    """What a trace without a manifest says of versions."""
+    header = trace.header
+    said = {
+        "nccl": header.distributed.get("nccl_version"),
+        "cuda": _cuda_version(header.cuda_runtime_version),
+        "driver_cuda": _cuda_version(header.cuda_driver_version),
+    }
+    return {name: version for name, version in said.items() if version}
+
+
+def _cuda_version(number: int | None) -> str | None:
+    # CUDA numbers 13.0 as 13000: cudaRuntimeGetVersion.
+    return f"{number // 1000}.{number % 1000 // 10}" if number else None
+
+
+def control_figures(controls: Controls, window: str) -> ControlFigures:
+    """The medians of the controls, against the windows that times come from."""
+    return ControlFigures(
+        unprofiled_step_ns=controls.step_ns("unprofiled"),
+        nosync_step_ns=controls.step_ns("nosync"),
+        profiled_step_ns=controls.step_ns(window),
+        distortion=controls.distortion(window),
+        sync_cost_ns=controls.sync_cost_ns(),
+        blocks_ns=controls.blocks_ns(),
+    )
+
+
+def _distortion_warning(controls: Controls, window: str) -> list[str]:
+    """What leads the report where the profiler changed, or may have changed, what it measured."""
+    unprofiled, profiled, distortion = controls.unprofiled, getattr(controls, window), controls.distortion(window)
+    if unprofiled is None or profiled is None or not (unprofiled.has_samples and profiled.has_samples):
+        return []
+    if distortion is None:
+        return [
+            f"what the profiler adds is not known, since steps scatter: {unprofiled.in_words()} without it, "
+            f"{profiled.in_words()} with it; idle time and waiting may be larger here than without it"
+        ]
+    if distortion <= HIGH_DISTORTION:
+        return []
+    stretched = f"the profiler stretches this step {distortion:.2f} times"
+    words = f"{unprofiled.in_words()} to {profiled.in_words()}"
+    return [f"{stretched} ({words}): idle time and waiting are larger here than without it"]

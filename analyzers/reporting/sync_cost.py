@@ -1,0 +1,136 @@
+"""Cost of gradient synchronization: measured parts beside the control.
+
+control      unprofiled step - the same step without gradient synchronization
+accounted    exposed waiting + exposed transfer + packing, its copies + contention + idle time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Breakdown, Measured, RunSummary
+from analyzers.units import percent
+
+
+class SyncCost(msgspec.Struct, frozen=True):
+    """What gradient synchronization costs a step: means over windows, ns, beside the control.
+
+    `control_ns` is unprofiled, `profiled_ns` the same difference between windows with and without synchronization.
+
+    `packing_ns` and `packing_copies_ns` are its kernels and memcpys that run beside nothing else; `idle_ns` is, by
+    `idle_from`, the change against the window without synchronization, or idle time right before packing and
+    communication. `contention_compared` is the share of compute beside communication that contention was measured on.
+    Where `contention_ns` is null the sum, `accounted_ns`, is without it, and the remainder holds it.
+    """
+
+    control_ns: int | None
+    profiled_ns: int | None
+    exposed_wait_ns: int
+    exposed_transfer_ns: int
+    packing_ns: int
+    packing_copies_ns: int
+    contention_ns: int | None
+    contention_is_estimate: bool
+    contention_compared: float | None
+    idle_ns: int
+    idle_from: str
+    accounted_ns: int
+    remainder_ns: int | None
+    accounted: float | None
+    accounted_of_profiled: float | None
+
+
+# From here on the sum of what was measured is not the control's.
+OVERSHOT = 1.2
+# The share of windows that have to know their contention for its mean to stand for all of them.
+ENOUGH = 0.5
+QUIET = "the window without synchronization"
+BESIDE = "idle time right before packing and communication"
+
+
+def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: int | None) -> SyncCost | None:
+    """Means over all windows, which add up; contention's is over those that know it, and none where less than half do.
+
+    None where nothing communicates. `rows` are all ranks' windows in order.
+    """
+    if not rows.comm_ns.any():
+        return None
+    costs = [measured.cost for measured in run.measured]
+    is_estimate = any(cost.is_estimate for cost in costs)
+    changed = not is_estimate and all(cost.has_change.all() for cost in costs)
+    idle = _column(run.measured, "idle_change_ns" if changed else "packing_idle_ns")
+    contention = _column(run.measured, "contention_ns")
+    known = contention != NOT_KNOWN
+    beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
+    contention_ns = _mean(contention[known]) if known.any() and known.mean() >= ENOUGH else None
+    parts = {
+        "exposed_wait_ns": _mean(rows.exposed_comm_ns - transfer_ns),
+        "exposed_transfer_ns": _mean(transfer_ns),
+        "packing_ns": _mean(_column(run.measured, "packing_alone_ns")),
+        "packing_copies_ns": _mean(_column(run.measured, "packing_copies_ns")),
+        "idle_ns": _mean(idle),
+    }
+    profiled_ns = _mean(_column(run.measured, "span_change_ns")) if changed else None
+    accounted_ns = sum(parts.values()) + (contention_ns or 0)
+    return SyncCost(
+        control_ns=control_ns,
+        profiled_ns=profiled_ns,
+        **parts,
+        contention_ns=contention_ns,
+        contention_is_estimate=is_estimate,
+        contention_compared=float(compared_ns / beside_ns) if beside_ns else None,
+        idle_from=QUIET if changed else BESIDE,
+        accounted_ns=accounted_ns,
+        remainder_ns=control_ns - accounted_ns if control_ns is not None else None,
+        accounted=_ratio(accounted_ns, control_ns),
+        accounted_of_profiled=_ratio(accounted_ns, profiled_ns),
+    )
+
+
+def _column(measured: Sequence[Measured], name: str) -> Int64:
+    return np.concatenate([getattr(each.cost, name) for each in measured])
+
+
+def _ratio(part_ns: int, whole_ns: int | None) -> float | None:
+    return part_ns / whole_ns if whole_ns is not None and whole_ns > 0 else None
+
+
+def _mean(values: Int64) -> int:
+    return round(float(np.mean(values)))
+
+
+def cost_warnings(run: RunSummary) -> list[str]:
+    """Why contention is but an estimate, where the run holds a window that should have told it."""
+    words = []
+    unknown = sum(int((measured.cost.contention_ns == NOT_KNOWN).sum()) for measured in run.measured)
+    windows = sum(len(measured.windows) for measured in run.measured)
+    on_cpu = all(bool((measured.windows.device == CPU_DEVICE).all()) for measured in run.measured)
+    if unknown and on_cpu:
+        words.append("contention is null: on a CPU run no kernels tell what compute loses beside communication")
+    elif unknown:
+        words.append(
+            f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication "
+            "has its like without communication"
+        )
+    failed = [(summary.rank, measured.cost.mismatch) for summary, measured in zip(run.ranks, run.measured, strict=True)]
+    reasons = [f"rank {rank}: {why}" for rank, why in failed if why]
+    if not reasons:
+        return words
+    return [
+        *words,
+        f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})",
+    ]
+
+
+def distortion_warnings(cost: SyncCost | None) -> list[str]:
+    """Where profiled steps lose much more to synchronization than unprofiled ones do."""
+    if cost is None or cost.accounted is None or cost.accounted <= OVERSHOT:
+        return []
+    return [
+        f"what the traces account for is {percent(cost.accounted)} of what synchronization costs without the profiler: "
+        "profiled steps lose more to it"
+    ]

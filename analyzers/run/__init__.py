@@ -1,0 +1,85 @@
+"""A folder becomes a `Run`: which files, `run.json`, controls, calibration, the light window's times.
+
+In order: `layout` finds the files, `manifest`, `controls` and `calibration` read what lies beside the traces,
+`rank_trace` reads one rank and gives it the light window's times (`light_window`), `loading` gathers the ranks.
+"""
+
+from analyzers.run.calibration import (
+    CalibratedLinks,
+    Calibration,
+    CalibrationRow,
+    calibration_row,
+    curve,
+    peak_busbw_gbps,
+    read_calibration,
+    to_json,
+)
+from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, WIDEST_SPREAD, Control, Controls, control, stretch
+from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, UTILIZATION_IS_NULL, RankFile, find
+from analyzers.run.light_window import Mismatch, retime
+from analyzers.run.loading import LISTED_RANKS, Run, gather, hosts, load, tried, world_size
+from analyzers.run.manifest import (
+    LINKS,
+    MANIFEST,
+    SWEEP,
+    Bucket,
+    Dataset,
+    Epoch,
+    Manifest,
+    Memory,
+    Parameter,
+    read_manifest,
+)
+from analyzers.run.rank_trace import RankTrace, read_rank
+from analyzers.run.sweep import SINGLE, Cell, State, Sweep, cell_folder, read_sweep
+
+__all__ = [
+    "HIGH_DISTORTION",
+    "LIGHT",
+    "LINKS",
+    "LISTED_RANKS",
+    "LONGEST_NS",
+    "MANIFEST",
+    "NOSYNC",
+    "OF_HOST",
+    "SINGLE",
+    "SWEEP",
+    "UTILIZATION_IS_NULL",
+    "WIDEST_SPREAD",
+    "Bucket",
+    "CalibratedLinks",
+    "Calibration",
+    "CalibrationRow",
+    "Cell",
+    "Control",
+    "Controls",
+    "Dataset",
+    "Epoch",
+    "Manifest",
+    "Memory",
+    "Mismatch",
+    "Parameter",
+    "RankFile",
+    "RankTrace",
+    "Run",
+    "State",
+    "Sweep",
+    "calibration_row",
+    "cell_folder",
+    "control",
+    "curve",
+    "find",
+    "gather",
+    "hosts",
+    "load",
+    "peak_busbw_gbps",
+    "read_calibration",
+    "read_manifest",
+    "read_rank",
+    "read_sweep",
+    "retime",
+    "stretch",
+    "to_json",
+    "tried",
+    "world_size",
+]

@@ -1,0 +1,127 @@
+"""Controls: step times without profiler and without synchronization.
+
+`tracer record` times short blocks of steps in turn: unprofiled, without gradient synchronization, profiled. This module
+turns their samples into medians that may be trusted, or into a reason why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+
+import msgspec
+import numpy as np
+
+from analyzers.units import ms
+
+# A control that scatters more than this is no control: docs/measuring.md, controls.
+WIDEST_SPREAD = 0.05
+# From here on the profiler changed what it measured, and the report leads with it.
+HIGH_DISTORTION = 1.05
+# What no sample, in ns, can be: half a year. A run.json may say anything.
+LONGEST_NS = 2**54
+
+
+class Control(msgspec.Struct, frozen=True):
+    """Steps timed on the host, device synchronized around each block: ns per step, by rank, a sample per block."""
+
+    samples_ns: dict[str, list[int]]
+    median_ns: int | None
+    spread: float | None  # interquartile range over median
+    reason: str | None = None  # why median_ns is null
+
+    def in_words(self) -> str:
+        """The step as a sentence has it: `30.9 ms`, or what its samples, of which there are some, scatter around."""
+        if self.median_ns is not None:
+            return ms(self.median_ns)
+        pooled = [sample for samples in self.samples_ns.values() for sample in samples]
+        return f"around {ms(float(np.median(pooled)))} (spread {100 * (self.spread or 0):.0f} %)"
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether any block was timed."""
+        return any(self.samples_ns.values())
+
+    @property
+    def blocks_ns(self) -> list[float]:
+        """Each block's step: the median over its ranks, whose steps are not independent of one another."""
+        blocks = zip_longest(*self.samples_ns.values())
+        known = [[ns for ns in block if ns is not None and 0 < ns < LONGEST_NS] for block in blocks]
+        return [float(np.median(block)) for block in known if block]
+
+
+def control(samples_ns: Mapping[int, list[int]]) -> Control:
+    """Median and spread over all ranks' samples; null with a reason where they scatter too widely to be used."""
+    by_rank = {str(rank): list(samples) for rank, samples in sorted(samples_ns.items())}
+    pooled = np.array([sample for samples in by_rank.values() for sample in samples], dtype=np.int64)
+    if not len(pooled):
+        return Control(by_rank, None, None, "no samples")
+    low, median, high = (float(value) for value in np.percentile(pooled, [25, 50, 75]))
+    if median <= 0:
+        return Control(by_rank, None, None, "samples of no length")
+    spread = (high - low) / median
+    if spread > WIDEST_SPREAD:
+        return Control(
+            by_rank,
+            None,
+            spread,
+            f"samples spread {100 * spread:.1f} %, more than {100 * WIDEST_SPREAD:.0f} %",
+        )
+    return Control(by_rank, round(median), spread)
+
+
+def stretch(blocks_ns: Mapping[str, Sequence[float]], window: str) -> float | None:
+    """Profiled step over unprofiled step by their blocks' medians, also where these scatter and there is no control."""
+    under, without = blocks_ns.get(window), blocks_ns.get("unprofiled")
+    if not under or not without or np.median(without) <= 0:
+        return None
+    return float(np.median(under) / np.median(without))
+
+
+class Controls(msgspec.Struct, frozen=True):
+    """The controls of one run; null, with the reason, where the run could not have one."""
+
+    unprofiled: Control | None = None
+    nosync: Control | None = None
+    light: Control | None = None
+    full: Control | None = None
+    reasons: dict[str, str] = {}
+
+    def step_ns(self, name: str) -> int | None:
+        """The median step of one control, null where there is none to trust."""
+        found: Control | None = getattr(self, name)
+        return found.median_ns if found else None
+
+    def blocks_ns(self) -> dict[str, list[float]]:
+        """Each control's blocks, by its name; of those that were timed."""
+        timed = {name: found.blocks_ns for name in _NAMES if (found := getattr(self, name)) is not None}
+        return {name: blocks for name, blocks in timed.items() if blocks}
+
+    def distortion(self, window: str) -> float | None:
+        """Profiled step over unprofiled step, for the window (`light` or `full`) that times are taken from."""
+        profiled, unprofiled = self.step_ns(window), self.step_ns("unprofiled")
+        return profiled / unprofiled if profiled and unprofiled else None
+
+    def sync_cost_ns(self) -> int | None:
+        """Unprofiled step less the same step without gradient synchronization."""
+        unprofiled, nosync = self.step_ns("unprofiled"), self.step_ns("nosync")
+        return unprofiled - nosync if unprofiled is not None and nosync is not None else None
+
+    def why_null(self) -> list[str]:
+        """A line for every control that is missing."""
+        scattered = {name: found.reason for name in _NAMES if (found := getattr(self, name)) and found.reason}
+        return [f"control {name}: {reason}" for name, reason in (self.reasons | scattered).items()]
+
+
+def joined_controls(parts: Sequence[Controls]) -> Controls:
+    """The controls of one run from those that several hosts have of their own ranks."""
+    samples: dict[str, dict[int, list[int]]] = {}
+    for name in _NAMES:
+        for part in parts:
+            found: Control | None = getattr(part, name)
+            if found is not None:
+                samples.setdefault(name, {}).update((int(rank), each) for rank, each in found.samples_ns.items())
+    return Controls(**{name: control(of) for name, of in samples.items()}, reasons=parts[0].reasons)
+
+
+_NAMES = ("unprofiled", "nosync", "light", "full")

@@ -1,0 +1,173 @@
+"""Layout of a run's folder: traces, windows, manifest, links, several hosts.
+
+RUN/run.json  rank0.json.gz ...         the full windows
+RUN/light/rank0.json.gz ...             the same steps' device times, with less of a profiler
+RUN/nosync/rank0.json.gz ...            steps without gradient synchronization
+RUN/links.json                          what the links were measured to do
+RUN/ranks0-3/..., RUN/ranks4-7/...      the same of each host, of a run over several
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from analyzers.errors import AmbiguousRun, NoTraces, UnreadableCalibration
+from analyzers.paths import Place, Where, names, places
+from analyzers.run.calibration import Calibration, read_calibration
+from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, joined, read_manifest
+
+# Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
+LIGHT, NOSYNC = "light", "nosync"
+SUFFIXES = (".json", ".json.gz")
+# A folder of the ranks that one host recorded, of a run over several.
+OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
+NO_TRACES = (MANIFEST, LINKS, SWEEP)
+UTILIZATION_IS_NULL = "utilization is null"
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """One rank still to be read: all that a process needs to know that reads it."""
+
+    path: Place
+    alone: bool  # the only file of its run
+    light: Place | None
+    nosync: Place | None
+    expects_light: bool
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run as it lies on disk: its files, its manifest, and what is already known to be missing."""
+
+    path: Place
+    files: tuple[RankFile, ...]
+    manifest: Manifest | None
+    warnings: tuple[str, ...]
+    calibration: Calibration | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the folder, or of the file."""
+        return self.path.resolve().name
+
+
+def find(where: Where) -> Recording:
+    """Look where the files of a run are, without reading them. Raises NoTraces, and AmbiguousRun for several runs."""
+    given = places(where)
+    try:
+        return _found(given)
+    except OSError as error:
+        raise _not_looked_into(error.filename or given[0], error) from error
+
+
+def _found(given: Sequence[Place]) -> Recording:
+    folders = [folder for path in given for folder in _folders_of_hosts(path) or [path]]
+    if len(folders) == 1:
+        return _find(folders[0])
+    found = [_find(folder) for folder in folders]
+    manifests = [each.manifest for each in found if each.manifest is not None]
+    _check_one_run(folders, [each.manifest for each in found])
+    # One file of several hosts' is not alone in its run.
+    files = tuple(replace(file, alone=False) for each in found for file in each.files)
+    return Recording(
+        path=given[0],
+        files=files,
+        manifest=joined(manifests) if manifests else None,
+        warnings=tuple(dict.fromkeys(warning for each in found for warning in each.warnings)),
+        calibration=next((each.calibration for each in found if each.calibration is not None), None),
+    )
+
+
+def _folders_of_hosts(path: Place) -> list[Place]:
+    """The folders in a run's folder that hold the ranks of one host each, in order of rank; none in any other."""
+    if not path.is_dir():
+        return []
+    inside = [folder for folder in path.iterdir() if OF_HOST.fullmatch(folder.name) and folder.is_dir()]
+    return sorted(inside, key=lambda folder: int(folder.name.removeprefix("ranks").partition("-")[0]))
+
+
+def _check_one_run(folders: Sequence[Place], manifests: Sequence[Manifest | None]) -> None:
+    said = {manifest.id: folder for folder, manifest in zip(folders, manifests, strict=True) if manifest is not None}
+    if len(said) > 1:
+        first, second, *_ = said.values()
+        raise AmbiguousRun(f"{first} and {second}: are of different recordings; give the folders of one")
+
+
+def _find(path: Place) -> Recording:
+    files = trace_files(path)
+    manifest, warnings = _recorded(path)
+    recorded = manifest is not None
+    light, nosync = (_beside(files, folder) if recorded else {} for folder in (LIGHT, NOSYNC))
+    expects_light = manifest is not None and (manifest.controls.light is not None or bool(light))
+    ranks = tuple(RankFile(file, len(files) == 1, light.get(file), nosync.get(file), expects_light) for file in files)
+    calibration, more = _calibrated(path)
+    return Recording(path, ranks, manifest, (*warnings, *more), calibration)
+
+
+def _recorded(path: Place) -> tuple[Manifest | None, list[str]]:
+    """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
+    if path.is_dir() or not (path.parent / MANIFEST).is_file():
+        return read_manifest(path)
+    return None, [
+        f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
+        "controls, model and strategy are unknown (null)"
+    ]
+
+
+def _calibrated(path: Place) -> tuple[Calibration | None, list[str]]:
+    """What the run's links were measured to do, where it lies beside its traces."""
+    file = (path if path.is_dir() else path.parent) / LINKS
+    if not file.is_file():
+        return None, []
+    try:
+        return read_calibration(file), []
+    except UnreadableCalibration as error:
+        return None, [f"{error}; {UTILIZATION_IS_NULL}"]
+
+
+def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:
+    """The same ranks' files of another window, by theirs."""
+    beside = files[0].parent / folder
+    here, found = names(beside), {}
+    for file in files:
+        stem = file.name.removesuffix(".gz")
+        other = next((name for name in (stem, f"{stem}.gz") if name in here), None)
+        if other is not None:
+            found[file] = beside / other
+    return found
+
+
+def trace_files(path: Place) -> list[Place]:
+    """The trace files of a run, by name. Raises NoTraces."""
+    try:
+        if not path.exists():
+            raise NoTraces(f"{path}: no such file or folder; give a trace file or a folder of them")
+        if not path.is_dir():
+            return [path]
+        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
+        below = [] if files else sorted(_folders_with_traces(path))
+        is_sweep = not files and (path / SWEEP).is_file()
+    except OSError as error:
+        raise _not_looked_into(path, error) from error
+    if files:
+        return files
+    hint = f"its folders {', '.join(below[:5])} do: name one of them" if below else "record one with `tracer record`"
+    if is_sweep:
+        hint = f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {', '.join(below[:5])}"
+    raise NoTraces(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
+
+
+def _not_looked_into(place: object, error: OSError) -> NoTraces:
+    return NoTraces(f"{str(place)[:200]}: cannot be looked into ({error.strerror or error})")
+
+
+def _folders_with_traces(path: Place) -> Iterator[str]:
+    """The folders in a folder that hold traces; a long run's steps may hold their ranks by host."""
+    for folder in path.iterdir():
+        if folder.is_dir():
+            inside = [folder, *_folders_of_hosts(folder)]
+            if any(name.endswith(SUFFIXES) for each in inside for name in names(each)):
+                yield folder.name

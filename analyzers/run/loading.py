@@ -1,0 +1,168 @@
+"""`load`: a folder of traces becomes a Run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from analyzers.errors import AmbiguousRun, AnalysisError
+from analyzers.paths import Place, Where
+from analyzers.run.calibration import Calibration
+from analyzers.run.layout import RankFile, Recording, find
+from analyzers.run.manifest import Manifest
+from analyzers.run.rank_trace import RankTrace, read_rank
+from analyzers.trace import Header
+
+LISTED_RANKS = 8
+
+
+class Rank(Protocol):
+    """What a rank says of itself, read whole or summarized."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+
+    @property
+    def path(self) -> Place:
+        """Its file."""
+
+    @property
+    def header(self) -> Header:
+        """What its trace says outside of events."""
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What of its files could not be read, in words."""
+
+    @property
+    def mismatch(self) -> str | None:
+        """Why times are not those of a light window, where they should be."""
+
+    @property
+    def unknown_communication(self) -> dict[str, int]:
+        """How often each kernel ran that looks like communication."""
+
+
+R = TypeVar("R", bound=Rank)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The ranks of one run that could be read, in order, and in `warnings` what could not."""
+
+    name: str
+    manifest: Manifest | None
+    ranks: tuple[RankTrace, ...]
+    warnings: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+
+
+def load(path: Where) -> Run:
+    """Read a run: a folder of traces (ours or anyone's), one trace file, or the folders that several hosts wrote.
+
+    What cannot be read of it is left out and said in the run's warnings. Raises NoTraces, UnreadableTrace,
+    NoDeviceActivity where nothing is left, AmbiguousRun where two files claim one rank.
+    """
+    recording = find(path)
+    ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
+    if any(rank.mismatch for rank in ranks):
+        ranks = tuple(rank.in_full() for rank in ranks)
+    return Run(recording.name, recording.manifest, ranks, warnings, recording.calibration)
+
+
+def tried(read: Callable[[RankFile], R]) -> Callable[[RankFile], R | AnalysisError]:
+    """The reader, which returns the error of a file that it cannot read, so that others are read all the same."""
+    return partial(_tried, read)
+
+
+def _tried(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
+    try:
+        return read(file)
+    except AnalysisError as error:
+        return error
+
+
+def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[str, ...]]:
+    """The ranks in order, and the run's warnings. Raises as `load` does."""
+    ranks: list[R] = []
+    failures: list[AnalysisError] = []
+    for result in results:
+        if isinstance(result, AnalysisError):
+            failures.append(result)
+        else:
+            ranks.append(result)
+    if not ranks:
+        more = f" (and {len(failures) - 1} more files like it)" if len(failures) > 1 else ""
+        raise type(failures[0])(f"{failures[0]}{more}")
+    _check_ranks(ranks)
+    ranks.sort(key=lambda rank: rank.rank)
+    warnings = [
+        *recording.warnings,
+        *(recording.manifest.notes if recording.manifest else ()),
+        *(lost for rank in ranks for lost in rank.lost),
+        *_mixed_windows(ranks),
+        *(f"left out: {error}" for error in failures),
+        *_missing_ranks(world_size(recording.manifest, ranks), {rank.rank for rank in ranks}),
+        *_unknown_communication(ranks),
+    ]
+    return tuple(ranks), tuple(warnings)
+
+
+def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[int, str]:
+    """The host of each rank, where its trace names it or the run was recorded on one."""
+    if manifest is not None and len(manifest.hosts) == 1:
+        return {each.rank: manifest.hosts[0] for each in ranks}
+    if manifest is not None and manifest.host_of_rank:
+        return {int(rank): host for rank, host in manifest.host_of_rank.items()}
+    return {each.rank: each.header.host_name for each in ranks if each.header.host_name}
+
+
+def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
+    """Processes of the run, as its manifest or its traces say it, and at least up to the highest rank read."""
+    said = [rank.header.distributed.get("world_size") for rank in ranks]
+    said.append(manifest.world_size if manifest else None)
+    sizes = [size for size in said if isinstance(size, int)]
+    return max(sizes + [rank.rank + 1 for rank in ranks])
+
+
+def _mixed_windows(ranks: Sequence[Rank]) -> list[str]:
+    """Times of light and full windows are never mixed: where one light window fails, all times are the full ones'."""
+    mismatches = [f"rank {rank.rank}: {rank.mismatch}" for rank in ranks if rank.mismatch]
+    if not mismatches:
+        return []
+    return [f"times are those of the full windows, distorted, for want of light ones ({'; '.join(mismatches[:3])})"]
+
+
+def _check_ranks(ranks: Sequence[Rank]) -> None:
+    for number, count in Counter(rank.rank for rank in ranks).items():
+        if count > 1:
+            files = ", ".join(rank.path.name for rank in ranks if rank.rank == number)
+            folder = ranks[0].path.parent
+            raise AmbiguousRun(
+                f"{folder}: rank {number} has {count} files ({files}); keep one, or report one file by itself"
+            )
+
+
+def _missing_ranks(size: int, here: set[int]) -> list[str]:
+    count = size - len(here)
+    if not count:
+        return []
+    # World sizes are what a file says: no list is made of one that may be absurd.
+    missing = [str(rank) for rank in range(min(size, len(here) + LISTED_RANKS)) if rank not in here]
+    which = ", ".join(missing) if count <= LISTED_RANKS else f"{count} of them"
+    return [f"missing ranks (world size {size}): {which}; the report covers the {len(here)} that are here"]
+
+
+def _unknown_communication(ranks: Iterable[Rank]) -> list[str]:
+    """Kernels counted as compute whose name says otherwise: nothing disappears silently."""
+    counted: Counter[str] = Counter()
+    for rank in ranks:
+        counted.update(rank.unknown_communication)
+    return [
+        f"kernel {name[:80]!r} ({count} times) looks like communication but no rule knows it: counted as compute"
+        for name, count in counted.most_common()
+    ]

@@ -1,0 +1,143 @@
+"""run.json: how a run was recorded; a foreign trace has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from analyzers.paths import Place
+from analyzers.run.controls import Controls, joined_controls
+
+MANIFEST = "run.json"
+# Beside it: what the run's links can do, a calibration.
+LINKS = "links.json"
+# In a folder of runs: the grid that they are the cells of.
+SWEEP = "sweep.json"
+SCHEMA = "tracer.run/1"
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter of the model, in the model's order."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    module: str
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """One DDP bucket: bytes without a communication hook, parameters by their index in the manifest's list."""
+
+    nbytes: int
+    parameters: list[int]
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The most memory that each rank's process had in use, by rank; and what said so."""
+
+    source: str
+    peak_bytes: dict[str, int]
+
+
+class Dataset(msgspec.Struct, frozen=True):
+    """What was trained on: an epoch is `samples` of it. Of synthetic data accuracy means nothing."""
+
+    name: str
+    samples: int
+    is_synthetic: bool
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """One whole epoch, trained without a profiler: `time_ns` of the slowest rank, the mean loss over all samples.
+
+    `accuracy` is a share of 1, of the test set, or on synthetic data of the training batches; null without a test set.
+    `loss` is null where training diverged. `learning_rate` is the last step's. The first epoch is warm-up: its time is
+    no measurement.
+    """
+
+    epoch: int
+    time_ns: int
+    steps: int
+    loss: float | None
+    accuracy: float | None
+    learning_rate: float
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """run.json: how the run was recorded. Every field has a default, since a foreign trace has no manifest."""
+
+    schema: str = SCHEMA
+    id: str | None = None  # one for all ranks of a recording, on whatever host
+    name: str | None = None
+    command: list[str] = []
+    versions: dict[str, str | None] = {}
+    hosts: list[str] = []
+    host_of_rank: dict[str, str] = {}
+    devices: list[str] = []
+    environment: dict[str, str] = {}
+    transport: str | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    strategy: str | None = None
+    model: str | None = None
+    batch_per_gpu: int | None = None
+    bucket_cap_mb: float | None = None
+    settings: dict[str, Any] = {}
+    profiler: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    buckets: list[Bucket] | None = None
+    controls: Controls = Controls()
+    memory: Memory | None = None
+    dataset: Dataset | None = None
+    epochs: list[Epoch] = []
+    notes: list[str] = []
+
+    def why_null(self) -> list[str]:
+        """A line for what is null of the epochs."""
+        diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
+        untested = any(epoch.accuracy is None for epoch in self.epochs)
+        reasons = {
+            f"training diverged in epoch {min(diverged, default=0)}: loss is no number from there on; "
+            "lower --lr, or give --lr-warmup": bool(diverged),
+            "accuracy of epochs is null: the folder of --data held no test set": untested,
+        }
+        return [reason for reason, holds in reasons.items() if holds]
+
+
+def joined(manifests: Sequence[Manifest]) -> Manifest:
+    """What several hosts wrote of one run: the first's, with what each says of its own ranks put together."""
+    manifests = sorted(
+        manifests, key=lambda each: min((int(rank) for rank in each.host_of_rank if rank.isdecimal()), default=0)
+    )
+    first = manifests[0]
+    return msgspec.structs.replace(
+        first,
+        hosts=list(dict.fromkeys(host for each in manifests for host in each.hosts)),
+        host_of_rank={rank: host for each in manifests for rank, host in each.host_of_rank.items()},
+        devices=[device for each in manifests for device in each.devices],
+        controls=joined_controls([each.controls for each in manifests]),
+        memory=_joined_memory([each.memory for each in manifests if each.memory is not None]),
+        notes=list(dict.fromkeys(note for each in manifests for note in each.notes)),
+    )
+
+
+def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
+    if not parts:
+        return None
+    return Memory(parts[0].source, {rank: peak for each in parts for rank, peak in each.peak_bytes.items()})
+
+
+def read_manifest(folder: Place) -> tuple[Manifest | None, list[str]]:
+    """A folder's manifest, or None with a line that says what is unknown without it."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        return None, ["no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"]
+    try:
+        manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
+    except (OSError, ValueError, RecursionError) as error:
+        return None, [f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"]
+    if manifest.schema != SCHEMA:
+        return None, [f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"]
+    return manifest, []

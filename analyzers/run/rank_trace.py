@@ -1,0 +1,132 @@
+"""`RankTrace`: one rank's events, with the light window's times where there is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.errors import AmbiguousRun, NoDeviceActivity, UnreadableTrace
+from analyzers.paths import Place
+from analyzers.run.layout import LIGHT, NOSYNC, RankFile
+from analyzers.run.light_window import Mismatch, retime
+from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_like_communication, read_trace
+
+
+@dataclass(frozen=True, eq=False)
+class RankTrace:
+    """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one."""
+
+    rank: int
+    path: Place
+    header: Header
+    events: Events
+    timed: Events
+    nosync: Events | None = None  # steps without gradient synchronization, device activity alone
+    lost: tuple[str, ...] = ()
+    mismatch: str | None = None  # why the light window that there is could not be joined
+
+    @property
+    def is_light(self) -> bool:
+        """Whether its times are those of a light window."""
+        return self.timed is not self.events
+
+    def in_full(self) -> RankTrace:
+        """The same rank at the full window's times."""
+        return replace(self, timed=self.events)
+
+    @cached_property
+    def gloo(self) -> NDArray[np.bool_]:
+        """Rows of gloo's collectives, which run on worker threads of the process group."""
+        steps = self.events.named(STEP) & (self.events.category == Category.ANNOTATION)
+        stepping = np.unique(self.events.thread[steps])
+        return self.events.named(GLOO) & ~np.isin(self.events.thread, stepping)
+
+    @cached_property
+    def is_cpu_run(self) -> bool:
+        """Whether the host is the device: no accelerator's activity, and gloo at work or no accelerator to be seen."""
+        if self.events.on_device.any():
+            return False
+        operators = (self.events.category == Category.OPERATOR) & ~self.events.named(C10D)
+        accelerated = bool(self.header.device_names) or bool((self.events.category == Category.LAUNCH).any())
+        return bool(self.gloo.any()) or (bool(operators.any()) and not accelerated)
+
+    @cached_property
+    def unknown_communication(self) -> dict[str, int]:
+        """How often each kernel ran that looks like communication and that no rule knows."""
+        events = self.events
+        codes, counts = np.unique(events.name[events.category == Category.KERNEL], return_counts=True)
+        named = zip(map(events.names.__getitem__, codes.tolist()), counts.tolist(), strict=True)
+        return {name: count for name, count in named if looks_like_communication(name)}
+
+
+def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
+    """One rank from its files; `on_bytes` hears of each block of bytes that was read.
+
+    Raises UnreadableTrace, NoDeviceActivity, AmbiguousRun.
+    """
+    trace = read_trace(file.path, on_bytes=on_bytes)
+    rank = _rank(file, trace.header)
+    timed: Events | Mismatch = trace.events
+    lost = trace.lost
+    if file.expects_light:
+        timed, more = _light_times(trace.events, file.light, on_bytes)
+        lost += more
+    nosync, more = _nosync_events(file.nosync, on_bytes)
+    lost += more
+    mismatch = timed.reason if isinstance(timed, Mismatch) else None
+    timed = trace.events if isinstance(timed, Mismatch) else timed
+    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, nosync, lost, mismatch)
+    if not loaded.events.on_device.any() and not loaded.is_cpu_run:
+        # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
+        what = f" in what could be read ({lost[0]})" if lost else ""
+        raise NoDeviceActivity(
+            f"{file.path}: no device activity{what}; profile with ProfilerActivity.CUDA, and at least one whole step"
+        )
+    return loaded
+
+
+def _light_times(
+    full: Events, light: Place | None, on_bytes: Callable[[int], None] | None
+) -> tuple[Events | Mismatch, tuple[str, ...]]:
+    """The full window's rows at the light window's times, or why not; and what of the light window was lost."""
+    if light is None:
+        return Mismatch("there is none"), ()
+    try:
+        trace = read_trace(light, on_bytes=on_bytes)
+    except UnreadableTrace as error:
+        return Mismatch(str(error)), ()
+    return retime(full, trace.events), tuple(f"{LIGHT}/{said}" for said in trace.lost)
+
+
+def _nosync_events(
+    nosync: Place | None, on_bytes: Callable[[int], None] | None
+) -> tuple[Events | None, tuple[str, ...]]:
+    """The window without gradient synchronization, None where there is none; and what of it was lost."""
+    if nosync is None:
+        return None, ()
+    try:
+        trace = read_trace(nosync, on_bytes=on_bytes)
+    except UnreadableTrace as error:
+        return None, (f"{error}; contention is estimated without it",)
+    return trace.events, tuple(f"{NOSYNC}/{said}" for said in trace.lost)
+
+
+def _rank(file: RankFile, header: Header) -> int:
+    said = header.distributed.get("rank")
+    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
+        return said
+    name = file.path.name
+    stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
+    found = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)
+    if found is None and not file.alone and ".pt.trace." not in name:
+        found = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
+    if found:
+        return int(found[1])
+    if file.alone:
+        return 0
+    raise AmbiguousRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")

@@ -1,0 +1,122 @@
+"""sweep.json: a grid of recordings, one cell each.
+
+    DIR/sweep.json            which cells there are, and what became of each
+    DIR/ddp4-batch128/        one cell: an ordinary recording
+
+A cell on one device is of strategy `single`, the baseline that all strategies share: nn.DataParallel on one device and
+DDP on one rank are not measured apart.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from analyzers.errors import UnreadableSweep
+from analyzers.run.manifest import SWEEP
+
+SCHEMA = "tracer.sweep/1"
+SINGLE = "single"
+State = Literal["done", "out_of_memory", "failed", "skipped", "pending"]
+STATES: tuple[str, ...] = get_args(State)
+# What may name a folder inside of the sweep's, and stand in a picture or a table as it is.
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,99}")
+MOST_DEVICES = 2**24
+LARGEST_BATCH = 2**40
+
+Name = Annotated[str, Meta(pattern=rf"^{SAFE_NAME.pattern}\Z")]
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One recording of the grid: `gpus` devices (on a CPU, ranks), `batch` samples on each, and what became of it."""
+
+    name: Name
+    strategy: Name
+    gpus: Annotated[int, Meta(ge=1, le=MOST_DEVICES)]
+    batch: Annotated[int, Meta(ge=1, le=LARGEST_BATCH)]
+    state: State
+    why: str | None = None
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Where it stands in the grid."""
+        return self.strategy, self.gpus, self.batch
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """sweep.json: a grid's cells in order, and what all of them have in common."""
+
+    schema: str = SCHEMA
+    name: str
+    command: list[str] = []
+    settings: dict[str, Any] = {}
+    cells: list[Cell] = []
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """The file before its cells are looked at, so that a bad cell costs only itself."""
+
+    schema: str
+    cells: list[msgspec.Raw]
+    name: str | None = None
+    command: Any = None
+    settings: Any = None
+
+
+def read_sweep(folder: Path) -> tuple[Sweep, list[str]]:
+    """A folder's sweep, and a line for each cell left out, since it makes no sense. Raises UnreadableSweep."""
+    file = folder / SWEEP
+    try:
+        written = msgspec.json.decode(file.read_bytes(), type=_Written)
+    except FileNotFoundError as error:
+        raise UnreadableSweep(f"{folder}: no {SWEEP} in it; give a folder that `tracer sweep` wrote") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableSweep(f"{file}: cannot be read ({error}); make the sweep anew with `tracer sweep`") from error
+    if written.schema != SCHEMA:
+        raise UnreadableSweep(f"{file}: schema {written.schema!r} is not {SCHEMA!r}; make it anew with `tracer sweep`")
+    cells, warnings = _cells(written.cells)
+    sweep = Sweep(
+        name=written.name or folder.resolve().name,
+        command=[str(word) for word in written.command] if isinstance(written.command, list) else [],
+        settings=written.settings if isinstance(written.settings, dict) else {},
+        cells=cells,
+    )
+    return sweep, warnings
+
+
+def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[str]]:
+    """The cells that make sense, the first of each name and place in the grid, and a line for each other."""
+    cells: list[Cell] = []
+    warnings = []
+    names: dict[object, str] = {}
+    for number, raw in enumerate(written):
+        try:
+            cell = msgspec.json.decode(raw, type=Cell)
+        except (ValueError, RecursionError) as error:
+            warnings.append(f"{SWEEP}: cell {number} is left out ({error})")
+            continue
+        twin = names.get(cell.name) or names.get(cell.place)
+        if twin is not None:
+            same = "name" if cell.name == twin else "strategy, gpus and batch"
+            warnings.append(f"{SWEEP}: cell {number} ({cell.name}) is left out: the same {same} as {twin}")
+            continue
+        names |= {cell.name: cell.name, cell.place: cell.name}
+        cells.append(cell)
+    return cells, warnings
+
+
+def cell_folder(folder: Path, cell: Cell) -> Path:
+    """Where a cell's recording lies. Raises UnreadableSweep where that is not inside of the sweep's folder."""
+    place = folder / cell.name
+    # A link that goes round in circles is a RuntimeError until Python 3.13.
+    try:
+        inside = place.resolve().parent == folder.resolve()
+    except (OSError, RuntimeError):
+        inside = False
+    if not inside:
+        raise UnreadableSweep(f"{place}: leads out of the sweep's folder; copy the recording into it")
+    return place

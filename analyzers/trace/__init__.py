@@ -1,0 +1,89 @@
+"""One trace file becomes `Events`: frozen columns, names dictionary-encoded, times in integer ns.
+
+In order: `decompress` inflates blocks, `event_stream` cuts them into events (`lenient_json` where the text is damaged),
+`reader` fills columns, with `arguments` for what rows carry and `header` for the file's head. The only room that knows
+what Kineto, PyTorch, NCCL and gloo call things: `kernel_names`, `collective_calls`, `range_names`.
+"""
+
+from analyzers.trace.collective_calls import (
+    INTEGRAL,
+    KINDS,
+    OPEN,
+    RECORDED_IN_PART,
+    SYNCHRONIZING,
+    UNEVEN_MEMBERS,
+    UNSAID,
+    Call,
+    Collective,
+    Group,
+    Inputs,
+    bus_factor,
+    itemsize,
+    kind_of_call,
+    kind_of_kernel,
+    sensible,
+)
+from analyzers.trace.events import UNKNOWN, Events
+from analyzers.trace.header import Header
+from analyzers.trace.kernel_names import Category, Kind, looks_like_communication
+from analyzers.trace.range_names import (
+    ACCUMULATE,
+    C10D,
+    COPIES_IN,
+    DDP_FORWARD,
+    DP_FORWARD,
+    GLOO,
+    NCCL,
+    NODE,
+    OF_FSDP,
+    ROOT,
+    SHARDED,
+    STEP,
+    TAKES_GRADIENT,
+    Module,
+    module_of,
+    range_name,
+)
+from analyzers.trace.reader import read_trace
+
+__all__ = [
+    "ACCUMULATE",
+    "C10D",
+    "COPIES_IN",
+    "DDP_FORWARD",
+    "DP_FORWARD",
+    "GLOO",
+    "INTEGRAL",
+    "KINDS",
+    "NCCL",
+    "NODE",
+    "OF_FSDP",
+    "OPEN",
+    "RECORDED_IN_PART",
+    "ROOT",
+    "SHARDED",
+    "STEP",
+    "SYNCHRONIZING",
+    "TAKES_GRADIENT",
+    "UNEVEN_MEMBERS",
+    "UNKNOWN",
+    "UNSAID",
+    "Call",
+    "Category",
+    "Collective",
+    "Events",
+    "Group",
+    "Header",
+    "Inputs",
+    "Kind",
+    "Module",
+    "bus_factor",
+    "itemsize",
+    "kind_of_call",
+    "kind_of_kernel",
+    "looks_like_communication",
+    "module_of",
+    "range_name",
+    "read_trace",
+    "sensible",
+]

@@ -1,0 +1,266 @@
+"""Event arguments by Kineto's keys, and collectives' metadata."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64
+from analyzers.trace.collective_calls import UNSAID, Call, Group, Inputs, kind_of_call
+from analyzers.trace.collective_calls import Collective as Kind
+from analyzers.trace.range_names import ACCUMULATE, C10D, DP_FORWARD, GLOO, NCCL
+
+_NOTHING = msgspec.Raw(b"")
+# Operators whose inputs' shapes are kept: those that take a parameter's gradient; and, with dtypes, those that say what
+# a message holds. Views count inside of a flattening.
+_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$|{ACCUMULATE}$")
+# What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save, and so does what
+# only CUDA's synchronizations say.
+_NEEDS_MORE = re.compile(
+    rf"{GLOO}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
+    r"|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
+)
+# And so do those on NCCL before metadata (PyTorch 2.2), where these rows alone say a collective's kind and size.
+_CALLING = re.compile(rf"{C10D}|{NCCL}")
+_MOST_RANKS = 1 << 20
+# As PyTorch writes it, and no larger than a column holds.
+Number = Annotated[int, msgspec.Meta(ge=UNSAID, lt=1 << 62)]
+
+
+class Args(msgspec.Struct, gc=False, frozen=True):
+    """The arguments that are read. What differs between writers (text or number or list) is taken as it comes.
+
+    Shapes and grids are looked at for few rows, and stay text.
+    """
+
+    correlation: int = UNSAID
+    device: int = UNSAID
+    stream: int | str = UNSAID  # ROCm writes a pointer, as text, on its host rows
+    bytes: int = UNSAID
+    from_device: int = msgspec.field(default=UNSAID, name="fromDevice")
+    in_device: int = msgspec.field(default=UNSAID, name="inDevice")
+    to_device: int = msgspec.field(default=UNSAID, name="toDevice")
+    external: int | str = msgspec.field(default=UNSAID, name="External id")
+    collective: str = msgspec.field(default="", name="Collective name")
+    elements_in: Any = msgspec.field(default=UNSAID, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=UNSAID, name="Out msg nelems")
+    dtype: Any = ""
+    group_size: Any = msgspec.field(default=UNSAID, name="Group size")
+    group_name: Any = msgspec.field(default="", name="Process Group Name")
+    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=UNSAID, name="Seq")
+    source: Any = msgspec.field(default=UNSAID, name="Src Rank")
+    target: Any = msgspec.field(default=UNSAID, name="Dst Rank")
+    split_in: Any = msgspec.field(default="", name="In split size")
+    split_out: Any = msgspec.field(default="", name="Out split size")
+    forward: Number = msgspec.field(default=UNSAID, name="Sequence number")
+    forward_thread: Number = msgspec.field(default=UNSAID, name="Fwd thread id")
+    dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+
+
+class TypedArgs(Args, gc=False, frozen=True):
+    """Arguments with the dtypes of an operator's inputs, and with what a synchronization waits for."""
+
+    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    wait_on_stream: Any = UNSAID
+    wait_on_record: Any = msgspec.field(default=UNSAID, name="wait_on_cuda_event_record_corr_id")
+
+
+NO_ARGS = Args()
+_KEPT_AS_TEXT = ("Input Dims", "Input type", "grid", "block")
+
+
+def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments from parsed JSON, those that are kept as text put into text again."""
+    texts = {key: msgspec.Raw(json.dumps(args[key]).encode()) for key in _KEPT_AS_TEXT if key in args}
+    return dict(args) | texts
+
+
+def needs_more(names: Iterable[str]) -> bool:
+    """Whether a trace with such rows has arguments that only TypedArgs keep."""
+    return any(map(_NEEDS_MORE.match, names))
+
+
+def call_collectives(names: Iterable[str]) -> bool:
+    """Whether such rows call collectives: what these say is needed where PyTorch's metadata do not say it."""
+    return any(map(_CALLING.match, names))
+
+
+def call_key(args: Args) -> Hashable:
+    """What tells different calls apart, `Seq` left out; as text, since any value may be of any type."""
+    numbers_said = (args.elements_in, args.elements_out, args.group_size, args.source, args.target)
+    texts = (args.collective, args.dtype, args.group_name, args.group_ranks, args.split_in, args.split_out)
+    return tuple(map(str, (*texts, *numbers_said)))
+
+
+def call_of(args: Args) -> Call | None:
+    """The collective that arguments tell of, None where their call is none (`wait`)."""
+    kind = kind_of_call(args.collective)
+    if kind is None:
+        return None
+    elements_in, elements_out = whole(args.elements_in), whole(args.elements_out)
+    if kind == Kind.ALL_REDUCE and elements_in == elements_out == 0:
+        kind = Kind.BARRIER  # PyTorch's barrier is an all-reduce of nothing
+    group = _group(args)
+    return Call(
+        kind=kind,
+        elements_in=elements_in,
+        elements_out=elements_out,
+        dtype=args.dtype if isinstance(args.dtype, str) else "",
+        group=group,
+        sent_to=_peer(args.target, group) if kind == Kind.SEND_RECV else (),
+        received_from=_peer(args.source, group) if kind == Kind.SEND_RECV else (),
+        split_in=numbers(args.split_in),
+        split_out=numbers(args.split_out),
+    )
+
+
+def _group(args: Args) -> Group | None:
+    name = str(args.group_name) if isinstance(args.group_name, str | int) else ""
+    size = whole(args.group_size)
+    ranks: tuple[int, ...] | None = numbers(args.group_ranks)
+    if not name and not ranks:
+        return None
+    # Long lists are written shortened, with dots.
+    ranks = ranks if ranks and (len(ranks) == size or size == UNSAID) else None
+    return Group(name, size if size > 0 else len(ranks or ()), ranks)
+
+
+def _peer(said: Any, group: Group | None) -> tuple[int, ...]:
+    """The other rank of a message, said by its place in the group, as a rank of the run."""
+    place = whole(said)
+    if place < 0:
+        return ()
+    if group is None or group.ranks is None:
+        return (place,)
+    return (group.ranks[place],) if place < len(group.ranks) else ()
+
+
+def inputs_of(dims: bytes, types: bytes) -> Inputs:
+    """Shapes and dtypes from their JSON; empty where they are not of the form that PyTorch writes."""
+    try:
+        shapes = msgspec.json.decode(dims, type=list[list[int | list[int]]]) if dims else []
+        dtypes = msgspec.json.decode(types, type=list[str]) if types else []
+    except (ValueError, msgspec.DecodeError):
+        return Inputs((), ())
+    return Inputs(tuple(shapes), tuple(dtypes))
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Codes(dict[K, int]):
+    """Dictionary encoding: what is new gets the next code."""
+
+    def __missing__(self, key: K) -> int:
+        self[key] = code = len(self)
+        return code
+
+
+class CallColumns:
+    """What rows say of collectives, and operators' shapes: few rows have any, and few of those differ."""
+
+    def __init__(self) -> None:
+        self._calls = Codes[Hashable]()
+        self._said: list[Args] = []
+        self._shapes = Codes[tuple[bytes, bytes]]()
+        self._grids = Codes[tuple[bytes, bytes]]()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any row told of a collective."""
+        return bool(self._said)
+
+    def calls(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
+        """Sparse columns of events: which tell of a collective, counted on from `first`, and what they tell."""
+        calling = [(row, args) for row, args in enumerate(rows, first) if args.collective]
+        return _columns({
+            "call_row": [row for row, _ in calling],
+            "call": [self._code(args) for _, args in calling],
+            "sequence": [whole(args.sequence) for _, args in calling],
+            "call_external": [whole(args.external) for _, args in calling],
+        })  # fmt: skip
+
+    def inputs(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
+        """Sparse columns of events: which have inputs whose shapes are kept, and what these are."""
+        typed = bool(rows) and isinstance(rows[0], TypedArgs)
+        kept = [row for row, name in enumerate(names) if name == ACCUMULATE or (typed and _SHAPED.match(name))]
+        shaped = [(first + row, rows[row]) for row in kept]
+        return _columns({
+            "inputs_row": [row for row, _ in shaped],
+            "inputs": [self._shapes[bytes(args.dims), _types(args)] for _, args in shaped],
+        })  # fmt: skip
+
+    def autograd(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
+        """Sparse columns of events: which tell of autograd's nodes, and of which."""
+        nodes = [(row, args) for row, args in enumerate(rows, first) if args.forward != UNSAID]
+        return _columns({
+            "forward_row": [row for row, _ in nodes],
+            "forward": [args.forward for _, args in nodes],
+            "forward_thread": [args.forward_thread for _, args in nodes],
+        })  # fmt: skip
+
+    def grids(self, rows: Sequence[Args]) -> Int64:
+        """Of each row of a device, which of all grids and blocks its kernel was launched with; -1 for none."""
+        said = (
+            self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNSAID for args in rows
+        )
+        return np.fromiter(said, np.int64, len(rows))
+
+    def _code(self, args: Args) -> int:
+        code = self._calls[call_key(args)]
+        if code == len(self._said):
+            self._said.append(_without_shapes(args))
+        return code
+
+    def resolved(self, code: Int64) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+        """The column of calls and what they are; what is no operation (`wait`) is -1, as if it said nothing."""
+        calls = [call_of(args) for args in self._said]
+        kept = [call for call in calls if call is not None]
+        renumbered = np.cumsum([call is not None for call in calls], dtype=np.int64) - 1
+        renumbered[[call is None for call in calls]] = UNSAID
+        return np.r_[renumbered, UNSAID][code].astype(np.int32), tuple(kept)
+
+    @property
+    def shapes(self) -> tuple[Inputs, ...]:
+        """The distinct inputs of operators, by code."""
+        return tuple(inputs_of(dims, types) for dims, types in self._shapes)
+
+
+def _types(args: Args) -> bytes:
+    return bytes(args.types) if isinstance(args, TypedArgs) else b""
+
+
+def _columns(values: Mapping[str, Sequence[int]]) -> dict[str, Int64]:
+    return {name: np.array(column, dtype=np.int64) for name, column in values.items()}
+
+
+def _without_shapes(args: Args) -> Args:
+    """The arguments without their texts, which hold on to what they were read from."""
+    return Args(**{name: getattr(args, name) for name in Args.__struct_fields__})
+
+
+def whole(value: Any) -> int:
+    """A whole number that is not negative, written as a number or as text; -1 for anything else."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 19:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else UNSAID
+
+
+def numbers(value: Any) -> tuple[int, ...]:
+    """A list of whole numbers, written as a list or as text (`"[0, 1]"`); empty for anything else."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"\[?\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*\]?", value)
+        value = [int(digits) for digits in found[1].split(",")] if found else []
+    if not isinstance(value, Sequence) or len(value) > _MOST_RANKS:
+        return ()
+    found_all = tuple(map(whole, value))
+    return () if UNSAID in found_all else found_all

@@ -1,0 +1,253 @@
+"""Kinds, sizes, groups and bus factors of collectives; sole owner of their names.
+
+PyTorch's metadata names the call (`_allgather_base`), NCCL's kernel the algorithm (`ncclDevKernel_AllGather_RING_LL`);
+both are spelled here as docs/formats.md spells them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+UNSAID = -1
+_MOST = 2**60
+
+
+class Collective(IntEnum):
+    """A kind of collective or point-to-point operation."""
+
+    OTHER = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    ALL_TO_ALL = 4
+    BARRIER = 5
+    BROADCAST = 6
+    REDUCE = 7
+    GATHER = 8
+    SCATTER = 9
+    SEND_RECV = 10
+
+    @property
+    def label(self) -> str:
+        """As every output spells it."""
+        return self.name.lower()
+
+
+# Nobody leaves before all have come, so that the ends agree.
+SYNCHRONIZING = (
+    *(Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER),
+    *(Collective.ALL_TO_ALL, Collective.BARRIER),
+)
+# What these say of elements differs between the root and the others, or between any two ranks.
+UNEVEN_MEMBERS = (Collective.GATHER, Collective.SCATTER, Collective.ALL_TO_ALL, Collective.SEND_RECV)
+
+# Tried in this order on a name in lower case without anything but letters.
+_WORDS = (
+    ("barrier", Collective.BARRIER),
+    ("reducescatter", Collective.REDUCE_SCATTER),
+    ("allreduce", Collective.ALL_REDUCE),
+    ("crossdevicereduce", Collective.ALL_REDUCE),
+    ("hybridcubemesh", Collective.ALL_REDUCE),
+    ("allgather", Collective.ALL_GATHER),
+    ("alltoall", Collective.ALL_TO_ALL),
+    ("sendrecv", Collective.SEND_RECV),
+    ("broadcast", Collective.BROADCAST),
+    ("gather", Collective.GATHER),
+    ("scatter", Collective.SCATTER),
+    ("reduce", Collective.REDUCE),
+)
+_CALLS = {"send": Collective.SEND_RECV, "recv": Collective.SEND_RECV, "recvanysource": Collective.SEND_RECV}
+# NCCL sends gathers, scatters and all-to-alls as messages, so that the kernel's name leaves these open.
+MESSAGES = (Collective.SEND_RECV, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER)
+# Names that leave the kind open: SendRecv has been seen to run all-reduces and all-gathers (traces of PyTorch 2.0).
+OPEN = (Collective.SEND_RECV, Collective.OTHER)
+# Of these a rank holds a part of what counts.
+RECORDED_IN_PART = (Collective.ALL_GATHER, Collective.GATHER, Collective.SCATTER)
+# Calls that record no communication of their own.
+_NO_OPERATION = ("wait", "init", "coalesced", "startcoalescing", "endcoalescing")
+
+# Bytes of an element, by ATen's names of dtypes, and by PyTorch's, which run.json has.
+_ITEMSIZE = {
+    **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2", "Float8_e4m3fnuz", "Float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("Short", "Half", "BFloat16"), 2),
+    **dict.fromkeys(("Int", "Float", "ComplexHalf"), 4),
+    **dict.fromkeys(("Long", "Double", "ComplexFloat"), 8),
+    **dict.fromkeys(("ComplexDouble",), 16),
+    **dict.fromkeys(("uint8", "int8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("int16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "float32", "complex32"), 4),
+    **dict.fromkeys(("int64", "float64", "complex64"), 8),
+    **dict.fromkeys(("complex128",), 16),
+}
+INTEGRAL = ("Byte", "Char", "Bool", "Short", "Int", "Long")
+# Operators' inputs have C++'s names.
+_ATEN_DTYPE = {
+    "unsigned char": "Byte",
+    "signed char": "Char",
+    "char": "Char",
+    "bool": "Bool",
+    "short": "Short",
+    "short int": "Short",
+    "c10::Half": "Half",
+    "c10::BFloat16": "BFloat16",
+    "int": "Int",
+    "float": "Float",
+    "long int": "Long",
+    "long": "Long",
+    "double": "Double",
+    "c10::complex<float>": "ComplexFloat",
+    "c10::complex<double>": "ComplexDouble",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group: its name, which all its members share, its size, and its ranks in order where they are known."""
+
+    name: str
+    size: int
+    ranks: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective as a rank called it. Elements are -1, peers None, splits empty where nothing is said.
+
+    `sent_to` and `received_from` are ranks of the run, for messages alone. `is_part`: elements are those of one rank's
+    part, and all members' together count.
+    """
+
+    kind: Collective
+    elements_in: int
+    elements_out: int
+    dtype: str
+    group: Group | None
+    sent_to: tuple[int, ...] = ()
+    received_from: tuple[int, ...] = ()
+    split_in: tuple[int, ...] = ()
+    split_out: tuple[int, ...] = ()
+    is_part: bool = False
+
+    @property
+    def elements(self) -> int:
+        """What counts (docs/measuring.md): the larger of both sides, -1 where neither is known."""
+        return max(self.elements_in, self.elements_out)
+
+    @property
+    def nbytes(self) -> int:
+        """What the collective counts, -1 where elements, dtype or members are unknown; a barrier has none."""
+        return UNSAID if self.is_part else self.nbytes_among(1)
+
+    def nbytes_among(self, members: int) -> int:
+        """The same where there are so many members."""
+        if self.kind == Collective.BARRIER or self._keeps_unsaid or self.elements < 0 or not itemsize(self.dtype):
+            return UNSAID
+        return sensible(self.elements * itemsize(self.dtype) * (members if self.is_part else 1))
+
+    @property
+    def _keeps_unsaid(self) -> bool:
+        """Of an all-to-all: whether it is uneven, and no splits say what of it the rank keeps, which does not count."""
+        sides = {self.elements_in, self.elements_out} - {UNSAID}
+        return self.kind == Collective.ALL_TO_ALL and len(sides) > 1 and not (self.split_in or self.split_out)
+
+    @property
+    def is_even(self) -> bool:
+        """Of an all-to-all: whether it sends to all and receives from all as much."""
+        shares = {*self.split_in, *self.split_out}
+        return len(shares) <= 1 and self.elements_in == self.elements_out
+
+    def moved(self, rank: int) -> int:
+        """Elements of an uneven all-to-all that leave or reach a rank, whichever is more; -1 if unsaid."""
+        if self.group is None or self.group.ranks is None or rank not in self.group.ranks:
+            return UNSAID
+        own = self.group.ranks.index(rank)
+        sides = [split for split in (self.split_in, self.split_out) if len(split) > own]
+        return sensible(max((sum(split) - split[own] for split in sides), default=UNSAID))
+
+
+def sensible(count: int) -> int:
+    """A number of bytes or elements, UNSAID where it is more than there can be."""
+    return count if count < _MOST else UNSAID
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element of a dtype (`Float`, `float32`, `torch.float32`), 0 where it is not known."""
+    return _ITEMSIZE.get(dtype.removeprefix("torch."), 0)
+
+
+def kind_of_kernel(name: str) -> Collective:
+    """The kind that a kernel's name tells; SEND_RECV may be any of MESSAGES, and OTHER anything."""
+    # What stands behind the name proper is template arguments and parameters.
+    return _kind(re.split(r"[(<]", name.removeprefix("void "), maxsplit=1)[0])
+
+
+def kind_of_call(name: str) -> Collective | None:
+    """The kind of a call that PyTorch recorded, None for what is no operation (`wait`)."""
+    letters = _letters(name)
+    if letters in _NO_OPERATION or not letters:
+        return None
+    return _CALLS.get(letters, _kind(name))
+
+
+def _kind(name: str) -> Collective:
+    letters = _letters(name)
+    return next((kind for word, kind in _WORDS if word in letters), Collective.OTHER)
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z]", "", name.lower())
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Shapes and dtypes of a host operator's inputs; a list of tensors is one input with a list of shapes."""
+
+    shapes: tuple[Any, ...]
+    dtypes: tuple[str, ...]
+
+    @property
+    def dtype(self) -> str:
+        """The first input's dtype by ATen's name, empty where none is said."""
+        first = self.dtypes[0] if self.dtypes else ""
+        return _ATEN_DTYPE.get(first, first)
+
+    def elements(self, index: int = 0) -> int:
+        """Elements of one input, tensor or list of tensors; -1 where it has no shape."""
+        shape = self.shapes[index] if index < len(self.shapes) else ()
+        if not shape:
+            return UNSAID
+        if isinstance(shape[0], int):
+            return sensible(math.prod(shape))
+        return sensible(sum(math.prod(each) for each in shape))
+
+    @property
+    def tensors(self) -> int:
+        """Elements of all inputs where each is a tensor of one dtype, else -1. A scalar's shape is empty."""
+        one = {*self.dtypes[: len(self.shapes)]}
+        if not self.shapes or len(one) != 1 or not itemsize(self.dtype):
+            return UNSAID
+        return sensible(sum(self.elements(index) if shape else 1 for index, shape in enumerate(self.shapes)))
+
+
+# Collectives of which a rank keeps its own part, and those of which everything travels.
+ALL_BUT_OWN_PART = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+WHOLE = ("broadcast", "reduce", "send_recv")
+KINDS = ("all_reduce", *ALL_BUT_OWN_PART, *WHOLE)
+
+
+def bus_factor(collective: str, group_size: int) -> float:
+    """Bus bandwidth over algorithm bandwidth, for a group of so many (nccl-tests, doc/PERFORMANCE.md).
+
+    Raises ValueError for a kind that has none (barrier, other).
+    """
+    if collective == "all_reduce":
+        return 2 * (group_size - 1) / group_size
+    if collective in ALL_BUT_OWN_PART:
+        return (group_size - 1) / group_size
+    if collective in WHOLE:
+        return 1.0
+    raise ValueError(f"{collective} has no bus bandwidth")

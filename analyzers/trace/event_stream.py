@@ -1,0 +1,315 @@
+"""Event stream: whole events cut from a JSON document, chunk by chunk.
+
+    {"schemaVersion": 1, ... "traceEvents": [ {...}, {...} | {...}, {...} | {...} ], "traceName": ...}
+     header                                    chunk          chunk          chunk   tail
+
+A chunk is cut where the text between two events (learned from the first two) occurs last, and the cut is right exactly
+if the chunk then decodes strictly. Where it does not, the structure of the bytes is looked at; where that fails too,
+the chunk is damaged, and is walked from brace to brace. Nothing is scanned more than a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.trace.lenient_json import cleaned
+
+# More than this without the boundary of an event is no trace: it is given up before it fills the memory.
+LONGEST = 1 << 25
+_SPACE = b" \t\r\n"
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_GAP = " \t\r\n,"
+_COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
+_BEHIND = re.compile(rb"[ \t\r\n,]*")
+_BETWEEN = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
+# The list's end behind a damaged event: nothing but the rest of a flat document follows it.
+_CLOSE = re.compile(r"\}\s*\](?=[^\[\]{}]*\}?\s*$)")
+_KEYS = "ph|cat|name|pid|tid|ts|dur|args|id|s|bp"
+_SEEMS_EVENT = re.compile(rf'\{{\s*"(?:{_KEYS})"\s*:')
+_LIKELY_EVENTS = re.compile(rf'"traceEvents"\s*:\s*\[\s*\{{\s*"(?:{_KEYS})"'.encode())
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class NoEvents(Exception):
+    """The document holds no list of events; the text says why."""
+
+
+class CannotDecode(Exception):
+    """A chunk does not decode strictly."""
+
+
+@dataclass
+class EventStream:
+    """Runs through a document once. `header`, `tail` and what was `lost` are complete afterwards.
+
+    `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
+    CannotDecode, having taken none, where it is no such array. `take_one` reads the JSON value that begins at a place
+    in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says if it
+    could make sense of it.
+    """
+
+    blocks: Iterator[bytes]
+    take: Callable[[memoryview, bool], None]
+    take_one: Callable[[str, int], int | None]
+    repair: Callable[[str], bool]
+    header: bytes = b""
+    tail: bytes = b""
+    lost: list[str] = field(default_factory=list)
+    lost_events: int = 0
+    _separator: bytes | None = None
+    _ended: bool = False
+
+    def run(self) -> None:
+        """Read the document to its end. Raises NoEvents."""
+        # The text not taken yet, behind the bracket that makes an array of it: chunks are decoded where they lie.
+        text = bytearray(b"[") + self._head()
+        patience = 0
+        for block in chain([b""], self.blocks):
+            text += block
+            if len(text) < patience:
+                continue
+            taken = self._take_front(text)
+            # Without a boundary, wait for twice as much before looking again, so that looking stays linear.
+            patience = 0 if taken else 2 * len(text)
+            del text[1 : 1 + taken]
+            if self._ended:
+                break
+            if len(text) > LONGEST:
+                self.lost.append(f"everything behind {len(text) >> 20} MB without the boundary of an event")
+                return
+        while not self._ended and (taken := self._take_front(text, is_all=True)):
+            del text[1 : 1 + taken]
+        if not self._ended:
+            self.lost.append("the end of the file, which ends early (cut short, or still being written)")
+            del text[1:]
+        self._read_tail(bytes(text[1:]))
+
+    def _head(self) -> bytes:
+        """Read up to the list of events; what follows its bracket."""
+        text, patience = b"", 0
+        for block in self.blocks:
+            # White space in front is let go as it comes, however much there is of it.
+            text = (text + block).lstrip(_SPACE)
+            if len(text) < max(patience, len(_BYTE_ORDER_MARK)):
+                continue
+            text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+            body = self._body(text)
+            if body is not None:
+                return body
+            patience = 2 * len(text)
+            if len(text) > LONGEST:
+                break
+        text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+        body = self._body(text)
+        if body is None and (likely := _LIKELY_EVENTS.search(text)) and not _is_json(text):
+            # A damaged header hides the key from its brackets.
+            self.header, body = text[: likely.start()], text[text.index(b"[", likely.start()) + 1 :]
+        if body is None and len(text) > LONGEST:
+            raise NoEvents(f"no traceEvents in its first {LONGEST >> 20} MB")
+        if body is None:
+            raise NoEvents("JSON without a list of traceEvents" if _is_json(text) else _why_no_json(text))
+        return body
+
+    def _body(self, text: bytes) -> bytes | None:
+        """What follows the bracket of the list of events, and keep what precedes it; None where it is not there yet."""
+        if text[:1] == b"[":
+            return text[1:]
+        if text and text[:1] != b"{":
+            raise NoEvents(f"not JSON, which begins with {{ or [, not with {text[:20]!r}")
+        found = _find_events(text)
+        if found is None:
+            return None
+        self.header = text[: found[0]]
+        return text[found[1] :]
+
+    def _take_front(self, text: bytearray, is_all: bool = False) -> int:
+        """Take the whole events at the front; how many bytes, behind the opening bracket, are done with.
+
+        Where none is whole, more may come, unless the text is all there is.
+        """
+        # The comma behind the last event taken, where a cut or a block ended before it.
+        if text[1:2] != b"{" and (comma := _COMMA.match(text, 1)):
+            del text[1 : comma.end()]
+        if self._separator is not None:
+            place = text.rfind(self._separator)
+            if place > 0 and self._take(text, place + 1):
+                return place + len(self._separator) - 2
+        structure = scan(text)
+        if self._separator is None:
+            self._separator = structure.separator(text)
+        is_last = structure.list_end is not None and self._is_list_end(text, structure.list_end, is_all)
+        end = structure.list_end if is_last else structure.last_event_end
+        if end is not None and (self._take(text, end) or self._take(text, end, lenient=True)):
+            self._ended = is_last
+            return end - 1
+        if end is None and not structure.is_broken and not is_all:
+            return 0
+        return self._walk(text, is_all)
+
+    def _is_list_end(self, text: bytearray, place: int, is_all: bool) -> bool:
+        """Whether a bracket ends the list: not if events follow it, nor before it is known what does."""
+        behind = _BEHIND.match(text, place + 1)
+        following = text[behind.end() : behind.end() + 1] if behind else b""
+        return following != b"{" and (bool(following) or is_all)
+
+    def _take(self, text: bytearray, end: int, lenient: bool = False) -> bool:
+        """Take the array that a closing bracket at `end` makes of the text; False, and no change, if it is none."""
+        behind = text[end : end + 1]
+        text[end : end + 1] = b"]"
+        try:
+            with memoryview(text) as whole, whole[: end + 1] as array:
+                self.take(array, lenient)
+        except CannotDecode:
+            return False
+        finally:
+            text[end : end + 1] = behind
+        return True
+
+    def _walk(self, text: bytearray, is_all: bool) -> int:
+        """Take the events of a damaged text one by one, from brace to brace; how many bytes are done with.
+
+        What stands between events and is no comma, and what is no event, is counted as lost.
+        """
+        written = text[1:].decode("utf-8", errors="surrogateescape")
+        words = cleaned(written)
+        place = 0
+        while (begin := words.find("{", place)) >= 0:
+            gap = words[place:begin]
+            if "]" in gap and not _SEEMS_EVENT.match(words, begin):
+                break
+            self.lost_events += bool(gap.strip(_GAP))
+            end = self.take_one(words, begin)
+            if end is None:
+                end = self._past_damage(words, begin, is_all)
+            if end is None:
+                place = begin
+                break
+            place = end
+        listed = words.find("]", place)
+        if listed >= 0 and not words[place:listed].strip(_GAP):
+            self._ended = True
+            place = listed
+        return len(written[:place].encode("utf-8", errors="surrogateescape"))
+
+    def _past_damage(self, words: str, begin: int, is_all: bool) -> int | None:
+        """Repair the damaged event that begins here, or count it; where it ends, None where more of it may come."""
+        end = self._next_event(words, begin)
+        if end is None and not is_all:
+            return None
+        close = _CLOSE.search(words, begin) if end is None else None
+        stop = close.end() - 1 if close else len(words) if end is None else end
+        whole = end is not None or close is not None
+        if not self.repair(words[begin:stop].strip(_GAP)) and whole:
+            self.lost_events += 1
+        return stop
+
+    def _next_event(self, words: str, begin: int) -> int | None:
+        """Where the event behind a damaged one seems to begin."""
+        if self._separator is not None:
+            place = words.find(self._separator.decode(), begin)
+            if place >= 0:
+                return place + 1
+        found = _SEEMS_EVENT.search(words, begin + 1)
+        return found.start() if found else None
+
+    def _read_tail(self, text: bytes) -> None:
+        """What follows the list of events: the rest of the document, with nothing behind it."""
+        for block in self.blocks:
+            if len(text) > LONGEST:
+                self.lost.append("what follows the events")
+                return
+            text += block
+        self.tail = text.lstrip(_SPACE).removeprefix(b"]").strip(_SPACE)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Where a text's events are: offsets of the first ones' bounds, of the last one's end, and of the list's end.
+
+    `is_broken` where a brace closes what only a bracket may close.
+    """
+
+    first_end: int | None
+    second_start: int | None
+    last_event_end: int | None
+    list_end: int | None
+    is_broken: bool
+
+    def separator(self, text: bytearray) -> bytes | None:
+        """The text from one event's last byte to the next one's first, where there are two with a comma between."""
+        if self.first_end is None or self.second_start is None:
+            return None
+        between = bytes(text[self.first_end - 1 : self.second_start + 1])
+        return between if _BETWEEN.fullmatch(between) else None
+
+
+def scan(text: bytes | bytearray) -> Structure:
+    """Find the events of a text that begins with the bracket of their list, by quotes and brackets alone.
+
+    Exact where the text is JSON as far as it goes.
+    """
+    places, depth, change = _brackets(text)
+    listed = np.flatnonzero(depth == 0)
+    stop = int(listed[0]) if len(listed) else len(places)
+    ends = places[:stop][(depth[:stop] == 1) & (change[:stop] < 0)] + 1
+    starts = places[:stop][(depth[:stop] == 2) & (change[:stop] > 0)]
+    closed = int(places[stop]) if len(listed) else None
+    is_broken = closed is not None and text[closed] != ord("]")
+    return Structure(
+        first_end=int(ends[0]) if len(ends) else None,
+        second_start=int(starts[1]) if len(starts) > 1 else None,
+        last_event_end=int(ends[-1]) if len(ends) else None,
+        list_end=None if is_broken else closed,
+        is_broken=is_broken,
+    )
+
+
+def _brackets(text: bytes | bytearray) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Every bracket and brace outside of strings: its offset, the depth after it, and the change it makes."""
+    data = np.frombuffer(text, dtype=np.uint8)
+    quotes = np.flatnonzero(data == ord('"'))
+    if b"\\" in text:
+        quotes = quotes[~_is_escaped(data, quotes)]
+    opens = (data == ord("{")) | (data == ord("["))
+    places = np.flatnonzero(opens | (data == ord("}")) | (data == ord("]")))
+    places = places[np.searchsorted(quotes, places) % 2 == 0]
+    change = np.where(opens[places], 1, -1)
+    return places, np.cumsum(change), change
+
+
+def _is_escaped(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether an odd number of backslashes stands before each place."""
+    index = np.arange(len(data))
+    other = np.maximum.accumulate(np.where(data != ord("\\"), index, -1))
+    before = np.where(places > 0, other[places - 1], places - 1)
+    escaped: NDArray[np.bool_] = (places - 1 - before) % 2 == 1
+    return escaped
+
+
+def _find_events(text: bytes) -> tuple[int, int] | None:
+    """Where the key of the list of events begins and its bracket ends, at the top of the document."""
+    places, depth, _ = _brackets(text)
+    for match in _EVENTS_KEY.finditer(text):
+        before = int(np.searchsorted(places, match.start()))
+        if before and depth[before - 1] == 1:
+            return match.start(), match.end()
+    return None
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _why_no_json(text: bytes) -> str:
+    return "empty" if not text else "cut short before its list of traceEvents, or not JSON"

@@ -1,0 +1,137 @@
+"""`Events`: columns of one rank's rows, and CUDA's synchronizations.
+
+They are no activity of a device and no analysis of ours counts them; a critical path follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64
+from analyzers.trace.arguments import Args, whole
+from analyzers.trace.collective_calls import UNSAID, Call, Inputs
+from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
+
+
+@dataclass(frozen=True, eq=False)
+class Syncs:
+    """One row a synchronization, -1 where it does not say; columns as those of Events.
+
+    `wait_on_stream` is the stream that was waited for, `wait_on_record` the correlation of the `cudaEventRecord` there.
+    """
+
+    position: Int64
+    name: Int64
+    start_ns: Int64
+    dur_ns: Int64
+    thread: Int64
+    correlation: Int64
+    device: Int64
+    stream: Int64
+    wait_on_stream: Int64
+    wait_on_record: Int64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+def said(rows: Sequence[Args], processes: Int64) -> dict[str, Int64]:
+    """What synchronizations alone say, as columns; a device is the row's process where it names none."""
+    columns = {name: _numbers([getattr(args, name, UNSAID) for args in rows]) for name in SAID}
+    return columns | {"device": np.where(columns["device"] < 0, processes, columns["device"])}
+
+
+def _numbers(values: Sequence[Any]) -> Int64:
+    return np.array([whole(value) for value in values], dtype=np.int64)
+
+
+SAID = ("device", "stream", "wait_on_stream", "wait_on_record")
+NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Syncs)})
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """The rows of one trace file as columns of one length; -1 where a row does not have the value.
+
+    `name` indexes `names`. `thread` is the host thread (rows of the host), `device` the device (rows of a device),
+    `peer` the other device of a copy between two. `external` joins a host operator, its launches and their kernels.
+    `call` indexes `calls` (kernels and operators that tell of a collective), `sequence` is its number in its group,
+    `inputs` indexes `shapes` (operators whose inputs analyses need). `forward` is autograd's sequence number: it joins
+    a forward operator and its backward node, `forward_thread` the thread of the former as autograd numbers threads.
+    `grid` tells apart kernels launched with other grids or blocks. `launched_ns` is the start of the host call that
+    launched the row. `position` is the row's place among all events of the file, from 0. Times are nanoseconds since
+    the epoch. `syncs` are no rows of these: they wait, and do nothing.
+    """
+
+    category: NDArray[np.int8]
+    kind: NDArray[np.int8]
+    name: NDArray[np.int32]
+    names: tuple[str, ...]
+    start_ns: Int64
+    dur_ns: Int64
+    thread: Int64
+    device: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    stream: Int64
+    correlation: Int64
+    nbytes: Int64
+    external: Int64
+    sequence: Int64
+    call: NDArray[np.int32]
+    calls: tuple[Call, ...]
+    inputs: NDArray[np.int32]
+    shapes: tuple[Inputs, ...]
+    forward: Int64
+    forward_thread: Int64
+    grid: Int64
+    launched_ns: Int64
+    position: Int64
+    syncs: Syncs = NONE
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @cached_property
+    def end_ns(self) -> Int64:
+        """End of every row, half-open."""
+        return self.start_ns + self.dur_ns
+
+    @cached_property
+    def on_device(self) -> NDArray[np.bool_]:
+        """The rows that are device activity."""
+        return np.isin(self.category, DEVICE_CATEGORIES)
+
+    def named(self, prefix: str) -> NDArray[np.bool_]:
+        """The rows whose name starts with a prefix."""
+        return np.array([name.startswith(prefix) for name in self.names], dtype=bool)[self.name]
+
+    def take(self, rows: NDArray[Any]) -> Events:
+        """The rows that a mask or an index selects, names kept as they are."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return replace(self, **columns)
+
+
+def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
+    """For every row, the start of the first host call with its correlation, UNKNOWN where there is none."""
+    calls = np.flatnonzero((category == Category.LAUNCH) & (correlation != UNKNOWN))
+    calls = calls[np.lexsort((start_ns[calls], correlation[calls]))]
+    if not len(calls):
+        return np.full(len(category), UNKNOWN, dtype=np.int64)
+    known = correlation[calls]
+    place = np.searchsorted(known, correlation).clip(max=len(calls) - 1)
+    return np.where(known[place] == correlation, start_ns[calls[place]], UNKNOWN)
+
+
+_COLUMNS = (
+    *("category", "kind", "name", "start_ns", "dur_ns", "thread"),
+    *("device", "peer", "stream", "correlation", "nbytes", "external", "sequence", "call", "inputs"),
+    *("forward", "forward_thread", "grid", "launched_ns", "position"),
+)

@@ -1,0 +1,93 @@
+"""Lenient JSON: NaN, inf, control characters, lone surrogates, bare quotes."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+from analyzers.trace.timestamps import NO_TIME
+
+# An unescaped quote or backslash in a name: Kineto wrote some kernels' so. The name ends where the next key begins.
+_NAME = re.compile(r'("name":\s*")(.*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}))', re.DOTALL)
+_UNESCAPED = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})|(?<!\\)"')
+_LONGEST_REPAIRED = 1 << 16
+# How much of a damaged text is looked at for one event: json's errors count the lines before them, so that each would
+# cost the whole text. More is looked at where parsing came far.
+_WINDOWS = (1 << 18, 1 << 22, 1 << 25)
+
+
+def _decimal(digits: str) -> Decimal:
+    try:
+        return Decimal(digits)
+    except ArithmeticError:
+        return Decimal(NO_TIME)  # an exponent beyond all bounds
+
+
+# Every digit of its numbers is kept.
+_LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
+
+
+# What C++ writes of floats that are no numbers (Kineto: a bandwidth of no time); bytes that are no UTF-8, as Python
+# decodes them, and halves of surrogate pairs: no characters, nor to be written.
+_FOREIGN = re.compile(r"[:\[,]\s*-?(?:inf|nan)\b|\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_NO_NUMBER = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\b(?:inf|nan)\b', re.DOTALL)
+_HALF = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
+    r"|(?P<byte>[\ud800-\udfff])",
+    re.DOTALL,
+)
+
+
+def cleaned(words: str) -> str:
+    """The text as JSON has it, and as long: what C++ writes of no number is NaN, what is no character a replacement."""
+    if _FOREIGN.search(words) is None:
+        return words
+    return _HALF.sub(_character, _NO_NUMBER.sub(_number, words))
+
+
+def _number(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else f"{'NaN':>{len(found[0])}}"
+
+
+def _character(found: re.Match[str]) -> str:
+    if found["byte"]:
+        return "\N{REPLACEMENT CHARACTER}"
+    return r"\ufffd" if found["half"] else found[0]
+
+
+def loads(text: memoryview) -> Any:
+    """A whole text. Raises ValueError, RecursionError."""
+    return _LENIENT.decode(cleaned(bytes(text).decode("utf-8", errors="replace")))
+
+
+def first_at(words: str, begin: int) -> tuple[Any, int] | None:
+    """The value that begins at a place of a cleaned text, and where it ends; None where it is not JSON."""
+    for size in _WINDOWS:
+        window = words[begin : begin + size]
+        try:
+            value, end = _LENIENT.raw_decode(window)
+        except json.JSONDecodeError as error:
+            if len(window) < size or error.pos < size // 2:
+                return None
+        except (ValueError, RecursionError):
+            return None
+        else:
+            return value, begin + end
+    return None
+
+
+def with_escaped_name(words: str) -> Any | None:
+    """An event with the quotes and backslashes of its name escaped; None where that does not make it JSON."""
+    if len(words) > _LONGEST_REPAIRED:
+        return None
+    try:
+        return _LENIENT.decode(_NAME.sub(_escaped, words, count=1))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """The name with those quotes and backslashes escaped that are not, and valid escapes left alone."""
+    return found[1] + _UNESCAPED.sub(lambda bad: "\\" + bad[0], found[2]) + found[3]

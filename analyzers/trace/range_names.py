@@ -1,0 +1,54 @@
+"""Names of host ranges in PyTorch: steps, autograd nodes, FSDP, nn.Module."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# torch.profiler's range around a step, before its number.
+STEP = "ProfilerStep#"
+# Calls of a process group, and what gloo's worker threads do for them.
+C10D = "c10d::"
+GLOO = "gloo:"
+# What ProcessGroupNCCL does for them: the range around a launch, with its tensors.
+NCCL = "nccl:"
+# Autograd's nodes; the one that takes a parameter's gradient, as operator and as node.
+NODE = "autograd::engine::evaluate_function: "
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+TAKES_GRADIENT = NODE + ACCUMULATE
+# DDP's copy of a gradient into its bucket.
+COPIES_IN = "torch::distributed::reducer::mul_out"
+DDP_FORWARD = "DistributedDataParallel.forward"
+DP_FORWARD = "DataParallel.forward"
+# Ranges in which FSDP, of either generation, calls for its collectives: the first one's forward is around its module's.
+SHARDED = ("FSDP::", "FullyShardedDataParallel")
+# Ranges and operators that are FSDP's own alone.
+OF_FSDP = ("FSDP::", "fsdp::", "FullyShardedDataParallel._")
+
+PREFIX = "nn.Module: "
+# The model itself has no name among its own modules.
+ROOT = "(model)"
+_NAMED = re.compile(r"(?P<name>.+) \((?P<type>[^()]+)\)")
+_NUMBERED = re.compile(r"(?P<name>(?P<type>.+?)(?:_\d+)?)")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module: its name in the model, or its class and number where that is all a trace says, and its class."""
+
+    name: str
+    type: str
+
+
+def range_name(name: str, kind: str) -> str:
+    """What the range around the forward of a module of that name and class is called."""
+    return f"{PREFIX}{name or ROOT} ({kind})"
+
+
+def module_of(range_of: str) -> Module | None:
+    """The module that a row of the host is the forward of, None for any other row."""
+    if not range_of.startswith(PREFIX):
+        return None
+    words = range_of.removeprefix(PREFIX)
+    found = _NAMED.fullmatch(words) or _NUMBERED.fullmatch(words)
+    return Module(found["name"], found["type"]) if found else None

@@ -1,0 +1,393 @@
+"""Reader of Kineto traces into columns; sole owner of Kineto's keys.
+
+Kineto writes microseconds with three decimals; they arrive as exact integer nanoseconds, on the epoch
+(`baseTimeNanoseconds` added). The file is streamed: what is kept of it is the columns of the rows that were asked for.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import compress
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import Int64
+from analyzers.errors import UnreadableTrace
+from analyzers.paths import Place
+from analyzers.trace.arguments import (
+    NO_ARGS,
+    Args,
+    CallColumns,
+    Codes,
+    TypedArgs,
+    call_collectives,
+    needs_more,
+    with_raw,
+)
+from analyzers.trace.decompress import Blocks
+from analyzers.trace.event_stream import CannotDecode, EventStream, NoEvents
+from analyzers.trace.events import SAID, UNKNOWN, Events, Syncs, launch_times, said
+from analyzers.trace.header import Header, convert, whole_header
+from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category, is_waiting, kinds
+from analyzers.trace.lenient_json import first_at, loads, with_escaped_name
+from analyzers.trace.range_names import PREFIX as MODULE
+from analyzers.trace.timestamps import NEVER, NO_TIME, nanoseconds
+
+_CATEGORIES = {
+    "kernel": Category.KERNEL,
+    "gpu_memcpy": Category.MEMCPY,
+    "gpu_memset": Category.MEMSET,
+    "cuda_runtime": Category.LAUNCH,
+    "cuda_driver": Category.LAUNCH,
+    "hip_runtime": Category.LAUNCH,
+    "hip_driver": Category.LAUNCH,
+    "xpu_runtime": Category.LAUNCH,
+    "xpu_driver": Category.LAUNCH,
+    "privateuse1_runtime": Category.LAUNCH,
+    "privateuse1_driver": Category.LAUNCH,
+    "cpu_op": Category.OPERATOR,
+    "user_annotation": Category.ANNOTATION,
+    "python_function": Category.PYTHON,
+    "cuda_sync": Category.SYNC,
+    "ac2g": Category.FLOW,
+    "fwdbwd": Category.FLOW,
+    # Categories were capitalized before 2022.
+    "Kernel": Category.KERNEL,
+    "Memcpy": Category.MEMCPY,
+    "Memset": Category.MEMSET,
+    "Runtime": Category.LAUNCH,
+    "Operator": Category.OPERATOR,
+}
+# What analyses read. Python stacks (but for modules) and flow arrows have to be asked for.
+ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
+# Of Python's functions, a profile `with_modules` has the modules: these are always read, and are ranges to analyses.
+_PYTHON = "python_function"
+_FLOW_PHASES = ("s", "t", "f")
+
+_LAST_DEVICE = np.iinfo(np.int32).max
+_LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: float = NO_TIME
+    dur: float = NO_TIME
+    pid: int | str = UNKNOWN
+    tid: int | str = UNKNOWN
+    id: int | str = UNKNOWN
+    args: Args = NO_ARGS
+
+
+class _TypedEvent(_Event, gc=False):
+    args: TypedArgs = TypedArgs()
+
+
+class _DecimalEvent(_TypedEvent, gc=False):
+    ts: Decimal = Decimal(NO_TIME)  # type: ignore[assignment]  # the same key, read digit by digit
+    dur: Decimal = Decimal(NO_TIME)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One file: its header, its rows, and what of it could not be read, in words."""
+
+    header: Header
+    events: Events
+    lost: tuple[str, ...]
+
+
+def read_trace(
+    path: Place, categories: Iterable[Category] = ANALYZED, on_bytes: Callable[[int], None] | None = None
+) -> Trace:
+    """Read one trace file, gzip or plain, an object with `traceEvents` or a bare array of events.
+
+    Only rows of the categories asked for are kept. What a damaged file still holds is read, and the rest said in
+    `lost`. `on_bytes` hears of each block of bytes that was read.
+
+    Raises UnreadableTrace where the file cannot be opened, is no trace, or cannot be trusted.
+    """
+    blocks = Blocks(path, on_bytes)
+    columns = _Columns(categories)
+    stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair)
+    try:
+        stream.run()
+    except NoEvents as error:
+        raise UnreadableTrace(f"{path}: no trace ({error}); give a file that torch.profiler exported") from error
+    header, lost = whole_header(stream.header, stream.tail)
+    lost = [*blocks.lost, *stream.lost, *lost]
+    events = columns.build(header.base_time_ns)
+    counts = {
+        "events that make no sense": stream.lost_events + columns.lost_events,
+        "events without a time": columns.untimed,
+    }
+    lost += [f"{count} {what}" for what, count in counts.items() if count]
+    said = [f"{path.name}: not read: {'; '.join(lost)}; all else is kept"] if lost else []
+    said += [f"{path.name}: {columns.endless} events have no duration, and count as empty"] if columns.endless else []
+    return Trace(header, events, tuple(said))
+
+
+class _Columns:
+    """Columns in the making: texts of events go in, arrays come out. What is not wanted leaves no trace."""
+
+    def __init__(self, categories: Iterable[Category]) -> None:
+        wanted = frozenset(categories)
+        self._categories = {cat: category for cat, category in _CATEGORIES.items() if category in wanted}
+        self._phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
+        self._codes = Codes[str]()
+        self._calls = CallColumns()
+        self._parts: list[dict[str, NDArray[Any]]] = []
+        self._count = self._seen = 0
+        self._needs_more = False
+        self.lost_events = self.untimed = self.endless = 0
+        self._fast: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_Event]).decode
+        self._typed: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
+        self._exact: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
+
+    def take(self, text: memoryview, lenient: bool) -> None:
+        """Take the events of a JSON array. Raises CannotDecode."""
+        try:
+            if lenient:
+                self._take_rows(loads(text))
+                return
+            # Of its own, since what is kept as text points into it, for as long as an error may keep it.
+            text = memoryview(bytes(text))
+            if not self._needs_more:
+                events = self._fast(text)
+                self._needs_more = self._lacks(events)
+            if self._needs_more:
+                events = self._typed(text)
+            if not self._append(events):
+                self._append(self._exact(text))
+        except (ValueError, RecursionError, msgspec.DecodeError) as error:
+            raise CannotDecode from error
+
+    def _lacks(self, events: Sequence[_Event]) -> bool:
+        """Whether rows of names not seen before need arguments that were not decoded."""
+        new = {event.name for event in events} - self._codes.keys()
+        if needs_more(new) or self._calls.has_any or not call_collectives(new):
+            return needs_more(new)
+        # Metadata stand right behind the first call, in the same chunk but by rare chance.
+        return not any(event.args.collective for event in events)
+
+    def take_one(self, words: str, begin: int) -> int | None:
+        """Take the event that begins at a place; where it ends, None where it is not JSON."""
+        found = first_at(words, begin)
+        if found is None:
+            return None
+        row, end = found
+        self._take_rows([row])
+        return end
+
+    def repair(self, words: str) -> bool:
+        """Take an event whose name has quotes or backslashes that are not escaped; False if that is not its fault."""
+        row = with_escaped_name(words)
+        if row is None:
+            return False
+        self._take_rows([row])
+        return True
+
+    def _take_rows(self, rows: Sequence[Any]) -> None:
+        events = [_event(row) for row in rows]
+        sensible = [event for event in events if event is not None]
+        self._append(sensible)
+        self.lost_events += len(events) - len(sensible)
+
+    def _append(self, events: Sequence[_Event]) -> bool:
+        """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
+        categories, phases = self._categories, self._phases
+        wanted = bytes([
+            event.ph in phases
+            and (event.cat in categories or (event.cat == _PYTHON and event.name.startswith(MODULE)))
+            for event in events
+        ])  # fmt: skip
+        kept = list(compress(events, wanted))
+        if not kept:
+            self._seen += len(events)
+            return True
+        start_ns, dur_ns = nanoseconds([event.ts for event in kept]), nanoseconds([event.dur for event in kept])
+        if start_ns is None or dur_ns is None:
+            return False
+        count, args, names = len(kept), [event.args for event in kept], [event.name for event in kept]
+        category = np.fromiter([_CATEGORIES[event.cat] for event in kept], np.int8, count)
+        on_device = category <= _LAST_DEVICE_CATEGORY
+        self._parts.append({
+            "category": category,
+            "name": np.fromiter(map(self._codes.__getitem__, names), np.int32, count),
+            "start_ns": start_ns,
+            "dur_ns": dur_ns,
+            "position": np.flatnonzero(np.frombuffer(wanted, dtype=bool)) + self._seen,
+            "thread": _int64([event.tid for event in kept]),
+            "correlation": _int64([arg.correlation for arg in args]),
+            **self._calls.calls(args, self._count),
+            **self._calls.inputs(names, args, self._count),
+            **self._calls.autograd(args, self._count),
+            # What only device rows have is kept for them alone.
+            **self._device_columns([event for event, chosen in zip(kept, on_device.tolist(), strict=True) if chosen]),
+            **self._sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
+        })  # fmt: skip
+        self._count += count
+        self._seen += len(events)
+        return True
+
+    def _device_columns(self, events: Sequence[_Event]) -> dict[str, Int64]:
+        args = [event.args for event in events]
+        return {
+            "process": _int64([event.pid for event in events]),
+            "device": _int64([arg.device for arg in args]),
+            "in_device": _int64([arg.in_device for arg in args]),
+            "from_device": _int64([arg.from_device for arg in args]),
+            "to_device": _int64([arg.to_device for arg in args]),
+            "stream": _int64([arg.stream for arg in args]),
+            "bytes": _int64([arg.bytes for arg in args]),
+            "external": _int64([arg.external for arg in args]),
+            "grid": self._calls.grids(args),
+        }
+
+    def _sync_columns(self, events: Sequence[_Event], rows: NDArray[np.intp]) -> dict[str, Int64]:
+        chosen = [events[row] for row in rows.tolist()]
+        columns = said([event.args for event in chosen], _int64([event.pid for event in chosen]))
+        return {"sync_row": rows + self._count} | {f"sync_{name}": column for name, column in columns.items()}
+
+    def _syncs(self, kept: NDArray[np.bool_], start_ns: Int64, dur_ns: Int64) -> Syncs:
+        """Synchronizations that have a time."""
+        rows = self._whole("sync_row")
+        timed = kept[rows]
+        rows = rows[timed]
+        shared = {name: self._whole(name)[rows] for name in ("position", "name", "thread", "correlation")}
+        alone = {name: self._whole(f"sync_{name}")[timed] for name in SAID}
+        return Syncs(start_ns=start_ns[rows], dur_ns=dur_ns[rows], **shared, **alone)
+
+    def build(self, base_time_ns: int) -> Events:
+        """All rows, in the file's order, without those that have no time or only tell of waiting."""
+        names = tuple(self._codes)
+        category, name, start_ns = self._whole("category"), self._whole("name"), self._whole("start_ns")
+        dur_ns = self._whole("dur_ns")
+        correlation = self._whole("correlation")
+        waiting = np.array([is_waiting(name) for name in names], dtype=bool)
+        kept = start_ns != NEVER
+        start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)
+        self.untimed = int((~kept).sum())
+        self.endless = int((kept & (dur_ns < 0) & (category != Category.FLOW)).sum())
+        dur_ns = np.maximum(dur_ns, 0)
+        syncs = self._syncs(kept, start_ns, dur_ns)
+        if waiting.any():
+            kept &= ~waiting[name]
+        if len(syncs):
+            kept &= category != Category.SYNC
+        on_device = category <= _LAST_DEVICE_CATEGORY
+        device, peer, crosses = self._places(category, name, names)
+        call, calls = self._calls.resolved(self._sparse("call", "call_row"))
+        events = Events(
+            category=category,
+            kind=kinds(category, name, names, crosses),
+            name=name,
+            names=names,
+            start_ns=start_ns,
+            dur_ns=dur_ns,
+            thread=self._whole("thread"),
+            device=device,
+            peer=peer,
+            stream=_spread(self._whole("stream"), on_device),
+            correlation=correlation,
+            nbytes=_spread(self._whole("bytes"), on_device),
+            external=self._externals(on_device),
+            sequence=self._sparse("sequence", "call_row"),
+            call=call,
+            calls=calls,
+            inputs=self._sparse("inputs", "inputs_row").astype(np.int32),
+            shapes=self._calls.shapes,
+            forward=self._sparse("forward", "forward_row"),
+            forward_thread=self._sparse("forward_thread", "forward_row"),
+            grid=_spread(self._whole("grid"), on_device),
+            launched_ns=launch_times(category, correlation, start_ns),
+            position=self._whole("position"),
+            syncs=syncs,
+        )
+        return events if kept.all() else events.take(kept)
+
+    def _places(
+        self, category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
+        """The device of every row, the other device of a copy between two, and which rows are such copies."""
+        on_device = category <= _LAST_DEVICE_CATEGORY
+        device = self._whole("device")
+        # What a row says, else where it ran, else its process, which Kineto numbers by device.
+        for fallback in ("in_device", "process"):
+            device = np.where(device < 0, self._whole(fallback), device)
+        source, target = self._whole("from_device"), self._whole("to_device")
+        copies = category[on_device] == Category.MEMCPY
+        between = copies & (source >= 0) & (target >= 0) & (source != target)
+        unsaid = copies & ((source < 0) | (target < 0))
+        peer_to_peer = np.array([name.startswith("Memcpy PtoP") for name in names], dtype=bool)
+        crosses = np.zeros(len(category), dtype=bool)
+        crosses[on_device] = between | (unsaid & peer_to_peer[name[on_device]])
+        device = np.where(between, source, np.maximum(device, 0)).clip(max=_LAST_DEVICE)
+        peer = np.where(between, target, UNKNOWN).clip(max=_LAST_DEVICE)
+        return _spread(device, on_device).astype(np.int32), _spread(peer, on_device).astype(np.int32), crosses
+
+    def _externals(self, on_device: NDArray[np.bool_]) -> Int64:
+        """What joins kernels and the operators that tell of their collectives."""
+        column = _spread(self._whole("external"), on_device)
+        column[self._whole("call_row")] = self._whole("call_external")
+        return column
+
+    def _sparse(self, name: str, rows: str) -> Int64:
+        """A column of all rows from the values that few have."""
+        column = np.full(self._count, UNKNOWN, dtype=np.int64)
+        column[self._whole(rows)] = self._whole(name)
+        return column
+
+    def _whole(self, name: str) -> NDArray[Any]:
+        """One column."""
+        parts = [part[name] for part in self._parts]
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int8 if name == "category" else np.int64)
+
+
+def _int64(values: Sequence[Any]) -> Int64:
+    """A column of whole numbers. What does not fit 64 bits is UNKNOWN, a thread's name a number of its own."""
+    try:
+        return np.fromiter(values, np.int64, len(values))
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_whole_number(value) for value in values], dtype=np.int64)
+
+
+def _whole_number(value: int | str) -> int:
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else UNKNOWN
+    # Far from what numbers a thread, a stream or a process is ever called by.
+    return -zlib.crc32(value.encode(errors="replace")) - 2**40
+
+
+def _spread(values: Int64, rows: NDArray[np.bool_]) -> Int64:
+    """A column of all rows from the values that some have."""
+    column = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    column[rows] = values
+    return column
+
+
+def _event(row: Any) -> _Event | None:
+    """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
+    if isinstance(row, dict) and isinstance(row.get("args"), dict):
+        row = row | {"args": with_raw(row["args"])}
+    return convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
+
+
+def _without_odd_values(row: Any) -> Any:
+    """The event without those values and arguments that are not of their type, if it still has its times."""
+    if not isinstance(row, dict):
+        return row
+    args = row.get("args")
+    args = (
+        {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
+        if isinstance(args, dict)
+        else {}
+    )
+    return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, _Event)} | {"args": args}

@@ -1,0 +1,308 @@
+"""What changed between two runs: the test by brute force and by its error rates, each table, and sweeps."""
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from analyzers.comparison.change import LEVEL, changes, enough, pooled
+from analyzers.comparison.document import Comparison, changes_frame
+from analyzers.comparison.permutation_test import MOST_PERMUTATIONS, significance
+from analyzers.comparison.runs import OF_BUCKETS, compare
+from analyzers.comparison.sweeps import compare_sweeps
+from analyzers.layers.bucket_table import Layout, LayoutBucket
+from analyzers.reporting.document import Report
+from analyzers.run.controls import control
+from tests.support.comparing import controlled, stepping
+from tests.support.samples import REPORTED, SAMPLES, reported
+from tests.support.sweeping import cell, studied, timed
+
+
+def brute_force_p(a: list[float], b: list[float]) -> float:
+    """The share of all ways to choose A whose rank sum is as far from its mean."""
+    both = [*a, *b]
+    ranks = [sum(other < value for other in both) + (sum(other == value for other in both) + 1) / 2 for value in both]
+    center = len(a) * (len(both) + 1) / 2
+    distances = [abs(sum(chosen) - center) for chosen in combinations(ranks, len(a))]
+    own = abs(sum(ranks[: len(a)]) - center)
+    return sum(distance >= own - 1e-9 for distance in distances) / len(distances)
+
+
+VALUES = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=5)
+
+
+@settings(max_examples=80, deadline=None)
+@given(VALUES, VALUES)
+def test_p_is_that_of_all_permutations(a, b):
+    found = significance(np.array(a)[:, None], np.array(b)[:, None])
+    assert found.p[0] == pytest.approx(brute_force_p(a, b))
+    assert found.adjusted_p[0] == pytest.approx(found.p[0])
+    assert significance(np.array(b)[:, None], np.array(a)[:, None]).p[0] == pytest.approx(found.p[0])
+
+
+@pytest.mark.parametrize("steps", [(2, 2), (3, 3), (4, 4), (3, 6), (5, 5)])
+def test_steps_that_come_apart_have_the_least_p(steps):
+    a, b = (np.arange(count, dtype=float)[:, None] for count in steps)
+    found = significance(a, b + 100)
+    assert found.p[0] == found.least_p[0] == pytest.approx(2 / comb(sum(steps), steps[0]))
+    assert enough(*steps) == (found.p[0] <= LEVEL)
+
+
+def test_beyond_the_most_permutations_a_sample_is_drawn_and_is_the_same_again():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(12, 1)), rng.normal(size=(12, 1)) + 3
+    found = significance(a, b)
+    assert found.p[0] <= 3 / MOST_PERMUTATIONS
+    assert found.p[0] == significance(a, b).p[0] > 0
+
+
+def test_thousands_of_measures_are_tested_too():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(8, 2000)), rng.normal(size=(8, 2000))
+    assert significance(a, b).adjusted_p.min() > LEVEL
+    assert significance(a, b + 100).adjusted_p.max() <= LEVEL
+
+
+def marks_anything(rng: np.random.Generator, steps: int, measures: int) -> bool:
+    """Whether anything is found in two halves of one run, whose measures have something of each step in common."""
+    shared = rng.random()
+    whole = rng.exponential(size=(2 * steps, measures)) + shared * 5 * rng.normal(size=(2 * steps, 1))
+    return bool(significance(whole[:steps], whole[steps:]).adjusted_p.min() <= LEVEL)
+
+
+@pytest.mark.parametrize(("steps", "measures"), [(2, 5), (4, 1), (5, 5), (6, 30)])
+def test_halves_of_one_run_differ_as_seldom_as_is_said(steps, measures):
+    rng, cases = np.random.default_rng(steps * measures), 300
+    found = sum(marks_anything(rng, steps, measures) for _ in range(cases))
+    # Three standard deviations above the level's expectation.
+    assert found <= cases * LEVEL + 3 * (cases * LEVEL * (1 - LEVEL)) ** 0.5
+
+
+def test_a_measure_that_some_steps_lack_is_tested_by_the_others():
+    rng, cases, found = np.random.default_rng(5), 300, 0
+    for _ in range(cases):
+        values = rng.normal(size=(12, 3))
+        values[rng.random(values.shape) < 0.3] = np.nan
+        found += significance(values[:6], values[6:]).adjusted_p.min() <= LEVEL
+    assert found <= cases * LEVEL + 3 * (cases * LEVEL * (1 - LEVEL)) ** 0.5
+
+
+def random_steps(rng: np.random.Generator, steps: int, longer: float = 0.0) -> Report:
+    """Steps of about 10 ms on two ranks, which one slow host delays together; parts that add up to them."""
+    compute = 6 + 0.1 * rng.normal(size=(steps, 2))
+    wait = rng.exponential(size=(steps, 1)) + 0.1 * rng.random((steps, 2))
+    spans = (compute + wait + 3) * (1 + longer)
+    return stepping(spans.tolist(), compute_ns=compute.tolist(), exposed_wait_ns=wait.tolist())
+
+
+def marked(found: Comparison, *tables: str) -> list[str]:
+    return [each.measure for each in found.figures() if each.change.is_marked and (not tables or each.table in tables)]
+
+
+def test_recordings_of_the_same_steps_are_marked_as_seldom_as_is_said():
+    rng, cases = np.random.default_rng(7), 150
+    for table in ("step", "parts"):
+        found = sum(bool(marked(compare(random_steps(rng, 6), random_steps(rng, 6)), table)) for _ in range(cases))
+        assert found <= cases * LEVEL + 3 * (cases * LEVEL * (1 - LEVEL)) ** 0.5
+
+
+def test_a_longer_step_is_found_with_as_many_steps_as_are_recorded_by_default():
+    rng = np.random.default_rng(3)
+    found = compare(random_steps(rng, 5), random_steps(rng, 5, longer=0.5))
+    assert marked(found) == ["span_ns"]
+    assert found.step["span_ns"].p == pytest.approx(2 / comb(10, 5))
+    assert "longer than A's" in found.verdict
+    assert "beyond the steps' own spread" in found.verdict
+
+
+def test_ranks_of_a_step_are_no_steps_of_their_own():
+    # 32 windows a run, and yet two steps: nothing can be told of them.
+    a, b = stepping([[10.0] * 16, [10.1] * 16]), stepping([[20.0] * 16, [20.1] * 16])
+    change = compare(a, b).step["span_ns"]
+    assert (change.state, change.apart, change.a_steps) == ("too_few", True, 2)
+    assert change.changed is None
+
+
+def test_a_change_below_the_least_is_not_marked_however_sure_it_is():
+    a, b = (stepping([[base + 0.001 * step] for step in range(6)]) for base in (10.0, 10.06))
+    change = compare(a, b).step["span_ns"]
+    assert (change.state, change.changed) == ("small", False)
+    assert change.adjusted_p is not None
+    assert change.adjusted_p <= LEVEL
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_a_run_compared_with_itself_shows_no_change(path):
+    found = compare(reported(path), reported(path))
+    assert {figure.change.state for figure in found.figures()} <= {"same"}
+    assert (found.different, found.layouts.same) == ([], True if found.layouts.a_bytes else None)
+    assert "in both runs" in found.verdict
+
+
+def over_steps(rows, name: str) -> float:
+    """The median over steps of the median over what each step has."""
+    steps = {row.step: [getattr(each, name) for each in rows if each.step == row.step] for row in rows}
+    return float(np.median([np.median(values) for values in steps.values()]))
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_medians_are_over_steps(path):
+    report = reported(path)
+    found = compare(report, report)
+    for name, change in (found.step | found.parts).items():
+        rows = [row for row in report.windows if getattr(row, name, None) is not None]
+        if rows:
+            assert change.a == over_steps(rows, name), name
+    for layer in found.layers[:5]:
+        rows = [row for row in report.layers if row.layer == layer.layer]
+        if len(rows) < len(report.windows):
+            continue  # a window without the line counts as one in which it took no time
+        assert all(change.a == over_steps(rows, name) for name, change in layer.measures.items())
+    for bucket in found.buckets:
+        rows = [row for row in report.buckets if row.bucket == bucket.bucket]
+        known = {name: change for name, change in bucket.measures.items() if getattr(rows[0], name) is not None}
+        assert all(change.a == over_steps(rows, name) for name, change in known.items())
+
+
+def test_of_ranks_that_wait_in_turn_a_step_counts_and_not_whichever_rank_is_in_the_middle():
+    """Each step one of two ranks waits: the pooled median would be either's."""
+    waits = pooled((step, value) for step in range(5) for value in (0.0, 10.0 + step))
+    assert waits.median == 6.0
+
+
+DDP2, DDP4 = SAMPLES / "resnet18-ddp2", SAMPLES / "resnet18-ddp4"
+
+
+def test_two_and_four_gpus_show_what_differs():
+    found = compare(reported(DDP2), reported(DDP4))
+    assert [(each.what, each.a, each.b) for each in found.different] == [
+        ("world_size", "2", "4"),
+        ("devices", "2 x NVIDIA H200", "4 x NVIDIA H200"),
+    ]
+    assert found.layouts.same
+    assert [bucket.bytes for bucket in found.buckets] == found.layouts.a_bytes == [9_461_800, 26_494_976, 8_769_792]
+    groups = {(each.group_size, each.a_count, each.b_count) for each in found.collectives if each.kind == "all_reduce"}
+    assert groups == {(2, 2, 0), (4, 0, 2)}
+    assert all(change.state == "too_few" for change in found.step.values())
+    assert found.controls["unprofiled_step_ns"].a_steps == 8
+    assert any("not enough to tell" in warning for warning in found.warnings)
+
+
+def relaid(report: Report, sizes: list[int]) -> Report:
+    buckets = [LayoutBucket(number, size // 4, size, None, []) for number, size in enumerate(sizes)]
+    return replace(report, summary=replace(report.summary, layout=Layout("run.json", buckets)))
+
+
+def test_where_bucket_layouts_differ_totals_alone_are_compared():
+    a = reported(DDP4)
+    found = compare(a, relaid(a, [5_000_000, 39_726_568]))
+    assert (found.layouts.same, found.buckets) == (False, [])
+    assert found.layouts.why == (
+        "bucket layouts differ: A has 3 of 9.46 + 26.5 + 8.77 MB, B has 2 of 5 + 39.7 MB; "
+        "only their totals can be compared"
+    )
+    assert found.layouts.why in found.warnings
+    assert set(found.totals) == set(OF_BUCKETS)
+    by_step = [
+        np.median(
+            [sum(row.exposed_ns for row in a.buckets if (row.step, row.rank) == (step, rank)) for rank in range(4)]
+        )
+        for step in {row.step for row in a.buckets}
+    ]
+    assert found.totals["exposed_ns"].a == np.median(by_step)
+
+
+def test_a_run_without_buckets_says_so():
+    found = compare(reported(SAMPLES / "resnet18-ddp1"), reported(SAMPLES / "resnet18-dp4"))
+    assert found.layouts.same is None
+    other = compare(reported(SAMPLES / "resnet18-dp4"), reported(DDP4))
+    assert other.layouts.why == "A has no buckets that are known"
+    assert {change.state for change in other.totals.values()} == {"only_b"}
+
+
+def test_controls_are_compared_by_blocks_also_where_they_scatter():
+    a = controlled(stepping([[10.0]]), {"unprofiled": [8, 9, 10, 11]})
+    b = controlled(stepping([[10.0]]), {"unprofiled": [18, 19, 20, 21]})
+    change = compare(a, b).controls["unprofiled_step_ns"]
+    assert a.run.controls.unprofiled_step_ns is None
+    assert (change.a, change.b, change.state) == (9.5e6, 19.5e6, "changed")
+    assert "B's step takes 19.50 ms without the profiler, 105.3 % longer" in compare(a, b).verdict
+
+
+def test_a_recording_whose_machine_did_other_things_is_warned_of():
+    steady = controlled(stepping([[10.0]]), {"unprofiled": [10, 10.1, 10.2, 10.1]})
+    restless = controlled(stepping([[10.0]]), {"unprofiled": [10, 12, 14, 11]})
+    warnings = compare(steady, restless).warnings
+    assert [warning[:2] for warning in warnings if "steps without the profiler scatter" in warning] == ["B:"]
+
+
+def test_a_block_is_the_median_over_its_ranks_and_nonsense_is_none():
+    found = control({0: [1, 5, -7], 1: [3, 5], 2: [8, 2**62, 0]})
+    assert found.blocks_ns == [3.0, 5.0]
+
+
+def test_times_of_different_windows_and_missing_ranks_are_warned_of():
+    a, b = reported(DDP4), reported(DDP2)
+    other = replace(b, run=replace(b.run, times_from="full", world_size=8))
+    warnings = compare(a, other).warnings
+    assert any("A's times are of the light window" in warning for warning in warnings)
+    assert any("6 of its 8 ranks are not there" in warning for warning in warnings)
+
+
+def test_the_frame_has_every_figure():
+    found = compare(reported(DDP2), reported(DDP4))
+    frame = changes_frame(found)
+    assert len(frame) == len(list(found.figures()))
+    (row,) = frame[
+        (frame["table"] == "layers") & (frame["of"] == "conv1") & (frame["measure"] == "backward_ns")
+    ].itertuples()
+    measured = next(layer.measures["backward_ns"] for layer in found.layers if layer.layer == "conv1")
+    assert (row.a, row.b, row.state) == (measured.a, measured.b, measured.state)
+
+
+def test_figures_without_steps_are_never_tested():
+    nothing = pooled([])
+    assert changes({"x": (nothing, nothing)}) == {}
+    assert changes({"x": (pooled([(0, 1.0)]), nothing)})["x"].state == "only_a"
+
+
+def timed_cell(strategy: str, gpus: int, batch: int, step_ms: float):
+    blocks = [step_ms * (1 + 0.001 * k) * 1e6 for k in range(6)]
+    return cell(strategy, gpus, batch, timed(step_ms), blocks_ns=blocks)
+
+
+def test_sweeps_are_compared_cell_by_cell():
+    a = studied([timed_cell("single", 1, 32, 10), timed_cell("ddp", 2, 32, 12), timed_cell("ddp", 2, 64, 20)], "a")
+    b = studied([timed_cell("single", 1, 32, 10), timed_cell("ddp", 2, 32, 15), timed_cell("ddp", 4, 32, 20)], "b")
+    found = compare_sweeps(a, b)
+    cells = {(each.strategy, each.gpus, each.batch): each for each in found.cells}
+    assert {name: change.state for name, change in cells["single", 1, 32].measures.items()} == {"step_ns": "same"}
+    slower = cells["ddp", 2, 32].measures
+    assert {name: change.state for name, change in slower.items()} == {
+        "step_ns": "changed",
+        "weak_efficiency": "changed",
+    }
+    assert slower["weak_efficiency"].a == pytest.approx(10 / 12)
+    assert slower["weak_efficiency"].b == pytest.approx(10 / 15)
+    assert cells["ddp", 2, 64].why == ["B has no such cell"]
+    assert cells["ddp", 4, 32].measures["step_ns"].state == "only_b"
+    assert "in 1 of them the step changed" in found.verdict
+    assert "most in ddp2 at batch 32: 25.0 % longer" in found.verdict
+
+
+def test_a_sweep_compared_with_itself_shows_no_change():
+    study = studied([timed_cell("single", 1, 32, 10), timed_cell("ddp", 2, 32, 12)])
+    states = {change.state for each in compare_sweeps(study, study).cells for change in each.measures.values()}
+    assert states == {"same"}
+
+
+def test_runs_that_the_profiler_stretched_differently_are_warned_of():
+    run = reported(SAMPLES / "resnet50-ddp4-bf16")
+    controls = replace(run.run.controls, distortion=1.4)
+    stretched = replace(run, run=replace(run.run, controls=controls))
+    assert any("stretches A's steps 1.02 times and B's 1.40" in each for each in compare(run, stretched).warnings)
+    assert not any("stretches A's" in each for each in compare(run, run).warnings)

@@ -1,0 +1,122 @@
+"""Scripts that nobody changed, recorded for real on CPU ranks; the decisions are tested in test_attach and others."""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+import analyzers
+from analyzers.rank.summary import summarize
+from analyzers.reporting.build import report
+from analyzers.run.manifest import read_manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "tests" / "support" / "scripts"
+QUICK = ["--wait", "2", "--warmup", "1", "--active", "2", "--rounds", "1"]
+
+
+def start(*command: str, **options: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | options
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def record(output: Path, *arguments: str, **options: str) -> subprocess.Popen[bytes]:
+    return start(sys.executable, "-m", "tracer", "record", *QUICK, "-o", str(output), *arguments, **options)
+
+
+def end(process: subprocess.Popen[bytes]) -> tuple[int, bytes, list[str]]:
+    """Exit code, stdout, and the lines of stderr."""
+    out, errors = process.communicate(timeout=120)
+    lines = errors.decode().splitlines()
+    return process.returncode, out, lines
+
+
+def said(lines: list[str]) -> list[str]:
+    return [line.removeprefix("tracer: ") for line in lines if line.startswith("tracer: ")]
+
+
+def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_unrecorded(tmp_path):
+    output = tmp_path / "same"
+    command = [sys.executable, str(SCRIPTS / "same.py")]
+    plain = start(*command, f"{tmp_path}/plain.store")
+    code, out, lines = end(record(output, "--", *command, f"{tmp_path}/recorded.store"))
+    plain_code, plain_out, plain_lines = end(plain)
+    assert code == plain_code == 7
+    assert out == plain_out
+    assert b"\xff\x00 as it is\n" in out
+    assert len(out.splitlines()) == 31
+    assert [line for line in lines if not line.startswith("tracer: ")] == plain_lines
+    assert said(lines)[0].endswith("up to 14 training steps")  # 2 to wait, and four blocks of 3
+    assert f"recorded {output}" in said(lines)
+
+    found = report(summarize(output))
+    assert (found.run.strategy, found.run.world_size, found.run.backend) == ("ddp", 2, "gloo")
+    manifest, _ = read_manifest(output)
+    assert [parameter.name for parameter in manifest.parameters] == [
+        f"{layer}.{name}" for layer in (0, 2, 3) for name in ("weight", "bias")
+    ]
+    assert sorted(index for bucket in manifest.buckets for index in bucket.parameters) == list(range(6))
+    assert manifest.controls.nosync is None
+    assert "would change this training" in manifest.controls.reasons["nosync"]
+    # Two steps of two micro-batches, each of which synchronizes one bucket.
+    for rank in analyzers.load(output).ranks:
+        assert (rank.events.named("gloo:all_reduce") & rank.gloo).sum() == 4
+    assert [file.name for file in tmp_path.iterdir() if "store" not in file.name] == ["same"]
+
+
+def test_hosts_record_a_run_each_its_ranks_until_one_of_them_crashes(tmp_path):
+    rendezvous = ["--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port", "29547"]
+    hosts = [
+        record(
+            tmp_path / place / "run",
+            *("--ranks", "1", "--nnodes", "2", "--node-rank", str(rank), *rendezvous, "--every", "18", "--keep", "1"),
+            *("--", str(SCRIPTS / "loop.py"), "--steps", "10000", "--crash", "1:52"),
+        )
+        for rank, place in enumerate("ab")
+    ]
+    for (code, _, lines), place in zip(map(end, hosts), "ab", strict=True):
+        assert code != 0
+        assert any("the last of" in line and f"/{place}/run/step" in line for line in said(lines)), lines
+    assert "the loss is not a number" in "\n".join(lines)
+    # What began before the crash has no round, and is nowhere.
+    folders = sorted(str(place.relative_to(tmp_path)) for place in tmp_path.glob("*/run/*/*"))
+    assert folders == ["a/run/step38/ranks0-0", "b/run/step38/ranks1-1"]
+    shutil.copytree(tmp_path / "b" / "run", tmp_path / "a" / "run", dirs_exist_ok=True)
+    together, apart = (
+        analyzers.load(tmp_path / "a" / "run" / "step38"),
+        analyzers.load([tmp_path / "b" / "run" / "step38", tmp_path / "a" / "run" / "step38" / "ranks0-0"]),
+    )
+    for run in (together, apart):
+        assert [rank.rank for rank in run.ranks] == [0, 1]
+        assert list(run.manifest.host_of_rank) == ["0", "1"]
+        assert not any("missing ranks" in warning for warning in run.warnings)
+
+
+def test_a_session_in_a_loop_of_one_s_own(tmp_path):
+    output = tmp_path / uuid.uuid4().hex
+    ranks = [start(sys.executable, str(SCRIPTS / "sessions.py"), str(output), "40", rank) for rank in "01"]
+    ended = [end(rank) for rank in ranks]
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    # Begun after the first step; a recording of three blocks on a CPU, each twelve steps; the newest two are kept.
+    assert [out for _, out, _ in ended] == [b"0 ['step0', 'step13', 'step25']\n", b"1 []\n"]
+    assert sorted(place.name for place in output.iterdir()) == ["step13", "step25"]
+    for place in output.iterdir():
+        assert [rank.rank for rank in analyzers.load(place).ranks] == [0, 1]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="mounts a small disk")
+def test_a_full_disk_ends_the_recording_and_not_the_script(tmp_path):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", tmp_path], check=False).returncode != 0:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        (tmp_path / "fill").write_bytes(bytes(96 * 1024))
+        code, out, lines = end(record(tmp_path / "out", "--ranks", "1", "--", str(SCRIPTS / "loop.py"), "--plain"))
+        assert (code, out) == (0, b"rank 0 trained 60 steps, loss below 10: True\n")
+        assert "is the disk full?" in said(lines)[-1]
+        assert [file.name for file in tmp_path.iterdir()] == ["fill"]
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)

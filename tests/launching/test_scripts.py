@@ -1,0 +1,127 @@
+"""What stands behind `--`, and what is said where nothing was recorded of it."""
+
+import argparse
+
+import pytest
+
+from tracer.commands.options.hosts import add_host_arguments, host_count, torchrun_options
+from tracer.config import Hook, Plan
+from tracer.errors import UsageError
+from tracer.launching.environment import script_environment
+from tracer.launching.script import Script, _why_not
+from tracer.recording.collect import Finisher, Taking
+from tracer.recording.rank_process import LAST_WORDS_BYTES, WORDLESS, WORK, claim, leave_reason, reasons
+from tracer.recording.recorder import _blocks, _length
+
+
+@pytest.mark.parametrize(
+    ("words", "is_command", "name"),
+    [
+        ("train.py --model x.py", False, "train"),
+        ("some/where/train.py", False, "train"),
+        ("-m package.train --config eval.py", False, "package.train"),
+        ("torchrun --nproc-per-node 4 train.py", True, "train"),
+        ("python -m package.train", True, "package.train"),
+        ("python -m accelerate.commands.launch train.py", True, "train"),
+        ("./train.sh", True, "train.sh"),
+    ],
+)
+def test_scripts_are_told_from_commands_and_name_their_recording(words, is_command, name):
+    script = Script(tuple(words.split()))
+    assert (script.is_command, script.name) == (is_command, name)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [("", "nothing stands behind --"), ("-m", "which module"), ("none.py", "no such script")]
+)
+def test_a_script_that_cannot_be_run_is_refused(words, why):
+    with pytest.raises(UsageError, match=why):
+        Script(tuple(words.split())).check()
+
+
+def hosts(*words):
+    parser = argparse.ArgumentParser()
+    add_host_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_torchrun_s_options_pass_through_as_they_are():
+    given = hosts("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "a:1", "--rdzv-conf", "timeout=9")
+    assert torchrun_options(given) == (
+        "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=a:1", "--rdzv-conf=timeout=9",
+    )  # fmt: skip
+    assert (host_count(given), host_count(hosts())) == (2, 1)
+
+
+@pytest.mark.parametrize("nodes", ["1:4", "0", "two"])
+def test_a_recording_has_a_fixed_number_of_hosts(nodes):
+    with pytest.raises(UsageError, match="give a number"):
+        host_count(hosts("--nnodes", nodes))
+
+
+def test_options_of_several_hosts_need_their_number():
+    with pytest.raises(UsageError, match="--master-addr is of a job over several hosts"):
+        torchrun_options(hosts("--master-addr", "a"))
+
+
+@pytest.mark.parametrize(("processes", "set_by_user", "threads"), [(2, None, "1"), (1, None, None), (2, "7", None)])
+def test_a_script_has_the_threads_that_torchrun_gives_it(tmp_path, monkeypatch, processes, set_by_user, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if set_by_user:
+        monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
+    assert (
+        script_environment("cuda", processes, Hook(str(tmp_path), "", 0, [], Plan())).get("OMP_NUM_THREADS") == threads
+    )
+
+
+def test_a_plan_with_every_has_room_for_a_recording():
+    Plan(rounds=1, every=32).check()
+    with pytest.raises(UsageError, match="one recording takes up to 32"):
+        Plan(rounds=1, every=31).check()
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize("plan", [Plan(), Plan(warmup=1, active=1, rounds=1)])
+def test_no_recording_of_a_script_is_longer_than_its_plan_says(plan, on_cpu):
+    length = _length(plan, _blocks(plan.rounds, on_cpu, nosync=False))
+    assert length < plan.longest if on_cpu else length == plan.longest
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / WORK).mkdir()
+    return tmp_path
+
+
+def why_not(folder, code):
+    finisher = Finisher(folder, folder / "out")
+    return _why_not(finisher, Taking((finisher,)), code)
+
+
+def test_where_no_step_was_seen_the_exit_code_tells_why(folder):
+    assert "python -I, -E and -S keep it out, and" in why_not(folder, 0)[0]
+    assert why_not(folder, 137) == [
+        "nothing was recorded: the script ended with exit code 137 before an optimizer of torch took a step"
+    ]
+
+
+def test_reasons_are_said_once_and_as_they_came(folder):
+    for name, words in {"1": "the disk is full", "2": "rank 1 has left: the disk is full", "3": "another"}.items():
+        (folder / WORK / f"{name}.out").write_text(words)
+    assert reasons(folder) == ["the disk is full", "another"]
+    assert why_not(folder, 0) == ["nothing was recorded: the disk is full", "nothing was recorded: another"]
+
+
+def test_last_words_need_no_room_of_their_own(folder):
+    assert claim(folder, 0)
+    assert not claim(folder, 0)
+    assert reasons(folder) == []
+    (file,) = (folder / WORK).glob("*.out")
+    leave_reason(folder, "é" * LAST_WORDS_BYTES)
+    assert file.stat().st_size == LAST_WORDS_BYTES
+    assert reasons(folder) == ["é" * (LAST_WORDS_BYTES // 2)]
+
+
+def test_a_reason_that_found_no_room_at_all_is_said_to_be_missing(folder):
+    (folder / WORK / "1.out").touch()
+    assert why_not(folder, 0) == [f"nothing was recorded: {WORDLESS}"]

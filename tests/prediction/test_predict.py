@@ -1,0 +1,234 @@
+"""What if: predictions from recorded runs, and what they must obey."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from analyzers.errors import NotReplayable
+from analyzers.prediction.link_model import Affine, Hosts, Links
+from analyzers.prediction.predict import Options, whatif
+from analyzers.rank.summary import RunSummary
+from analyzers.run.calibration import read_calibration
+from analyzers.run.manifest import Manifest
+from tests.support.samples import REPORTED, SAMPLES, reported, summarized
+
+DDP = ["resnet18-ddp2", "resnet18-ddp4", "resnet50-ddp4-bf16"]
+CAPS = (None, 1, 2, 5, 10, 25, 50, 100)
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, RunSummary]:
+    return {name: summarized(SAMPLES / name) for name in (*DDP, "resnet18-ddp1")}
+
+
+@pytest.fixture
+def resnet50(runs):
+    return runs["resnet50-ddp4-bf16"]
+
+
+def given(gbps: float, gpus: int = 4) -> Links:
+    return Links({gpus: Affine(gpus, 10_000, gbps)}, "given")
+
+
+def steps_ns(run, options, links=None):
+    return [each.predicted_step_ns for each in whatif(run, options, links).scenarios]
+
+
+@pytest.mark.parametrize("name", DDP)
+def test_a_run_is_replayed_as_it_was(runs, name):
+    assert abs(whatif(runs[name], Options()).baseline.error) < 0.01
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_every_run_is_replayed_as_it_was_or_says_why_not(path):
+    try:
+        found = whatif(summarized(path), Options(gpus=(4,)), given(300))
+    except NotReplayable as error:
+        assert "\n" not in str(error)
+        return
+    own = whatif(summarized(path), Options(), None) if found.baseline.gpus > 1 else found
+    # On a CPU communication takes cores from compute, and the prediction says that it is none to trust.
+    assert abs(own.baseline.error) < 0.01 or "CPU run" in (own.scenarios[0].why or "")
+
+
+def test_the_cap_of_a_run_that_does_not_say_it_is_found(runs):
+    found = whatif(replace(runs["resnet50-ddp4-bf16"], manifest=None), Options())
+    assert found.baseline.bucket_mb == 25
+    assert whatif(replace(runs["resnet18-ddp4"], manifest=None), Options()).baseline.bucket_mb is None
+
+
+def test_buckets_are_those_that_were_recorded(resnet50):
+    found = whatif(resnet50, Options(bucket_mb=(25,)))
+    assert found.scenarios[0].buckets == found.baseline.buckets == [31584296, 26255360, 26550272, 9724160]
+    assert found.scenarios[0].predicted_step_ns == found.baseline.predicted_step_ns
+
+
+def test_the_control_is_what_is_predicted(resnet50):
+    found = whatif(resnet50, Options())
+    assert found.baseline.measured_from == "unprofiled control"
+    assert found.baseline.measured_step_ns == resnet50.manifest.controls.step_ns("unprofiled")
+    unsaid = replace(resnet50, manifest=msgspec.structs.replace(resnet50.manifest, controls=Manifest().controls))
+    found = whatif(unsaid, Options())
+    assert found.baseline.measured_from == "light window"
+    assert "no controls" in (found.scenarios[0].why or "")
+
+
+def test_ranks_that_are_missing_make_it_doubtful(resnet50):
+    some = replace(resnet50, ranks=resnet50.ranks[:2])
+    found = whatif(some, Options())
+    assert "2 of 4 ranks" in (found.scenarios[0].why or "")
+    assert found.scenarios[0].predicted_step_ns == found.baseline.predicted_step_ns
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.5, 1.5])
+def test_a_control_that_contradicts_the_trace_is_not_trusted_and_no_time_is_negative(resnet50, factor):
+    controls = resnet50.manifest.controls
+    wrong = msgspec.structs.replace(controls.unprofiled, median_ns=round(factor * controls.unprofiled.median_ns))
+    controls = msgspec.structs.replace(controls, unprofiled=wrong)
+    run = replace(resnet50, manifest=msgspec.structs.replace(resnet50.manifest, controls=controls))
+    for each in whatif(run, Options(bucket_mb=CAPS)).scenarios:
+        assert not each.reliable
+        assert each.predicted_step_ns > 0
+
+
+def test_the_recommendation_is_of_gpus_that_communicate(resnet50):
+    found = whatif(resnet50, Options(bucket_mb=CAPS, gpus=(1, 8)), given(20, 8))
+    assert found.recommended.gpus == 8
+    assert found.recommended.why.startswith("on 8 GPUs")
+
+
+def test_a_cap_that_did_not_make_the_buckets_is_warned_of(resnet50):
+    manifest = msgspec.structs.replace(resnet50.manifest, bucket_cap_mb=5.0)
+    assert any("DDP's rule" in each for each in whatif(replace(resnet50, manifest=manifest), Options()).warnings)
+
+
+def test_more_bandwidth_is_never_slower(resnet50):
+    steps = [steps_ns(resnet50, Options(bucket_mb=CAPS), given(gbps)) for gbps in (1, 4, 16, 64, 256)]
+    assert all(a >= b for slow, fast in pairwise(steps) for a, b in zip(slow, fast, strict=True))
+
+
+def test_one_gpu_has_no_communication(resnet50):
+    found = whatif(resnet50, Options(gpus=(1, 4)), given(300)).scenarios
+    assert found[0].predicted_exposed_comm_ns == 0
+    assert found[0].buckets == []
+    assert found[0].efficiency == 1.0
+    assert found[0].predicted_step_ns < found[1].predicted_step_ns
+    assert found[0].predicted_step_ns == resnet50.manifest.controls.step_ns("nosync")
+
+
+def test_without_that_control_packing_is_taken_away(resnet50):
+    controls = msgspec.structs.replace(resnet50.manifest.controls, nosync=None)
+    unsaid = replace(resnet50, manifest=msgspec.structs.replace(resnet50.manifest, controls=controls))
+    alone_ns = steps_ns(unsaid, Options(gpus=(1, 4)))[0]
+    assert alone_ns == pytest.approx(resnet50.manifest.controls.step_ns("nosync"), rel=0.02)
+
+
+def test_hardly_any_bandwidth_is_all_that_counts(resnet50):
+    (found,) = whatif(resnet50, Options(bucket_mb=(100,)), given(0.1)).scenarios
+    assert found.predicted_exposed_comm_ns == pytest.approx(sum(found.buckets) * 1.5 / 0.1, rel=0.01)
+
+
+def test_exposed_communication_is_what_the_report_calls_so(resnet50):
+    found = whatif(resnet50, Options()).scenarios[0]
+    buckets = reported(SAMPLES / "resnet50-ddp4-bf16").buckets
+    mean_ns = sum(row.exposed_ns for row in buckets) / len({(row.rank, row.step) for row in buckets})
+    whole_ns = sum(row.dur_ns for row in buckets) / len({(row.rank, row.step) for row in buckets})
+    assert found.predicted_exposed_comm_ns == pytest.approx(mean_ns, abs=0.2 * whole_ns)
+    assert found.predicted_stall_ns <= found.predicted_exposed_comm_ns
+
+
+def test_smaller_gradients_are_faster(resnet50):
+    options = Options(bucket_mb=(25,))
+    half = msgspec.structs.replace(options, gradient_itemsize=2)
+    assert steps_ns(resnet50, half, given(10)) < steps_ns(resnet50, options, given(10))
+    assert whatif(resnet50, half, given(10)).scenarios[0].buckets[0] == 31584296 // 2
+
+
+def test_buffers_that_are_not_broadcast_take_nothing(resnet50):
+    options = Options(bucket_mb=(25,))
+    without = msgspec.structs.replace(options, broadcast_buffers=False)
+    saved_ns = steps_ns(resnet50, options)[0] - steps_ns(resnet50, without)[0]
+    assert saved_ns == pytest.approx(320_000, rel=0.2)
+
+
+def test_scaling_out_loses_efficiency_and_says_what_was_not_measured(resnet50):
+    links = replace(given(300), hosts=Hosts(8, 50))
+    found = whatif(resnet50, Options(gpus=(4, 8, 64, 1024)), links).scenarios
+    efficiency = [each.efficiency for each in found]
+    assert efficiency == sorted(efficiency, reverse=True)
+    assert [each.reliable for each in found] == [True, False, False, False]
+    assert "64 GPUs are not measured" in (found[2].why or "")
+
+
+def test_one_gpu_tells_what_ddp_would_cost(runs):
+    single = runs["resnet18-ddp1"]
+    links = read_calibration(SAMPLES / "resnet18-ddp4" / "links.json")
+    found = whatif(single, Options(bucket_mb=(None,), gpus=(4,)), links)
+    assert found.baseline.gpus == 1
+    assert found.baseline.error == pytest.approx(0, abs=0.01)
+    assert found.scenarios[0].buckets == [9461800, 26494976, 8769792]
+    assert found.scenarios[0].predicted_step_ns > found.baseline.predicted_step_ns
+    assert any("DDP adds" in each for each in found.assumptions)
+
+
+def test_an_element_is_taken_for_a_float_only_where_nothing_says_more(runs):
+    known, unknown = runs["resnet18-ddp1"], replace(runs["resnet18-ddp1"], manifest=None)
+    said = [whatif(run, Options(gpus=(4,)), given(300)).assumptions for run in (known, unknown)]
+    assert [any("4 bytes an element" in each for each in words) for words in said] == [False, True]
+
+
+def test_one_gpu_alone_needs_to_be_told_of_others_and_of_links(runs):
+    with pytest.raises(NotReplayable, match="--gpus"):
+        whatif(runs["resnet18-ddp1"], Options(), given(300))
+    with pytest.raises(NotReplayable, match="--links"):
+        whatif(runs["resnet18-ddp1"], Options(gpus=(4,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("resnet18-dp4", "nn.DataParallel"), ("transformer-fsdp4-bf16", "only DDP is replayed")]
+)
+def test_other_strategies_are_not_replayed(name, why):
+    with pytest.raises(NotReplayable, match=why):
+        whatif(summarized(SAMPLES / name), Options(gpus=(4,)), given(300))
+
+
+def test_a_calibration_of_other_links_is_taken_as_it_is(resnet50):
+    rows = [msgspec.structs.replace(row, time_ns=10 * row.time_ns) for row in resnet50.calibration.rows]
+    found = whatif(resnet50, Options(), msgspec.structs.replace(resnet50.calibration, rows=rows))
+    assert found.scenarios[0].predicted_step_ns > 1.04 * found.baseline.predicted_step_ns
+
+
+def test_links_that_are_a_little_slower_are_slower_and_leave_the_run_as_it_was(resnet50):
+    own = whatif(resnet50, Options()).baseline
+    steps = []
+    for factor in (0.7, 1.0, 1.4, 2.0, 5.0):
+        rows = [msgspec.structs.replace(row, time_ns=round(factor * row.time_ns)) for row in resnet50.calibration.rows]
+        found = whatif(resnet50, Options(), msgspec.structs.replace(resnet50.calibration, rows=rows))
+        assert found.baseline == own
+        steps.append(found.scenarios[0].predicted_step_ns)
+    assert steps == sorted(set(steps))
+
+
+def test_a_run_is_replayed_over_its_own_links_whatever_is_asked(resnet50):
+    own = whatif(resnet50, Options()).baseline
+    assert whatif(resnet50, Options(), given(3)).baseline == own
+    alone = replace(resnet50, calibration=None)
+    assert whatif(alone, Options(), resnet50.calibration).baseline == own
+
+
+def test_a_host_bound_step_is_predicted_and_not_trusted(runs):
+    (found,) = whatif(runs["resnet18-ddp4"], Options(bucket_mb=(25,))).scenarios
+    assert not found.reliable
+    assert "the host is the limit" in (found.why or "")
+
+
+def test_the_recommendation_says_when_no_choice_matters(resnet50):
+    found = whatif(resnet50, Options(bucket_mb=(10, 25)))
+    assert found.recommended.why.startswith("no choice matters here")
+    slow = whatif(resnet50, Options(bucket_mb=(5, 25, 100)), given(20))
+    assert slow.recommended.predicted_step_ns == min(each.predicted_step_ns for each in slow.scenarios)
+    own_cap = slow.scenarios[1]
+    assert slow.gain_ns == own_cap.predicted_step_ns - slow.recommended.predicted_step_ns > 0
+    assert f"{slow.gain_ns / 1e6:.3f} ms off" in (slow.recommended.why or "")

@@ -1,0 +1,162 @@
+"""Ranks read by a real Dask cluster of processes, whose workers are killed."""
+
+import os
+import signal
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import dask
+import distributed
+import pytest
+
+import analyzers.rank.summary
+from analyzers.errors import LostRank
+from analyzers.rank.summary import summarize_file
+from analyzers.reporting.document import from_json
+from analyzers.run.layout import find
+from tests.support.generator import Run, write_run
+from tracer.cli import main
+from tracer.reading import dask_cluster as cluster
+
+DDP4 = str(Path(__file__).resolve().parents[2] / "traces" / "resnet18-ddp4")
+RUN = Run(ranks=6, steps=2, compute="aabb..", comm="..ccc.")
+DEADLY = "rank4.json"
+
+
+@pytest.fixture(scope="module")
+def address():
+    # One death is one too many here, and four by default: each costs a second.
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as made,
+    ):
+        yield made.scheduler_address
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run", RUN)
+
+
+def report(capsys, *arguments: str) -> str:
+    assert main(["report", *arguments, "--json"]) == 0
+    return capsys.readouterr().out
+
+
+def refusal(capsys, *arguments: str) -> str:
+    assert main(["report", *arguments]) != 0
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "Traceback" not in err, err
+    return err
+
+
+def dies_once(file, **wanted):
+    """Reads a file, but the first worker to read this one is killed."""
+    flag = file.path.parent / "killed"
+    if file.path.name == DEADLY and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return summarize_file(file, **wanted)
+
+
+def dies_always(file, **wanted):
+    if file.path.name == DEADLY:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return summarize_file(file, **wanted)
+
+
+def test_a_cluster_reports_what_this_machine_does(address, capsys):
+    assert report(capsys, DDP4, "--scheduler", address) == report(capsys, DDP4)
+
+
+def test_a_page_and_its_lanes_are_made_by_a_cluster_too(address, run, tmp_path, capsys):
+    for name, more in (("here", ["--workers", "1"]), ("there", ["--scheduler", address])):
+        report(capsys, str(run), "--html", str(tmp_path / name), *more)
+    assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
+
+
+def test_a_killed_worker_changes_nothing(address, run, capsys, monkeypatch):
+    expected = report(capsys, str(run))
+    monkeypatch.setattr(analyzers.rank.summary, "summarize_file", dies_once)
+    assert report(capsys, str(run), "--scheduler", address) == expected
+    assert (run / "killed").exists()
+
+
+def test_a_rank_that_kills_its_workers_is_lost_alone(address, run, capsys, monkeypatch):
+    monkeypatch.setattr(analyzers.rank.summary, "summarize_file", dies_always)
+    found = from_json(report(capsys, str(run), "--scheduler", address))
+    assert found.run.ranks == [0, 1, 2, 3, 5]
+    (lost,) = [warning for warning in found.run.warnings if "killed" in warning]
+    assert lost.startswith(f"left out: {run / DEADLY}: the workers that read it were killed")
+
+
+def test_a_cluster_without_workers_is_a_line(run, capsys, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_S", 1.0)
+    scheduler = {"cls": distributed.Scheduler, "options": {"dashboard_address": ":0", "port": 0}}
+    with distributed.SpecCluster(workers={}, scheduler=scheduler) as made:
+        assert "has no workers; start some with `dask worker" in refusal(
+            capsys, str(run), "--scheduler", made.scheduler_address
+        )
+
+
+def test_no_scheduler_is_a_line(run, capsys, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_S", 1.0)
+    assert "no Dask scheduler answers there" in refusal(capsys, str(run), "--scheduler", "tcp://127.0.0.1:9")
+
+
+def test_without_dask_the_pip_line_is_said(run, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "pip install 'tracer-toolkit[cluster]'" in refusal(capsys, str(run), "--scheduler", "tcp://127.0.0.1:9")
+
+
+def test_versions_that_do_not_match_are_a_line(address, run, capsys, monkeypatch):
+    own = cluster.own_versions()
+    monkeypatch.setattr(cluster, "own_versions", lambda: own | {"tracer": "9.9"})
+    err = refusal(capsys, str(run), "--scheduler", address)
+    assert "versions do not match: worker tcp://" in err and f"has tracer {own['tracer']} (here 9.9)" in err
+
+
+def sees_nothing(paths):
+    return cluster.own_versions(), paths
+
+
+def test_a_folder_that_workers_do_not_see_is_a_line(address, run, capsys, monkeypatch):
+    monkeypatch.setattr(cluster, "_said_by_worker", sees_nothing)
+    err = refusal(capsys, str(run), "--scheduler", address)
+    assert f"{run}: worker tcp://" in err and "does not see it" in err
+
+
+def test_no_worker_sees_this_process_memory(run, capsys):
+    assert "--scheduler's workers see nothing of it" in refusal(
+        capsys, "memory://bucket/run", "--scheduler", "tcp://127.0.0.1:9"
+    )
+
+
+class Deserted:
+    """A client of a scheduler whose workers have gone, and its executor."""
+
+    def get_executor(self, pure):
+        return self
+
+    def nthreads(self):
+        return {}
+
+    def submit(self, *_):
+        return Future()
+
+
+def test_where_no_worker_is_left_what_remains_is_lost(run, monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(cluster, "LOOK_S", 0.01)
+    deserted = cluster.Cluster(Deserted(), "tcp://nowhere", lambda file: None)
+    files = find(run).files
+    lost = list(deserted.map(summarize_file, files))
+    assert all(isinstance(each, LostRank) for each in lost) and len(lost) == len(files)
+
+
+@pytest.mark.parametrize("option", ["--scheduler=foo", "--scheduler=tcp://host", "--workers=0", "--workers=many"])
+def test_what_reads_nothing_is_a_usage_error(run, option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(run), option])
+    assert ended.value.code == 2 and option.partition("=")[2] in capsys.readouterr().err

@@ -1,0 +1,178 @@
+"""Runs out of what ranks left in a folder, by hand."""
+
+import msgspec
+import pytest
+
+from analyzers.run.manifest import read_manifest
+from tracer.config import Plan
+from tracer.errors import TracerError
+from tracer.recording.collect import Finisher, Taking
+from tracer.recording.rank_part import Facts, Part, write_part
+
+NS = 1_000_000
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def finisher(tmp_path, output):
+    return Finisher(tmp_path / "hidden", output)
+
+
+def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a"):
+    """What a rank leaves of a recording of two rounds."""
+    folder = finisher.folder / place
+    for number in range(1, rounds + 1):
+        full = folder / f"round{number}" / "full"
+        full.mkdir(parents=True, exist_ok=True)
+        (full / f"rank{rank}.json.gz").write_text(f"round {number}")
+    (folder / "nosync").mkdir(parents=True, exist_ok=True)
+    (folder / "nosync" / f"rank{rank}.json.gz").touch()
+    samples = {"unprofiled": [NS] * rounds, "full": [NS * number for number in range(1, rounds + 1)]}
+    part = Part(
+        rank=rank,
+        world_size=size,
+        recording=f"{job}-{place}",
+        host="here",
+        facts=Facts(model="Toy"),
+        devices=["cpu"],
+        versions={},
+        environment={},
+        parameters=[],
+        buckets=None,
+        ddp=None,
+        memory_source="test",
+        peak_bytes=1,
+        plan=Plan(rounds=2),
+        steps=10 * rounds,
+        of_steps=40,
+        rounds=rounds,
+        samples_ns=samples,
+        kept_rounds={"full": 2} if ended else None,
+        ended=ended,
+    )
+    write_part(folder, part)
+
+
+def names(folder):
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def test_a_run_appears_when_all_its_ranks_are_done(finisher, output):
+    leave(finisher, 0)
+    leave(finisher, 1, ended=False)
+    assert finisher.take_complete() == []
+    assert not output.exists()
+    leave(finisher, 1)
+    assert finisher.take_complete() == [output]
+    assert names(output) == [
+        "nosync/rank0.json.gz",
+        "nosync/rank1.json.gz",
+        "rank0.json.gz",
+        "rank1.json.gz",
+        "run.json",
+    ]
+    assert (output / "rank0.json.gz").read_text() == "round 2"
+    assert finisher.take_complete() == finisher.take_rest() == []
+
+
+def test_of_a_recording_that_ended_early_the_rounds_stay_that_all_ranks_have(finisher, output):
+    leave(finisher, 0, rounds=2, ended=False)
+    leave(finisher, 1, rounds=1, ended=False)
+    assert finisher.take_complete() == []
+    assert finisher.take_rest() == [output]
+    assert names(output) == ["rank0.json.gz", "rank1.json.gz", "run.json"]
+    assert (output / "rank0.json.gz").read_text() == "round 1"
+    manifest, _ = read_manifest(output)
+    assert manifest.notes == ["the recording ended after 20 of 40 steps: its controls are of 1 of 2 rounds"]
+
+
+def test_nothing_is_made_of_no_round(finisher, output):
+    leave(finisher, 0, rounds=1, ended=False)
+    leave(finisher, 1, rounds=0, ended=False)
+    assert finisher.take_rest() == []
+    assert not output.exists()
+    assert finisher.how_far() == (
+        "training ended before rank 1 had the first of 2 rounds; a whole recording takes 40 steps"
+    )
+
+
+def test_a_host_s_ranks_are_a_part_of_the_run(finisher, output):
+    for rank in (2, 3):
+        leave(finisher, rank, size=4)
+    assert finisher.take_complete() == [output / "ranks2-3"]
+    assert list(read_manifest(output / "ranks2-3")[0].host_of_rank) == ["2", "3"]
+
+
+def test_hosts_put_their_parts_beside_one_another_and_in_place_of_older_ones(tmp_path, output):
+    def host(name, *ranks, size, job, force=False):
+        finisher = Finisher(tmp_path / name, output, force)
+        for rank in ranks:
+            leave(finisher, rank, size=size, job=job)
+        return finisher.take_complete()
+
+    host("alone", 0, 1, size=2, job="old")
+    host("a", 0, 1, size=4, job="a", force=True)
+    host("b", 2, 3, size=4, job="a", force=True)
+    assert sorted(place.name for place in output.iterdir()) == ["ranks0-1", "ranks2-3"]
+    host("c", 3, size=4, job="new", force=True)
+    host("d", 0, 1, 2, size=4, job="new", force=True)
+    assert sorted(place.name for place in output.iterdir()) == ["ranks0-2", "ranks3-3"]
+    host("e", 0, 1, size=2, job="newest", force=True)
+    assert names(output) == [
+        "nosync/rank0.json.gz",
+        "nosync/rank1.json.gz",
+        "rank0.json.gz",
+        "rank1.json.gz",
+        "run.json",
+    ]
+
+
+def test_the_newest_recordings_of_a_long_run_are_kept(tmp_path, output):
+    finisher = Finisher(tmp_path / "hidden", output, keep=2)
+    for step in (10, 110, 1010):
+        leave(finisher, 0, size=1, place=f"step{step}")
+        finisher.take_complete()
+    assert sorted(place.name for place in output.iterdir()) == ["step1010", "step110"]
+    again = Finisher(tmp_path / "again", output, force=True, keep=2)
+    leave(again, 0, size=1, place="step10", job="b")
+    again.take_complete()
+    assert [place.name for place in output.iterdir()] == ["step10"]
+
+
+def test_of_a_step_that_hosts_recorded_each_prunes_its_own(tmp_path, output):
+    hosts = [Finisher(tmp_path / name, output, keep=1) for name in "ab"]
+    for step in (10, 110):
+        for rank, finisher in enumerate(hosts):
+            leave(finisher, rank, place=f"step{step}")
+            finisher.take_complete()
+    assert names(output / "step110")[-1] == "ranks1-1/run.json"
+    assert not (output / "step10").exists()
+
+
+def test_what_came_up_meanwhile_is_an_error_and_no_more_is_taken(finisher, output):
+    leave(finisher, 0, size=1)
+    output.mkdir()
+    (output / "run.json").touch()
+    taking = Taking((finisher,))
+    taking.look_last()
+    assert len(taking.errors) == 1
+    assert "The recording is in" in taking.errors[0]
+    assert finisher.placed == []
+
+
+def test_a_part_is_whole_or_an_error(finisher):
+    (finisher.folder / "run").mkdir(parents=True)
+    (finisher.folder / "run" / "rank0.writing").mkdir()
+    with pytest.raises(TracerError, match=r"rank0\.part: cannot be written"):
+        leave(finisher, 0)
+    assert finisher.take_rest() == []
+
+
+def test_parts_travel_as_json(finisher):
+    leave(finisher, 0)
+    file = finisher.folder / "run" / "rank0.part"
+    assert msgspec.json.decode(file.read_bytes(), type=Part).facts.model == "Toy"

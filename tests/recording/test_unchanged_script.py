@@ -1,0 +1,345 @@
+"""What the hook does with the steps that it hears of, without processes: recorders here only count."""
+
+import gc
+import inspect
+import os
+import threading
+import weakref
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from tracer.config import Hook, Plan
+from tracer.errors import TracerError
+from tracer.recording import session
+from tracer.recording import unchanged_script as attach
+from tracer.recording.profiles import ours
+from tracer.recording.rank_process import WORK, reasons
+from tracer.recording.step_counter import SILENCE
+
+
+class Counting:
+    """A recorder that takes `length` steps."""
+
+    length = 10**9
+    all: ClassVar[list["Counting"]] = []
+
+    def __init__(self, folder, subject, plan, patience):
+        self.model, self.done, self.why = subject.model, 0, None
+        Counting.all.append(self)
+
+    def begin(self):
+        pass
+
+    def step(self):
+        self.done += 1
+        return self.done < self.length
+
+    def close(self, why="its training ended"):
+        self.why = why
+
+
+@pytest.fixture
+def model():
+    return nn.Linear(4, 2)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / WORK).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def watched(folder, model, monkeypatch):
+    monkeypatch.setattr(attach, "Recorder", Counting)
+    monkeypatch.setattr(Counting, "length", 10**9)
+    monkeypatch.setattr(Counting, "all", [])
+    monkeypatch.setattr(session._Sessions, "count", 0)
+    found = attach.Watched(Hook(str(folder), "", 0, [], Plan(wait=10)))
+    yield found
+    found.is_out = True
+
+
+@pytest.fixture
+def hearing(watched, monkeypatch):
+    """Optimizers and profilers are heard of, until the test ends."""
+    places = [(Optimizer, "profile_hook_step"), (torch.amp.GradScaler, "step"), (SGD, "step")]
+    places += [(torch.profiler.profiler._KinetoProfile, "__init__"), (torch.autograd.profiler.profile, "__init__")]
+    for owner, name in places:
+        monkeypatch.setattr(owner, name, owner.__dict__[name])
+    # torch hooks a class once, when its first optimizer is made, which was another test's.
+    SGD.step = inspect.unwrap(SGD.step, stop=lambda step: not hasattr(step, "hooked"))
+    attach._after_steps(watched)
+    attach._before_profilers(watched)
+    return watched
+
+
+def optimizers(model, count=2):
+    return [SGD(model.parameters(), lr=0.1) for _ in range(count)]
+
+
+def test_one_optimizer_counts_each_step(watched, model):
+    (optimizer,) = optimizers(model, 1)
+    for _ in range(3):
+        watched.stepped(optimizer)
+    (recorder,) = Counting.all
+    assert recorder.done == 3
+    assert recorder.model is model
+
+
+def test_the_optimizer_that_steps_least_often_counts_after_the_wait(watched, model):
+    often, seldom = optimizers(model)
+    for _ in range(2):
+        for _ in range(5):
+            watched.stepped(often)
+        watched.stepped(seldom)
+    # Ten steps of the wait, and the one that ended with the seldom one's.
+    assert Counting.all[0].done == 11
+    for _ in range(5):
+        watched.stepped(often)
+    assert Counting.all[0].done == 11
+    watched.stepped(seldom)
+    assert Counting.all[0].done == 12
+
+
+def test_of_optimizers_that_step_as_often_the_last_counts_where_an_iteration_ends(watched, model):
+    first, second, third = optimizers(model, 3)
+    for _ in range(20):
+        watched.stepped(first)
+        watched.stepped(second)
+        before = Counting.all[0].done
+        watched.stepped(third)
+    assert Counting.all[0].done == before + 1 == 21
+
+
+def test_an_optimizer_that_was_replaced_during_the_wait_counts_no_more(watched, model):
+    first, second = optimizers(model)
+    watched.stepped(first)
+    for _ in range(SILENCE + 5):
+        watched.stepped(second)
+    assert Counting.all[0].done == 6
+    assert not watched.is_out
+
+
+def test_an_optimizer_that_stops_in_the_recording_ends_it(watched, model, folder):
+    first, second = optimizers(model)
+    for _ in range(12):
+        watched.stepped(first)
+    for _ in range(SILENCE):
+        watched.stepped(second)
+    assert watched.is_out
+    assert "has stopped" in reasons(folder)[0]
+    assert Counting.all[0].why == reasons(folder)[0]
+
+
+def test_what_goes_wrong_ends_the_recording_and_not_the_training(watched, model, folder, monkeypatch):
+    def step(self):
+        raise TracerError("the disk is full")
+
+    monkeypatch.setattr(Counting, "step", step)
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    watched.stepped(optimizer)
+    assert reasons(folder) == ["the disk is full"]
+    assert [recorder.why for recorder in Counting.all] == ["the disk is full"]
+
+
+def test_nor_does_a_reason_that_cannot_be_written_down(watched, model, folder, monkeypatch):
+    def step(self):
+        raise TracerError("/data/\udcff: cannot be written")
+
+    monkeypatch.setattr(Counting, "step", step)
+    watched.stepped(*optimizers(model, 1))
+    assert watched.is_out
+    assert reasons(folder) == ["/data/?: cannot be written"]
+
+
+@pytest.mark.parametrize("broken", ["close", "folder"])
+def test_nor_does_what_goes_wrong_while_it_ends(watched, model, folder, monkeypatch, broken):
+    def fail(self, why=""):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Counting, "step", fail)
+    (optimizer,) = optimizers(model, 1)
+    if broken == "close":
+        monkeypatch.setattr(Counting, "close", fail)
+        watched.stepped(optimizer)
+        assert "No space left" in reasons(folder)[0]
+    else:
+        watched.stepped(optimizer)
+        (folder / WORK).rename(folder / "gone")
+        watched.stay_out("nobody hears this")
+    assert watched.is_out
+
+
+def test_a_complete_recording_holds_on_to_nothing(watched, folder):
+    Counting.length = 2
+    Counting.all = weakref.WeakSet()
+    Counting.all.append = Counting.all.add
+    model = nn.Linear(400, 2)
+    (optimizer,) = optimizers(model, 1)
+    for _ in range(3):
+        watched.stepped(optimizer)
+    gone = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    assert watched.is_out
+    assert gone() is None
+    assert reasons(folder) == []
+
+
+def test_a_fork_trains_in_place_of_the_process_that_did_not(watched, model, monkeypatch):
+    (optimizer,) = optimizers(model, 1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    watched.stepped(optimizer)
+    assert Counting.all[0].done == 1
+    # A fork of the process that records is a loader's worker, or whatever: not recorded, and it ends nothing.
+    monkeypatch.setattr(os, "getpid", lambda: -2)
+    watched.stepped(optimizer)
+    watched.stay_out("a fork's words")
+    watched.end()
+    assert (Counting.all[0].done, Counting.all[0].why) == (1, None)
+
+
+def test_a_script_with_a_session_of_its_own_is_left_alone(watched, model, monkeypatch):
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    monkeypatch.setattr(session._Sessions, "count", 1)
+    watched.stepped(optimizer)
+    assert Counting.all[0].why == "the script has a session of its own"
+    assert Counting.all[0].done == 1
+
+
+def test_a_second_process_of_one_rank_is_not_recorded(watched, model, folder):
+    (optimizer,) = optimizers(model, 1)
+    (folder / WORK / "rank0.taken").touch()
+    watched.stepped(optimizer)
+    assert reasons(folder) == ["another process of the script was recorded as rank 0 before"]
+    assert watched.is_out
+
+
+def test_who_gives_up_before_the_first_step_tells_the_others_at_it(watched, model, monkeypatch):
+    said = []
+    monkeypatch.setattr(attach.Meeting, "leave", lambda self, why: said.append(why))
+    watched.stay_out("it profiles itself")
+    assert said == []
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    watched.stepped(optimizer)
+    assert said == ["it profiles itself"]
+    assert Counting.all == []
+
+
+def test_steps_that_the_scaler_skips_count(hearing, model):
+    (optimizer,) = optimizers(model, 1)
+    scaler = torch.amp.GradScaler("cpu")
+    for loss in (1.0, float("inf"), float("nan"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.ones(1, 4)).sum() * loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert Counting.all[0].done == 4
+
+
+def test_a_step_within_a_step_is_no_other(hearing, model):
+    class Mine(SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    SGD(model.parameters(), lr=0.1)
+    mine = Mine(model.parameters(), lr=0.1)
+    for _ in range(3):
+        mine.step()
+    assert Counting.all[0].done == 3
+
+
+def test_a_step_that_fails_is_none(hearing, model):
+    class Failing(SGD):
+        def step(self, closure=None):
+            raise ValueError("no step")
+
+    class Working(SGD):
+        def step(self, closure=None):
+            return None
+
+    with pytest.raises(ValueError, match="no step"):
+        Failing(model.parameters(), lr=0.1).step()
+    assert Counting.all == []
+    Working(model.parameters(), lr=0.1).step()
+    assert Counting.all[0].done == 1
+
+
+def test_nothing_of_ours_is_compiled_into_a_step(hearing, model, monkeypatch):
+    class Mine(SGD):
+        def step(self, closure=None):
+            return None
+
+    mine = Mine(model.parameters(), lr=0.1)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    mine.step()
+    assert Counting.all == []
+    # GradScaler is not compiled.
+    torch.amp.GradScaler("cpu", enabled=False).step(mine)
+    assert Counting.all[0].done == 1
+
+
+def test_a_script_that_profiles_is_left_alone(hearing, folder):
+    with ours():
+        torch.profiler.profile()
+    torch.autograd.profiler.profile(enabled=False)
+    assert reasons(folder) == []
+    torch.profiler.profile()
+    assert "uses torch.profiler itself" in reasons(folder)[0]
+
+
+def test_the_model_is_the_one_that_the_optimizer_steps(watched):
+    teacher, student = nn.Linear(1000, 10), nn.Linear(10, 2)
+    watched.stepped(SGD(student.parameters(), lr=0.1))
+    assert Counting.all[0].model is student
+    assert teacher.weight.requires_grad
+
+
+def in_a_thread(act):
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+def test_steps_may_move_to_another_thread_during_the_wait_alone(watched, model, folder):
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    in_a_thread(lambda: [watched.stepped(optimizer) for _ in range(10)])
+    assert Counting.all[0].done == 11
+    watched.stepped(optimizer)
+    assert watched.is_out
+    assert reasons(folder) == ["the optimizer that steps are counted by went on in another thread"]
+
+
+def test_a_scaled_step_counts_once_in_whichever_thread_it_is_taken(hearing, model):
+    (optimizer,) = optimizers(model, 1)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def train():
+        for loss in (1.0, float("inf"), 1.0):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1, 4)).sum() * loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    train()
+    in_a_thread(train)
+    assert Counting.all[0].done == 6
+
+
+def test_a_short_training_whose_optimizer_was_replaced_says_so(watched, model, folder):
+    first, second = optimizers(model)
+    for _ in range(12):
+        watched.stepped(first)
+    for _ in range(13):
+        watched.stepped(second)
+    watched.end()
+    assert reasons(folder) == ["the optimizer that steps were counted by stopped; another went on"]

@@ -1,0 +1,231 @@
+"""Each piece of advice where there is reason for it, with its figure; none where there is not."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from analyzers.collectives.rows import WaitingRow
+from analyzers.layers.bucket_table import BucketRow, HiddenBy
+from analyzers.layers.layer_table import LayerComm, LayerRow
+from analyzers.reporting.advice import WORTH, Evidence, advice
+from analyzers.reporting.data_loading import DeviceInput, Input
+from analyzers.reporting.sync_cost import SyncCost
+from analyzers.statistics import Spread
+from tests.rank.test_attribution import ddp_step, shifted
+from tests.support.samples import REPORTED, reported
+from tests.support.training import step, told
+
+STEP = 1_000_000
+
+
+def bucket(number: int, start: int, dur: int, exposed: int, **more) -> BucketRow:
+    row = BucketRow(
+        rank=0, device=0, step=0, backward_pass=0, bucket=number, collective=None, bytes=25_000_000, parameters=None,
+        layers=[], ready_ns=start, launched_ns=start, start_ns=start, dur_ns=dur, wait_ns=0, transfer_ns=dur,
+        bound=False,
+        queued_ns=0, late_launch_ns=0, overlapped_ns=dur - exposed, exposed_ns=exposed, share_of_exposed=None,
+        hidden_by=[],
+    )  # fmt: skip
+    return msgspec.structs.replace(row, **more)
+
+
+def layer(name: str, *comm: LayerComm) -> LayerRow:
+    exposed = sum(each.exposed_ns for each in comm)
+    return LayerRow(0, 0, 0, name, name, 0, 0, 0, 0, None, None, [], list(comm), 0, exposed)
+
+
+def comm(kind: str, exposed: int, *, wait: int = 0, prefetched: bool | None = None) -> LayerComm:
+    return LayerComm(kind, "forward", 1, 8, exposed, wait, 0, exposed, prefetched)
+
+
+def cost(**more) -> SyncCost:
+    known = dict.fromkeys(SyncCost.__struct_fields__, 0)
+    known |= {"contention_is_estimate": True, "idle_from": "", "contention_ns": 0}
+    return SyncCost(**(known | more))
+
+
+def waits_for_input(idle_ns: int, span_ns: int) -> Input:
+    """The same in all full windows, which may be longer than the light ones."""
+    idle, fetch, span = (Spread(4, *[float(ns)] * 5) for ns in (idle_ns, 2 * idle_ns, span_ns))
+    return Input(idle, fetch, span, [DeviceInput(0, 0, idle, fetch, span)], "full")
+
+
+FINE = Evidence(
+    step_ns=STEP,
+    windows=1,
+    buckets=[bucket(0, 100_000, 50_000, 0), bucket(1, 300_000, 9_000, 9_000)],
+    layers=[layer("conv", comm("all_gather", 9_000, prefetched=False)), layer("(buffers)", comm("broadcast", 4_000))],
+    waiting=[WaitingRow(0, 0, 0, 0, 9_000, {"launch": 9_000})],
+    cost=cost(exposed_wait_ns=9_000, packing_ns=9_000, contention_ns=9_000),
+    buffer_copies=100,
+    buffer_copies_ns=5_000,
+    gradient_copies=60,
+    gradient_copies_ns=9_000,
+    input=None,
+    is_data_parallel=False,
+    caution="",
+    input_caution="",
+)
+LATE = [bucket(0, 100_000, 50_000, 0, late_launch_ns=30_000), bucket(1, 300_000, 9_000, 0, late_launch_ns=10_000)]
+# One behind the other on the links.
+QUEUED = [
+    bucket(0, 100_000, 200_000, 0),
+    bucket(1, 300_500, 200_000, 60_000, queued_ns=150_000, overlapped_ns=140_000),
+    bucket(2, 501_000, 20_000, 0, queued_ns=150_000),
+]
+BEHIND_COPIES = [
+    bucket(0, 0, 50_000, 0, hidden_by=[HiddenBy("(packing)", "backward", 11_000), HiddenBy("a", "backward", 39_000)])
+]
+WAITED = WaitingRow(0, 0, 0, 50_000, 0, {})
+WAITED_FOR = WaitingRow(1, 0, 0, 0, 50_000, {"compute": 50_000})
+TOLD = {
+    "last bucket": (
+        {"buckets": [bucket(0, 0, 90_000, 0), bucket(1, 300_000, 90_000, 80_000)]},
+        ("the last bucket (bucket 1, 25.00 MB) smaller", 80_000),
+    ),
+    "last bucket that waits": (
+        {"buckets": [bucket(1, 300_000, 90_000, 80_000, transfer_ns=20_000)]},
+        ("the last bucket", 20_000),
+    ),
+    "queue": ({"buckets": QUEUED, "cost": cost(exposed_transfer_ns=70_000)}, ("send fewer bytes", 60_000)),
+    "queue whose transfers overlap": (
+        {"buckets": QUEUED, "cost": cost(exposed_transfer_ns=50_000)},
+        ("send fewer bytes", 50_000),
+    ),
+    "host": ({"buckets": LATE}, ("more work per launch", 40_000)),
+    "waiting for each other": (
+        {
+            "waiting": [WaitingRow(0, 0, 0, 50_000, 45_000, {"launch": 45_000}), WAITED_FOR],
+            "cost": cost(exposed_wait_ns=30_000),
+        },
+        ("come together", 30_000),
+    ),
+    "waiting": (
+        {"waiting": [WAITED, WAITED_FOR], "cost": cost(exposed_wait_ns=30_000)},
+        ("give rank 1 less work", 30_000),
+    ),
+    "input": (
+        {"waiting": [WAITED, WaitingRow(1, 0, 0, 0, 50_000, {"input": 50_000})], "cost": cost(exposed_wait_ns=30_000)},
+        ("rank 1 more loader workers", 30_000),
+    ),
+    "buffers": (
+        {"buffer_copies_ns": 8_000, "layers": [layer("(buffers)", comm("broadcast", 9_000, wait=5_000))]},
+        ("broadcast of buffers", 12_000),
+    ),
+    "packing": ({"cost": cost(packing_ns=20_000)}, ("fewer kernels", 20_000)),
+    "copies out": ({"gradient_copies_ns": 20_000}, ("views of their buckets", 20_000)),
+    "hides packing": ({"buckets": BEHIND_COPIES}, ("less of overlap than it shows", 11_000)),
+    "no prefetch": (
+        {"layers": [layer("a", comm("all_gather", 40_000, wait=10_000, prefetched=False))]},
+        ("prefetch parameters", 30_000),
+    ),
+    "data parallel": (
+        {"is_data_parallel": True, "buckets": [], "layers": [layer("(parameters)", comm("broadcast", 70_000))]},
+        ("DistributedDataParallel instead", 70_000),
+    ),
+    "contention": ({"cost": cost(contention_ns=25_000)}, ("fewer SMs", 25_000)),
+    "waiting for input": ({"input": waits_for_input(15_000, 2 * STEP // 3)}, ("num_workers", 15_000)),
+}
+
+
+def test_nothing_is_advised_where_everything_is_fine():
+    assert advice(FINE) == []
+
+
+@pytest.mark.parametrize(("change", "expected"), TOLD.values(), ids=TOLD)
+def test_each_rule_has_its_figure(change, expected):
+    (found,) = advice(replace(FINE, **change))
+    words, figure = expected
+    assert words in found.text
+    assert found.figure_ns == figure
+    assert found.because
+
+
+NOT_TOLD = {
+    "last bucket hidden by half": {"buckets": [bucket(0, 0, 9_000, 0), bucket(1, 0, 90_000, 40_000)]},
+    "last bucket unknown": {"buckets": [bucket(1, 0, 90_000, 80_000, bucket=None)]},
+    "queue behind waiting": {
+        "buckets": [msgspec.structs.replace(row, transfer_ns=1_000) for row in QUEUED],
+    },
+    "prefetched": {"layers": [layer("a", comm("all_gather", 40_000, prefetched=True))]},
+    "waiting less than transfer": {
+        "waiting": [WaitingRow(1, 0, 0, 0, 50_000, {"compute": 50_000})],
+        "cost": cost(exposed_wait_ns=30_000, exposed_transfer_ns=40_000),
+    },
+    "buffers that only wait": {"layers": [layer("(buffers)", comm("broadcast", 90_000, wait=90_000))]},
+    "no buffers": {"layers": [], "buffer_copies_ns": 50_000},
+    "no cost known": {"cost": None},
+    "faster beside communication": {"cost": cost(contention_ns=-50_000)},
+    "contention unknown": {"cost": cost(contention_ns=None)},
+    "no reductions": {"buckets": [], "gradient_copies_ns": 50_000, "cost": cost(packing_ns=50_000)},
+    "a little of a longer full window": {"input": waits_for_input(15_000, 2 * STEP)},
+    "a loader that keeps up": {"input": waits_for_input(0, STEP)},
+    "no windows": {"windows": 0},
+    "empty windows": {"step_ns": 0, "buckets": QUEUED},
+}
+
+
+def test_only_passes_with_exposed_gathers_are_named():
+    hidden = msgspec.structs.replace(comm("all_gather", 0, prefetched=False), direction="backward")
+    (found,) = advice(replace(FINE, layers=[layer("a", comm("all_gather", 40_000, prefetched=False), hidden)]))
+    assert "of 1 modules are asked for only in their module's own turn (forward)" in found.because
+
+
+@pytest.mark.parametrize("change", NOT_TOLD.values(), ids=NOT_TOLD)
+def test_no_rule_speaks_without_reason(change):
+    assert advice(replace(FINE, **change)) == []
+
+
+def test_what_brings_most_comes_first_and_every_reason_bears_the_caution():
+    more = {"gradient_copies_ns": 20_000, "cost": cost(contention_ns=90_000, packing_ns=40_000), "caution": "; hm"}
+    found = advice(replace(FINE, **more))
+    assert [each.figure_ns for each in found] == [90_000, 40_000, 20_000]
+    assert all(each.because.endswith("; hm") for each in found)
+
+
+def test_the_inputs_figure_is_of_the_full_window_and_so_is_its_caution():
+    change = {"input": waits_for_input(30_000, STEP), "gradient_copies_ns": 20_000}
+    found = advice(replace(FINE, **change, caution="; light", input_caution="; full"))
+    assert [each.because.split("; ")[1] for each in found] == ["full", "light"]
+
+
+def test_a_figure_beyond_what_synchronization_costs_at_all_says_so():
+    change = {"cost": cost(contention_ns=90_000, packing_ns=40_000, control_ns=50_000)}
+    said = ["synchronization costs" in each.because for each in advice(replace(FINE, **change))]
+    assert said == [True, False]
+
+
+def test_totals_are_a_step():
+    (found,) = advice(replace(FINE, buckets=LATE, windows=2))
+    assert found.figure_ns == 20_000
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_advice_of_recorded_runs_rests_on_figures_worth_it(path):
+    found = reported(path)
+    step_ns = found.summary.windows["span_ns"].median
+    figures = [each.figure_ns for each in found.summary.advice]
+    assert figures == sorted(figures, reverse=True)
+    assert all(figure >= WORTH * step_ns for figure in figures)
+    assert len({each.text for each in found.summary.advice}) == len(figures)
+
+
+def test_no_advice_contradicts_another():
+    """Where the links are the limit, so that another size will not help, no smaller bucket is advised."""
+    last = [*QUEUED[:2], bucket(2, 501_000, 20_000, 19_000, queued_ns=150_000)]
+    (found,) = advice(replace(FINE, buckets=last, cost=cost(exposed_transfer_ns=80_000)))
+    assert ("send fewer bytes" in found.text, found.figure_ns) == (True, 79_000)
+
+
+def test_a_drawn_step_is_advised_as_a_whole(tmp_path):
+    """Its last bucket is launched 30 us late, when all is over; the one before is hidden for 4 us of 20."""
+    rows = [row | {"ts": row["ts"] + 30} if row["ts"] >= 110 and row["ts"] < 140 else row for row in ddp_step()]
+    rows = [*rows, *(shifted(row, 200, 1_000_000) for row in rows if "Step#" not in row["name"]), step(1, 200, 200)]
+    found = told(tmp_path, rows, rows).summary.advice
+    # The optimizer's 3 us run beside the last one.
+    assert [(" ".join(each.text.split()[:4]), each.figure_ns) for each in found] == [
+        ("give the devices more", 30_000),
+        ("make the last bucket", 17_000),
+        ("copy gradients into buckets", 2_000),
+    ]

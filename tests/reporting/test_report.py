@@ -1,0 +1,378 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import analyzers
+from analyzers.collectives.measured import exchange
+from analyzers.collectives.warnings import exchange_warnings
+from analyzers.errors import AnalysisError
+from analyzers.rank.summary import summarize, summarize_rank
+from analyzers.reporting.build import PARTS, report
+from analyzers.reporting.document import from_json, to_json
+from analyzers.run.calibration import CalibratedLinks, Calibration, calibration_row
+from analyzers.run.controls import Control, Controls, control
+from analyzers.run.loading import Run
+from analyzers.run.manifest import Manifest
+from analyzers.run.rank_trace import RankTrace
+from analyzers.trace.collective_calls import Call, Collective, Group
+from analyzers.trace.header import Header
+from analyzers.trace.kernel_names import Category, Kind
+from tests.support.drawing import called, draw, events_of, meet, row
+from tracer.views.sections.overview import report_text
+
+# What docs/formats.md names; keys may be added, these stay.
+KEYS = {"schema", "run", "windows", "collectives", "unmatched", "buckets", "layers", "traffic", "summary"}
+RUN_KEYS = {
+    "name", "world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "versions",
+    "origin_ns", "controls", "clock", "links", "warnings",
+}  # fmt: skip
+WINDOW_KEYS = {
+    "rank", "device", "step", "start_ns", "span_ns", "compute_ns", "packing_ns", "comm_ns", "copy_ns",
+    "overlapped_comm_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns",
+    "overlap",
+}  # fmt: skip
+COLLECTIVE_KEYS = {
+    "index", "kind", "group", "group_size", "dtype", "bytes", "purpose", "step", "bucket", "transfer_ns", "bound",
+    "partial", "algbw_gbps", "busbw_gbps", "utilization_at_size", "utilization_of_link", "members",
+}  # fmt: skip
+MEMBER_KEYS = {"rank", "device", "start_ns", "dur_ns", "wait_ns", "exposed_ns"}
+UNMATCHED_KEYS = {"rank", "device", "kind", "name", "start_ns", "dur_ns", "why"}
+LINKS = Calibration(
+    links=CalibratedLinks(["NVIDIA H200"], "nccl", "P2P/CUMEM", 450.0, "NVML"),
+    rows=[calibration_row("all_reduce", 2, None, 4000, 10)],
+)
+
+PICTURE = {"step": "333333444444", "compute": "aa..bb.cc..d", "comm": ".ee....f....", "copy": "...........g"}
+
+
+CALLS = {letter: called(Collective.ALL_REDUCE, 1000, (0, 1)) for letter in "ef"}
+
+
+def drawn(**manifest) -> Run:
+    traces = tuple(draw(rank=rank, device=rank, calls=CALLS, **PICTURE) for rank in (0, 1))
+    return Run("drawn", Manifest(**manifest) if manifest else None, traces)
+
+
+def test_json_has_every_key_of_the_contract():
+    document = json.loads(to_json(report(drawn())))
+    assert document["schema"] == "tracer.report/1"
+    assert set(document) >= KEYS
+    assert set(document["run"]) >= RUN_KEYS
+    assert set(document["run"]["controls"]) >= {
+        "unprofiled_step_ns", "nosync_step_ns", "profiled_step_ns", "distortion", "sync_cost_ns",
+    }  # fmt: skip
+    assert all(set(window) >= WINDOW_KEYS for window in document["windows"])
+
+
+def collectives(*comm: str, links: Calibration | None = LINKS, **more) -> dict[str, Any]:
+    return json.loads(to_json(report(meet(*comm, **more), links)))
+
+
+def test_json_of_communication_has_every_key_of_the_contract():
+    document = collectives("aaaa...b", "..aa....")
+    (row,), lost = document["collectives"], document["unmatched"]
+    assert set(row) >= COLLECTIVE_KEYS
+    assert len(row["members"]) == 2
+    assert all(set(member) >= MEMBER_KEYS for member in row["members"])
+    assert lost
+    assert all(set(each) >= UNMATCHED_KEYS for each in lost)
+    assert set(document["run"]["clock"]) >= {"offsets_ns", "spread_ns", "applied"}
+    assert set(document["run"]["links"]) >= {"devices", "transport", "limit_gbps", "source"}
+    assert set(document["traffic"]) == {"gradients", "buffers", "parameters", "inputs", "other"}
+
+
+def test_json_has_nulls_where_and_only_where_nothing_is_known():
+    (known,) = collectives("aaaa", "..aa")["collectives"]
+    assert {key for key, value in known.items() if value is None} == {"bucket"}
+    (row,) = collectives("aaaa", "..aa", links=None)["collectives"]
+    assert {key for key, value in row.items() if value is None} == {
+        *("bucket", "utilization_at_size", "utilization_of_link")
+    }
+    (barrier,) = collectives("aaaa", "..aa", kind=Collective.BARRIER)["collectives"]
+    assert (barrier["bytes"], barrier["busbw_gbps"], barrier["transfer_ns"]) == (None, None, 2)
+
+
+def test_json_spells_kinds_as_the_contract_does():
+    labels = {kind.label for kind in Collective}
+    assert labels == {
+        *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
+        *("send_recv", "barrier", "other"),
+    }
+
+
+def test_json_counts_collectives_in_the_order_of_their_starts():
+    rows = collectives("aa...bb....cc", "aa...bb....cc")["collectives"]
+    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert [row["members"][0]["start_ns"] for row in rows] == [0, 5, 11]
+
+
+def test_json_conserves_time_and_counts_from_the_earliest_event():
+    windows = json.loads(to_json(report(drawn())))["windows"]
+    assert [window["start_ns"] for window in windows] == [0, 7, 0, 7]
+    for window in windows:
+        assert sum(window[part] for part in PARTS) == window["span_ns"]
+
+
+def test_a_window_without_communication_has_a_null_overlap():
+    run = Run("drawn", None, (draw(compute="aa"),))
+    assert json.loads(to_json(report(run)))["windows"][0]["overlap"] is None
+
+
+def test_the_representative_step_has_the_median_span():
+    found = report(drawn())
+    chosen = found.summary.representative
+    spans = sorted(window.span_ns for window in found.windows)
+    (window,) = [w for w in found.windows if (w.rank, w.step) == (chosen.rank, chosen.step)]
+    assert window.span_ns == spans[1]
+
+
+def test_shares_of_all_time_add_up():
+    shares = report(drawn()).summary.shares
+    assert sum(shares[part] for part in PARTS) == pytest.approx(1)
+
+
+def timed(ns: int) -> Control:
+    return control({0: [ns, ns], 1: [ns, ns]})
+
+
+def test_controls_are_medians_of_all_samples():
+    found = report(drawn(controls=Controls(unprofiled=timed(100), nosync=timed(80), full=timed(110)))).run.controls
+    assert (found.unprofiled_step_ns, found.profiled_step_ns, found.sync_cost_ns) == (100, 110, 20)
+    assert found.distortion == 1.1
+
+
+def test_a_high_distortion_leads_the_report():
+    for full, leads in ((106, True), (104, False)):
+        warnings = report(drawn(controls=Controls(unprofiled=timed(100), full=timed(full)))).run.warnings
+        assert any("stretches" in warning for warning in warnings[:1]) == leads
+
+
+def test_a_control_that_scatters_is_null_with_its_reason():
+    wide = control({0: [100, 150, 100, 150]})
+    assert wide.median_ns is None
+    found = report(drawn(controls=Controls(unprofiled=wide, full=timed(200)))).run
+    assert found.controls.distortion is found.controls.unprofiled_step_ns is None
+    assert "steps scatter" in found.warnings[0]
+    assert any("control unprofiled: samples spread" in warning for warning in found.warnings)
+
+
+def test_only_reports_are_read_back():
+    found = report(drawn())
+    assert from_json(to_json(found)) == found
+    for other in ("{}", "no", to_json(found).replace("tracer.report/1", "tracer.report/9")):
+        with pytest.raises(AnalysisError):
+            from_json(other)
+
+
+@pytest.mark.parametrize(
+    ("by", "width"),
+    [(by, width) for by in ("rank", "step", "collective") for width in (80, 110, 200)],
+)
+def test_text_fits_its_width_without_cutting_numbers(width, by):
+    shown = report_text(report(drawn(model="resnet18", controls=Controls(unprofiled=timed(100)))), by, width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    assert "\x1b" not in shown
+    assert "\x1b[" in report_text(report(drawn()), by, width, color=True)
+
+
+def test_a_narrow_terminal_loses_no_number():
+    shown = report_text(report(drawn()), width=20)
+    assert "…" not in shown
+    assert "100.0 %" in shown
+
+
+def test_names_cannot_steer_a_terminal():
+    hostile = "\x1b[2J[bold]x\nA step takes 0 ms"
+    run = Run(hostile, Manifest(model=hostile), drawn().ranks, (hostile,))
+    shown = report_text(report(run))
+    assert "\x1b" not in shown
+    assert "[bold]x" in shown
+    assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
+
+
+def test_a_trace_without_steps_is_not_called_a_step():
+    found = report(Run("drawn", None, (draw(compute="aa"),)))
+    assert found.summary.verdict.startswith("The whole trace, in which no step is marked, takes")
+    assert any("no ProfilerStep" in warning for warning in found.run.warnings)
+
+
+def test_text_says_the_verdict_before_anything_else():
+    lines = report_text(report(drawn())).splitlines()
+    assert lines[2].startswith("A step takes")
+
+
+def test_frames_of_a_run_and_of_its_ranks_agree(tmp_path):
+    run = drawn()
+    frame = analyzers.breakdown(run).to_frame()
+    parts = [analyzers.breakdown(replace(trace, path=Path("x"))).to_frame() for trace in run.ranks]
+    assert frame.to_dict("records")[2:] == parts[1].to_dict("records")
+
+
+# Communication as text.
+
+COMMUNICATING = Run(
+    "drawn",
+    None,
+    tuple(
+        draw(rank=rank, device=rank, calls=CALLS, step="333333444444", comm=comm)
+        for rank, comm in enumerate(("eeee..fffff.", "..ee....fff."))
+    ),
+)
+
+
+def lines_of(shown: str, start: str) -> list[list[str]]:
+    """The words of the lines that begin with a word."""
+    return [line.split() for line in shown.splitlines() if line.split()[:1] == [start]]
+
+
+def test_text_shows_every_collective():
+    shown = report_text(report(COMMUNICATING, LINKS), "collective")
+    rows = [line.split() for line in shown.splitlines() if "all_reduce" in line]
+    # 4000 bytes in 2 and 3 ns; calibration says 400 GB/s, the link 450.
+    # fmt: off
+    assert rows == [
+        ["0", "3", "all_reduce", "0,1", "other", "4", "kB", "0.000", "0.000", "-", "0.000", "2,000.0", "500.0", "%",
+         "444.4", "%"],
+        ["1", "4", "all_reduce", "0,1", "other", "4", "kB", "0.000", "0.000", "-", "0.000", "1,333.3", "333.3", "%",
+         "296.3", "%"],
+    ]
+    # fmt: on
+
+
+def test_text_shows_what_the_links_gave_against_calibration():
+    shown = report_text(report(COMMUNICATING, LINKS))
+    (row,) = lines_of(shown, "all_reduce")
+    # Two instances: median of 2000 and 1333.3, quartiles a quarter of the way from either.
+    expected = ["all_reduce", "0,1", "other", "4", "kB", "2", "0.000", "0.000", "1,666.7", "1,500.0", "-", "1,833.3"]
+    assert row == [*expected, "400.0", "416.7", "%"]
+
+
+def test_a_warning_says_that_members_are_missing_from_the_run():
+    words = "1 of 1 collectives have members that are not in the run"
+    assert any(words in warning for warning in report(meet("aaaa", "..aa", world_size=3)).run.warnings)
+    assert not any("members" in warning for warning in report(meet("aaaa", "..aa")).run.warnings)
+
+
+def test_bandwidths_that_are_null_have_a_reason():
+    found = exchange(meet("aa..bb", "aa..bb"))
+    assert not any("have no bandwidth" in warning for warning in exchange_warnings(found))
+    at_once = replace(found.transfers, transfer_ns=np.array([0, 2]))
+    said = exchange_warnings(replace(found, transfers=at_once))
+    assert "1 of 2 collectives have no bandwidth: their transfer takes 0 ns" in said
+
+
+def test_names_from_traces_do_not_steer_the_terminal():
+    named = {letter: Group(name, 2, (0, 1)) for letter, name in (("a", "x\x1b[31m"), ("b", "y"))}
+    calls = {letter: Call(Collective.ALL_REDUCE, 250, 250, "Float", group) for letter, group in named.items()}
+    shown = report_text(report(meet("aa..bb", "aa..bb", calls=calls)))
+    assert "group x" in shown and "\x1b" not in shown
+
+
+def test_text_marks_bounds():
+    partial = meet("aaaa", "..aa", world_size=3)
+    shown = report_text(report(partial, LINKS))
+    assert "\N{GREATER-THAN OR EQUAL TO}" in lines_of(shown, "all_reduce")[0][-6]
+    assert "members are missing from the run" in shown
+    calls = {"s": called(Collective.ALL_REDUCE, 7, (0, 1)), "a": called(Collective.BROADCAST, 1000, (0, 1))}
+    shown = report_text(report(meet("ss.aaaa", "ss.aaaa", calls=calls), LINKS))
+    assert "~" in " ".join(lines_of(shown, "broadcast")[0])
+    assert "from the last start to the last end" in shown
+
+
+def test_text_names_who_was_waited_for_and_why():
+    shown = report_text(report(meet("a" * 50_000, "." * 20_000 + "a" * 30_000, launch=("^", "." * 19_999 + "^"))))
+    assert "Rank 1 causes 100.0 % of all waiting (0.020 ms a step" in shown
+    assert "100.0 % of that because its host launched late" in shown
+
+
+def test_text_says_when_nothing_communicates():
+    shown = report_text(report(meet("aa", "aa", compute=("bb", "bb"))), "collective")
+    assert "Every collective" in shown
+    alone = Run("drawn", None, (draw(compute="aa"),))
+    assert "No collectives" in report_text(report(alone), "collective")
+    assert "Communication:" not in report_text(report(alone))
+
+
+@pytest.mark.parametrize("width", [30, 80, 104, 105, 200, None])
+@pytest.mark.parametrize("by", ["rank", "collective"])
+def test_no_number_of_communication_is_cut(width, by):
+    calls = {"a": called(Collective.REDUCE_SCATTER, 10**14, tuple(range(0, 64, 2)))}
+    run = meet("aa", calls=calls, world_size=64)
+    shown = report_text(report(run, LINKS), by, width)
+    (row,) = [line for line in shown.splitlines() if "reduce_scatter" in line and "32 ranks" in line]
+    # 4e14 bytes in 2 ns, times 31/32.
+    assert f"{2e14 * 31 / 32:,.1f}" in row
+    assert "…" not in shown
+    assert ("other" in row) == (width is None or width >= 105)
+
+
+def test_prose_of_communication_is_wrapped():
+    for width in (40, 80):
+        shown = report_text(report(COMMUNICATING, LINKS), width=width).splitlines()
+        prose = [line for line in shown if "  " not in line.strip()]
+        assert max(map(len, prose)) <= width
+
+
+HOSTILE = "\x1b[2J[bold]x\nA step takes 0 ms"
+
+
+@pytest.mark.parametrize("by", ["rank", "step", "collective"])
+def test_groups_and_links_cannot_steer_a_terminal(by):
+    group = Group(HOSTILE, 2, (0, 1))
+    calls = {"a": Call(Collective.ALL_REDUCE, 1000, 1000, HOSTILE, group)}
+    links = CalibratedLinks([HOSTILE], HOSTILE, HOSTILE, None, HOSTILE)
+    calibration = Calibration(links=links, rows=LINKS.rows)
+    found = report(meet("aaaa", "..aa", calls=calls), calibration)
+    shown = report_text(found, by)
+    assert "\x1b" not in shown
+    assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
+    assert from_json(to_json(found)) == found
+
+
+def test_copies_names_cannot_steer_a_terminal():
+    name = f"Memcpy HtoD {HOSTILE}"
+    events = events_of([row(Category.MEMCPY, Kind.COPY, name, 0, 5, device=0, nbytes=10)])
+    events_all = meet("aa", "aa")
+    trace = RankTrace(2, Path("rank2.json"), Header(), events, events)
+    run = replace(events_all, ranks=(*events_all.ranks, summarize_rank(trace)))
+    shown = report_text(report(run))
+    assert "Copies HtoD" in shown
+    assert "\x1b" not in shown
+    assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
+
+
+def test_ranks_are_shown_as_ranges():
+    shown = {(0, 1, 2, 3): "0-3", (0, 2): "0,2", (0, 1): "0,1", (0, 1, 2, 8): "0-2,8"}
+    for ranks, words in shown.items():
+        calls = {"a": called(Collective.ALL_REDUCE, 1000, ranks)}
+        found = report_text(report(meet("aa", calls=calls, world_size=9)), "collective")
+        (line,) = [line.split() for line in found.splitlines() if "all_reduce" in line]
+        assert line[3] == words
+
+
+def test_text_says_how_far_clocks_are_apart():
+    shown = report_text(report(meet("aa", "aa", "aa", since=(3000, 0, 6000))))
+    assert "at most 6 us apart" in shown
+
+
+def data_parallel() -> str:
+    return report_text(report(summarize(Path(__file__).resolve().parents[2] / "traces" / "resnet18-dp4")))
+
+
+def test_text_says_between_whom_copies_go():
+    (row,) = lines_of(data_parallel(), "send_recv")[:1]
+    assert row[1:3] == ["2", "devices"]
+
+
+def test_a_single_rank_has_no_line_on_clocks():
+    assert "Clocks" not in data_parallel()
+
+
+def test_of_several_devices_the_one_that_came_last_is_named():
+    assert "Rank 0 causes" not in data_parallel()
+    assert "Device 0 causes" in data_parallel()

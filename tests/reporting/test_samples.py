@@ -1,0 +1,245 @@
+"""The laws of docs/measuring.md, and the brute-force reference, on every recorded run there is."""
+
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import analyzers
+from analyzers.rank.summary import summarize
+from analyzers.reporting.build import report
+from analyzers.reporting.document import Report, from_json, to_json
+from analyzers.run.layout import trace_files
+from tests.support import brute_force as reference
+from tests.support import damage as perturb
+from tests.support import physics
+from tests.support.instances import collectives
+from tests.support.samples import REPORTED, RUNS, SAMPLES, load, reported, summarized
+from tests.support.synthetic_runs import World, any_world, build
+
+WITHOUT_LIGHT = [run for run in REPORTED if not (run.values[0] / "light").is_dir()]
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
+def test_time_is_conserved_in_every_window(path):
+    found = analyzers.breakdown(load(path))
+    parts = found.compute_ns + found.exposed_comm_ns + found.exposed_copy_ns + found.idle_ns
+    assert (parts == found.span_ns).all()
+    assert (found.overlapped_comm_ns + found.exposed_comm_ns == found.comm_ns).all()
+    assert (
+        min(found.compute_ns.min(), found.exposed_comm_ns.min(), found.exposed_copy_ns.min(), found.idle_ns.min()) >= 0
+    )
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
+def test_windows_equal_the_brute_force(path):
+    load(path)
+    for file in trace_files(path):
+        frame = analyzers.breakdown(analyzers.load(file)).to_frame()
+        for expected, row in zip(reference.windows(file), frame.to_dict("records"), strict=True):
+            assert {key: row[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_reports_survive_their_own_json(path):
+    found = reported(path)
+    assert from_json(to_json(found)) == found
+
+
+SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_waiting_and_transfer_make_up_exposed_communication(path):
+    for window in reported(path).windows:
+        assert window.exposed_wait_ns + window.exposed_transfer_ns == window.exposed_comm_ns
+        assert min(window.exposed_wait_ns, window.exposed_transfer_ns) >= 0
+        assert 0 <= window.unmatched_comm_ns <= window.comm_ns
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_each_member_waits_and_transfers(path):
+    for row in reported(path).collectives:
+        assert row.bound == (row.partial or row.kind not in SYNCHRONIZING)
+        for member in row.members:
+            assert 0 <= member.exposed_ns <= member.dur_ns
+            if row.kind in SYNCHRONIZING:
+                assert member.dur_ns == member.wait_ns + row.transfer_ns
+            if row.transfer_ns is not None:
+                assert 0 <= member.wait_ns <= member.dur_ns
+        waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
+        assert not waits or min(waits) == 0 or row.kind not in SYNCHRONIZING
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_each_kernel_is_in_one_instance_or_unmatched(path):
+    found = reported(path)
+    members = [
+        (row.kind == "send_recv" and len(row.group) == 1, member) for row in found.collectives for member in row.members
+    ]
+    # Both ends of a copy between two devices share its times.
+    places = [(m.rank, m.device, m.start_ns, m.dur_ns) for is_copy, m in members if not is_copy]
+    places += [(row.rank, row.device, row.start_ns, row.dur_ns) for row in found.unmatched]
+    communications = [measured.communication for measured in summarized(path).measured]
+    assert len(places) == sum(int((each.peer < 0).sum()) for each in communications)
+    if not found.run.clock.applied:
+        assert Counter(place[3] for place in places) == Counter(
+            ns for each in communications for ns in each.dur_ns[each.peer < 0].tolist()
+        )
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_what_is_waited_is_charged(path):
+    """Whole waits, added over members, are somebody's doing, but for the last arriver's own."""
+    found = reported(path)
+    charged = sum(
+        sum(waits) - min(waits)
+        for row in found.collectives
+        if (waits := [m.wait_ns for m in row.members]) and None not in waits and not is_copy(row)
+    )
+    assert sum(row.caused_ns for row in found.waiting) == charged
+    for row in found.waiting:
+        assert sum(row.caused_by.values()) == row.caused_ns
+
+
+def is_copy(row) -> bool:
+    return row.kind == "send_recv" and len(row.group) == 1
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_no_link_of_an_h200_is_faster_than_it_can_be(path):
+    found = reported(path)
+    if not any("H200" in name for name in found.run.devices):
+        pytest.skip("other devices")
+    for row in found.collectives:
+        if not row.bound and row.busbw_gbps is not None:
+            assert row.busbw_gbps < 500
+            assert row.busbw_gbps >= row.algbw_gbps / 2
+
+
+# An uneven all-to-all of these worlds does not say how it is split.
+KINDS = tuple(op for op in physics.every_kind(4) if not getattr(op, "uneven", False))
+WORLDS = {
+    "ddp": World(program=physics.ddp()),
+    "fsdp": World(program=physics.fsdp(), late_us=900.0),
+    "mesh": World(ranks=8, program=physics.mesh(8, 4)),
+    "kinds": World(program=KINDS),
+    "two hosts": World(program=physics.ddp(), offsets_ns=(0, 0, 812_345_678, 812_345_678), devices_per_host=2),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_collectives_of_worlds_equal_the_brute_force(world, tmp_path):
+    documents = build(world).documents
+    assert compared(documents, report(summarize(perturb.write_run(tmp_path / "run", documents)))) > 10
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_laws_of_waiting_hold_in_damaged_worlds(seed, tmp_path):
+    made = build(replace(any_world(Random(seed)), missing=0.1))
+    found = report(summarize(perturb.write_run(tmp_path / "run", made.documents)))
+    for window in found.windows:
+        assert window.exposed_wait_ns + window.exposed_transfer_ns == window.exposed_comm_ns
+        assert min(window.exposed_wait_ns, window.exposed_transfer_ns) >= 0
+    for row in found.collectives:
+        for member in row.members:
+            assert row.kind not in SYNCHRONIZING or member.dur_ns == member.wait_ns + row.transfer_ns
+    shift = {rank: found.run.clock.offsets_ns[str(rank)] for rank in found.run.clock.applied_to}
+    members = [*(member for row in found.collectives for member in row.members), *found.unmatched]
+    places = [(m.rank, m.start_ns + int(found.run.origin_ns) + shift.get(m.rank, 0), m.dur_ns) for m in members]
+    written = [
+        (perturb.rank_of(document), document["baseTimeNanoseconds"] + start, perturb.end_ns(event) - start)
+        for document in made.documents
+        for event in filter(perturb.is_nccl, document["traceEvents"])
+        if (start := perturb.start_ns(event))
+    ]
+    assert sorted(places) == sorted(written)
+
+
+@pytest.mark.parametrize("path", WITHOUT_LIGHT)
+def test_collectives_equal_the_brute_force(path):
+    found = reported(path)
+    documents = perturb.read_run(path)
+    if len(documents) < 2 or len(documents) < found.run.world_size:
+        pytest.skip("one rank, or not all of them")
+    if found.run.backend == "gloo":
+        pytest.skip("the brute force reads NCCL's kernels")
+    assert compared(documents, found) > 0
+
+
+def compared(documents: list[perturb.Document], found: Report) -> int:
+    """Hold every collective that brute force finds against the report's; how many there were."""
+    shift = {rank: found.run.clock.offsets_ns[str(rank)] for rank in found.run.clock.applied_to}
+
+    def place(member):
+        start = member.start_ns + int(found.run.origin_ns) + shift.get(member.rank, 0)
+        return member.rank, member.device, start
+
+    rows = {frozenset(map(place, row.members)): row for row in found.collectives}
+    expected = collectives(documents)
+    for together, truth in expected.items():
+        row = rows[together]
+        assert (row.kind, row.bytes, row.partial) == (truth.kind, truth.bytes, False)
+        assert truth.kind == "send_recv" or tuple(row.group) == truth.group
+        if truth.transfer_ns is not None:
+            assert (row.transfer_ns, row.bound) == (truth.transfer_ns, False)
+            assert {place(member): member.wait_ns for member in row.members} == truth.wait_ns
+            assert [row.algbw_gbps, row.busbw_gbps] == [
+                None if known is None else pytest.approx(float(known), rel=1e-12)
+                for known in (truth.algbw, truth.busbw)
+            ]
+    return len(expected)
+
+
+def test_the_large_bucket_of_resnet18_has_the_bandwidths_computed_by_hand():
+    found = [path for path in RUNS if path.name == "resnet18-ddp4" and not (path / "light").is_dir()]
+    if not found:
+        pytest.skip("not among the runs")
+    rows = [row for row in reported(found[0]).collectives if row.bytes == 28_872_744]
+    assert [row.transfer_ns for row in rows] == [153_694, 153_022, 151_166]
+    # 28,872,744 bytes * 2 * 3/4 over that.
+    assert [f"{row.busbw_gbps:.1f}" for row in rows] == ["281.8", "283.0", "286.5"]
+
+
+def with_light_times(full: Path, light: Path) -> list[dict[str, Any]]:
+    """The full window's events at the light window's times, joined by plain sorting: device, stream, launch."""
+    events, base = reference.read(full)
+    quick, quick_base = reference.read(light)
+    on_device = [
+        sorted((e for e in some if e["cat"] in reference.DEVICE), key=launch_order) for some in (events, quick)
+    ]
+    for ours, theirs in zip(*on_device, strict=True):
+        assert ours["name"] == theirs["name"]
+        ours["ts"], ours["dur"] = theirs["ts"] + Decimal(quick_base - base) / 1000, theirs["dur"]
+    return reference.windows_of(events, base)
+
+
+def launch_order(event: dict[str, Any]) -> tuple[int, ...]:
+    args = event["args"]
+    return args.get("device", args.get("fromDevice")), args["stream"], args["correlation"], event["ts"]
+
+
+@pytest.mark.parametrize("path", [path for path in RUNS if (path / "light").is_dir()], ids=lambda path: path.name)
+def test_light_times_on_full_steps_equal_the_brute_force(path):
+    frame = analyzers.breakdown(load(path)).to_frame()
+    for rank, file in enumerate(trace_files(path)):
+        rows = frame[frame["rank"] == rank].to_dict("records")
+        for expected, row in zip(with_light_times(file, path / "light" / file.name), rows, strict=True):
+            assert {key: row[key] for key in expected} == expected
+
+
+def test_samples_are_small():
+    """What is in the repository; `make demo` leaves its own recording beside them."""
+    files = [file for file in SAMPLES.rglob("*") if file.is_file() and "demo" not in file.relative_to(SAMPLES).parts]
+    assert sum(file.stat().st_size for file in files) < 10e6
+
+
+def test_samples_recorded_on_gpus_take_their_times_from_the_light_window():
+    recorded = [path for path in SAMPLES.iterdir() if (path / "light").is_dir()]
+    assert recorded
+    for path in recorded:
+        assert report(analyzers.load(path)).run.times_from == "light", path.name

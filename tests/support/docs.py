@@ -1,0 +1,162 @@
+"""What docs/ and the README are made of, for their tests; and what in docs/ a machine writes.
+
+python -m tests.support.docs             each command's help into its page (make docs)
+python -m tests.support.docs timeline    the picture of a page's timeline, anew; needs playwright and chromium
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import types
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+from unittest import mock
+
+import msgspec
+
+from analyzers.comparison.document import Comparison, SweepComparison
+from analyzers.comparison.scaling_document import Scaling
+from analyzers.prediction.scenarios import Prospect
+from analyzers.reporting.document import Report
+from analyzers.run.calibration import Calibration
+from analyzers.run.manifest import Manifest
+from analyzers.run.sweep import Sweep
+from tracer.cli import build_parser, main
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+COMMAND_PAGES = DOCS / "commands"
+PAGES = [ROOT / "README.md", ROOT / "DECISIONS.md", *sorted(DOCS.rglob("*.md")), ROOT / "traces" / "README.md"]
+
+HELP_BEGINS = "<!-- `make docs` writes from here -->"
+HELP_ENDS = "<!-- to here -->"
+HELP_WIDTH = 100
+FORMATS = DOCS / "formats.md"
+# What FORMATS describes, each with all that it holds.
+DOCUMENTS = (Manifest, Report, Prospect, Comparison, SweepComparison, Sweep, Scaling, Calibration)
+TIMELINE_PICTURE = DOCS / "page-timeline.png"
+
+
+def parsers() -> dict[str, ArgumentParser]:
+    """The parser of each subcommand, by name."""
+    (subparsers,) = [action for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
+    return dict(subparsers.choices)
+
+
+def help_of(command: str) -> str:
+    """What `tracer COMMAND --help` prints on a terminal of HELP_WIDTH columns that knows no color."""
+    with mock.patch.dict(os.environ, COLUMNS=str(HELP_WIDTH), PYTHON_COLORS="0"):
+        return parsers()[command].format_help()
+
+
+def same_on_all_pythons(text: str) -> str:
+    """Help without what versions of argparse differ in: its layout, and `-o FILE, --output FILE` before 3.13."""
+    short = re.sub(r"(-\w) \S+(, --[\w-]+ )", r"\1\2", text)
+    # Columns have other widths, and lines end behind hyphens too.
+    return re.sub(r"\s", "", short)
+
+
+def help_in(page: str) -> str:
+    """The help that stands in a command's page, empty where its place is still to be filled.
+
+    Raises ValueError where the page has no place for it.
+    """
+    begins, ends = page.index(HELP_BEGINS) + len(HELP_BEGINS), page.index(HELP_ENDS)
+    return page[begins:ends].strip().removeprefix("```").removesuffix("```")
+
+
+def with_help(page: str, text: str) -> str:
+    """A command's page with this help in its place; the page as it was where that says the same already."""
+    if same_on_all_pythons(help_in(page)) == same_on_all_pythons(text):
+        return page
+    before, rest = page.split(HELP_BEGINS)
+    return f"{before}{HELP_BEGINS}\n\n```\n{text.strip()}\n```\n\n{HELP_ENDS}{rest.split(HELP_ENDS)[1]}"
+
+
+def blocks(page: str, *languages: str) -> list[str]:
+    """The fenced blocks of a page that are in one of these languages."""
+    return re.findall(rf"^```(?:{'|'.join(languages)})\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """The arguments of each `tracer` in a page's examples, also in a job for Actions, behind `srun` or a variable."""
+    for block in blocks(page, "sh", "console", "bash", "yaml"):
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            found = re.match(r"\s*(?:\$ )?(?:srun |[A-Z_]+=\S+ )*tracer (.*)", line)
+            if found:
+                yield shlex.split(found[1], comments=True)
+
+
+def anchors(page: str) -> set[str]:
+    """What links into a page may end with: its headings as GitHub names them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def structs() -> dict[str, type[msgspec.Struct]]:
+    """The types that documents are made of, by name."""
+    found: dict[str, type[msgspec.Struct]] = {}
+    left: list[Any] = list(DOCUMENTS)
+    while left:
+        hint = left.pop()
+        left += get_args(hint)
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and found.get(hint.__name__) is not hint:
+            assert hint.__name__ not in found, f"two types are called {hint.__name__}"
+            found[hint.__name__] = hint
+            left += get_type_hints(hint).values()
+    return found
+
+
+def may_be_null(kind: type[msgspec.Struct]) -> dict[str, bool]:
+    """The keys of a type in JSON, in order, and whether their values may be null."""
+    hints = get_type_hints(kind)
+    return {field.encode_name: _is_optional(hints[field.name]) for field in msgspec.structs.fields(kind)}
+
+
+def _is_optional(hint: Any) -> bool:
+    return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
+
+
+def tables(page: str) -> dict[str, list[list[str]]]:
+    """The rows of the tables under each heading of a page, cell by cell, without their heads."""
+    found = {}
+    for section in re.split(r"^#+ ", page, flags=re.MULTILINE)[1:]:
+        heading, _, text = section.partition("\n")
+        rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
+        found[heading] = [[cell.strip() for cell in row.split(" | ")] for row in rows if not row.startswith("key | ")]
+    return found
+
+
+def write_help() -> None:
+    """Rewrite the help in every command's page where it has changed."""
+    for command in parsers():
+        page = COMMAND_PAGES / f"{command}.md"
+        text = page.read_text()
+        page.write_text(with_help(text, help_of(command)))
+
+
+def draw_timeline() -> None:
+    """Draw the timeline of the sample run's page as a browser shows it."""
+    from playwright.sync_api import sync_playwright  # of the extra `browser`
+
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page = Path(folder) / "report.html"
+        main(["report", str(ROOT / "traces" / "resnet50-ddp4-bf16"), "--html", str(page)])
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 1060, "height": 900}, color_scheme="light")
+        tab.goto(page.as_uri())
+        tab.wait_for_function("document.querySelector('#extent').textContent !== ''")
+        tab.locator("#timeline").screenshot(path=TIMELINE_PICTURE)
+        browser.close()
+
+
+if __name__ == "__main__":
+    draw_timeline() if sys.argv[1:] == ["timeline"] else write_help()

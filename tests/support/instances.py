@@ -1,0 +1,104 @@
+"""Collectives by brute force: docs/measuring.md's waiting, transfer and bandwidth, straight from the raw documents.
+
+    expected = collectives(read_run(folder))     by the kernels' places: (rank, device, start on its own clock)
+
+Plain Python and Fractions, no code of the project; which kernels belong together `tests.support.pairs.oracle` says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from tests.support import damage as perturb
+from tests.support.damage import Document, Event, Member
+from tests.support.pairs import SYNCHRONIZING, oracle
+
+ITEMSIZE = {"Float": 4, "BFloat16": 2, "Half": 2, "Long": 8, "Double": 8, "Int": 4, "Byte": 1, "Char": 1, "Bool": 1}
+KINDS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "_allgather_base": "all_gather",
+    "all_gather": "all_gather",
+    "allgather": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "all_to_allv": "all_to_all",
+    **{kind: kind for kind in ("barrier", "broadcast", "reduce", "gather", "scatter")},
+    **dict.fromkeys(("send", "recv"), "send_recv"),
+}
+Place = tuple[int, int, int]
+SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One collective. Times in ns; `algbw` and `busbw` exact, None where bytes are."""
+
+    kind: str
+    group: tuple[int, ...]
+    bytes: int | None
+    transfer_ns: int | None
+    wait_ns: dict[Place, int]
+    algbw: Fraction | None
+    busbw: Fraction | None
+
+
+def collectives(documents: Sequence[Document]) -> dict[frozenset[Place], Expected]:
+    """Every instance whose kernels carry metadata; transfer and waiting of the synchronizing ones."""
+    kernels = {member: event for document in documents for member, event in _kernels(document)}
+    bases = {perturb.rank_of(document): int(document.get("baseTimeNanoseconds", 0)) for document in documents}
+    found = {}
+    for together in oracle(documents):
+        events = {_place(member, kernels[member], bases): kernels[member] for member in together}
+        if all("Collective name" in event["args"] for event in events.values()):
+            found[frozenset(events)] = _expected(events)
+    return found
+
+
+def _kernels(document: Document) -> Iterable[tuple[Member, Event]]:
+    for event in filter(perturb.is_nccl, document["traceEvents"]):
+        yield (perturb.rank_of(document), event["args"]["device"], event["args"]["correlation"]), event
+
+
+def _place(member: Member, event: Event, bases: dict[int, int]) -> Place:
+    return *member[:2], bases[member[0]] + perturb.start_ns(event)
+
+
+def _expected(events: dict[Place, Event]) -> Expected:
+    said = {place: event["args"] for place, event in events.items()}
+    one = next(iter(said.values()))
+    name = one["Collective name"]
+    group = tuple(map(int, re.findall(r"\d+", one["Process Group Ranks"])))
+    duration = {place: perturb.end_ns(event) - perturb.start_ns(event) for place, event in events.items()}
+    transfer = min(duration.values()) if name.startswith(SYNCHRONIZING) else None
+    wait = {place: own - transfer for place, own in duration.items()} if transfer is not None else {}
+    nbytes, factor = _bytes(KINDS[name], said, group)
+    algbw = Fraction(nbytes, transfer) if nbytes is not None and transfer else None
+    busbw = algbw * factor if algbw is not None else None
+    return Expected(KINDS[name], group, nbytes, transfer, wait, algbw, busbw)
+
+
+def _bytes(kind: str, said: dict[Place, dict[str, Any]], group: tuple[int, ...]) -> tuple[int | None, Fraction]:
+    """Bytes, and bus bandwidth over algorithm bandwidth."""
+    one, size = next(iter(said.values())), len(group)
+    item = ITEMSIZE[one["dtype"]]
+    if kind == "barrier":
+        return None, Fraction(1)
+    splits = {
+        place[0]: [
+            [int(part) for part in re.findall(r"\d+", args.get(f"{side} split size", ""))] for side in ("In", "Out")
+        ]
+        for place, args in said.items()
+        if kind == "all_to_all"
+    }
+    if any(len(set(split)) > 1 for sides in splits.values() for split in sides):
+        moved = [sum(split) - split[group.index(rank)] for rank, sides in splits.items() for split in sides]
+        return max(moved) * item, Fraction(1)
+    elements = max(args[f"{side} msg nelems"] for args in said.values() for side in ("In", "Out"))
+    share = Fraction(size - 1, size)
+    return elements * item, 2 * share if kind == "all_reduce" else share if kind in SHARED else Fraction(1)

@@ -1,0 +1,99 @@
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from torch import nn
+
+import tracer
+from tracer.atomic_files import OWNER, hidden_folder, hidden_name, own, put_in_place, refuse_folder, remove_abandoned
+from tracer.errors import TracerError
+
+MARKER = "run.json"
+
+
+def recording(path, *parts):
+    for place in [path / part for part in parts] or [path]:
+        place.mkdir(parents=True)
+        (place / MARKER).touch()
+    return path
+
+
+def dead_pid():
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_folders_of_killed_recordings_are_removed(tmp_path):
+    def hidden(name, owner):
+        folder = hidden_name(tmp_path / "mine", name)
+        folder.mkdir()
+        (folder / OWNER).write_text(owner)
+        return folder
+
+    here, dead = socket.gethostname(), dead_pid()
+    killed = hidden("a", f"{here} {dead}")
+    kept = [hidden("b", f"{here} {os.getpid()}"), hidden("c", f"elsewhere {dead}"), hidden("d", "garbage")]
+    (kept[-1] / OWNER).unlink()
+    other = hidden_name(tmp_path / "other", "a")
+    own(other)
+    said = []
+    with hidden_folder(tmp_path / "mine", said.append):
+        assert not killed.exists()
+    assert said == [f"removed {killed}, left by a recording that was killed"]
+    assert all(folder.exists() for folder in (*kept, other))
+
+
+def test_a_hidden_folder_is_its_process_s_while_it_is_filled(tmp_path):
+    with hidden_folder(tmp_path / "mine") as folder:
+        assert (folder / OWNER).read_text() == f"{socket.gethostname()} {os.getpid()}"
+        remove_abandoned(tmp_path / "mine")
+        assert folder.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_removes_what_a_killed_one_left_and_owns_its_folder(tmp_path):
+    left = hidden_name(tmp_path / "mine", "a")
+    left.mkdir()
+    (left / OWNER).write_text(f"{socket.gethostname()} {dead_pid()}")
+    with pytest.raises(KeyError), tracer.Session(tmp_path / "mine", nn.Linear(2, 2)):
+        (folder,) = tmp_path.iterdir()
+        assert folder != left
+        assert (folder / OWNER).read_text() == f"{socket.gethostname()} {os.getpid()}"
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_processes_that_fill_one_folder_the_first_owns_it(tmp_path):
+    (tmp_path / OWNER).write_text("elsewhere 7")
+    own(tmp_path)
+    assert (tmp_path / OWNER).read_text() == "elsewhere 7"
+
+
+@pytest.mark.parametrize("parts", [(), ("step10", "step110"), ("ranks0-3", "ranks4-7"), ("step10/ranks0-1",)])
+def test_recordings_of_all_shapes_are_replaced_with_force_alone(tmp_path, parts):
+    old, new = recording(tmp_path / "old", *parts), recording(tmp_path / "new")
+    (new / "of the new").touch()
+    with pytest.raises(TracerError, match="exists already; give --force"):
+        refuse_folder(old, False, MARKER)
+    put_in_place(new, old, True, MARKER)
+    assert sorted(file.name for file in old.iterdir()) == ["of the new", MARKER]
+    assert [place.name for place in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("extra", ["notes.txt", "step10/notes.txt", "stepping/run.json", "ranks0/run.json"])
+def test_what_is_no_recording_is_never_replaced(tmp_path, extra):
+    old = recording(tmp_path / "old", "step20")
+    (old / extra).parent.mkdir(exist_ok=True)
+    (old / extra).touch()
+    with pytest.raises(TracerError, match="is no recording"):
+        refuse_folder(old, True, MARKER)
+
+
+def test_what_came_up_meanwhile_stays_and_the_recording_lies_beside_it(tmp_path):
+    old, new = recording(tmp_path / "old"), recording(tmp_path / "new")
+    with pytest.raises(TracerError, match=r"The recording is in .*old-2"):
+        put_in_place(new, old, False, MARKER)
+    assert (tmp_path / "old-2" / MARKER).is_file()

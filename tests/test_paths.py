@@ -1,0 +1,171 @@
+"""Runs behind URLs: fsspec's memory, and S3 as moto serves it."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import boto3
+import fsspec
+import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
+
+from analyzers.errors import NoTraces, UnknownPlace
+from analyzers.paths import Remote, names, place, size
+from analyzers.run.layout import find
+from tracer.cli import main
+
+DDP4 = Path(__file__).resolve().parents[1] / "traces" / "resnet18-ddp4"
+
+
+def report(capsys, where: object, *more: str) -> str:
+    assert main(["report", str(where), "--json", *more]) == 0
+    return capsys.readouterr().out
+
+
+def refusal(capsys, where: str) -> str:
+    assert main(["report", where]) != 0
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "Traceback" not in err, err
+    return err
+
+
+@pytest.fixture
+def memory():
+    system = fsspec.filesystem("memory")
+    yield system
+    system.rm("/", recursive=True)
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = ThreadedMotoServer(port=0, verbose=False)
+    made.start()
+    yield "http://{}:{}".format(*made.get_host_and_port())
+    made.stop()
+
+
+def ask_at(monkeypatch, address: str) -> None:
+    """As botocore's environment variables say it."""
+    said = {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "we", "SECRET_ACCESS_KEY": "know", "DEFAULT_REGION": "us-east-1"}
+    for name, value in said.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def bucket(server, monkeypatch):
+    """An S3 of our own, and a bucket with a run in it."""
+    ask_at(monkeypatch, server)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="traces")
+    for file in DDP4.rglob("*"):
+        if file.is_file():
+            client.upload_file(str(file), "traces", f"h200/resnet18-ddp4/{file.relative_to(DDP4)}")
+    yield client
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+RUN = "s3://traces/h200/resnet18-ddp4"
+
+
+def test_memory_reports_what_the_folder_does(memory, capsys):
+    memory.put(str(DDP4), "/bucket/resnet18-ddp4", recursive=True)
+    assert report(capsys, "memory://bucket/resnet18-ddp4/") == report(capsys, DDP4)
+
+
+def test_s3_reports_what_the_folder_does(bucket, capsys):
+    assert report(capsys, RUN, "--workers", "1") == report(capsys, DDP4)
+
+
+def test_processes_of_their_own_read_s3_too(bucket, capsys):
+    assert report(capsys, RUN, "--workers", "2") == report(capsys, DDP4)
+
+
+def test_a_file_url_is_a_path(capsys):
+    assert place(DDP4.as_uri()) == DDP4
+    assert report(capsys, DDP4.as_uri()) == report(capsys, DDP4)
+
+
+def test_one_object_is_one_trace(bucket, tmp_path, capsys):
+    shutil.copy(DDP4 / "rank2.json.gz", tmp_path)
+    bucket.upload_file(str(tmp_path / "rank2.json.gz"), "traces", "alone/rank2.json.gz")
+    assert report(capsys, "s3://traces/alone/rank2.json.gz") == report(capsys, tmp_path / "rank2.json.gz")
+
+
+def test_a_missing_bucket_is_a_line(bucket, capsys):
+    assert "s3://nowhere/run: no such file or folder" in refusal(capsys, "s3://nowhere/run")
+    assert "s3://traces/nothing: no such file or folder" in refusal(capsys, "s3://traces/nothing")
+
+
+def test_missing_credentials_are_a_line(bucket, tmp_path, capsys, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert f"{RUN}: cannot be looked into (no credentials that it takes" in refusal(capsys, RUN)
+
+
+def test_a_vanished_object_costs_its_rank(bucket, capsys, monkeypatch):
+    find(RUN)  # lists the folder
+    bucket.delete_object(Bucket="traces", Key="h200/resnet18-ddp4/rank2.json.gz")
+    out = report(capsys, RUN, "--workers", "1")
+    assert f"left out: {RUN}/rank2.json.gz: cannot be read (no such object or bucket)" in out
+
+
+def test_a_server_that_has_gone_is_a_line(capsys, monkeypatch):
+    ask_at(monkeypatch, "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert "s3://traces/run: cannot be looked into (" in refusal(capsys, "s3://traces/run")
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+def test_no_object_leads_out_of_the_folder(memory, monkeypatch):
+    memory.pipe("/bucket/run/rank0.json", b"[]")
+    inside, above = "/bucket/run/rank0.json", "/bucket/run/../x.json"
+    listed = [inside, above, "/bucket/run/..", "/etc/passwd.json", "/bucket/run/a\\b.json"]
+    monkeypatch.setattr(type(memory), "ls", lambda *_, **__: listed)
+    assert names(Remote("memory://bucket/run")) == {"rank0.json"}
+
+
+def test_what_is_missing_is_said_with_its_pip_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    assert "pip install 'tracer-toolkit[remote]'" in refusal(capsys, "s3://traces/run")
+
+
+@pytest.mark.parametrize("url", ["zzz://a/b", "s3://", "file://elsewhere/run", "memory://a::s3://b/c"])
+def test_urls_that_nothing_opens_are_usage_errors_or_lines(url, capsys):
+    try:
+        code = main(["report", url])
+    except SystemExit as ended:
+        code = ended.code
+    assert code in (1, 2)
+    assert url.partition("::")[0] in capsys.readouterr().err
+
+
+def test_a_remote_has_of_a_path_what_reading_needs(memory):
+    memory.pipe("/bucket/run/rank0.json.gz", b"12345")
+    file = Remote("memory://bucket/run/rank0.json.gz")
+    assert (file.name, file.suffix, file.parent.name) == ("rank0.json.gz", ".gz", "run")
+    assert file.is_file() and not file.is_dir() and file.parent.is_dir() and size(file) == 5
+    assert not (file.parent / "rank1.json").exists() and names(file.parent / "light") == frozenset()
+    with file.open() as opened:
+        assert opened.read(2) == b"12" and opened.read() == b"345"
+    with pytest.raises(FileNotFoundError, match="no such object"):
+        Remote("memory://bucket/none").read_bytes()
+    with pytest.raises(NoTraces):
+        find("memory://bucket/none")
+    with pytest.raises(UnknownPlace):
+        find("zzz://bucket/none")
+
+
+def test_a_page_and_an_archive_are_made_of_a_remote_run(memory, tmp_path, capsys):
+    memory.put(str(DDP4), "/bucket/resnet18-ddp4", recursive=True)
+    for where, name in ((str(DDP4), "here"), ("memory://bucket/resnet18-ddp4", "there")):
+        assert main(["export", where, "-o", str(tmp_path / f"{name}.pftrace")]) == 0
+        assert main(["export", where, "-o", str(tmp_path / f"{name}.zip")]) == 0
+    assert (tmp_path / "here.pftrace").read_bytes() == (tmp_path / "there.pftrace").read_bytes()
+    assert (tmp_path / "there.zip").stat().st_size == pytest.approx((tmp_path / "here.zip").stat().st_size, rel=0.01)

@@ -1,0 +1,288 @@
+"""Pictures of runs and sweeps: what is drawn of every sample, in the palette's colors, with no word upon another."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+from msgspec.structs import replace
+
+from analyzers.reporting.build import report
+from analyzers.reporting.document import Report
+from tests.commands.test_cli import fails
+from tests.support.drawing import meet
+from tests.support.samples import REPORTED, reported, summarized
+from tests.support.sweeping import cell, studied, write_cell, write_sweep
+from tracer.cli import main
+from tracer.errors import TracerError
+from tracer.views import palette
+from tracer.views.palette import DARK, LIGHT
+from tracer.views.plots.axes import style, words
+from tracer.views.plots.layout import TEXT_PT
+from tracer.views.plots.pictures import KINDS, OF_REPORT, figure, report_picture, scaling_picture
+from tracer.views.plots.scaling import speedups
+
+SAMPLES = Path(__file__).resolve().parents[2] / "traces"
+DDP4 = SAMPLES / "resnet18-ddp4"
+HEADS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
+OF_RUN = KINDS[:-1]
+EVIL = "$\\frac{1}{0}$ \x1b[31m\u202e <b> " + "W" * 300 + " 模型 \n %s {}"
+
+
+def calibration(path: Path):
+    return summarized(path).calibration
+
+
+def drawn_words(made: Figure) -> list[Text]:
+    """The texts that a figure really draws."""
+    found: list[Text] = []
+    draw = Text.draw
+
+    def heard(text: Text, renderer: object) -> None:
+        if text.get_visible() and text.get_text().strip():
+            found.append(text)
+        draw(text, renderer)
+
+    with mock.patch.object(Text, "draw", heard):
+        made.draw_without_rendering()
+    return list(dict.fromkeys(found))
+
+
+def assert_readable(made: Figure) -> None:
+    """No text lies upon another, and none leaves the page."""
+    page = made.bbox
+    boxes = [(text.get_text(), text.get_window_extent()) for text in drawn_words(made)]
+    assert boxes
+    for words_, box in boxes:
+        inside = (box.x0 >= page.x0 - 1, box.y0 >= page.y0 - 1, box.x1 <= page.x1 + 1, box.y1 <= page.y1 + 1)
+        assert all(inside), words_
+    for (one, a), (other, b) in combinations(boxes, 2):
+        width = min(a.x1, b.x1) - max(a.x0, b.x0)
+        height = min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert width <= 1 or height <= 1, (one, other)
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_every_sample_has_a_picture_or_one_clear_line_of_each_kind(path):
+    for kind in OF_RUN:
+        try:
+            with style(LIGHT, TEXT_PT):
+                assert_readable(figure(reported(path), kind, calibration(path), LIGHT))
+        except TracerError as error:
+            assert f": no {kind}" in str(error)
+            assert "\n" not in str(error)
+            assert kind in ("buckets", "layers", "bandwidth")
+
+
+@pytest.mark.parametrize("form", HEADS)
+def test_the_same_report_gives_the_same_bytes(form):
+    first, again = (report_picture(reported(DDP4), "breakdown", form) for _ in range(2))
+    assert first == again
+    assert first.startswith(HEADS[form])
+    assert len(first) > 4000
+
+
+def renamed(found: Report) -> Report:
+    """A report whose names are another's ill will."""
+    return replace(
+        found,
+        run=replace(found.run, name=EVIL, model=EVIL, devices=[EVIL], links=replace(found.run.links, source=EVIL)),
+        summary=replace(
+            found.summary,
+            layers=[replace(layer, layer=EVIL, measures=layer.measures) for layer in found.summary.layers],
+        ),
+        timeline=replace(
+            found.timeline,
+            lanes=[replace(lane, label=EVIL, marks=lane.marks) for lane in found.timeline.lanes],
+        ),
+    )
+
+
+@pytest.mark.parametrize("kind", OF_RUN)
+def test_names_cannot_break_a_picture(kind):
+    with style(DARK, TEXT_PT):
+        made = figure(renamed(reported(DDP4)), kind, calibration(DDP4), DARK)
+        assert_readable(made)
+        for text in drawn_words(made):
+            assert "\x1b" not in text.get_text()
+            assert "\u202e" not in text.get_text()
+
+
+def test_what_has_no_glyph_is_replaced():
+    assert words("a\n\x00模\u202eé±") == "a" + "\N{REPLACEMENT CHARACTER}" * 4 + "é±"
+
+
+def shades() -> set[str]:
+    parts = [part.color for part in vars(palette).values() if isinstance(part, palette.Part)]
+    return {to_hex(color) for color in (*parts, *(part.color for part in palette.PARTS), LIGHT.ground)}
+
+
+def patches(made: Figure) -> Iterator[Rectangle]:
+    for axis in made.axes:
+        yield from (patch for patch in axis.patches if isinstance(patch, Rectangle))
+
+
+@pytest.mark.parametrize("kind", ["breakdown", "buckets", "layers"])
+def test_the_colors_are_the_palettes(kind):
+    with style(LIGHT, TEXT_PT):
+        made = figure(reported(DDP4), kind, None, LIGHT)
+        drawn = {to_hex(patch.get_facecolor()) for patch in patches(made)}
+    assert len(drawn) >= 2
+    assert drawn <= shades()
+
+
+def test_bars_are_the_reports_medians():
+    with style(LIGHT, TEXT_PT):
+        made = figure(reported(DDP4), "breakdown", None, LIGHT)
+    blue = [each for each in patches(made) if to_hex(each.get_facecolor()) == palette.COMPUTE.color.lower()]
+    medians = [device.windows["compute_ns"].median / 1e6 for device in reported(DDP4).summary.by_device]
+    assert [bar.get_width() for bar in blue] == pytest.approx(medians)
+
+
+def test_waiting_is_hatched():
+    with style(LIGHT, TEXT_PT):
+        made = figure(reported(DDP4), "breakdown", None, LIGHT)
+    hatched = {to_hex(bar.get_facecolor()) for bar in patches(made) if bar.get_hatch()}
+    assert hatched == {palette.WAITING.color.lower()}
+
+
+@pytest.mark.parametrize(
+    ("distortion", "said"),
+    [(None, "Uncertain: "), (1.4, "Distorted: "), (1.01, "Under the profiler, steps take 1.010")],
+)
+def test_what_the_profiler_did_is_said(distortion, said):
+    found = reported(DDP4)
+    controls = replace(found.run.controls, distortion=distortion)
+    found = replace(found, run=replace(found.run, controls=controls))
+    for kind in OF_REPORT if distortion is None else ("timeline",):
+        with style(LIGHT, TEXT_PT):
+            texts = [text.get_text() for text in figure(found, kind, None, LIGHT).texts]
+        assert any(text.startswith(said) for text in texts), kind
+
+
+def test_bounds_are_marked():
+    bounded = [replace(row, bound=True) for row in reported(DDP4).collectives]
+    with style(LIGHT, TEXT_PT):
+        made = figure(replace(reported(DDP4), collectives=bounded), "bandwidth", None, LIGHT)
+        texts = [text.get_text() for text in drawn_words(made)]
+    assert "~ all_reduce, 4 ranks" in texts
+    assert {line.get_markerfacecolor() for line in made.axes[0].lines if line.get_marker() != "None"} == {"none"}
+
+
+def test_collectives_of_one_size_have_an_axis_with_figures():
+    (row, *_) = [row for row in reported(DDP4).collectives if row.busbw_gbps]
+    with style(LIGHT, TEXT_PT):
+        made = figure(replace(reported(DDP4), collectives=[row]), "bandwidth", None, LIGHT)
+        texts = [text.get_text() for text in drawn_words(made)]
+    assert {"1 MB", "10 MB", "100", "1,000"} <= set(texts)
+
+
+def test_many_ranks_fit():
+    found = reported(DDP4)
+    devices = [replace(found.summary.by_device[0], rank=rank) for rank in range(150)]
+    with style(LIGHT, TEXT_PT):
+        made = figure(replace(found, summary=replace(found.summary, by_device=devices)), "breakdown", None, LIGHT)
+        assert made.get_size_inches()[1] < 9
+        assert_readable(made)
+
+
+def test_a_silent_run_has_no_buckets_and_no_bandwidth():
+    silent = report(meet("..", compute=("aa",)))
+    for kind in ("buckets", "bandwidth"):
+        with pytest.raises(TracerError, match="nothing communicates here"):
+            report_picture(silent, kind, "png")
+
+
+BY_STRATEGY = [cell(name, gpus, 32, 8.0 + gpus / 2, 1.0) for name in ("ddp", "dp", "fsdp") for gpus in (2, 4)]
+STUDY = studied(
+    [
+        *(cell("single", 1, batch, float(batch) / 4) for batch in (32, 64, 128)),
+        *BY_STRATEGY,
+    ]
+)
+
+
+def test_a_sweeps_picture():
+    assert scaling_picture(STUDY, "png").startswith(HEADS["png"])
+    with style(LIGHT, TEXT_PT):
+        assert_readable(speedups(STUDY, LIGHT))
+
+
+def test_a_baseline_alone_is_no_line_of_speedup():
+    """One device at every global batch, as --strong has them recorded, is a point of weak scaling that says nothing."""
+    baselines = [cell("single", 1, batch, 10.0) for batch in (32, 64, 128, 256)]
+    study = studied([*baselines, cell("ddp", 2, 32, 12.0), cell("ddp", 2, 128, 14.0), cell("dp", 2, 32, 40.0)])
+    with style(LIGHT):
+        made = speedups(study, LIGHT)
+        shown = [text.get_text() for text in drawn_words(made)]
+    assert [words for words in shown if words.endswith("a GPU")] == ["batch 32 a GPU", "batch 128 a GPU"]
+    # One device has a point for each line, of the batches that its strategy has on two.
+    assert [[list(line.get_xdata()) for line in axis.get_lines()].count([1]) for axis in made.axes] == [2, 1, 2, 1]
+
+
+def test_a_sweep_with_nothing_to_compare_has_none():
+    with pytest.raises(TracerError, match="no cells on 1 and on more GPUs"):
+        scaling_picture(studied([cell("single", 1, 8, 1.0)]), "png")
+
+
+# The command.
+
+
+def test_the_command_writes_what_the_ending_says(tmp_path, capsys):
+    for ending in ("png", "SVG"):
+        file = tmp_path / f"picture.{ending}"
+        assert main(["plot", str(DDP4), "--kind", "timeline", "-o", str(file)]) == 0
+        assert file.read_bytes().startswith(HEADS[ending.lower()])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_is_replaced_without_force(tmp_path, capsys):
+    file = tmp_path / "a.png"
+    file.write_text("precious")
+    arguments = ["plot", str(DDP4), "--kind", "breakdown", "-o", str(file)]
+    code, err = fails(capsys, *arguments)
+    assert (code, file.read_text()) == (1, "precious")
+    assert "--force" in err
+    assert main([*arguments, "--force"]) == 0
+    assert file.read_bytes().startswith(HEADS["png"])
+    assert [each.name for each in tmp_path.iterdir()] == ["a.png"]
+
+
+@pytest.mark.parametrize("name", ["picture", "picture.jpg", "png"])
+def test_another_ending_is_a_usage_error(name, tmp_path, capsys):
+    code, err = fails(capsys, "plot", str(tmp_path), "--kind", "breakdown", "-o", str(tmp_path / name))
+    assert code == 2
+    assert ".png, .svg, .pdf" in err
+
+
+def test_links_of_another_picture_are_a_usage_error(tmp_path, capsys):
+    arguments = ["plot", str(DDP4), "--links", str(tmp_path / "links.json"), "-o", str(tmp_path / "a.png"), "--kind"]
+    assert fails(capsys, *arguments, "timeline")[0] == 2
+    code, err = fails(capsys, *arguments, "bandwidth")
+    assert code == 1
+    assert "tracer calibrate" in err
+
+
+def test_what_a_run_has_not_is_one_line(tmp_path, capsys):
+    for name, kind in (("resnet18-dp4", "buckets"), ("resnet18-ddp1", "bandwidth")):
+        code, err = fails(capsys, "plot", str(SAMPLES / name), "--kind", kind, "-o", str(tmp_path / "a.png"))
+        assert code == 1
+        assert f"{name}: no {kind}" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_is_drawn_by_the_command(tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    write_sweep(folder, [write_cell(folder, "single", 1, 8, (4, 4, 4)), write_cell(folder, "ddp", 2, 8, (5, 5, 5))])
+    file = tmp_path / "scaling.svg"
+    assert main(["plot", str(folder), "--kind", "scaling", "-o", str(file)]) == 0
+    assert b"</svg>" in file.read_bytes()
+    code, err = fails(capsys, "plot", str(folder), str(folder), "--kind", "scaling", "-o", str(tmp_path / "b.png"))
+    assert (code, "one folder" in err) == (2, True)
+    code, err = fails(capsys, "plot", str(DDP4), "--kind", "scaling", "-o", str(tmp_path / "b.png"))
+    assert (code, "no sweep.json" in err) == (1, True)

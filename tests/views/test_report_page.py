@@ -1,0 +1,330 @@
+"""The report as a page: what stands in it, what it carries, and that nothing gets out of its place."""
+
+import base64
+import dataclasses as dc
+import gzip
+import hashlib
+import re
+from functools import cache
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from analyzers.collectives.rows import UnmatchedRow
+from analyzers.reporting.build import report
+from analyzers.reporting.device_lanes import Lanes, lanes
+from analyzers.reporting.document import Report, Window, from_json
+from tests.support.drawing import meet
+from tests.support.samples import SAMPLES, reported, summarized
+from tracer.cli import main
+from tracer.views.html.report_page import report_html
+from tracer.views.html.templates import POLICY
+from tracer.views.html.timeline_data import MOST_STRETCHES, STATES, strips
+from tracer.views.palette import SPLIT_PARTS
+from tracer.views.sections.overview import run_title
+
+RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "transformer-fsdp4-bf16"]
+RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
+SMALL = SAMPLES / "resnet18-ddp2"
+EVIL = "</script><img src=x onerror=alert(1)> \u202egnp.exe \x1b[31m"
+SHOWN_EVIL = "</script><img src=x onerror=alert(1)> \ufffdgnp.exe \ufffd[31m"
+VOID = {"meta", "input", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """A page's elements, in order, and the words inside each section; scripts by their id or place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.rows: dict[str, list[list[str]]] = {}
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.section = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "section":
+            self.section = dict(attributes)["id"] or ""
+        if tag == "tr":
+            self.rows.setdefault(self.section, []).append([])
+        if tag in {"td", "th"}:
+            self.rows[self.section][-1].append("")
+        if tag == "script":
+            self.scripts.append((dict(attributes), ""))
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+        elif {"td", "th"} & set(self.open):
+            self.rows[self.section][-1][-1] += data
+        if self.open[-1:] not in (["script"], ["style"]):
+            self.words.append(data)
+
+    def data(self, name: str) -> Any:
+        (packed,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
+        return gzip.decompress(base64.b64decode(packed))
+
+
+@cache
+def written(name: str) -> str:
+    return report_html(reported(SAMPLES / name), drawn(name), summarized(SAMPLES / name).calibration)
+
+
+@cache
+def drawn(name: str = RESNET50.name) -> tuple[Lanes, ...]:
+    return lanes(summarized(SAMPLES / name), reported(SAMPLES / name))
+
+
+@cache
+def read(name: str = RESNET50.name) -> Page:
+    return Page(written(name))
+
+
+def milliseconds(ns: float) -> str:
+    return f"{ns / 1e6:,.3f}"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_sample_has_a_page_with_every_part(name):
+    parsed = read(name)
+    assert parsed.open == []
+    sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
+    assert sections == ["advice", "ranks", "timeline", "communication", "waiting", "buckets", "layers", "about"]
+    targets = [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
+    assert targets == [f"#{section}" for section in sections]
+    found = reported(SAMPLES / name)
+    shown = "".join(parsed.words)
+    for words in (run_title(found.run), found.summary.verdict, *found.run.warnings, *found.run.versions.values()):
+        assert (words or "-") in shown
+    for each in found.summary.advice:
+        assert each.text in shown
+        assert each.because in shown
+    ids = [attributes["id"] for _, attributes in parsed.elements if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    assert len(written(name).encode()) < 1_500_000
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_report_is_inside_the_page_whole(name):
+    assert from_json(read(name).data("report")) == reported(SAMPLES / name)
+
+
+def test_tables_show_the_reports_figures():
+    found, rows = reported(RESNET50), read().rows
+    for device in found.summary.by_device:
+        row = next(row for row in rows["ranks"] if row[:2] == [str(device.rank), str(device.device)])
+        assert row[3] == milliseconds(device.windows["span_ns"].median)
+        for place, name in ((5, "compute_ns"), (6, "exposed_comm_ns"), (7, "exposed_wait_ns"), (9, "idle_ns")):
+            assert row[place] == milliseconds(device.windows[name].median)
+    assert len([row for row in rows["communication"] if row[0] in ("all_reduce", "broadcast")]) == len(
+        found.summary.communication
+    )
+    for layer in found.summary.layers:
+        (row,) = [row for row in rows["layers"] if row[0] == layer.layer]
+        assert row[2:4] == [milliseconds(layer.measures[name].median) for name in ("forward_ns", "backward_ns")]
+    for bucket in found.summary.buckets:
+        row = next(row for row in rows["buckets"] if row[0] == str(bucket.bucket))
+        assert row[2:4] == [milliseconds(bucket.measures[name].median) for name in ("dur_ns", "wait_ns")]
+
+
+def test_bars_are_as_long_as_their_medians():
+    devices = reported(RESNET50).summary.by_device
+    lengths = [
+        float((attributes["style"] or "").removeprefix("flex-grow:"))
+        for tag, attributes in read().elements
+        if tag == "i" and "style" in attributes
+    ]
+    assert lengths == [device.windows[part.field].median for device in devices for part in SPLIT_PARTS]
+
+
+def test_the_calibrated_curve_is_drawn_where_there_is_one():
+    assert "polyline" in [tag for tag, _ in read().elements]
+    without = Page(report_html(reported(RESNET50), drawn()))
+    assert "polyline" not in [tag for tag, _ in without.elements]
+    assert "<svg" not in report_html(reported(SAMPLES / "resnet18-ddp1"))
+
+
+# The timeline.
+
+
+def step_of(name: str, step: int) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(read(name).data(f"step-{step}"))
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_strips_are_as_long_as_the_reports_figures(name):
+    for step in {row.step for row in reported(SAMPLES / name).windows}:
+        shown = step_of(name, step)
+        windows = [row for row in reported(SAMPLES / name).windows if row.step == step]
+        assert shown["start_ns"] == min(row.start_ns for row in windows)
+        by_device = {(each["rank"], each["device"]): each for each in shown["devices"]}
+        assert len(by_device) == len(shown["devices"])
+        for row in windows:
+            check_strips(by_device[row.rank, row.device], row, shown)
+
+
+def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any]) -> None:
+    """In the window of a step, each state's stretches, and those of all layers, add up to the report's figure."""
+    (window,) = [span for step, *span in device["windows"] if step == row.step]
+    assert window == [row.start_ns - shown["start_ns"], row.start_ns - shown["start_ns"] + row.span_ns]
+    ends = np.cumsum(device["lengths"])
+    assert ends[-1] == shown["span_ns"]
+    inside = np.minimum(ends, window[1]) - np.maximum(ends - device["lengths"], window[0])
+    letters = np.array(list(device["states"]))
+    for letter, (part, _) in STATES.items():
+        assert np.maximum(inside[letters == letter], 0).sum() == getattr(row, part.field), part.field
+    gaps, lengths, codes = np.array(device["layers"], dtype=np.int64).reshape(-1, 3).T
+    ends = np.cumsum(gaps + lengths)
+    inside = np.minimum(ends, window[1]) - np.maximum(ends - lengths, window[0])
+    assert np.maximum(inside, 0).sum() == row.compute_ns
+    assert (codes < 2 * len(shown["names"])).all()
+
+
+def test_collectives_of_a_step_are_the_reports():
+    found = reported(RESNET50)
+    shown = step_of(RESNET50.name, found.summary.representative.step)
+    assert {int(index) for index in shown["collectives"]} >= {
+        row.index for row in found.collectives if row.step == shown["step"]
+    }
+    for index, row in shown["collectives"].items():
+        assert row == msgspec.to_builtins(found.collectives[int(index)])
+    for device in shown["devices"]:
+        for start, length, wait, exposed, index, _, kind in device["marks"]:
+            row = found.collectives[index]
+            (member,) = [each for each in row.members if each.rank == device["rank"]]
+            assert (start + shown["start_ns"], length, exposed, kind) == (
+                *(member.start_ns, member.dur_ns, member.exposed_ns),
+                row.kind,
+            )
+            assert wait == (-1 if member.wait_ns is None else member.wait_ns)
+
+
+def test_what_is_too_much_is_left_out_whole_and_said():
+    found = reported(RESNET50)
+    whole = strips(found, drawn())
+    assert list(whole.steps) == [found.summary.representative.step, 4]
+    assert whole.left_out == []
+    one_step = strips(found, drawn(), 20_000)
+    assert list(one_step.steps) == [5]
+    assert one_step.steps[5] == whole.steps[5]
+    assert one_step.left_out == ["Drawn are 1 of 2 steps."]
+    few = strips(found, drawn(), 9_000)
+    # The representative one, and the one that made the others wait.
+    assert [each["rank"] for each in msgspec.json.decode(few.steps[5])["devices"]] == [2, 3]
+    assert few.left_out[0].startswith("Drawn are 2 of 4 devices: ")
+    assert len(msgspec.json.decode(strips(found, drawn(), 1).steps[5])["devices"]) == 1
+
+
+def test_sixty_four_ranks_have_a_line_each():
+    summary = meet(*["..aa"] * 64)
+    found = report(summary)
+    parsed = Page(report_html(found, lanes(summary, found)))
+    (shown,) = [each for each in parsed.scripts if (each[0].get("id") or "").startswith("step-")]
+    assert len(msgspec.json.decode(parsed.data(str(shown[0]["id"])))["devices"]) == 64
+    assert len([row for row in parsed.rows["ranks"] if row[2:3] == ["1"]]) == 64
+
+
+def test_the_most_stretches_there_can_be_fit():
+    """Packed as the sample's are, whose lengths are as irregular as any: 64 ranks are under 10 MB."""
+    steps = [attributes["id"] for attributes, _ in read().scripts if (attributes.get("id") or "").startswith("step-")]
+    packed = sum(len(text) for attributes, text in read().scripts if attributes.get("id") in steps)
+    shown = [msgspec.json.decode(read().data(str(step))) for step in steps]
+    stretches = sum(len(each["states"]) + len(each["layers"]) // 3 for step in shown for each in step["devices"])
+    assert packed / stretches * MOST_STRETCHES < 8_000_000
+
+
+# What keeps the page to itself.
+
+
+def test_the_page_loads_nothing_and_runs_only_its_own_scripts():
+    document, parsed = written(RESNET50.name), read()
+    (policy,) = [a["content"] for tag, a in parsed.elements if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith(POLICY.partition("{")[0])
+    ran = [text for attributes, text in parsed.scripts if "type" not in attributes]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in ran]
+    assert re.findall(r"'sha256-([^']*)'", policy) == hashes
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+    for _, attributes in parsed.elements:
+        assert not {"src", "srcset", "onclick", "onload", "onerror"} & set(attributes)
+    assert "url(" not in document
+    assert "@import" not in document
+
+
+def named(found: Report, words: str) -> Report:
+    """A report in which every name that a trace or a path may bring holds these words."""
+    layers = [replace(each, layer=each.layer + words, type=words) for each in found.summary.layers]
+    buckets = [replace(each, layers=[words]) for each in found.summary.buckets]
+    summary = replace(found.summary, layers=layers, buckets=buckets, verdict=words)
+    rows = [replace(row, layer=row.layer + words) for row in found.layers]
+    collectives = [replace(row, group_name=words, dtype=words) for row in found.collectives]
+    unmatched = [UnmatchedRow(0, 0, "other", words, 1, 2, None, words)]
+    facts = replace(found.run, name=words, model=words, devices=[words], warnings=[words])
+    facts = replace(facts, versions=dict.fromkeys(found.run.versions, words))
+    return replace(found, run=facts, summary=summary, layers=rows, collectives=collectives, unmatched=unmatched)
+
+
+def lanes_named(found: tuple[Lanes, ...], words: str) -> tuple[Lanes, ...]:
+    layers = [dc.replace(lane.layers, names=tuple(name + words for name in lane.layers.names)) for lane in found]
+    return tuple(dc.replace(lane, layers=own) for lane, own in zip(found, layers, strict=True))
+
+
+def test_hostile_names_are_shown_as_text():
+    found = named(reported(RESNET50), EVIL)
+    document = report_html(found, lanes_named(drawn(), EVIL))
+    parsed = Page(document)
+    innocent = Page(report_html(named(reported(RESNET50), "x"), lanes_named(drawn(), "x")))
+    assert [tag for tag, _ in parsed.elements] == [tag for tag, _ in innocent.elements]
+    assert "".join(parsed.words).count(SHOWN_EVIL) > len(found.summary.layers)
+    assert "\u202e" not in document
+    assert "\x1b" not in document
+    assert from_json(parsed.data("report")) == found
+    assert document.count("</script>") == len(parsed.scripts)
+
+
+def test_a_silent_run_says_so():
+    words = "".join(Page(report_html(report(meet("..", compute=("aa",))))).words)
+    assert "Nothing communicates here" in words
+    assert "No rank waits for another here." in words
+
+
+# The command.
+
+
+def test_the_page_is_written_beside_the_text(tmp_path, capsys):
+    file = tmp_path / "report.html"
+    assert main(["report", str(SMALL), "--html", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert "A step takes" in out
+    assert err.startswith(f"{file}: written (")
+    assert err.count("\n") == 1
+    assert from_json(Page(file.read_text()).data("report")) == reported(SMALL)
+    assert main(["report", str(SMALL), "--json", "--html", str(file), "--force"]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["schema"] == "tracer.report/1"
+
+
+def test_a_page_is_replaced_only_with_force(tmp_path, capsys):
+    file = tmp_path / "report.html"
+    file.write_text("precious")
+    assert main(["report", str(SMALL), "--html", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--force" in err
+    assert file.read_text() == "precious"

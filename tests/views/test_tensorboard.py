@@ -1,0 +1,323 @@
+"""What TensorBoard reads back of runs and sweeps, and our tab of it, asked as TensorBoard asks."""
+
+import configparser
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import metadata
+from werkzeug.test import Client
+
+from analyzers.reporting.per_step import series
+from tests.commands.test_cli import fails
+from tests.support.samples import reported
+from tests.support.sweeping import cell, studied, write_cell, write_sweep
+from tests.views.test_scaling_views import EVIL
+from tracer.cli import main
+from tracer.commands import tensorboard as command
+from tracer.errors import TracerError
+from tracer.reading.run_listing import listed
+from tracer.serving import tensorboard as board
+from tracer.views.markdown import sections_markdown
+from tracer.views.palette import PARTS, SPLIT_PARTS
+from tracer.views.sections.overview import report_sections
+from tracer.views.tensorboard import plugin as tab
+from tracer.views.tensorboard.event_files import SHARE, report_files, scalars, sessions, study_files
+from tracer.views.tensorboard.tab import ASSETS, tab_of_error, tab_of_report, tab_of_study
+
+SAMPLES = Path(__file__).resolve().parents[2] / "traces"
+DDP4 = SAMPLES / "resnet18-ddp4"
+
+
+def accumulated(folder: Path):
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return found
+
+
+def read_scalars(folder: Path) -> dict[tuple[int, str], float]:
+    found = accumulated(folder)
+    tags = [tag for tag in found.Tags()["tensors"] if not tag.startswith(("report", "study", "_hparams_"))]
+    return {(event.step, tag): float(event.tensor_proto.float_val[0]) for tag in tags for event in found.Tensors(tag)}
+
+
+def read_text(folder: Path, tag: str) -> str:
+    (event,) = accumulated(folder).Tensors(tag)
+    return event.tensor_proto.string_val[0].decode()
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("logdir")
+    assert main(["tensorboard", str(DDP4), str(SAMPLES / "resnet18-dp4"), "--logdir", str(folder)]) == 0
+    return folder
+
+
+# Event files.
+
+
+def test_scalars_are_the_reports_numbers(logdir):
+    windows = {(window.rank, window.step): window for window in reported(DDP4).windows}
+    for rank in range(4):
+        found = read_scalars(logdir / DDP4.name / f"rank{rank}")
+        steps = {step for step, _ in found}
+        assert steps == {step for own, step in windows if own == rank}
+        for step in steps:
+            window = windows[rank, step]
+            assert found[step, "step/ms"] == pytest.approx(window.span_ns / 1e6, rel=1e-6)
+            assert found[step, "communication/overlap"] == pytest.approx(window.overlap, rel=1e-6)
+            for part in SPLIT_PARTS:
+                share = getattr(window, part.field) / window.span_ns
+                assert found[step, SHARE.format(part.label)] == pytest.approx(share, rel=1e-6)
+
+
+def test_all_ranks_together_are_the_series(logdir):
+    together = series(reported(DDP4))[0]
+    found = read_scalars(logdir / DDP4.name)
+    assert found == {
+        (figures.step, tag): float(np.float32(value))
+        for figures in together.steps
+        for tag, value in scalars(figures).items()
+    }
+    assert any("busbw" in tag for _, tag in found)
+    for figures in together.steps:
+        assert sum(figures.shares.values()) == pytest.approx(1)
+
+
+def test_busbw_of_a_step_is_its_bytes_over_its_transfers():
+    for figures in series(reported(DDP4))[0].steps:
+        own = [row for row in reported(DDP4).collectives if row.step == figures.step and row.purpose == "gradients"]
+        bus_bytes = sum(row.busbw_gbps * row.transfer_ns for row in own)
+        assert figures.gradients_busbw_gbps == pytest.approx(bus_bytes / sum(row.transfer_ns for row in own))
+
+
+def test_devices_of_one_process_are_told_apart(logdir):
+    folders = {folder.name for folder in (logdir / "resnet18-dp4").iterdir() if folder.is_dir()}
+    assert folders == {f"rank0-device{device}" for device in range(4)}
+
+
+def test_the_report_is_text(logdir):
+    shown = read_text(logdir / DDP4.name, "report/by rank")
+    assert shown == sections_markdown(report_sections(reported(DDP4)))
+    for by, words in (("rank", "A step takes"), ("bucket", "DDP's buckets"), ("layer", "layer4.1.conv2")):
+        assert words in read_text(logdir / DDP4.name, f"report/by {by}").replace("\\", "")
+
+
+def test_the_same_report_gives_the_same_bytes():
+    assert report_files(reported(DDP4)) == report_files(reported(DDP4))
+
+
+def test_names_cannot_write_markdown():
+    found = reported(DDP4)
+    shown = sections_markdown(report_sections(replace(found, run=replace(found.run, name=EVIL, model="| [x](y)"))))
+    assert "<script>" not in shown
+    assert "\x1b" not in shown
+    assert "\\| \\[x\\](y)" in shown
+
+
+def test_nothing_is_replaced_without_force(tmp_path, capsys):
+    file = tmp_path / DDP4.name / command.EVENTS
+    file.parent.mkdir()
+    file.write_text("precious")
+    arguments = ["tensorboard", str(DDP4), "--logdir", str(tmp_path)]
+    code, err = fails(capsys, *arguments)
+    assert (code, file.read_text()) == (1, "precious")
+    assert "--force" in err
+    assert main([*arguments, "--force"]) == 0
+    assert f"next: tensorboard --logdir {tmp_path}" in capsys.readouterr().out
+    assert read_scalars(file.parent)
+
+
+def test_two_runs_of_one_name_are_a_usage_error(tmp_path, capsys):
+    assert fails(capsys, "tensorboard", str(DDP4), str(DDP4), "--logdir", str(tmp_path))[0] == 2
+
+
+def test_without_tensorboard_the_error_says_what_to_install(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(board.importlib.util, "find_spec", lambda name: None)
+    code, err = fails(capsys, "tensorboard", str(DDP4), "--logdir", str(tmp_path))
+    assert code == 1
+    assert "pip install 'tracer-toolkit[tensorboard]'" in err
+    with pytest.raises(TracerError, match="pip install"):
+        board.serve_tensorboard(tmp_path)
+
+
+def test_tensorboard_is_started_on_loopback(tmp_path):
+    words = board.command(tmp_path, 7)
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    assert words[words.index("--port") + 1] == "7"
+
+
+STUDY = studied([cell("single", 1, 32, 8.0), cell("ddp", 2, 32, 10.0, exposed_ms=1.0)])
+
+
+def test_a_sweeps_cells_are_sessions_with_their_metrics(tmp_path):
+    for name, data in study_files(STUDY, "words").items():
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / command.EVENTS).write_bytes(data)
+    config = accumulated(tmp_path).SummaryMetadata(metadata.EXPERIMENT_TAG).plugin_data.content
+    infos = metadata.parse_experiment_plugin_data(config)
+    assert [info.name for info in infos.hparam_infos] == ["strategy", "gpus", "batch"]
+    for each, metrics in sessions(STUDY):
+        session = accumulated(tmp_path / each.name)
+        content = session.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
+        hparams = metadata.parse_session_start_info_plugin_data(content).hparams
+        assert hparams["strategy"].string_value == each.strategy
+        assert hparams["gpus"].number_value == each.gpus
+        for tag, value in metrics.items():
+            assert session.Tensors(tag)[0].tensor_proto.float_val[0] == pytest.approx(value, rel=1e-6)
+    assert metrics["sweep/efficiency, weak"] == 0.8
+    assert {metric.name.tag for metric in infos.metric_infos} >= set(metrics)
+
+
+def test_a_sweep_by_the_command(tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    write_sweep(folder, [write_cell(folder, "single", 1, 8), write_cell(folder, "ddp", 2, 8)])
+    assert main(["tensorboard", str(folder), "--logdir", str(tmp_path / "logs")]) == 0
+    assert "Weak scaling" in read_text(tmp_path / "logs" / "sweep", "study")
+    assert read_scalars(tmp_path / "logs" / "sweep" / "ddp2-batch8")[0, "sweep/step, ms"] == 1
+    capsys.readouterr()
+    write_sweep(tmp_path / "empty", [])
+    assert fails(capsys, "tensorboard", str(tmp_path / "empty"), "--logdir", str(tmp_path / "none"))[0] == 1
+
+
+# The tab.
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    """A log directory with a run, a sweep, folders that are none, and a way out."""
+    root = tmp_path / "logs"
+    shutil.copytree(SAMPLES / "resnet18-ddp1", root / "group" / "one")
+    write_sweep(root / "sweep", [write_cell(root / "sweep", "ddp", 2, 8)])
+    (root / ".hidden").mkdir()
+    (root / ".hidden" / "run.json").write_text("{}")
+    shutil.copytree(SAMPLES / "resnet18-ddp1", tmp_path / "outside")
+    (root / "way-out").symlink_to(tmp_path / "outside")
+    return root
+
+
+def asked(root: Path | str):
+    plugin = tab.TracerPlugin(TBContext(logdir=str(root)))
+    apps = plugin.get_plugin_apps()
+
+    def application(environ, start_response):
+        return apps[environ["PATH_INFO"]](environ, start_response)
+
+    return plugin, Client(application)
+
+
+def test_the_tab_lists_runs_and_sweeps_below_the_log_directory(runs):
+    plugin, client = asked(runs)
+    listed_ = json.loads(client.get("/runs").data)
+    assert [(run["name"], run["is_sweep"]) for run in listed_] == [
+        ("group/one", False),
+        ("sweep", True),
+        ("sweep/ddp2-batch8", False),
+    ]
+    assert plugin.is_active()
+    for run in listed_:
+        answer = client.get("/report", query_string={"run": run["key"]})
+        assert answer.status_code == 200
+        assert answer.mimetype == "text/html"
+        assert "<h1>" in answer.text
+
+
+@pytest.mark.parametrize("key", ["", "one", "group/one", "../outside", "/etc", "%2e%2e", "way-out"])
+def test_a_request_names_no_path(runs, key):
+    _, client = asked(runs)
+    answer = client.get("/report", query_string={"run": key})
+    assert answer.status_code == 404
+    assert str(runs) not in answer.text
+
+
+def test_every_answer_is_guarded(runs):
+    _, client = asked(runs)
+    for route in ("/index.js", "/tab.css", "/runs", "/report"):
+        answer = client.get(route)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert client.post(route).status_code == 405
+    assert client.get("/index.js").mimetype == "text/javascript"
+    assert "document.baseURI" in client.get("/index.js").text
+
+
+def test_tensorboard_finds_the_tab_and_its_files_are_shipped():
+    setup = configparser.ConfigParser()
+    setup.read(SAMPLES.parent / "setup.cfg")
+    (line,) = setup["options.entry_points"]["tensorboard_plugins"].split("\n")[1:]
+    assert line.partition(" = ")[2] == f"{tab.TracerPlugin.__module__}:{tab.TracerPlugin.__name__}"
+    shipped = setup["options.package_data"]["tracer.views"].split()
+    for file, _ in ASSETS.values():
+        assert f"*{Path(file).suffix}" in shipped
+
+
+def test_without_runs_the_tab_is_not_active(tmp_path):
+    for root in (tmp_path, tmp_path / "none", ""):
+        plugin, client = asked(root)
+        assert not plugin.is_active()
+        assert client.get("/runs").data == b"[]"
+    assert plugin.frontend_metadata().es_module_path == "/index.js"
+
+
+def test_reports_are_read_once_for_each_state_of_their_files(runs, monkeypatch):
+    made: list[str] = []
+    monkeypatch.setattr(tab, "_made", lambda found: made.append(found.name) or "words")
+    plugin, client = asked(runs)
+    plugin.is_active()
+    assert made == []
+    key = next(iter(plugin._runs()))
+    for _ in range(3):
+        assert client.get(f"/report?run={key}").text == "words"
+    assert made == ["group/one"]
+    (runs / "group" / "one" / "links.json").write_text("{}")
+    client.get(f"/report?run={key}")
+    assert made == ["group/one"] * 2
+
+
+def test_what_cannot_be_read_is_said_in_the_tab(runs):
+    for file in (runs / "group" / "one").rglob("rank0*"):
+        file.write_text("{")
+    plugin, client = asked(runs)
+    answer = client.get(f"/report?run={next(iter(plugin._runs()))}")
+    assert answer.status_code == 200
+    assert 'class="warning"' in answer.text
+
+
+def test_a_run_of_several_hosts_is_one(tmp_path):
+    for part in ("ranks0-1", "ranks2-3"):
+        (tmp_path / "big" / part).mkdir(parents=True)
+        (tmp_path / "big" / part / "run.json").write_text("{}")
+    assert [found.name for found in listed(tmp_path)] == ["big"]
+
+
+def test_the_tab_shows_what_the_text_shows():
+    html = tab_of_report(reported(DDP4))
+    for part in PARTS:
+        assert part.label in html
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
+    for window in reported(DDP4).summary.by_device:
+        assert f"{window.windows['span_ns'].median / 1e6:.3f}" in cells
+    assert html.count("<rect") > 5
+    assert "<path" in html
+
+
+def test_names_cannot_write_the_tab():
+    found = reported(DDP4)
+    lanes = [
+        replace(lane, label=EVIL, marks=[replace(mark, kind=EVIL, purpose=EVIL) for mark in lane.marks])
+        for lane in found.timeline.lanes
+    ]
+    run = replace(found.run, name=EVIL, model=EVIL, warnings=[EVIL])
+    evil = replace(found, run=run, timeline=replace(found.timeline, lanes=lanes))
+    for html in (tab_of_report(evil), tab_of_study(studied([cell("ddp", 2, 8, 1.0)], EVIL)), tab_of_error(EVIL, EVIL)):
+        assert "<script" not in html
+        assert "&lt;script&gt;" in html
+        assert "\x1b" not in html
+        assert "\u202e" not in html
+        assert not re.search(r'(?:src|href)="', html)

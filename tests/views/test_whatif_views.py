@@ -1,0 +1,188 @@
+"""Predictions as text, pictures, the page's section, JSON and rows: every number is the model's."""
+
+import re
+from functools import cache
+
+import pytest
+from msgspec.structs import replace
+
+from analyzers.prediction.link_model import Affine, Hosts, Links
+from analyzers.prediction.predict import Options, WhatIf, whatif
+from analyzers.prediction.scenarios import (
+    LITTLE,
+    USUAL_MB,
+    against_own,
+    doubts,
+    from_json,
+    is_own,
+    scale_out,
+    scenarios_frame,
+    to_json,
+    usual,
+)
+from tests.support.samples import SAMPLES, reported, summarized
+from tests.views.test_pictures import HEADS, assert_readable
+from tests.views.test_report_page import Page
+from tracer.views.html.prediction_curve import FRAME, by_gpus, cap_places, capline
+from tracer.views.html.report_page import report_html
+from tracer.views.palette import DARK, LIGHT
+from tracer.views.plots.axes import style
+from tracer.views.plots.layout import TEXT_PT
+from tracer.views.plots.prediction import figure, prediction_picture
+from tracer.views.sections.prediction import no_longer_hidden, prediction_text, signed
+
+RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
+EVIL = "</script><img src=x onerror=alert(1)> \x1b[31m$\\frac{1}{0}$"
+SHOWN_EVIL = "</script><img src=x onerror=alert(1)> \ufffd[31m$\\frac{1}{0}$"
+
+
+@cache
+def found(*gpus: int) -> WhatIf:
+    return whatif(summarized(RESNET50), Options(bucket_mb=USUAL_MB, gpus=gpus, hosts=Hosts(8, 3.0)))
+
+
+def one_gpu() -> WhatIf:
+    return whatif(summarized(SAMPLES / "resnet18-ddp1"), Options(gpus=(4,)), Links({4: Affine(4, 0.0, 300.0)}, "given"))
+
+
+ALL = pytest.mark.parametrize("made", [found(), found(4, 8, 64, 1024), one_gpu()], ids=["own", "scaling", "single"])
+
+
+def rows(shown: str) -> list[list[str]]:
+    """The words of each row of the scenarios' table, marks left out."""
+    table = shown[shown.index("Predicted steps") : shown.index("What this rests on")].split("Scaling out")[0]
+    words = [line.replace("*", "").replace("?", "").replace(" MB", "").split() for line in table.splitlines()]
+    return [row for row in words if len(row) == 12 and row[-1][0].isdigit()]
+
+
+@ALL
+def test_the_table_has_every_scenarios_figures(made):
+    shown = rows(prediction_text(made))
+    assert len(shown) == len(made.scenarios)
+    for row, each in zip(shown, made.scenarios, strict=True):
+        cap = "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"
+        times = (each.predicted_step_ns, each.predicted_exposed_comm_ns, each.predicted_stall_ns)
+        step, exposed, waits = (f"{ns / 1e6:,.3f}" for ns in times)
+        share = signed(against_own(each, made.baseline)).split()[0]
+        assert row[:8] == [cap, str(len(each.buckets)), f"{each.gpus:,}", step, share, "%", exposed, waits]
+        assert row[8] == f"{100 * (each.efficiency or 0):.1f}"
+
+
+@ALL
+def test_what_is_not_to_be_trusted_is_marked_and_its_reason_stands_below_once(made):
+    shown = prediction_text(made)
+    table = shown[shown.index("Predicted steps") :].split("Scaling out")[0]
+    marked = [line for line in table.splitlines() if re.match(r"\?\*? +(default|[\d.]+ MB) ", line)]
+    assert len(marked) == len([each for each in made.scenarios if not each.reliable])
+    for reason in doubts(made.scenarios):
+        assert shown.count(f"? {reason}\n") == 1
+
+
+@ALL
+def test_what_is_said_of_the_model_is_shown(made):
+    shown = prediction_text(made)
+    for words in (made.run, made.links, made.baseline.measured_from, *made.assumptions, *made.warnings):
+        assert words in shown
+    assert (made.recommended.why or "")[1:] in shown
+
+
+def test_the_runs_own_settings_are_marked_where_they_are_among_the_scenarios():
+    assert [line.split()[1] for line in prediction_text(found()).splitlines() if re.match(r"\s*\*\s+\d", line)] == [
+        "25"
+    ]
+    assert sum(is_own(each, found()) for each in found().scenarios) == 1
+
+
+def test_prose_is_wrapped_and_a_name_steers_no_terminal():
+    narrow = prediction_text(replace(found(), run=EVIL), width=60)
+    assert SHOWN_EVIL[:30] in narrow
+    assert "\x1b" not in narrow
+
+
+def test_scaling_out_has_the_best_cap_of_each_number_of_gpus_and_says_where_hiding_ends():
+    made = found(4, 8, 64, 1024)
+    out = scale_out(made)
+    assert out is not None
+    for row in out.rows:
+        own = [each for each in made.scenarios if each.gpus == row.gpus]
+        assert row.predicted_step_ns == min(each.predicted_step_ns for each in own)
+        limit_ns = max(made.uncertainty_ns, LITTLE * row.predicted_step_ns)
+        assert row.hidden == (row.predicted_stall_ns <= limit_ns)
+    assert [row.hidden for row in out.rows] == [True, True, False, False]
+    assert out.exposed_from_gpus == 64
+    assert no_longer_hidden(out) in prediction_text(made)
+    assert no_longer_hidden(out).startswith("On 64 GPUs communication is no longer hidden")
+    assert scale_out(found()) is None
+    assert "Scaling out" not in prediction_text(found())
+
+
+def test_communication_that_stays_hidden_is_said_to():
+    out = scale_out(found(4, 8))
+    assert out is not None
+    assert no_longer_hidden(out) == "Communication stays hidden up to 8 GPUs."
+
+
+@ALL
+def test_json_comes_back_as_it_was_and_rows_are_its_scenarios(made):
+    back = from_json(to_json(made))
+    assert back.scenarios == made.scenarios
+    assert back.baseline == made.baseline
+    assert back.scale_out == scale_out(made)
+    frame = scenarios_frame(made)
+    assert frame["predicted_step_ns"].tolist() == [each.predicted_step_ns for each in made.scenarios]
+    assert [bytes_.split() for bytes_ in frame["buckets"]] == [[*map(str, each.buckets)] for each in made.scenarios]
+
+
+@ALL
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_the_picture_can_be_read(made, theme):
+    with style(theme, TEXT_PT):
+        drawn = figure(made, theme)
+        assert_readable(drawn)
+    assert len(drawn.axes) == (1 if scale_out(made) is None else 2)
+
+
+def test_the_picture_has_every_form_and_the_same_bytes():
+    for form, head in HEADS.items():
+        assert prediction_picture(found(), form).startswith(head)
+    assert prediction_picture(found(), "png") == prediction_picture(found(), "png")
+
+
+@ALL
+def test_the_pages_picture_has_a_point_for_each_scenario_in_its_place(made):
+    drawn = capline(made)
+    for line, (_, own) in zip(drawn.lines, by_gpus(made), strict=True):
+        assert [point.hollow for point in line.points] == [not each.reliable for each in own]
+        by_step = sorted(zip(own, line.points, strict=True), key=lambda pair: pair[0].predicted_step_ns)
+        heights = [point.y for _, point in by_step]
+        assert heights == sorted(heights, reverse=True)
+        assert [point.x for point in line.points] == sorted(point.x for point in line.points)
+        assert all(FRAME.left < point.x < FRAME.right and FRAME.top < point.y < FRAME.bottom for point in line.points)
+    assert len(drawn.across) == len(cap_places(made))
+    assert len(drawn.up) > 2
+    assert drawn.noise[1] > 0
+
+
+def test_one_cap_and_no_noise_still_make_a_picture():
+    one = replace(found(), scenarios=found().scenarios[:1], uncertainty_ns=0)
+    assert capline(one).lines[0].points
+    with style(LIGHT, TEXT_PT):
+        assert_readable(figure(one, LIGHT))
+
+
+def test_the_page_has_a_section_where_the_run_can_be_replayed():
+    made = replace(found(), links=EVIL)
+    parsed = Page(report_html(reported(RESNET50), (), None, made))
+    sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
+    assert sections.index("whatif") == sections.index("buckets") + 1
+    assert "#whatif" in [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
+    steps = [row[4] for row in parsed.rows["whatif"][1:]]
+    assert steps == [f"{each.predicted_step_ns / 1e6:,.3f}" for each in made.scenarios]
+    assert f"links: {SHOWN_EVIL}" in "".join(parsed.words)
+    assert "img" not in [tag for tag, _ in parsed.elements]
+
+
+@pytest.mark.parametrize("name", ["resnet18-dp4", "transformer-fsdp4-bf16", "every-collective4", "resnet18-ddp1"])
+def test_a_run_that_cannot_be_replayed_has_no_section(name):
+    assert usual(summarized(SAMPLES / name)) is None
+    assert 'id="whatif"' not in report_html(reported(SAMPLES / name))

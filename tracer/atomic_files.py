@@ -1,0 +1,194 @@
+"""Atomic writes: nothing half-done looks whole, nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+from tracer.errors import TracerError
+
+# Folders of a run's recordings at several steps, and of its ranks on several hosts.
+PART_OF_RUN = re.compile(r"step\d+|ranks\d+-\d+")
+# In a hidden folder: the host and process that fill it, so that what was left of one that was killed can be told.
+OWNER = "owner"
+
+
+def refuse_existing(path: Path, force: bool) -> None:
+    """Raise TracerError where a path exists and may not be replaced."""
+    if path.exists() and not force:
+        raise TracerError(f"{path}: exists already; give --force to replace it, or another name")
+
+
+def write_text(path: Path, text: str, force: bool) -> None:
+    """Write a text file; see `write_bytes`."""
+    write_bytes(path, text.encode(), force)
+
+
+def write_bytes(path: Path, data: bytes, force: bool) -> None:
+    """Write a file as a whole. Raises TracerError."""
+    with new_file(path, force) as file:
+        file.write(data)
+
+
+@contextmanager
+def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
+    """A temporary file beside `path` to fill, which takes its name when the block ends well. Raises TracerError."""
+    refuse_existing(path, force)
+    if path.exists() and not path.is_file():
+        raise TracerError(f"{path}: is no ordinary file; give another name")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise TracerError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def hidden_name(path: Path, token: str) -> Path:
+    """The hidden folder beside `path` that one recording fills; `token` tells it from others'."""
+    return path.with_name(f".{path.name}.partial-{token}")
+
+
+@contextmanager
+def hidden_folder(path: Path, say: Callable[[str], object] = lambda words: None) -> Iterator[Path]:
+    """A hidden folder beside `path` to fill; what is still in it when the block ends is removed. Raises TracerError.
+
+    Those that killed processes left there go first: see `remove_abandoned`.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path, say)
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=hidden_name(path, "").name))
+        folder.chmod(0o777 & ~_umask())
+        own(folder)
+    except OSError as error:
+        raise TracerError(f"{path}: cannot be created ({error.strerror or error})") from error
+    try:
+        yield folder
+    except OSError as error:
+        raise TracerError(f"{path}: cannot be written ({error.strerror or error}); nothing was kept") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def own(folder: Path) -> None:
+    """Make a hidden folder, and make it this process's unless another has done so. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError), (folder / OWNER).open("x", encoding="utf-8") as file:
+        file.write(_here())
+
+
+def _here() -> str:
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Be the only process that fills a folder until the block ends. Raises TracerError where another one does."""
+    owner = folder / OWNER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if _is_abandoned(folder):
+            owner.unlink(missing_ok=True)
+        try:
+            file = owner.open("x", encoding="utf-8")
+        except FileExistsError as error:
+            raise TracerError(
+                f"{folder}: another process is at work in it ({owner.read_text(encoding='utf-8')}): wait until it has "
+                f"ended, or remove {owner} if it is gone"
+            ) from error
+        with file:
+            file.write(_here())
+    except OSError as error:
+        raise TracerError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    try:
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+
+
+def remove_abandoned(path: Path, say: Callable[[str], object] = lambda words: None) -> None:
+    """Remove the hidden folders beside `path` whose process was killed on this host, and say which they were."""
+    named = glob.escape(hidden_name(path, "").name) + "*"
+    for folder in [each for each in path.parent.glob(named) if _is_abandoned(each)]:
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"removed {folder}, left by a recording that was killed")
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        host, pid = (folder / OWNER).read_text(encoding="utf-8").split()
+        if host != socket.gethostname():
+            return False
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def refuse_folder(path: Path, force: bool, marker: str) -> None:
+    """Raise TracerError where a folder may not be put in a path's place.
+
+    With `force` it may replace a folder that holds the file `marker` or nothing: none of another sort is ever removed.
+    """
+    if path.is_symlink():
+        raise TracerError(f"{path}: is a link; name the folder itself")
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise TracerError(f"{path}: holds the folder this runs in; give another name")
+    refuse_existing(path, force)
+    if path.exists() and not path.is_dir():
+        raise TracerError(f"{path}: is a file, not a folder; give another name")
+    if path.is_dir() and not _holds_only(path, marker):
+        raise TracerError(f"{path}: is no recording ({marker} is not in it), and is not replaced; give another name")
+
+
+def _holds_only(path: Path, marker: str) -> bool:
+    """Whether a folder has the marker, or nothing but parts of a run that have it."""
+    inside = [] if (path / marker).is_file() else list(path.iterdir())
+    return all(each.is_dir() and PART_OF_RUN.fullmatch(each.name) and _holds_only(each, marker) for each in inside)
+
+
+def put_in_place(folder: Path, path: Path, force: bool, marker: str) -> None:
+    """Rename a finished folder; beside the place where something else has come up in the meantime.
+
+    Raises TracerError.
+    """
+    (folder / OWNER).unlink(missing_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        refuse_folder(path, force, marker)
+    except TracerError as error:
+        kept = next(place for n in count(2) if not (place := path.with_name(f"{path.name}-{n}")).exists())
+        folder.rename(kept)
+        raise TracerError(f"{error}. The recording is in {kept}") from error
+    if path.exists():
+        replaced = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.replaced-"))
+        path.rename(replaced / path.name)
+        folder.rename(path)
+        shutil.rmtree(replaced, ignore_errors=True)
+    else:
+        folder.rename(path)

@@ -1,0 +1,68 @@
+"""Options that several subcommands share, and what they have in common in reading and printing."""
+
+from tracer.commands.options.devices import add_device_arguments, devices_of, pick_devices, positive
+from tracer.commands.options.fail_on import add_gate_argument, judged, parsed
+from tracer.commands.options.hosts import OPTIONS, add_host_arguments, host_count, torchrun_options
+from tracer.commands.options.output import emit, read_page, refuse_all_existing, terminal, write_page
+from tracer.commands.options.progress_bar import progress, say
+from tracer.commands.options.run import (
+    add_drawing_arguments,
+    add_links_argument,
+    add_reading_arguments,
+    add_run_argument,
+    add_scheduler_argument,
+    cell_reader,
+    links_of,
+    read,
+    read_drawn,
+    read_here,
+    run_place,
+    sweep_folder,
+)
+from tracer.commands.options.workload import (
+    add_step_arguments,
+    add_workload_arguments,
+    check_data,
+    configuration,
+    describe,
+    setup_of,
+)
+
+__all__ = [
+    "OPTIONS",
+    "add_device_arguments",
+    "add_drawing_arguments",
+    "add_gate_argument",
+    "add_host_arguments",
+    "add_links_argument",
+    "add_reading_arguments",
+    "add_run_argument",
+    "add_scheduler_argument",
+    "add_step_arguments",
+    "add_workload_arguments",
+    "cell_reader",
+    "check_data",
+    "configuration",
+    "describe",
+    "devices_of",
+    "emit",
+    "host_count",
+    "judged",
+    "links_of",
+    "parsed",
+    "pick_devices",
+    "positive",
+    "progress",
+    "read",
+    "read_drawn",
+    "read_here",
+    "read_page",
+    "refuse_all_existing",
+    "run_place",
+    "say",
+    "setup_of",
+    "sweep_folder",
+    "terminal",
+    "torchrun_options",
+    "write_page",
+]

@@ -1,0 +1,59 @@
+"""Options `--gpus` and `--device`, and the devices they select here."""
+
+from __future__ import annotations
+
+import argparse
+
+from tracer.config import DeviceType
+from tracer.errors import TracerError, UsageError
+
+CPU_RANKS = 2
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    """--gpus, --device, --ranks."""
+    where = parser.add_argument_group("devices (default: all GPUs of this machine, or else two CPU ranks)")
+    where.add_argument("--gpus", type=positive, metavar="N", help="this many GPUs")
+    where.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
+    where.add_argument("--ranks", type=positive, metavar="N", help="this many ranks on the CPU")
+
+
+def pick_devices(options: argparse.Namespace) -> tuple[DeviceType, int]:
+    """Device type and count that the options ask for: see `devices_of`."""
+    return devices_of(options.device, options.gpus, options.ranks)
+
+
+def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> tuple[DeviceType, int]:
+    """Device type and count. What was asked for explicitly is taken or refused, never changed.
+
+    Raises UsageError, and TracerError for more GPUs than there are.
+    """
+    import torch
+
+    if gpus is not None and (kind == "cpu" or ranks is not None):
+        raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
+    if kind == "cuda" and ranks is not None:
+        raise UsageError("--ranks counts ranks on the CPU; on GPUs give --gpus N")
+    here = torch.cuda.device_count()
+    if gpus is not None or kind == "cuda":
+        wanted = gpus or here or 1
+        if wanted > here:
+            raise TracerError(
+                f"{wanted} GPUs asked for, {here} here that torch can use; --device cpu --ranks N needs none"
+            )
+        return "cuda", wanted
+    if kind == "cpu" or ranks is not None or not here:
+        return "cpu", ranks or CPU_RANKS
+    return "cuda", here
+
+
+def positive(text: str) -> int:
+    """An option's whole number from 1 up, in 63 bits."""
+    value = int(text)
+    if not 1 <= value < 2**62:
+        raise ValueError
+    return value
+
+
+# argparse names the type in its message: `argument --gpus: invalid positive whole number value: '0'`.
+positive.__name__ = "positive whole number"

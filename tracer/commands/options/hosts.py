@@ -1,0 +1,46 @@
+"""Options of torchrun for a job over several hosts."""
+
+from __future__ import annotations
+
+import argparse
+
+from tracer.errors import UsageError
+
+# As torchrun spells them, and reads them.
+OPTIONS = {
+    "--nnodes": ("N", "hosts of the job; every host runs this command"),
+    "--node-rank": ("K", "which of them this is, from 0 (for --rdzv-backend static)"),
+    "--rdzv-backend": ("NAME", "static (default) or c10d"),
+    "--rdzv-endpoint": ("HOST:PORT", "where hosts meet"),
+    "--rdzv-id": ("ID", "the job's name, the same on every host"),
+    "--rdzv-conf": ("K=V,...", "more for the backend"),
+    "--master-addr": ("HOST", "host 0 (for --rdzv-backend static)"),
+    "--master-port": ("PORT", "a free port there (default: 29500)"),
+}
+
+
+def add_host_arguments(parser: argparse.ArgumentParser) -> None:
+    """--nnodes, --node-rank, --rdzv-*, --master-*."""
+    where = parser.add_argument_group("several hosts (torchrun's options)")
+    for option, (value, help_text) in OPTIONS.items():
+        where.add_argument(option, metavar=value, help=help_text)
+
+
+def torchrun_options(options: argparse.Namespace) -> tuple[str, ...]:
+    """What was given of them, in torchrun's words; empty on one host. Raises UsageError."""
+    given = {option: getattr(options, option.strip("-").replace("-", "_")) for option in OPTIONS}
+    said = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
+    if said and options.nnodes is None:
+        raise UsageError(f"{said[0].partition('=')[0]} is of a job over several hosts: give --nnodes")
+    return said
+
+
+def host_count(options: argparse.Namespace) -> int:
+    """How many hosts the job has. Raises UsageError where that is not one number."""
+    if options.nnodes is None:
+        return 1
+    if not options.nnodes.isdigit() or int(options.nnodes) < 1:
+        raise UsageError(
+            f"--nnodes {options.nnodes}: a recording has as many hosts from beginning to end: give a number"
+        )
+    return int(options.nnodes)

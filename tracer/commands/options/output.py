@@ -1,0 +1,55 @@
+"""Output options: JSON or text, to a file or terminal, and pages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from analyzers.prediction import usual
+from analyzers.reporting import Report
+from analyzers.run import Calibration
+from tracer.atomic_files import refuse_existing, write_text
+from tracer.commands.options.run import read_drawn
+from tracer.views import size
+from tracer.views.html import report_html
+
+
+def refuse_all_existing(paths: Iterable[Path | None], force: bool) -> None:
+    """Raise TracerError where one of the files that are asked for exists and may not be replaced."""
+    for path in paths:
+        if path is not None:
+            refuse_existing(path, force)
+
+
+def emit(options: argparse.Namespace, document: Callable[[], str], text: Callable[..., str]) -> None:
+    """Write a result to the file of -o, or else to stdout: with --json its document, else its text. Raises TracerError.
+
+    `text` takes what `terminal` gives, and nothing where it goes to a file.
+    """
+    if options.output is not None:
+        write_text(options.output, document() + "\n" if options.json else text(), options.force)
+    else:
+        sys.stdout.write(document() + "\n" if options.json else text(*terminal()))
+
+
+def terminal() -> tuple[int | None, bool]:
+    """How many columns stdout has, none where it is no terminal, and whether it may have colors."""
+    is_terminal = sys.stdout.isatty()
+    color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return shutil.get_terminal_size().columns if is_terminal else None, color
+
+
+def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
+    """A run's report, and its page, with the usual predictions where it can be replayed."""
+    summary, found, drawn = read_drawn(options, links, schedules=True)
+    return found, report_html(found, drawn, links or summary.calibration, usual(summary, links))
+
+
+def write_page(path: Path, document: str, force: bool) -> None:
+    """Write a page, and say on stderr that it is there."""
+    write_text(path, document, force)
+    print(f"{path}: written ({size(path.stat().st_size)}); open it in a browser", file=sys.stderr)

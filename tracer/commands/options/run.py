@@ -1,0 +1,190 @@
+"""Options of commands that read a run: path, readers, drawn ranks."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import re
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import structs
+
+from analyzers.errors import AnalysisError, UnknownPlace
+from analyzers.paths import Place, Where, place
+from analyzers.rank import RunSummary
+from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
+from analyzers.run import Calibration, find, read_calibration
+from tracer.commands.options.progress_bar import reading
+from tracer.errors import TracerError, UsageError
+from tracer.reading import Readers, read_lanes, read_run
+
+# What speaks on stderr by itself where something fails that we put into a line.
+_LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
+_RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
+_SCHEDULER = re.compile(r"(?:tcp|tls)://\S+:\d{1,5}")
+MOST_DRAWN = 4096
+
+
+def run_place(text: str) -> Place:
+    """RUN as an argument: a path, or a URL that fsspec opens."""
+    try:
+        return place(text)
+    except UnknownPlace as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    """The run, which several hosts may have written."""
+    parser.add_argument(
+        "run",
+        type=run_place,
+        nargs="+",
+        metavar="RUN",
+        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
+    )
+
+
+def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
+    """Who reads the ranks."""
+    group = parser.add_argument_group("reading").add_mutually_exclusive_group()
+    group.add_argument(
+        "--workers",
+        type=_count,
+        dest="readers",
+        metavar="N",
+        help="read ranks in N processes of this machine (default: one a core)",
+    )
+    add_scheduler_argument(group)
+
+
+def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
+    """A cluster that reads the ranks."""
+    parser.add_argument(
+        "--scheduler", type=_address, metavar="tcp://HOST:PORT", help="read ranks on the workers of this Dask scheduler"
+    )
+
+
+def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which ranks are drawn in time."""
+    parser.add_argument(
+        "--ranks",
+        type=_ranks,
+        metavar="N,...",
+        help=f"draw these ranks in time, 0,17,100-103 (default: all; of more than {MANY} the slowest, the median and "
+        "the fastest, the worst outliers, and those that made others wait most)",
+    )
+
+
+def add_links_argument(parser: argparse.ArgumentParser) -> None:
+    """What the links can do."""
+    parser.add_argument(
+        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+    )
+
+
+def links_of(options: argparse.Namespace) -> Calibration | None:
+    """The calibration that --links names. Raises AnalysisError."""
+    return read_calibration(options.links) if options.links is not None else None
+
+
+def readers(options: argparse.Namespace) -> Readers:
+    """Who is to read."""
+    if options.scheduler is not None:
+        with suppress(ImportError):
+            importlib.import_module("distributed")  # which gives its loggers levels of its own
+    _hush()
+    return Readers(getattr(options, "readers", None), options.scheduler, reading)
+
+
+def _hush() -> None:
+    """Libraries log what we say in a line."""
+    known = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
+    for name in (*_LIBRARIES, *known):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def read(options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False) -> RunSummary:
+    """The run's summary (the options' own run, unless another is named)."""
+    return read_run(options.run if path is None else path, schedules=schedules, by=readers(options))
+
+
+def read_here(path: Path) -> RunSummary:
+    """The summary of a run that has just been recorded here."""
+    return read_run(path, by=Readers(progress=reading))
+
+
+def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
+    """Reads a cell of a sweep; what ends one cell's reading must not end the study."""
+
+    def read_cell(path: Path) -> RunSummary:
+        try:
+            return read(options, path)
+        except TracerError as error:
+            raise AnalysisError(str(error)) from error
+
+    return read_cell
+
+
+def sweep_folder(where: Place) -> Path:
+    """A sweep's folder. Raises UsageError for a URL."""
+    if not isinstance(where, Path):
+        raise UsageError(f"{where}: sweeps are read from this machine's disks: copy the folder here")
+    return where
+
+
+def read_drawn(
+    options: argparse.Namespace, links: Calibration | None, *, schedules: bool = False
+) -> tuple[RunSummary, Report, Sequence[Lanes]]:
+    """The run, its report, and the lanes of the ranks that are to be drawn. Raises UsageError for a rank it has not."""
+    by = readers(options)
+    few = options.ranks is None and len(find(options.run).files) <= MANY
+    summary = read_run(options.run, lanes=few, schedules=schedules, by=by)
+    found = report(summary, links)
+    if not few:
+        known = len(summary.warnings)
+        summary = read_lanes(summary, options.run, chosen_ranks(options, found), by)
+        # The report was made before: of which ranks are drawn it decides.
+        warnings = [*found.run.warnings, *summary.warnings[known:]]
+        found = structs.replace(found, run=structs.replace(found.run, warnings=warnings))
+    return summary, found, lanes(summary, found)
+
+
+def chosen_ranks(options: argparse.Namespace, found: Report) -> Collection[int]:
+    """The ranks to draw: those asked for, or those that represent the others. Raises UsageError."""
+    if options.ranks is None:
+        return drawn_ranks(found)
+    missing = [rank for rank in options.ranks if rank not in set(found.run.ranks)]
+    if missing:
+        raise UsageError(f"--ranks {missing[0]}: {found.run.name} has no such rank; it has {_extent(found.run.ranks)}")
+    return list(options.ranks)
+
+
+def _extent(ranks: Sequence[int]) -> str:
+    return f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"{ranks[0]} alone"
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 4096:
+        raise argparse.ArgumentTypeError(f"{text}: no number of processes; give 1 or more")
+    return int(text)
+
+
+def _address(text: str) -> str:
+    if not _SCHEDULER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text}: no address of a scheduler; give tcp://HOST:PORT, or tls://HOST:PORT")
+    return text
+
+
+def _ranks(text: str) -> list[int]:
+    if not _RANKS.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text}: no ranks; give them as 0,17,100-103")
+    ranges = [tuple(map(int, part.split("-"))) for part in text.split(",")]
+    if sum(max(0, part[-1] - part[0] + 1) for part in ranges) > MOST_DRAWN:
+        raise argparse.ArgumentTypeError(f"{text}: more than {MOST_DRAWN} ranks")
+    found = sorted({rank for part in ranges for rank in range(part[0], part[-1] + 1)})
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text}: no ranks; a range runs upwards")
+    return found

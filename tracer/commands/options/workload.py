@@ -1,0 +1,220 @@
+"""Options of the built-in workload, and the recording they describe."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tracer.commands.options.devices import pick_devices, positive
+from tracer.commands.options.hosts import host_count
+from tracer.commands.options.progress_bar import say
+from tracer.commands.options.workload_checks import check_last_batch, check_usage
+from tracer.config import (
+    CIFAR10_SAMPLES,
+    CIFAR10_SIZE,
+    COMM_HOOKS,
+    LR_SCALINGS,
+    MODELS,
+    REFERENCE_BATCH,
+    CalibrationPlan,
+    Collective,
+    DataSource,
+    DdpOptions,
+    DeviceType,
+    EpochPlan,
+    LearningRate,
+    Plan,
+    RecordConfig,
+    Setup,
+    Strategy,
+)
+from tracer.errors import UsageError
+
+# A CPU is some hundred times slower than a GPU: fewer and smaller steps say as much.
+DEFAULT_BATCH = {"cuda": 128, "cpu": 32}
+DEFAULT_ROUNDS = {"cuda": 8, "cpu": 3}
+DEFAULT_WAIT = {"cuda": 10, "cpu": 3}
+# What each strategy synchronizes with; nn.DataParallel calls NCCL within one process, which torch.distributed cannot.
+COLLECTIVES_OF: dict[Strategy, tuple[Collective, ...]] = {
+    "ddp": ("all_reduce", "broadcast"),
+    "fsdp": ("all_gather", "reduce_scatter"),
+}
+CALIBRATED_FROM_BYTES = 4 * 2**10
+# Beyond DDP's default buckets of 25 MiB.
+CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 32 * 2**20}
+
+
+def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is trained, but for its strategy and batch, which a sweep has several of."""
+    what = parser.add_argument_group("workload")
+    what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
+    what.add_argument("--amp", choices=["bf16"], help="train under autocast")
+    what.add_argument("--channels-last", action="store_true", help="images and convolutions in NHWC order")
+    what.add_argument("--compile", action="store_true", help="torch.compile the model, inside of DDP; layouts stay")
+    what.add_argument(
+        "--grad-accumulation",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="add up gradients of N batches, and synchronize those of the last, in each step (default: 1)",
+    )
+    what.add_argument("--image-size", type=positive, metavar="PX", help="height and width of images (default: 32)")
+    what.add_argument("--data", metavar="cifar10:DIR", help="train on CIFAR-10 from this folder (default: synthetic)")
+    what.add_argument("--workers", type=_count, metavar="N", help="processes a rank that load the data (default: 2)")
+    what.add_argument("--seed", type=_count, default=0, metavar="N", help="default: 0")
+    _add_ddp_arguments(parser)
+    _add_learning_arguments(parser)
+
+
+def add_step_arguments(how: argparse._ArgumentGroup) -> None:
+    """Which steps are timed and profiled, and whether the links are measured after them."""
+    how.add_argument(
+        "--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
+    )
+    how.add_argument(
+        "--warmup", type=positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
+    )
+    how.add_argument("--active", type=positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
+    how.add_argument(
+        "--rounds", type=positive, metavar="N", help="rounds of such blocks (default: 8, on a CPU and of a script 3)"
+    )
+    how.add_argument("--no-calibrate", action="store_true", help="do not measure the links when training has ended")
+
+
+def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
+    ddp = parser.add_argument_group("DistributedDataParallel (defaults are its own)")
+    ddp.add_argument("--bucket-mb", type=_positive_number, metavar="MB", help="bucket_cap_mb")
+    ddp.add_argument("--find-unused", action="store_true", help="find_unused_parameters=True")
+    ddp.add_argument(
+        "--no-broadcast-buffers", action="store_true", help="leave each replica its own running statistics"
+    )
+    ddp.add_argument("--gradient-as-bucket-view", action="store_true", help="gradients are views of their buckets")
+    ddp.add_argument("--static-graph", action="store_true", help="every step uses the same parameters in one order")
+    ddp.add_argument("--comm-hook", choices=COMM_HOOKS, help="all-reduce gradients compressed to bfloat16")
+
+
+def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
+    learning = parser.add_argument_group("whole epochs after the recording, without a profiler, from new weights")
+    number = learning.add_mutually_exclusive_group()
+    number.add_argument("--epochs", type=positive, metavar="N", help="train and time N (default: none)")
+    number.add_argument(
+        "--epoch", action="store_const", const=2, dest="epochs", help="one to warm up, and one: as --epochs 2"
+    )
+    learning.add_argument(
+        "--epoch-samples", type=positive, metavar="N", help="samples of a synthetic epoch (default: 50000, as CIFAR-10)"
+    )
+    learning.add_argument("--lr", type=_positive_number, default=0.1, metavar="RATE", help="default: 0.1")
+    learning.add_argument(
+        "--lr-scaling",
+        choices=LR_SCALINGS,
+        help=f"--lr times the global batch over {REFERENCE_BATCH} (Goyal et al. 2017, arXiv:1706.02677)",
+    )
+    learning.add_argument(
+        "--lr-warmup", type=positive, metavar="N", help="up to the scaled rate, step by step over the first N epochs"
+    )
+    learning.add_argument(
+        "--zero-init-residual", action="store_true", help="begin with a ResNet's blocks as identities"
+    )
+
+
+def setup_of(options: argparse.Namespace) -> Setup:
+    """The devices, strategy and batch of one recording, defaults filled in. Raises UsageError, TracerError."""
+    device, devices = pick_devices(options)
+    hosts = host_count(options)
+    strategy: Strategy = options.strategy or ("ddp" if hosts * devices > 1 else "single")
+    return Setup(device, devices, strategy, options.batch or DEFAULT_BATCH[device], hosts)
+
+
+def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
+    """What the options ask for of this setup, checked against one another. Raises UsageError."""
+    check_usage(options, setup)
+    device, strategy = setup.device, setup.strategy
+    data = None
+    if options.data is not None:
+        kind, _, folder = options.data.partition(":")
+        if kind != "cifar10" or not folder:
+            raise UsageError(f"--data {options.data}: the form is cifar10:DIR")
+        data = DataSource(folder, 2 if options.workers is None else options.workers)
+    config = RecordConfig(
+        model=options.model,
+        strategy=strategy,
+        device=device,
+        devices=setup.devices,
+        hosts=setup.hosts,
+        command=["tracer", *sys.argv[1:]],
+        batch=setup.batch,
+        plan=Plan(
+            wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
+            warmup=options.warmup,
+            active=options.active,
+            rounds=options.rounds or DEFAULT_ROUNDS[device],
+        ),
+        image_size=options.image_size or CIFAR10_SIZE,
+        seed=options.seed,
+        data=data,
+        ddp=_ddp_options(options),
+        bf16=options.amp == "bf16",
+        channels_last=options.channels_last,
+        compile=options.compile,
+        grad_accumulation=options.grad_accumulation,
+        learning_rate=LearningRate(options.lr, options.lr_scaling, options.lr_warmup or 0),
+        zero_init_residual=options.zero_init_residual,
+        epochs=EpochPlan(options.epochs, options.epoch_samples or CIFAR10_SAMPLES) if options.epochs else None,
+        calibration=None if options.no_calibrate else _calibration(strategy, device, setup.hosts * setup.devices),
+    )
+    check_last_batch(config)
+    return config
+
+
+def _ddp_options(options: argparse.Namespace) -> DdpOptions:
+    return DdpOptions(
+        bucket_mb=options.bucket_mb,
+        find_unused=options.find_unused,
+        broadcast_buffers=not options.no_broadcast_buffers,
+        gradient_as_bucket_view=options.gradient_as_bucket_view,
+        static_graph=options.static_graph,
+        comm_hook=options.comm_hook,
+    )
+
+
+def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> CalibrationPlan | None:
+    """A short measurement of what the strategy uses; none where no two processes communicate."""
+    if devices < 2 or strategy not in COLLECTIVES_OF:
+        return None
+    return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=2)
+
+
+def check_data(config: RecordConfig) -> None:
+    """Raise TracerError where the data is not there, and say what will be null without its test set."""
+    if config.data is not None:
+        from tracer.workload import cifar10_test_set, open_cifar10
+
+        open_cifar10(config.data.folder)
+        if config.epochs is not None and cifar10_test_set(config.data.folder) is None:
+            say(f"accuracy will be null: {config.data.folder} holds no test set (test_batch)")
+
+
+def describe(config: RecordConfig) -> str:
+    """One phrase that says what is recorded, defaults included."""
+    where = {"cuda": "GPU", "cpu": "CPU rank"}[config.device] + ("s" if config.devices > 1 else "")
+    hosts = f" on each of {config.hosts} hosts" if config.hosts > 1 else ""
+    return f"{config.model}, {config.strategy}, batch {config.batch} a device, on {config.devices} {where}{hosts}"
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**62:
+        raise ValueError
+    return value
+
+
+def _positive_number(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError
+    return value
+
+
+# argparse names the type in its message: `argument --seed: invalid whole number value: '-1'`.
+_count.__name__ = "whole number"
+_positive_number.__name__ = "positive number"

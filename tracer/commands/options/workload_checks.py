@@ -1,0 +1,142 @@
+"""Checks of contradicting or ineffective `tracer record` options."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from tracer.config import CIFAR10_SIZE, RecordConfig, Setup, Strategy
+from tracer.errors import UsageError
+
+# By how much a ResNet shrinks its images.
+LAST_STAGE_STRIDE = {"resnet18": 32, "resnet50": 32, "resnet18-cifar": 8}
+DDP_OPTIONS = (
+    "--bucket-mb",
+    "--find-unused",
+    "--no-broadcast-buffers",
+    "--gradient-as-bucket-view",
+    "--static-graph",
+    "--comm-hook",
+)
+
+
+def check_usage(options: argparse.Namespace, setup: Setup) -> None:
+    """Raises UsageError, with its reason, for the first of the options that is to be refused."""
+    strategy = setup.strategy
+    refusals = {
+        "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single"
+        and setup.hosts * setup.devices > 1,
+        "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and setup.device == "cpu",
+        "--strategy dp is nn.DataParallel in one process: it has no form over --nnodes": (
+            strategy == "dp" and setup.hosts > 1
+        ),
+        **_ddp_refusals(options, strategy),
+        **_model_refusals(options, setup.batch),
+        **_data_refusals(options),
+        **_execution_refusals(options, strategy),
+        **_learning_refusals(options),
+    }
+    for reason, refused in refusals.items():
+        if refused:
+            raise UsageError(reason)
+
+
+def _ddp_refusals(options: argparse.Namespace, strategy: Strategy) -> dict[str, bool]:
+    refusals = {
+        f"{option} is an option of DDP: give --strategy ddp": _is_given(options, option) and strategy != "ddp"
+        for option in DDP_OPTIONS
+    }
+    return refusals | {
+        f"--no-broadcast-buffers is for running statistics: {options.model} has no buffers": (
+            options.no_broadcast_buffers and not _is_resnet(options)
+        ),
+        "--find-unused has no effect beside --static-graph, which finds unused parameters once": (
+            options.find_unused and options.static_graph
+        ),
+        "--static-graph takes its graph from a backward that synchronizes: leave out --grad-accumulation": (
+            options.static_graph and options.grad_accumulation > 1
+        ),
+    }
+
+
+def _model_refusals(options: argparse.Namespace, batch: int) -> dict[str, bool]:
+    size = options.image_size or CIFAR10_SIZE
+    return {
+        "--image-size is of images: the transformer has none": options.image_size is not None and _is_text(options),
+        "--channels-last is of images: the transformer has none": options.channels_last and _is_text(options),
+        "a ResNet's last stage is one pixel here, and BatchNorm needs two samples: give --batch 2 or more": (
+            batch == 1 and _ends_in_one_pixel(options.model, size)
+        ),
+        "vgg16 halves its images five times: give --image-size 32 or more": options.model == "vgg16" and size < 32,
+    }
+
+
+def _data_refusals(options: argparse.Namespace) -> dict[str, bool]:
+    return {
+        "--data is images: the transformer trains on tokens": options.data is not None and _is_text(options),
+        f"--data cifar10 has images of {CIFAR10_SIZE} pixels: leave out --image-size": (
+            options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
+        ),
+        "--workers load --data: synthetic batches need none": options.workers is not None and options.data is None,
+    }
+
+
+def _execution_refusals(options: argparse.Namespace, strategy: Strategy) -> dict[str, bool]:
+    return {
+        "--channels-last makes weights that FSDP cannot shard: give another --strategy": (
+            options.channels_last and strategy == "fsdp"
+        ),
+        # A replica would run the compiled forward of the module it was copied from, on that one's device.
+        "--compile does not work under nn.DataParallel: give another --strategy": options.compile and strategy == "dp",
+    }
+
+
+def _learning_refusals(options: argparse.Namespace) -> dict[str, bool]:
+    return {
+        "--epoch-samples is of epochs: give --epochs": options.epoch_samples is not None and options.epochs is None,
+        "--epoch-samples is of synthetic data: an epoch of --data is all of it": (
+            options.epoch_samples is not None and options.data is not None
+        ),
+        "--lr-warmup is of the first epochs: give --epochs": options.lr_warmup is not None and options.epochs is None,
+        "--lr-warmup leads up to the scaled rate: give --lr-scaling linear": (
+            options.lr_warmup is not None and options.lr_scaling is None
+        ),
+        f"--zero-init-residual is of ResNets: {options.model} has no residual blocks": (
+            options.zero_init_residual and not _is_resnet(options)
+        ),
+    }
+
+
+def check_last_batch(config: RecordConfig) -> None:
+    """Raises UsageError where an epoch ends with a batch of one sample on a device that BatchNorm cannot take."""
+    if config.epochs is None or not _ends_in_one_pixel(config.model, config.image_size):
+        return
+    own = math.ceil(config.epoch_samples / config.world_size)
+    last = own % config.process_batch or config.process_batch
+    if config.strategy == "dp":
+        # torch.chunk's parts: all of one size, but for the last.
+        part = math.ceil(last / config.devices)
+        last = last % part or part
+    if last == 1:
+        raise UsageError(
+            f"an epoch of {config.epoch_samples} samples ends with one on a device, and BatchNorm needs two here: "
+            "give another --batch"
+        )
+
+
+def _ends_in_one_pixel(model: str, image_size: int) -> bool:
+    """Whether a BatchNorm of the model's last stage sees one value of each sample alone."""
+    return image_size <= LAST_STAGE_STRIDE.get(model, 0)
+
+
+def _is_given(options: argparse.Namespace, option: str) -> bool:
+    value = getattr(options, option.removeprefix("--").replace("-", "_"))
+    return value is not None and value is not False
+
+
+def _is_resnet(options: argparse.Namespace) -> bool:
+    return bool(options.model.startswith("resnet"))
+
+
+def _is_text(options: argparse.Namespace) -> bool:
+    return bool(options.model == "transformer")

@@ -1,0 +1,97 @@
+"""`tracer record -- SCRIPT`: record somebody's own training, which nobody changed."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyzers.errors import AnalysisError
+from analyzers.reporting import report
+from analyzers.run import MANIFEST, OF_HOST
+from tracer.atomic_files import refuse_folder
+from tracer.commands.options import host_count, pick_devices, read_here, say, torchrun_options
+from tracer.config import Plan
+from tracer.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracer.launching import Outcome, Ranks, Script
+
+DEFAULTS = Plan()
+
+
+def run_script(options: argparse.Namespace) -> int:
+    """Run the script, recorded; its own exit code. Its stdout is its own: what there is to say is on stderr."""
+    from tracer.launching import Script, quiet_launcher, record_script
+
+    script = Script(tuple(options.script))
+    script.check()
+    ranks = _ranks(options, script)
+    plan = _plan(options)
+    output = (options.output or Path("traces") / script.name).absolute()
+    refuse_folder(output, options.force, MANIFEST)
+    quiet_launcher()
+    _say(f"recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
+    outcome = record_script(script, ranks, plan, output, options.force, _say)
+    _say_outcome(outcome, plan.keep)
+    return outcome.exit_code
+
+
+def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
+    """The ranks to launch; None for a command that launches its own. Raises UsageError."""
+    from tracer.launching import Ranks
+
+    torchrun = torchrun_options(options)
+    if not script.is_command:
+        host_count(options)
+        device, count = pick_devices(options)
+        return Ranks(device, count, torchrun)
+    given = [name for name in ("gpus", "ranks", "device") if getattr(options, name) is not None]
+    if given or torchrun:
+        option = f"--{given[0]}" if given else torchrun[0].partition("=")[0]
+        raise UsageError(
+            f"{script.words[0]} starts its own ranks: give {option} to it, or name the Python file alone, and tracer "
+            "starts them"
+        )
+    return None
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    plan = Plan(
+        wait=DEFAULTS.wait if options.wait is None else options.wait,
+        warmup=options.warmup,
+        active=options.active,
+        rounds=options.rounds or DEFAULTS.rounds,
+        every=options.every,
+        keep=options.keep or DEFAULTS.keep,
+    )
+    if options.keep is not None and options.every is None:
+        raise UsageError("--keep is of recordings again and again: give --every N")
+    plan.check()
+    return plan
+
+
+def _say(words: str) -> None:
+    """One line on stderr, among the script's own."""
+    say(f"tracer: {words}")
+
+
+def _say_outcome(outcome: Outcome, keep: int) -> None:
+    for line in outcome.said:
+        _say(line)
+    if not outcome.recorded:
+        return
+    newest, count = outcome.recorded[-1], len(outcome.recorded)
+    _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
+    try:
+        found = read_here(newest)
+        for note in found.manifest.notes if found.manifest else []:
+            _say(note)
+        _say(f"{report(found).summary.verdict}")
+    except AnalysisError as error:
+        _say(f"{error}")
+    if OF_HOST.fullmatch(newest.name):
+        _say("these are this host's ranks; with the other hosts' folders beside them they are one run")
+        newest = newest.parent
+    _say(f"next: tracer report {shlex.quote(str(newest))}")

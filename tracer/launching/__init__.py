@@ -1,0 +1,23 @@
+"""Starts ranks, scripts and grids, and collects what they leave.
+
+`elastic` launches through torch's own launcher with the `environment` that recording wants, `script` records somebody's
+script, `grid` a sweep. Importing this room imports torch.
+"""
+
+from tracer.launching.elastic import Job, launch, quiet_launcher, rank_arguments
+from tracer.launching.grid import Grid, merged, record_grid
+from tracer.launching.script import Outcome, Ranks, Script, record_script
+
+__all__ = [
+    "Grid",
+    "Job",
+    "Outcome",
+    "Ranks",
+    "Script",
+    "launch",
+    "merged",
+    "quiet_launcher",
+    "rank_arguments",
+    "record_grid",
+    "record_script",
+]

@@ -1,0 +1,105 @@
+"""Recording of a user's unchanged script, launched and watched from outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tracer.atomic_files import hidden_folder
+from tracer.config import DeviceType, Hook, Plan
+from tracer.errors import UsageError
+from tracer.launching.elastic import Job, following, launch_command, launch_script
+from tracer.recording import Finisher, Taking, reasons, silent
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What stands behind `--`. Python files and `-m MODULE` are run in every rank; any other command as it is."""
+
+    words: tuple[str, ...]
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it starts its ranks itself: torchrun, accelerate launch, python."""
+        return self.words[0] != "-m" and not self.words[0].endswith(".py")
+
+    @property
+    def name(self) -> str:
+        """What to call its recording: by its Python file, else by its module, else by its command."""
+        if not self.is_command:
+            return Path(self.words[self.words[0] == "-m"]).name.removesuffix(".py")
+        files = [word for word in self.words if word.endswith(".py")]
+        modules = [after for word, after in zip(self.words, self.words[1:], strict=False) if word == "-m"]
+        return Path([*files, *modules, self.words[0]][0]).name.removesuffix(".py")
+
+    def check(self) -> None:
+        """Raise UsageError where there is nothing to run."""
+        if not self.words:
+            raise UsageError("nothing stands behind --: give a Python file, -m MODULE, or a command")
+        if self.words == ("-m",):
+            raise UsageError("-m: which module?")
+        if not self.is_command and self.words[0] != "-m" and not Path(self.words[0]).is_file():
+            raise UsageError(f"{self.words[0]}: no such script")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many ranks of a script this host runs, on which devices, and torchrun's options for several hosts."""
+
+    device: DeviceType
+    processes: int
+    torchrun: tuple[str, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """How a recorded script ended: its exit code, the runs that were recorded, and what there is to say of them."""
+
+    exit_code: int
+    recorded: list[Path] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+def record_script(
+    script: Script, ranks: Ranks | None, plan: Plan, output: Path, force: bool, say: Callable[[str], object]
+) -> Outcome:
+    """Run a script to its end; its recordings appear in `output` as soon as they are complete.
+
+    `ranks` is None for a command that starts its own. Raises UsageError where it cannot be run.
+    """
+    with hidden_folder(output, say) as folder:
+        finisher = Finisher(folder, output, force, plan.keep)
+        hook = Hook(str(folder), str(ROOT), os.getpid(), ["tracer", "record", "--", *script.words], plan)
+        taking = Taking((finisher,))
+        with following(folder, silent, taking.look):
+            if ranks is None:
+                code = launch_command(script.words, hook)
+            else:
+                code = launch_script(Job(script.words, ranks.device, ranks.processes, ranks.torchrun), hook)
+        taking.look_last()
+        return Outcome(code, finisher.placed, [*taking.errors, *_why_not(finisher, taking, code)])
+
+
+def _why_not(finisher: Finisher, taking: Taking, code: int) -> list[str]:
+    """Why there is no recording, or why there is no more of it, as far as the script's processes knew."""
+    why = reasons(finisher.folder)
+    if finisher.placed or taking.errors:
+        return why
+    if why:
+        return [f"nothing was recorded: {reason}" for reason in why]
+    how_far = finisher.how_far()
+    if how_far is not None:
+        advice = "" if code else ": let it train longer, or lower --wait"
+        return [f"nothing was recorded: {how_far}{advice}"]
+    if code:
+        return [
+            f"nothing was recorded: the script ended with exit code {code} before an optimizer of torch took a step"
+        ]
+    return [
+        "nothing was recorded: no optimizer of torch took a step in a Python process that the hook could reach "
+        "(python -I, -E and -S keep it out, and steps inside of torch.compile are not seen)"
+    ]

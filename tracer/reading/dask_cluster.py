@@ -1,0 +1,196 @@
+"""Dask cluster as an executor that reads ranks.
+
+Dask gives what a lost worker had in hand to the others, and gives a task up once its workers have died four times
+(`distributed.scheduler.allowed-failures`, 3), also one that was merely beside the culprit. So few tasks are handed out
+at a time, and what Dask gives up is tried once more with nothing beside it. A rank that is lost even so is that
+rank's result; the others' stand.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from analyzers.errors import LostRank
+from analyzers.paths import Place
+from analyzers.run import RankFile
+from tracer.errors import TracerError
+from tracer.version import VERSION
+
+MISSING = "--scheduler needs Dask: pip install 'tracer-toolkit[cluster]'"
+CONNECT_S = 15.0
+# How often workers are counted; for how long there may be none before what they had is given up.
+LOOK_S = 1.0
+PATIENCE_S = 60.0
+# Handed out per thread of the cluster: the next rank is there when one is done.
+AHEAD = 2
+_KILLED = "the workers that read it were killed, also with nothing beside it (out of memory?)"
+_ALONE = f"no worker has been left for {PATIENCE_S:.0f} s"
+
+
+class Cluster(Executor):
+    """Maps ranks over a cluster's workers; `on_done` hears of each file that was read."""
+
+    def __init__(self, client: Any, address: str, on_done: Callable[[RankFile], None]) -> None:
+        self._client, self._address, self._on_done = client, address, on_done
+        # Not pure: the file of a name may have been written anew since an earlier report.
+        self._executor = client.get_executor(pure=False)
+        self._threads, self._counted, self._seen = 0, 0.0, time.monotonic()
+
+    def map(self, fn: Callable[..., Any], *files: Any, **_: Any) -> Iterator[Any]:
+        """The results in the files' order; of a lost rank a LostRank. Raises TracerError where the cluster is lost."""
+        todo = list(zip(*files, strict=True))
+        results: dict[int, Any] = {}
+        with _cluster_errors(self._address):
+            given_up = self._run(fn, todo, deque(range(len(todo))), results, self._room)
+            lost = self._run(fn, todo, deque(sorted(given_up)), results, lambda: 1)
+        for number in lost:
+            results[number] = LostRank(f"{todo[number][0].path}: {_KILLED}")
+        return (results[number] for number in range(len(todo)))
+
+    def _run(
+        self,
+        fn: Callable[..., Any],
+        todo: Sequence[tuple[RankFile]],
+        waiting: deque[int],
+        results: dict[int, Any],
+        room: Callable[[], int],
+    ) -> list[int]:
+        """Fill in the results of what is waiting; those whose workers died. `room` is how many may run at once."""
+        from distributed import KilledWorker
+
+        running: dict[Future[Any], int] = {}
+        killed: list[int] = []
+        while waiting or running:
+            while waiting and len(running) < room():
+                number = waiting.popleft()
+                running[self._executor.submit(fn, *todo[number])] = number
+            done, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            if not done and not self._has_workers():
+                for number in (*running.values(), *waiting):
+                    results[number] = LostRank(f"{todo[number][0].path}: {_ALONE}")
+                return killed
+            for future in done:
+                number = running.pop(future)
+                try:
+                    results[number] = future.result()
+                except KilledWorker:
+                    killed.append(number)
+                except (ImportError, MemoryError) as error:
+                    words = f"{type(error).__name__} on its worker: {error}"
+                    results[number] = LostRank(f"{todo[number][0].path}: {words}")
+                else:
+                    self._on_done(todo[number][0])
+        return killed
+
+    def _room(self) -> int:
+        self._has_workers()
+        return max(1, AHEAD * self._threads)
+
+    def _has_workers(self) -> bool:
+        """Whether there are workers, or were a while ago. Raises OSError where the scheduler is gone."""
+        now = time.monotonic()
+        if now - self._counted > LOOK_S:
+            self._threads, self._counted = sum(self._client.nthreads().values()), now
+        if self._threads:
+            self._seen = now
+        return now - self._seen < PATIENCE_S
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let go of what is still running."""
+        self._executor.shutdown(wait=False)
+
+
+@contextmanager
+def cluster(address: str, places: Sequence[Place], on_done: Callable[[RankFile], None]) -> Iterator[Cluster]:
+    """The cluster of a scheduler, of whose workers all have our versions and see the places. Raises TracerError."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise TracerError(MISSING) from error
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, TimeoutError) as error:
+        why = str(error).splitlines()[0] if str(error) else "no answer"
+        raise TracerError(
+            f"{address}: no Dask scheduler answers there ({why[:200]}); start one with `dask scheduler`"
+        ) from error
+    with client:
+        with _cluster_errors(address):
+            _check(client, address, [place for place in places if isinstance(place, Path)])
+        made = Cluster(client, address, on_done)
+        try:
+            yield made
+        finally:
+            made.shutdown()
+
+
+@contextmanager
+def _cluster_errors(address: str) -> Iterator[None]:
+    """What Dask raises where the scheduler goes away, as a line."""
+    try:
+        yield
+    except (CancelledError, OSError, TimeoutError) as error:
+        raise TracerError(
+            f"{address}: the scheduler was lost while ranks were read ({type(error).__name__}); report again"
+        ) from error
+
+
+def _check(client: Any, address: str, paths: Sequence[Path]) -> None:
+    """Raises TracerError unless there are workers, all of our versions, that see the run."""
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_S)
+    except TimeoutError as error:
+        raise TracerError(
+            f"{address}: the scheduler has no workers; start some with `dask worker {address}`"
+        ) from error
+    for worker, said in client.run(_said_by_worker, list(paths), on_error="return").items():
+        if isinstance(said, OSError):  # it has gone meanwhile
+            continue
+        if isinstance(said, Exception):
+            raise TracerError(
+                f"{address}: worker {worker} cannot run tracer ({type(said).__name__}: {said}); "
+                f"install tracer-toolkit {VERSION} there"
+            )
+        versions, unseen = said
+        other = [
+            f"{name} {versions[name]} (here {own})" for name, own in own_versions().items() if versions[name] != own
+        ]
+        if other:
+            raise TracerError(
+                f"{address}: versions do not match: worker {worker} has {', '.join(other)}; install the same in both"
+            )
+        if unseen:
+            raise TracerError(
+                f"{unseen[0]}: worker {worker} does not see it; put the run on a file system that all workers share, "
+                "or give its URL (s3://...)"
+            )
+
+
+def own_versions() -> dict[str, str]:
+    """What must be the same where results are made and where they are read; of numpy only what its pickles need."""
+    return {
+        "tracer": VERSION,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "numpy": _installed("numpy").partition(".")[0],
+        "distributed": _installed("distributed"),
+    }
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _said_by_worker(paths: Sequence[Path]) -> tuple[dict[str, str], list[Path]]:
+    """What a worker has, and which places it does not see."""
+    return own_versions(), [path for path in paths if not path.exists()]

@@ -1,0 +1,176 @@
+"""Local processes that read ranks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import Synchronized
+
+from analyzers.paths import Place, Remote, Where, places, size
+from analyzers.rank import RunSummary, summarize, watch, with_lanes
+from analyzers.run import RankFile, find
+from tracer.errors import TracerError, UsageError
+from tracer.reading.dask_cluster import cluster
+
+# A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
+SMALL_RUN = 8_000_000
+# Entered while ranks are read: hears how many bytes have been, whenever it asks, and how many there are.
+Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
+
+
+def silent(done: Callable[[], int], total: int) -> AbstractContextManager[None]:
+    """Nobody asks how far reading is."""
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Who reads ranks: the workers of a Dask scheduler, or processes here; by default as many as there are cores."""
+
+    workers: int | None = None
+    scheduler: str | None = None
+    progress: Progress = silent
+
+
+BY_CORES = Readers()
+
+
+def read_run(path: Where, *, lanes: bool = False, schedules: bool = False, by: Readers = BY_CORES) -> RunSummary:
+    """A run's summary, its ranks read by several processes or a cluster.
+
+    With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. Raises as
+    `analyzers.load` does, and TracerError.
+    """
+    path = _named(path, by)
+    with _executor(path, find(path).files, by) as executor:
+        return summarize(path, executor, lanes=lanes, schedules=schedules)
+
+
+def read_lanes(run: RunSummary, path: Where, ranks: Collection[int], by: Readers = BY_CORES) -> RunSummary:
+    """The same run, in which these ranks have what `analyzers.lanes` needs. Raises as `read`."""
+    path = _named(path, by)
+    chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
+    files = [file for file in find(path).files if file.path in chosen]
+    with _executor(path, files, by) as executor:
+        return with_lanes(run, files, executor)
+
+
+def _named(path: Where, by: Readers) -> Sequence[Place]:
+    """The run's places as those who read it can find them."""
+    given = places(path)
+    if by.scheduler is None:
+        return given
+    if any(isinstance(each, Remote) and each.is_private for each in given):
+        raise UsageError(f"{_in_words(given)}: is of this process alone: --scheduler's workers see nothing of it")
+    return [each if isinstance(each, Remote) else each.absolute() for each in given]
+
+
+@contextmanager
+def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Executor | None]:
+    """Who reads some files, None for this process. Raises TracerError where they are lost."""
+    sizes = {file: sum(size(each) for each in (file.path, file.light) if each is not None) for file in files}
+    if by.scheduler is not None:
+        with _on_cluster(by.scheduler, path, sizes, by.progress) as executor:
+            yield executor
+        return
+    total = sum(sizes.values())
+    private = any(isinstance(each, Remote) and each.is_private for each in path)
+    asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
+    context = multiprocessing.get_context(start_method(path))
+    done: Synchronized[int] = context.Value("q", 0)
+    try:
+        # Processes first: a thread of ours, such as the progress's, must not be forked.
+        with (
+            _pool(1 if private else min(asked, len(files)), context, done) as pool,
+            by.progress(lambda: done.value, total),
+        ):
+            yield pool
+    except BrokenProcessPool as error:
+        raise TracerError(
+            f"{_in_words(path)}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
+        ) from error
+
+
+@contextmanager
+def _on_cluster(
+    scheduler: str, path: Sequence[Place], sizes: Mapping[RankFile, int], progress: Progress
+) -> Iterator[Executor]:
+    done = 0
+
+    def on_done(file: RankFile) -> None:
+        nonlocal done
+        done += sizes[file]
+
+    with cluster(scheduler, path, on_done) as executor, progress(lambda: done, sum(sizes.values())):
+        yield executor
+
+
+def _in_words(path: Sequence[Place]) -> str:
+    return ", ".join(map(str, path))
+
+
+def start_method(path: Sequence[Place] = ()) -> str:
+    """`fork` where that is safe, since forked processes need no imports of their own; else `spawn`.
+
+    Forking is not safe on macOS, nor beside threads: those that torch has once it is loaded, as after a recording, and
+    those of what opens URLs.
+    """
+    threads = "torch" in sys.modules or any(isinstance(each, Remote) for each in path)
+    return "fork" if sys.platform == "linux" and not threads else "spawn"
+
+
+@contextmanager
+def _pool(
+    count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]
+) -> Iterator[Executor | None]:
+    """A pool of processes, or None where one process is as good. An interrupt stops them at once."""
+    if count == 1:
+        _listen(done)
+        try:
+            yield None
+        finally:
+            watch(None)
+        return
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(done,))
+    try:
+        with _interrupts_held():
+            pool.submit(os.getpid).result()
+        yield pool
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """An interrupt waits until the block ends; the processes that start in it leave the answer to this one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _start_worker(done: Synchronized[int]) -> None:
+    # The interrupt goes to this process's parent too, which ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _listen(done)
+
+
+def _listen(done: Synchronized[int]) -> None:
+    def on_bytes(count: int) -> None:
+        with done.get_lock():
+            done.value += count
+
+    watch(on_bytes)

@@ -1,0 +1,62 @@
+"""Listing of recorded runs and sweeps below a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzers.run import MANIFEST, OF_HOST, SWEEP
+
+# What is looked through, so that a huge folder is not read for ever.
+MOST_FOLDERS = 10_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run's or a sweep's folder, and its path from the folder that was listed, which is its name."""
+
+    name: str
+    path: Path
+    is_sweep: bool
+
+    @property
+    def key(self) -> str:
+        """What a request asks for it by."""
+        return hashlib.sha256(f"{self.is_sweep}{self.name}".encode(errors="surrogateescape")).hexdigest()[:20]
+
+    def state(self) -> tuple[tuple[str, int, int], ...]:
+        """What changes when any file of it does: names, times of modification, sizes."""
+        found = []
+        for folder, _, files in os.walk(self.path):
+            for file in files:
+                place = os.path.join(folder, file)  # noqa: PTH118  # os.walk's strings, of which there may be many
+                try:
+                    status = os.stat(place)  # noqa: PTH116
+                except OSError:
+                    continue
+                found.append((place, status.st_mtime_ns, status.st_size))
+        return tuple(sorted(found))
+
+
+def listed(root: Path) -> Iterator[Found]:
+    """Sweeps, their cells and all other runs, by name; hidden folders and links to folders are passed by."""
+    for number, (folder, folders, files) in enumerate(os.walk(root)):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if number >= MOST_FOLDERS:
+            return
+        path = Path(folder)
+        name = "." if path == root else str(path.relative_to(root))
+        if SWEEP in files:
+            yield Found(name, path, True)
+        if MANIFEST in files or _is_of_hosts(path, folders):
+            # What lies in a run is its own: other windows, other hosts' ranks.
+            folders.clear()
+            yield Found(name, path, False)
+
+
+def _is_of_hosts(path: Path, folders: Sequence[str]) -> bool:
+    """Whether several hosts wrote a run into a folder, each its own part."""
+    return any(OF_HOST.fullmatch(name) and (path / name / MANIFEST).is_file() for name in folders)

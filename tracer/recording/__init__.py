@@ -1,0 +1,67 @@
+"""Inside the training process: schedule, profiles, controls, `run.json`, `Session`, the hook.
+
+`session` (and `unchanged_script`, which the hook arms) drive a `recorder` step by step; `profiles` writes windows,
+`rendezvous` lets ranks meet, `rank_part` and `run_json` write down what they know, `collect` puts the recording in its
+place. What differs between versions of torch is in `torch_compat`. Importing this room imports torch.
+"""
+
+from tracer.recording.collect import Finisher, Taking
+from tracer.recording.hook import HOOK_FOLDER
+from tracer.recording.link_rates import NCCL_LOG, Member, link_of, nccl_logs
+from tracer.recording.model_facts import gpus_of, inner
+from tracer.recording.rank_part import RUN, Facts, Part, write_part
+from tracer.recording.rank_process import (
+    LAUNCHER,
+    OUT_OF_MEMORY,
+    PROGRESS,
+    REFUSAL,
+    WORK,
+    die_with,
+    last_words,
+    leave_notes,
+    pick_device,
+    progress_of,
+    reasons,
+    refusing,
+    take_notes,
+)
+from tracer.recording.recorder import Progress, Recorder, Subject, silent
+from tracer.recording.session import Session
+from tracer.recording.torch_compat import compile_in_place, rank_and_size, wrap_ddp
+
+__all__ = [
+    "HOOK_FOLDER",
+    "LAUNCHER",
+    "NCCL_LOG",
+    "OUT_OF_MEMORY",
+    "PROGRESS",
+    "REFUSAL",
+    "RUN",
+    "WORK",
+    "Facts",
+    "Finisher",
+    "Member",
+    "Part",
+    "Progress",
+    "Recorder",
+    "Session",
+    "Subject",
+    "Taking",
+    "compile_in_place",
+    "die_with",
+    "gpus_of",
+    "inner",
+    "last_words",
+    "leave_notes",
+    "link_of",
+    "nccl_logs",
+    "pick_device",
+    "progress_of",
+    "rank_and_size",
+    "reasons",
+    "refusing",
+    "silent",
+    "take_notes",
+    "wrap_ddp",
+    "write_part",
+]

@@ -1,0 +1,183 @@
+"""A rank's part of run.json, rewritten after each round."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+
+from analyzers.run import Bucket, Dataset, Epoch, Parameter
+from tracer.config import Plan
+from tracer.errors import TracerError
+from tracer.recording import torch_compat as compat
+from tracer.recording.model_facts import (
+    bucket_cap_mb,
+    buckets_of,
+    class_name,
+    ddp_figures,
+    device_names,
+    parameters_of,
+    peak_memory,
+    strategy_of,
+)
+from tracer.version import VERSION
+
+# Where a round's traces lie until one is chosen.
+ROUND = "round{number}"
+FULL = "full"
+# Where a recording lies in the folder that ranks fill; those of a long run by the step at which they begin.
+RUN = "run"
+STEP = "step{number}"
+# Settings that decide how ranks communicate or what profiling costs; nothing else of the environment is written down.
+RECORDED_ENVIRONMENT = re.compile(
+    r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
+)
+PART = "rank{rank}.part"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is recorded, in the words of run.json; null where it is not known."""
+
+    command: list[str] = []
+    model: str | None = None
+    strategy: str | None = None
+    backend: str | None = None
+    batch_per_gpu: int | None = None
+    bucket_cap_mb: float | None = None
+    dataset: Dataset | None = None
+    settings: dict[str, Any] = {}
+
+
+def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
+    """What a model that somebody else trains says of itself."""
+    return Facts(
+        command=list(command),
+        model=class_name(model),
+        strategy=strategy_of(model),
+        backend=compat.backend(),
+        bucket_cap_mb=bucket_cap_mb(model),
+    )
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank knows. The first rank's copy of what all share is the one that is used.
+
+    `rounds` and `steps` are how far the recording is, which is complete once the part says which rounds are kept; the
+    part is complete when it has `ended`.
+    """
+
+    rank: int
+    world_size: int
+    recording: str = ""
+    host: str
+    facts: Facts
+    devices: list[str]
+    versions: dict[str, str | None]
+    environment: dict[str, str]
+    parameters: list[Parameter]
+    buckets: list[Bucket] | None
+    ddp: dict[str, int] | None
+    memory_source: str
+    peak_bytes: int
+    epochs: list[Epoch] = []
+    plan: Plan = Plan()
+    steps: int = 0
+    of_steps: int = 0
+    rounds: int = 0
+    samples_ns: dict[str, list[int]] = {}
+    kept_rounds: dict[str, int] | None = None
+    why_no_nosync: str | None = None
+    ended: bool = False
+
+
+def part(model: nn.Module, facts: Facts) -> Part:
+    """What this process knows now."""
+    rank, size = compat.rank_and_size()
+    memory_source, peak_bytes = peak_memory(model)
+    return Part(
+        rank=rank,
+        world_size=size,
+        host=socket.gethostname(),
+        facts=facts,
+        devices=device_names(model),
+        versions=_versions(),
+        environment={key: value for key, value in sorted(os.environ.items()) if _is_recorded(key)},
+        parameters=parameters_of(model),
+        buckets=buckets_of(model),
+        ddp=ddp_figures(model),
+        memory_source=memory_source,
+        peak_bytes=peak_bytes,
+    )
+
+
+def write_part(folder: Path, found: Part) -> None:
+    """Leave a rank's part in the run's unfinished folder, in place of what it left before. Raises TracerError."""
+    file = folder / PART.format(rank=found.rank)
+    partial = file.with_suffix(".writing")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(msgspec.json.encode(found))
+        partial.replace(file)
+    except OSError as error:
+        raise TracerError(f"{file}: cannot be written ({error.strerror or error})") from error
+
+
+def recordings(folder: Path) -> list[Path]:
+    """The recordings that ranks have begun in the folder that they fill, in order."""
+    steps = folder.glob(STEP.format(number="*"))
+    return [*filter(Path.is_dir, [folder / RUN]), *sorted(steps, key=lambda step: int(step.name.strip("step")))]
+
+
+def read_parts(folder: Path) -> list[Part]:
+    """The parts of all ranks that left one in a folder, in order."""
+    files = folder.glob(PART.format(rank="*"))
+    parts = [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
+    return sorted(parts, key=lambda part: part.rank)
+
+
+def typical_round(samples_ns: Sequence[Sequence[int]]) -> int:
+    """The round, from 1, whose step is nearest to the median of all rounds: that window is what is kept.
+
+    `samples_ns` has a sequence for each rank, of a sample for each round. A window by itself may be an odd one (a host
+    that was busy for a moment), and all times come from it.
+    """
+    by_round = np.median(samples_ns, axis=0)
+    return int(np.argmin(np.abs(by_round - np.median(by_round)))) + 1
+
+
+def _is_recorded(key: str) -> bool:
+    return RECORDED_ENVIRONMENT.match(key) is not None and not key.startswith("NCCL_DEBUG")
+
+
+def _versions() -> dict[str, str | None]:
+    return {
+        "tracer": VERSION,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torchvision": compat.torchvision_version(),
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "nccl": compat.nccl_version(),
+        "driver": _driver(),
+    }
+
+
+def _driver() -> str | None:
+    """The NVIDIA driver's version, null where there is none or NVML cannot be asked."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,131 @@
+"""Rank processes: device selection, and files for progress and errors.
+
+Rank 0 writes how far it is into PROGRESS, and into NOTES what the user should know of a run that went well. A rank that
+must give up for a reason the user can mend leaves that reason in REFUSAL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from tracer.config import DeviceType
+from tracer.errors import TracerError
+from tracer.recording.recorder import Progress, silent
+
+# The environment variable in which ranks of ours find the process that launched them.
+LAUNCHER = "TRACER_LAUNCHER"
+# From linux/prctl.h.
+PR_SET_PDEATHSIG = 1
+# Where in the folder that ranks fill everything lies that is none of the recording.
+WORK = "work"
+PROGRESS = f"{WORK}/progress"
+NOTES = f"{WORK}/notes"
+REASON = f"{WORK}/{{process}}.out"
+# In a recording's own folder: what its rank said that ran out of memory.
+OUT_OF_MEMORY = "out-of-memory"
+CLAIM = f"{WORK}/rank{{rank}}.taken"
+REFUSAL = f"{WORK}/rank{{rank}}.refusal"
+# Room for last words, taken before they are needed: what is overwritten in place needs none on a disk that is full.
+LAST_WORDS_BYTES = 1024
+WORDLESS = "a process could not leave its reason (is the disk full?)"
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent does, however that ends; on Linux alone."""
+    if sys.platform == "linux" and os.getppid() == parent:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def pick_device(kind: DeviceType) -> torch.device:
+    """This rank's device, made current."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+def progress_of(rank: int, folder: Path) -> Progress:
+    """Rank 0 says how far it is in a file that the launcher reads; the others say nothing."""
+    if rank != 0:
+        return silent
+    file = (folder / PROGRESS).open("wb", buffering=0)
+
+    def write(label: str, done: int, total: int) -> None:
+        # A full disk is for those to report who need it.
+        with suppress(OSError):
+            file.write(f"{label}\t{done}\t{total}\n".encode())
+
+    return write
+
+
+def leave_notes(folder: Path, notes: list[str]) -> None:
+    """Leave lines for the user, who sees them when all ranks have ended."""
+    (folder / NOTES).write_text("".join(f"{note}\n" for note in notes), encoding="utf-8")
+
+
+def take_notes(folder: Path) -> list[str]:
+    """The lines that a rank left, which are then gone."""
+    file = folder / NOTES
+    if not file.exists():
+        return []
+    notes = file.read_text(encoding="utf-8").splitlines()
+    file.unlink()
+    return notes
+
+
+def claim(folder: Path, rank: int) -> bool:
+    """Whether this process is the first that records as this rank."""
+    try:
+        (folder / CLAIM.format(rank=rank)).open("x").close()
+    except FileExistsError:
+        return False
+    _take_room(folder / REASON.format(process=os.getpid()))
+    return True
+
+
+def leave_reason(folder: Path, why: str) -> None:
+    """Leave for the launcher why this process of a script is not recorded, or no longer."""
+    _leave_words(folder / REASON.format(process=os.getpid()), why)
+
+
+def reasons(folder: Path) -> list[str]:
+    """The reasons that processes left, each once, and not again what others heard of it."""
+    said = list(dict.fromkeys(last_words(folder, REASON.format(process="*"))))
+    return [why for why in said if not any(why != other and why.endswith(other) for other in said)]
+
+
+@contextmanager
+def refusing(rank: int, folder: Path) -> Iterator[None]:
+    """End this rank without a traceback, its reason left for the launcher, where the block raises TracerError."""
+    file = folder / REFUSAL.format(rank=rank)
+    _take_room(file)
+    try:
+        yield
+    except TracerError as error:
+        _leave_words(file, str(error))
+        sys.exit(str(error))
+
+
+def last_words(folder: Path, pattern: str) -> list[str]:
+    """What processes left in files of that pattern; of one that was cut off, that it was."""
+    said = [file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob(pattern))]
+    return [words.strip() or WORDLESS for words in said if words.strip() or not words]
+
+
+def _take_room(file: Path) -> None:
+    with suppress(OSError):
+        file.write_bytes(b" " * LAST_WORDS_BYTES)
+
+
+def _leave_words(file: Path, words: str) -> None:
+    with suppress(OSError), file.open("r+b" if file.exists() else "wb") as room:
+        room.write(words.encode(errors="replace")[:LAST_WORDS_BYTES].ljust(LAST_WORDS_BYTES))

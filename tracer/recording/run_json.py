@@ -1,0 +1,112 @@
+"""Assembly of run.json from the ranks' parts.
+
+A run over several hosts has a folder for each, with its own ranks.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from analyzers.run import LIGHT, MANIFEST, NOSYNC, Control, Controls, Manifest, Memory, control
+from tracer.recording.rank_part import FULL, PART, ROUND, Part, read_parts, typical_round
+
+
+def assemble(folder: Path, name: str, transport: str | None) -> None:
+    """Turn the ranks' parts into run.json, keep the most typical round's traces, remove the rest.
+
+    `transport` is NCCL's, null where it is not known.
+
+    Of a recording that was not completed the rounds are used that all its ranks have; there is at least one.
+    """
+    parts = read_parts(folder)
+    rounds = _kept_rounds(parts)
+    _keep_rounds(folder, rounds)
+    notes = _notes(parts)
+    if notes:
+        # Its last block, and its ranks' nosync windows, may be those of some ranks alone.
+        shutil.rmtree(folder / NOSYNC, ignore_errors=True)
+    manifest = _manifest(parts, name, transport, rounds, notes)
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    for part in parts:
+        (folder / PART.format(rank=part.rank)).unlink()
+
+
+def _kept_rounds(parts: Sequence[Part]) -> dict[str, int]:
+    """The rounds that were agreed on; of an incomplete recording the typical ones of those that all ranks have."""
+    said = parts[0].kept_rounds
+    if said is not None and all(part.kept_rounds == said for part in parts):
+        return said
+    rounds = min(part.rounds for part in parts)
+    windows = [window for window in (LIGHT, FULL) if window in parts[0].samples_ns]
+    return {window: typical_round([part.samples_ns[window][:rounds] for part in parts]) for window in windows}
+
+
+def _notes(parts: Sequence[Part]) -> list[str]:
+    """What the reader should know of a recording that was not completed."""
+    ended = [part for part in parts if part.kept_rounds is None]
+    if not ended:
+        return []
+    rounds = min(part.rounds for part in parts)
+    first = ended[0]
+    return [
+        f"the recording ended after {first.steps} of {first.of_steps} steps: its controls are of {rounds} of "
+        f"{first.plan.rounds} rounds"
+    ]
+
+
+def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
+    """Move the chosen rounds' traces to where a run has them, and remove all others."""
+    for window, number in rounds.items():
+        source = folder / ROUND.format(number=number) / window
+        if window == FULL:
+            for file in source.iterdir():
+                file.rename(folder / file.name)
+        else:
+            source.rename(folder / window)
+    for left in folder.glob(ROUND.format(number="*")):
+        shutil.rmtree(left)
+
+
+def _manifest(
+    parts: Sequence[Part], name: str, transport: str | None, rounds: Mapping[str, int], notes: Sequence[str]
+) -> Manifest:
+    first = parts[0]
+    facts = first.facts
+    return Manifest(
+        id=first.recording,
+        name=name,
+        command=facts.command,
+        versions=first.versions,
+        hosts=list(dict.fromkeys(found.host for found in parts)),
+        host_of_rank={str(found.rank): found.host for found in parts},
+        devices=[device for found in parts for device in found.devices],
+        environment=first.environment,
+        transport=transport,
+        world_size=first.world_size,
+        backend=facts.backend,
+        strategy=facts.strategy,
+        model=facts.model,
+        batch_per_gpu=facts.batch_per_gpu,
+        bucket_cap_mb=facts.bucket_cap_mb,
+        settings=facts.settings | ({"ddp": first.ddp} if first.ddp is not None else {}),
+        profiler=msgspec.to_builtins(first.plan) | {"kept_rounds": dict(rounds)},
+        parameters=first.parameters,
+        buckets=first.buckets,
+        controls=_controls(parts),
+        memory=Memory(first.memory_source, {str(found.rank): found.peak_bytes for found in parts}),
+        dataset=facts.dataset,
+        epochs=first.epochs,
+        notes=list(notes),
+    )
+
+
+def _controls(parts: Sequence[Part]) -> Controls:
+    measured: dict[str, Control] = {
+        name: control({found.rank: found.samples_ns.get(name, []) for found in parts}) for name in parts[0].samples_ns
+    }
+    why = parts[0].why_no_nosync
+    return Controls(**measured, reasons={"nosync": why} if why else {})

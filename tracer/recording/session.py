@@ -1,0 +1,184 @@
+"""`tracer.Session`: records any training loop that reports its steps.
+
+Works wherever steps are taken: a script, a notebook, a callback of Lightning or Accelerate; with a process group, which
+must then exist when the session begins, or without one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import uuid
+from pathlib import Path
+from types import TracebackType
+
+from torch import nn
+
+from analyzers.run import MANIFEST
+from tracer.atomic_files import hidden_name, own, refuse_folder, remove_abandoned
+from tracer.config import Plan, hooked
+from tracer.errors import SessionIncomplete, TracerError
+from tracer.recording.collect import Finisher
+from tracer.recording.model_facts import find_model
+from tracer.recording.rank_part import facts_of
+from tracer.recording.recorder import Recorder, Subject
+from tracer.recording.rendezvous import Meeting
+
+
+class Session:
+    """Record a training loop into the folder `output`: enter the session and call `step()` after each training step.
+
+        with tracer.Session("traces/mine", model) as session:
+            for batch in batches:
+                ...
+                optimizer.step()
+                session.step()
+
+    Every rank has a session, and all ranks take the same steps. Without `model` it is found, when the first step has
+    been taken. `plan` says how many steps of what: `wait` untimed ones, then `rounds` rounds of four blocks of `warmup`
+    untimed and `active` timed steps; with `every`, another recording each so many steps, the newest `keep` kept.
+    The folder appears when all ranks have written all; it holds what `tracer record` leaves, but for steps without
+    gradient synchronization, which would change the training.
+    """
+
+    def __init__(
+        self, output: str | Path, model: nn.Module | None = None, *, plan: Plan | None = None, force: bool = False
+    ) -> None:
+        """Raises TracerError where the plan cannot be followed."""
+        self._output = Path(output).absolute()
+        self._model = model
+        self._plan = plan or Plan()
+        self._plan.check()
+        self._force = force
+        self._recorder: Recorder | None = None
+        self._finisher: Finisher | None = None
+        self._is_first = False
+        self._ended = False
+        _Sessions.count += 1
+
+    @property
+    def recorded(self) -> tuple[Path, ...]:
+        """The folders that have appeared so far; on the first rank of each host, which puts them there."""
+        return tuple(self._finisher.placed) if self._finisher else ()
+
+    def __enter__(self) -> Session:
+        if self._model is not None:
+            self._begin(self._model)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._abandon(f"its training failed: {kind.__name__}")
+
+    def step(self) -> bool:
+        """Say that a training step has ended. False once the recording is complete, and ever after.
+
+        Raises TracerError where the recording cannot go on: ranks that do not come, a disk that is full.
+        """
+        if self._ended:
+            return False
+        if self._recorder is None:
+            model = self._model or find_model()
+            if model is None:
+                raise TracerError(
+                    "no module with parameters that require gradients was found: give the session a model"
+                )
+            self._begin(model)
+            return True
+        try:
+            self._ended = not self._recorder.step()
+        except TracerError as error:
+            self._abandon(str(error))
+            raise
+        return not self._ended
+
+    def close(self) -> None:
+        """End the session: of a recording that is not complete the rounds are kept that all ranks have.
+
+        Raises SessionIncomplete where there is none.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        recorder, finisher = self._recorder, self._finisher
+        if recorder is None:
+            raise SessionIncomplete("the session was closed before a step was taken")
+        recorder.close()
+        if finisher is None:
+            return
+        recorder.meeting.all_left()
+        if self._is_first:
+            finisher.take_rest()
+            shutil.rmtree(finisher.folder, ignore_errors=True)
+            if not finisher.placed:
+                raise SessionIncomplete(recorder.how_far())
+        if recorder.part is not None and recorder.part.rounds == 0 and not recorder.recorded:
+            raise SessionIncomplete(recorder.how_far())
+
+    def _begin(self, model: nn.Module) -> None:
+        folder = hooked_folder()
+        if folder is None:
+            folder = self._agree_on_a_folder()
+            self._finisher = Finisher(folder, self._output, self._force, self._plan.keep)
+        subject = Subject(model, facts_of(model, sys.orig_argv))
+        self._recorder = Recorder(folder, subject, self._plan, on_recorded=self._put_in_place)
+        self._recorder.begin()
+        # All ranks have left their parts, and none has taken any away.
+        self._is_first = self._recorder.is_first_here()
+
+    def _agree_on_a_folder(self) -> Path:
+        """The hidden folder that all ranks fill, if none has anything against `output`. Raises TracerError."""
+        meeting = Meeting()
+        try:
+            refuse_folder(self._output, self._force, MANIFEST)
+            refusal = ""
+        except TracerError as error:
+            refusal = str(error)
+        refusals = [said for said in meeting.heard(refusal) if said]
+        refusal = meeting.told(refusals[0] if refusals else "")
+        if refusal:
+            raise TracerError(refusal)
+        remove_abandoned(self._output)
+        folder = hidden_name(self._output, meeting.told(uuid.uuid4().hex[:8]))
+        own(folder)
+        return folder
+
+    def _put_in_place(self, recording: Path) -> None:
+        """All ranks have left all: the first rank of each host makes a run of it."""
+        recorder, finisher = self._recorder, self._finisher
+        if finisher is None or recorder is None:
+            return
+        recorder.meeting.together()
+        if not self._is_first:
+            return
+        finisher.take_complete()
+        if self._plan.every is None:
+            shutil.rmtree(finisher.folder, ignore_errors=True)
+
+    def _abandon(self, why: str) -> None:
+        self._ended = True
+        if self._recorder is not None:
+            self._recorder.close(why)
+        if self._finisher is not None:
+            shutil.rmtree(self._finisher.folder, ignore_errors=True)
+
+
+class _Sessions:
+    """How many sessions this process has made: a hook from outside stays out of a script that has one."""
+
+    count = 0
+
+
+def is_in_use() -> bool:
+    """Whether this process has made a session of its own."""
+    return _Sessions.count > 0
+
+
+def hooked_folder() -> Path | None:
+    """The folder that `tracer record` waits for, where it launched this process."""
+    hook = hooked()
+    return Path(hook.folder) if hook else None

@@ -1,0 +1,96 @@
+"""Compatibility of torch versions, and access to private names (2.11 and 2.15)."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import metadata
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+
+Store = Any
+
+
+def meeting_store(name: str) -> Store:
+    """A corner of its own, by name, in the store that the default process group was made with.
+
+    Raises ValueError where the group has none.
+    """
+    return distributed_c10d.PrefixStore(name, distributed_c10d._get_default_store())
+
+
+def rank_and_size() -> tuple[int, int]:
+    """This process's rank and how many there are; one process without a group is rank 0 of 1."""
+    if not (torch.distributed.is_available() and distributed_c10d.is_initialized()):
+        return 0, 1
+    return distributed_c10d.get_rank(), distributed_c10d.get_world_size()
+
+
+def wrap_ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> DistributedDataParallel:
+    """DDP that broadcasts buffers before each forward, or does not.
+
+    torch 2.15 has a new name for that and warns of the old one, which is all that torch 2.11 knows.
+    """
+    known = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    settings[name] = sync_buffers
+    return DistributedDataParallel(model, **settings)
+
+
+def compile_in_place(module: nn.Module) -> None:
+    """torch.compile that leaves names of parameters and layouts as they are; each shape of the input has its own code.
+
+    Code for any shape, which torch turns to at the second one, is slower, and not all of it compiles: torch 2.15's
+    inductor fails on stages of a ResNet one by one. Where inductor may choose channels last by itself, torch 2.11's
+    fails on GPUs under DDP, which cuts the graph by buckets, at maps of one pixel: a ResNet's last stage at 32 px
+    (pytorch issue 171622 has the same assertion).
+    """
+    import torch._dynamo.config  # takes a second
+
+    # 8 by default, and eager from there on. A ResNet has as many stages and blocks of different shapes, each once more
+    # for an epoch's last batch and for evaluation.
+    torch._dynamo.config.recompile_limit = 64
+    module.compile(dynamic=False, options={"layout_optimization": False})
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether `module.compile()` was called."""
+    return module._compiled_call_impl is not None
+
+
+def ddp_logging_data(model: DistributedDataParallel) -> dict[str, Any]:
+    """What DDP says of itself: bucket sizes and the indices of their parameters among them."""
+    return cast(dict[str, Any], model._get_ddp_logging_data())  # type: ignore[no-untyped-call]
+
+
+def backend() -> str | None:
+    """The default process group's backend, None without a group."""
+    if not (torch.distributed.is_available() and distributed_c10d.is_initialized()):
+        return None
+    return str(distributed_c10d.get_backend())
+
+
+def torchvision_version() -> str | None:
+    """torchvision's version where it is installed; training need not use it, and importing it takes a second."""
+    try:
+        return metadata.version("torchvision")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def nccl_version() -> str | None:
+    """The NCCL that torch was built with, null in a build without CUDA."""
+    if not torch.cuda.is_available():
+        return None
+    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    return ".".join(map(str, version))
+
+
+def is_fsdp(module: nn.Module) -> bool:
+    """Whether a module is sharded, by either of FSDP's versions; nothing is imported to find out."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(module, (fsdp.FSDPModule, fsdp.FullyShardedDataParallel))

@@ -1,0 +1,226 @@
+"""Recording of an unchanged script: counts optimizer steps and finds the model.
+
+The hook arms this in every process of the script that imports torch. A process in which no optimizer steps (a
+loader's worker, a launcher) is left alone. Whatever goes wrong here ends the recording, never the training.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tracer.config import Hook, hooked
+from tracer.errors import TracerError
+from tracer.recording import session
+from tracer.recording import torch_compat as compat
+from tracer.recording.model_facts import find_model
+from tracer.recording.profiles import is_ours
+from tracer.recording.rank_part import facts_of
+from tracer.recording.rank_process import claim, die_with, leave_reason
+from tracer.recording.recorder import Recorder, Subject
+from tracer.recording.rendezvous import Meeting
+from tracer.recording.step_counter import Beat
+
+# A script whose ranks do not all train waits this long, once.
+PATIENCE = timedelta(minutes=2)
+
+
+def arm() -> None:
+    """Count this process's training steps from now on."""
+    hook = hooked()
+    if hook is None:
+        return
+    die_with(hook.launcher)
+    watched = Watched(hook)
+    _after_steps(watched)
+    _before_profilers(watched)
+    atexit.register(watched.end)
+
+
+class Watched:
+    """One process of the script, from its first optimizer step on; steps that GradScaler skipped count."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.is_out = False
+        self._hook = hook
+        self._beat = Beat(hook.plan.wait)
+        self._recorder: Recorder | None = None
+        self._why_not: str | None = None
+        self._pid = os.getpid()
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer has stepped."""
+        if not self.is_out:
+            self._guard(lambda: self._heard(optimizer))
+
+    def stay_out(self, why: str) -> None:
+        """Record no more, and say why."""
+        if self.is_out or self._is_a_fork():
+            return
+        leave_reason(Path(self._hook.folder), why)
+        self._why_not = why
+        if self._recorder is not None:
+            self._end(why)
+
+    def end(self) -> None:
+        """The process ends: what it has recorded is on disk already."""
+        if self._recorder is None or self._is_a_fork():
+            return
+        if self._beat.has_stopped:
+            # Too few steps to say so before.
+            leave_reason(Path(self._hook.folder), "the optimizer that steps were counted by stopped; another went on")
+        self._end("its training ended")
+
+    def _heard(self, optimizer: Optimizer) -> None:
+        if self._is_a_fork():
+            return
+        if self._recorder is None:
+            self._begin(optimizer)
+        if self._recorder is None:
+            return
+        if self._beat.heard(id(optimizer), threading.get_ident(), type(optimizer).__name__):
+            self._step(self._recorder)
+
+    def _begin(self, optimizer: Optimizer) -> None:
+        """Begin to record, after the first step of all, unless something is against it."""
+        if session.is_in_use():
+            # The script has a session of its own, which fills the same folder.
+            self.is_out = True
+            return
+        model = find_model(optimizer)
+        if self._why_not is None and (why := self._objection(model)) is not None:
+            self.stay_out(why)
+        if self._why_not is not None or model is None:
+            self.is_out = True
+            # Other ranks may record: they need not wait for this one.
+            Meeting().leave(self._why_not or "")
+            return
+        subject = Subject(model, facts_of(model, self._hook.command))
+        self._recorder = Recorder(Path(self._hook.folder), subject, self._hook.plan, patience=PATIENCE)
+        self._recorder.begin()
+
+    def _objection(self, model: nn.Module | None) -> str | None:
+        """Why a process that trains this model is not recorded; one that is has its rank for itself from now on."""
+        if model is None:
+            return "an optimizer stepped, but there is no module with parameters that require gradients"
+        rank, _ = compat.rank_and_size()
+        if not claim(Path(self._hook.folder), rank):
+            return f"another process of the script was recorded as rank {rank} before"
+        return None
+
+    def _step(self, recorder: Recorder) -> None:
+        if session.is_in_use():
+            self._end("the script has a session of its own")
+        elif not recorder.step():
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Do nothing any more; nor may the model live on here that the script has done with."""
+        self.is_out = True
+        self._recorder = None
+
+    def _end(self, why: str) -> None:
+        recorder = self._recorder
+        self._let_go()
+        if recorder is not None:
+            with suppress(Exception):
+                recorder.close(why)
+
+    def _is_a_fork(self) -> bool:
+        """Whether this is a copy of the process that records. Before that begins, a copy may be what trains."""
+        if os.getpid() == self._pid:
+            return False
+        if self._recorder is None:
+            self._pid = os.getpid()
+        return self._recorder is not None
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        """Do something that the training must not fail from."""
+        try:
+            act()
+        except Exception as error:
+            self.stay_out(f"{type(error).__name__}: {error}" if not isinstance(error, TracerError) else str(error))
+
+
+def _after_steps(watched: Watched) -> None:
+    """Hear of every optimizer's step, and of those that GradScaler skipped."""
+    within = threading.local()
+    _after_own_steps(watched, within)
+    _after_scaled_steps(watched, within)
+
+
+def _after_own_steps(watched: Watched, within: threading.local) -> None:
+    """Hear of every optimizer's step, once torch's own range around it is closed.
+
+    torch's post hooks run inside of that range, so that the profiler's steps would begin in the middle of it. Of
+    optimizers that step within a step (ZeroRedundancyOptimizer's, a subclass's super().step()) the outer one counts.
+    """
+    patch = Optimizer.profile_hook_step
+
+    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        ranged = patch(step)
+
+        @wraps(ranged)
+        def stepping(self: Optimizer, *arguments: Any, **options: Any) -> Any:
+            # Within torch.compile it would break the graph to hear of a step.
+            if torch.compiler.is_compiling() or watched.is_out or getattr(within, "step", False):
+                return ranged(self, *arguments, **options)
+            within.step = True
+            try:
+                result = ranged(self, *arguments, **options)
+            finally:
+                within.step = False
+            within.heard = True
+            watched.stepped(self)
+            return result
+
+        return stepping
+
+    Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign, assignment]
+
+
+def _after_scaled_steps(watched: Watched, within: threading.local) -> None:
+    """Hear of a step that GradScaler skipped: `within.heard` says whether the optimizer has been heard of in it."""
+    scaled = torch.amp.GradScaler.step
+
+    @wraps(scaled)
+    def scaled_step(self: Any, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
+        if watched.is_out:
+            return scaled(self, optimizer, *arguments, **options)
+        within.heard = False
+        result = scaled(self, optimizer, *arguments, **options)
+        if not within.heard:
+            # Its gradients were not finite, and the optimizer was not asked; the step was trained all the same.
+            watched.stepped(optimizer)
+        return result
+
+    torch.amp.GradScaler.step = scaled_step  # type: ignore[method-assign]
+
+
+def _before_profilers(watched: Watched) -> None:
+    """Hear of every profiler that is not ours: there can be but one, and the script's goes first."""
+    for kind in (torch.profiler.profiler._KinetoProfile, torch.autograd.profiler.profile):
+        _hear_of(kind, watched)
+
+
+def _hear_of(kind: Any, watched: Watched) -> None:
+    make = kind.__init__
+
+    @wraps(make)
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807
+        if not is_ours() and (arguments[:1] or [options.get("enabled", True)])[0] is not False:
+            watched.stay_out("the script uses torch.profiler itself: `tracer report` reads the traces that it writes")
+        make(self, *arguments, **options)
+
+    kind.__init__ = __init__

@@ -1,0 +1,15 @@
+"""Local servers for pages, Perfetto and TensorBoard: loopback only."""
+
+from tracer.serving.files import LOOPBACK, Site, files_of, server
+from tracer.serving.tensorboard import TENSORBOARD_PORT, check_tensorboard, serve_tensorboard, tensorboard_address
+
+__all__ = [
+    "LOOPBACK",
+    "TENSORBOARD_PORT",
+    "Site",
+    "check_tensorboard",
+    "files_of",
+    "serve_tensorboard",
+    "server",
+    "tensorboard_address",
+]

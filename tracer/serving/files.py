@@ -1,0 +1,144 @@
+"""Server of a few files, on loopback only.
+
+A request is answered only if it came to the loopback address under that name (another name may have been made to lead
+here by whoever owns it: DNS rebinding), and only with a file that was listed before.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tracer.errors import TracerError
+
+LOOPBACK = "127.0.0.1"
+_NAMES = (LOOPBACK, "localhost")
+_LAST_PORT = 65535
+# How many ports behind a taken one are tried.
+_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Site:
+    """Files by the paths of their URLs, and the other origin, if any, whose pages may read them."""
+
+    files: Mapping[str, Path]
+    reader: str | None = None
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """All files of a folder by the paths of their URLs, `/` for its index; what links lead out of it to is left out."""
+    root = folder.resolve()
+    inside = (path for path in sorted(root.rglob("*")) if path.is_file() and path.resolve().is_relative_to(root))
+    found = {f"/{path.relative_to(root).as_posix()}": path for path in inside}
+    return found | ({"/": found["/index.html"]} if "/index.html" in found else {})
+
+
+@contextmanager
+def server(site: Site, port: int, *, or_next: bool) -> Iterator[ThreadingHTTPServer]:
+    """A server of a site on a port of the loopback address, or (`or_next`) the next that is free; closed at the end.
+
+    Raises TracerError.
+    """
+    found = _bound(site, port, or_next)
+    try:
+        yield found
+    finally:
+        found.server_close()
+
+
+def _bound(site: Site, port: int, or_next: bool) -> ThreadingHTTPServer:
+    last = min(port + _TRIES, _LAST_PORT) if or_next else port
+    for number in range(port, last + 1):
+        try:
+            return _Server((LOOPBACK, number), partial(_Handler, site))
+        except OSError as error:
+            reason = error.strerror or error
+    raise TracerError(f"port {port} of {LOOPBACK}: {reason}; give another with --port, or end what has it")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that hangs up is no error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD; the base answers 501 to all else."""
+
+    server_version, sys_version = "tracer", ""
+    timeout = 30  # seconds, after which a request that does not end is let go
+
+    def __init__(self, site: Site, *request: Any) -> None:
+        self.site = site
+        super().__init__(*request)
+
+    def do_GET(self) -> None:
+        """A file."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """What there is to say of a file."""
+        self._answer(with_body=False)
+
+    def _answer(self, with_body: bool) -> None:
+        if not _is_ours(self.headers.get_all("Host")):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, f"Only {LOOPBACK} is served here")
+            return
+        path = _path(self.path)
+        file = self.site.files.get(path) if path is not None else None
+        try:
+            opened = file.open("rb") if file is not None else None
+        except OSError:
+            opened = None
+        if file is None or opened is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        with opened:
+            self._send_headers(file, opened.seek(0, 2))
+            opened.seek(0)
+            if with_body:
+                shutil.copyfileobj(opened, self.wfile)
+
+    def _send_headers(self, file: Path, length: int) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", mimetypes.guess_type(file.name)[0] or "application/octet-stream")
+        self.send_header("Content-Length", str(length))
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        if self.site.reader is not None:
+            self.send_header("Access-Control-Allow-Origin", self.site.reader)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: stderr is for people."""
+
+
+def _is_ours(hosts: list[str] | None) -> bool:
+    """Whether a request names this machine, under whatever port (a tunnel may have another)."""
+    if hosts is None or len(hosts) != 1:
+        return False
+    name, _, port = hosts[0].partition(":")
+    return name.lower() in _NAMES and (not port or port.isdecimal())
+
+
+def _path(target: str) -> str | None:
+    """The path of a request's target, None for what is no URL."""
+    try:
+        return unquote(urlsplit(target).path)
+    except ValueError:
+        return None

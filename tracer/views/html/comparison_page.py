@@ -1,0 +1,70 @@
+"""Page of a comparison of two runs or two sweeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzers.comparison import Comparison, SweepComparison
+from analyzers.units import ms
+from tracer.views import SPLIT_PARTS
+from tracer.views.html.templates import filled
+from tracer.views.sections import changed_means, comparison_tables, comparison_title
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A run's median parts of a step, drawn to one scale with the other's; `rest` is what it is shorter by, ns."""
+
+    name: str
+    step: str
+    parts: list[tuple[str, float, str]]
+    rest: float
+
+
+def comparison_html(found: Comparison | SweepComparison) -> str:
+    """The comparison as one HTML file, which loads nothing and runs nothing."""
+    values = {
+        "title": comparison_title(found),
+        "verdict": found.verdict,
+        "warnings": found.warnings,
+        "tables": comparison_tables(found),
+        "bars": _bars(found) if isinstance(found, Comparison) else [],
+        "parts": SPLIT_PARTS,
+        "meanings": _meanings(found),
+    }
+    return filled("compare.html", values)
+
+
+def _bars(found: Comparison) -> list[Bar]:
+    """Both runs' median parts, to one scale."""
+    lengths = {
+        name: [(part, getattr(found.parts.get(part.field), side, None) or 0.0) for part in SPLIT_PARTS]
+        for name, side in (("A", "a"), ("B", "b"))
+    }
+    whole = {name: sum(length for _, length in parts) for name, parts in lengths.items()}
+    longest = max(whole.values())
+    return [
+        Bar(
+            name,
+            ms(getattr(found.step.get("span_ns"), name.lower(), None) or 0),
+            [(part.field, length, f"{part.label} {ms(length)}") for part, length in parts],
+            longest - whole[name],
+        )
+        for name, parts in lengths.items()
+    ]
+
+
+def _meanings(found: Comparison | SweepComparison) -> list[tuple[str, str]]:
+    return [
+        ("A, B", "medians over steps, of which each is the median over its ranks; A is the baseline."),
+        ("steps", "how many steps (of controls, blocks of steps) of A and of B the test has."),
+        ("p", "corrected for all figures of the table."),
+        ("changed", " ".join(changed_means(found))),
+        ("not beyond spread", "chance sets steps as far apart too often to tell (p above 5 %): a change, or none."),
+        (
+            "too few steps",
+            "not even steps of which all of one run lie beyond all of the other's (apart) would be told from chance: "
+            "record more, with --active and --rounds.",
+        ),
+        ("below 1 %", "beyond the steps' spread, but less than another launch of the same thing may differ by."),
+    ]

@@ -1,0 +1,148 @@
+"""SVG of predicted steps over bucket caps.
+
+Caps are logarithmic; DDP's default, whose first bucket has another cap than the others, stands apart on the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil, floor, log2, log10
+
+from analyzers.prediction import Scenario, WhatIf
+from analyzers.units import NS_PER_MS, ms
+from tracer.views import SERIES
+from tracer.views.html.bandwidth_curve import SHAPES, Frame, Tick
+from tracer.views.sections import cap, gpus
+
+FRAME = Frame(860, 300, left=62, right=710, top=18, bottom=260)
+# Between DDP's default and the smallest cap, in doublings.
+APART = 1.5
+# Of all that is shown, what stays empty above and below.
+AIR = 0.08
+TICKS = 5
+
+
+@dataclass(frozen=True)
+class Point:
+    """A prediction: its place, what it says; `hollow` where it is not to be trusted."""
+
+    x: float
+    y: float
+    hollow: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """Predictions for one number of GPUs: the points, those to join as SVG has them, a color and an outline."""
+
+    label: str
+    points: list[Point]
+    joined: str
+    color: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class CapLine:
+    """All that the template draws; `noise` is the band's top and height, `measured` the run as it was."""
+
+    lines: list[Line]
+    across: list[Tick]
+    up: list[Tick]
+    noise: tuple[float, float]
+    noise_words: str
+    measured: Point
+    frame: Frame = FRAME
+
+
+def cap_places(found: WhatIf) -> dict[float | None, float]:
+    """Where each cap stands, the run's own included: doublings of a MB."""
+    caps = {each.bucket_mb for each in found.scenarios} | {found.baseline.bucket_mb}
+    sizes = sorted(size for size in caps if size is not None)
+    places: dict[float | None, float] = {None: log2(sizes[0]) - APART if sizes else 0.0} if None in caps else {}
+    return places | {size: log2(size) for size in sizes}
+
+
+def by_gpus(found: WhatIf) -> list[tuple[int, list[Scenario]]]:
+    """The scenarios of each number of GPUs, caps in order of size, the default first."""
+    ordered = sorted(found.scenarios, key=lambda each: (each.gpus, each.bucket_mb or 0.0))
+    return [(number, list(own)) for number, own in groupby(ordered, key=lambda each: each.gpus)]
+
+
+def capline(found: WhatIf) -> CapLine:
+    """The picture."""
+    places, baseline = cap_places(found), found.baseline
+    low_ns, high_ns = (baseline.predicted_step_ns + sign * found.uncertainty_ns for sign in (-1, 1))
+    steps = [float(each.predicted_step_ns) for each in found.scenarios]
+    up, ticks = _up([*steps, low_ns, high_ns, baseline.measured_step_ns])
+    across = _scale(places.values(), FRAME.left + 20, FRAME.right - 20)
+    lines = []
+    for index, (number, own) in enumerate(by_gpus(found)):
+        points = [_point(each, across[places[each.bucket_mb]], up.at(each.predicted_step_ns)) for each in own]
+        joined = [point for point, each in zip(points, own, strict=True) if each.bucket_mb is not None]
+        lines.append(
+            Line(
+                label=gpus(number),
+                points=points,
+                joined=" ".join(f"{point.x},{point.y}" for point in joined),
+                color=SERIES[index % len(SERIES)],
+                shape=SHAPES[index % len(SHAPES)],
+            )
+        )
+    measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
+    return CapLine(
+        lines=lines,
+        across=[Tick(across[place], cap(size).removesuffix(" MB")) for size, place in places.items()],
+        up=ticks,
+        noise=(up.at(high_ns), round(up.at(low_ns) - up.at(high_ns), 1)),
+        noise_words=f"as long as under its own settings, to within {ms(found.uncertainty_ns)}",
+        measured=Point(across[places[baseline.bucket_mb]], up.at(baseline.measured_step_ns), False, measured),
+    )
+
+
+def _point(each: Scenario, x: float, y: float) -> Point:
+    words = f"{cap(each.bucket_mb)} on {gpus(each.gpus)}: {ms(each.predicted_step_ns)}"
+    exposed = f", {ms(each.predicted_exposed_comm_ns)} of communication exposed"
+    return Point(x, y, not each.reliable, words + exposed + (f"; ? {each.why}" if each.why else ""))
+
+
+@dataclass(frozen=True)
+class _Up:
+    """Times onto pixels."""
+
+    low_ns: float
+    high_ns: float
+
+    def at(self, ns: float) -> float:
+        share = (ns - self.low_ns) / (self.high_ns - self.low_ns)
+        return round(FRAME.bottom - share * (FRAME.bottom - FRAME.top), 1)
+
+
+def _up(values_ns: Sequence[float]) -> tuple[_Up, list[Tick]]:
+    """The upward axis, and its ticks at round figures."""
+    least, most = min(values_ns), max(values_ns)
+    air = AIR * (most - least) or 0.01 * most
+    up = _Up(least - air, most + air)
+    every = _round_up((up.high_ns - up.low_ns) / TICKS)
+    first = ceil(up.low_ns / every)
+    digits = max(0, -floor(log10(every / NS_PER_MS)))
+    marks = [place * every for place in range(first, floor(up.high_ns / every) + 1)]
+    return up, [Tick(up.at(mark), f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]
+
+
+def _round_up(value: float) -> float:
+    """The next of 1, 2, 5, 10, ... of its decade."""
+    decade: float = 10.0 ** floor(log10(value))
+    return next(decade * step for step in (1, 2, 5, 10) if decade * step >= value)
+
+
+def _scale(values: Iterable[float], start: float, end: float) -> dict[float, float]:
+    """Pixels of values, the least at the start; of one alone, in the middle."""
+    ordered = sorted(set(values))
+    span = ordered[-1] - ordered[0]
+    if not span:
+        return {ordered[0]: (start + end) / 2}
+    return {value: round(start + (value - ordered[0]) / span * (end - start), 1) for value in ordered}

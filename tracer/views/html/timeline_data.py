@@ -1,0 +1,182 @@
+"""Lanes as the page's timeline script reads them.
+
+    states      "cixti"             what the device does, stretch by stretch; the letters are STATES
+    lengths     [800, 20, ...]      how long; the first begins where the step does
+    layers      [gap, length, code, ...]     code: place in `names`, doubled, and 1 for the backward
+    marks       [[start, length, wait, exposed, collective, bucket, kind], ...]
+
+Every stretch is there, to the nanosecond. What would make the page too large is left out whole: steps, then ranks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.reporting import CollectiveLane, Lanes, LayerLane, Report
+from tracer.views import COMPUTE, COPY, PARTS, TRANSFER, WAITING, count
+
+# The letter of each state, the part of a step it is, and the lane that holds it. Outside of the windows it is a dot.
+STATES = {
+    "c": (COMPUTE, "compute"),
+    "t": (TRANSFER, "exposed_transfer"),
+    "w": (WAITING, "exposed_wait"),
+    "x": (COPY, "exposed_copies"),
+    "i": (PARTS[-1], "idle"),
+}
+OUTSIDE = "."
+# A million stretches are about 5 MB of page; 64 ranks of ResNet-50 have 0.25 million a step.
+MOST_STRETCHES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Strips:
+    """A document for each step that is drawn, the representative one first; in words, what is left out."""
+
+    steps: dict[int, bytes]
+    left_out: list[str]
+
+
+def strips(report: Report, found: Sequence[Lanes], most: int = MOST_STRETCHES) -> Strips:
+    """The steps of all devices; where these are too many stretches, fewer steps, and of the first fewer devices."""
+    first = report.summary.representative.step
+    steps = sorted({row.step for row in report.windows}, key=lambda step: (step != first, step))
+    devices = _devices(report, found, _extent(report, first), most)
+    kept: dict[int, bytes] = {}
+    room = most
+    for step in steps:
+        extent = _extent(report, step)
+        room -= sum(_count(lane, extent) for lane in devices)
+        if kept and room < 0:
+            break
+        kept[step] = msgspec.json.encode(_step(report, devices, step, extent))
+    return Strips(kept, list(_left_out(report, found, devices, steps, kept)))
+
+
+def _left_out(
+    report: Report, found: Sequence[Lanes], devices: Sequence[Lanes], steps: Sequence[int], kept: dict[int, bytes]
+) -> Iterable[str]:
+    whole = len(report.summary.by_device)
+    if len(found) < whole:
+        ranks = len({lane.rank for lane in found})
+        yield f"Drawn are the devices of {ranks} of {count(len(report.run.ranks), 'rank')}; --ranks names others."
+    if len(devices) < len(found):
+        yield (
+            f"Drawn are {len(devices)} of {count(len(found), 'device')}: the representative one, those that made "
+            f"others wait most, and more evenly among the rest."
+        )
+    if len(kept) < len(steps):
+        yield f"Drawn are {len(kept)} of {count(len(steps), 'step')}."
+
+
+def _extent(report: Report, step: int) -> tuple[int, int]:
+    """From the first device's beginning of a step to the last one's end."""
+    rows = [row for row in report.windows if row.step == step]
+    return min(row.start_ns for row in rows), max(row.start_ns + row.span_ns for row in rows)
+
+
+def _devices(report: Report, found: Sequence[Lanes], extent: tuple[int, int], most: int) -> list[Lanes]:
+    """As many devices as there is room for in the first step, in the order of ranks."""
+    room, kept = most, list[int]()
+    for place in _by_importance(report, found):
+        room -= _count(found[place], extent)
+        if kept and room < 0:
+            break
+        kept.append(place)
+    return [found[place] for place in sorted(kept)]
+
+
+def _by_importance(report: Report, found: Sequence[Lanes]) -> list[int]:
+    """The representative device, the eight that others waited for longest, then the rest, spread evenly."""
+    chosen = report.summary.representative
+    caused: dict[tuple[int, int | str], int] = defaultdict(int)
+    for row in report.waiting:
+        caused[row.rank, row.device] += row.caused_ns
+    keys = [(lane.rank, lane.device) for lane in found]
+    worst = sorted(range(len(keys)), key=lambda place: -caused[keys[place]])[:8]
+    own = [place for place, key in enumerate(keys) if key == (chosen.rank, chosen.device)]
+    # Counting with reversed binary digits, every beginning of which is spread evenly.
+    spread = sorted(range(len(keys)), key=lambda place: f"{place:020b}"[::-1])
+    return list(dict.fromkeys([*own, *worst, *spread]))
+
+
+def _count(lane: Lanes, extent: tuple[int, int]) -> int:
+    starts = [*(getattr(lane, name).start for _, name in STATES.values()), lane.layers.start_ns]
+    return sum(int(np.diff(np.searchsorted(start, extent))[0]) for start in starts)
+
+
+def _step(report: Report, devices: Sequence[Lanes], step: int, extent: tuple[int, int]) -> dict[str, Any]:
+    names: dict[str, int] = {}
+    drawn = [_device(lane, extent, names, _is_alone(lane, devices)) for lane in devices]
+    shown = {mark[4] for each in drawn for mark in each["marks"]} - {-1}
+    return {
+        "step": step,
+        "start_ns": extent[0],
+        "span_ns": extent[1] - extent[0],
+        "devices": drawn,
+        "names": list(names),
+        "collectives": {str(index): msgspec.to_builtins(report.collectives[index]) for index in sorted(shown)},
+    }
+
+
+def _is_alone(lane: Lanes, devices: Sequence[Lanes]) -> bool:
+    return sum(other.rank == lane.rank for other in devices) == 1
+
+
+def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: bool) -> dict[str, Any]:
+    states, lengths = _states(lane, extent)
+    inside = (lane.steps.end_ns > extent[0]) & (lane.steps.start_ns < extent[1])
+    windows = np.stack([lane.steps.step, lane.steps.start_ns - extent[0], lane.steps.end_ns - extent[0]])[:, inside]
+    return {
+        "rank": lane.rank,
+        "device": lane.device,
+        "label": f"rank {lane.rank}" if alone else f"rank {lane.rank}, device {lane.device}",
+        "windows": windows.T.tolist(),
+        "states": states,
+        "lengths": lengths.tolist(),
+        "layers": _layers(lane.layers, extent, names).tolist(),
+        "marks": _marks(lane.collectives, extent),
+    }
+
+
+def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
+    """What a device does, without gaps: lanes never overlap, and what is between them is outside of the windows."""
+    times = [getattr(lane, name) for _, name in STATES.values()]
+    start, end = (np.concatenate([getattr(time, edge) for time in times]) for edge in ("start", "end"))
+    letter = np.repeat(np.array(list(STATES)), [len(time) for time in times])
+    start, end = np.clip(start, *extent), np.clip(end, *extent)
+    order = np.flatnonzero(end > start)
+    order = order[np.argsort(start[order], kind="stable")]
+    # A gap before each stretch and one after the last, most of no length.
+    gap = np.r_[start[order], extent[1]] - np.r_[extent[0], end[order]]
+    lengths, letters = np.empty(2 * len(order) + 1, dtype=np.int64), np.full(2 * len(order) + 1, OUTSIDE)
+    lengths[::2], lengths[1::2], letters[1::2] = gap, end[order] - start[order], letter[order]
+    there = lengths > 0
+    return "".join(letters[there]), lengths[there]
+
+
+def _layers(lane: LayerLane, extent: tuple[int, int], names: dict[str, int]) -> Int64:
+    """Stretches of layers, each after the one before: gap, length, code."""
+    first, last = np.searchsorted(lane.end_ns, extent[0], side="right"), np.searchsorted(lane.start_ns, extent[1])
+    own = slice(int(first), int(last))
+    start, end = np.clip(lane.start_ns[own], *extent), np.clip(lane.end_ns[own], *extent)
+    place = np.array([names.setdefault(name, len(names)) for name in lane.names], dtype=np.int64)
+    code = 2 * place[lane.layer[own]] + lane.backward[own]
+    return np.stack([start - np.r_[extent[0], end[:-1]][: len(start)], end - start, code], axis=1).ravel()
+
+
+def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:
+    """Communication kernel by kernel, whole; -1 for what is not known or is none."""
+    inside = np.flatnonzero((lane.end_ns > extent[0]) & (lane.start_ns < extent[1]))
+    columns = (
+        *(lane.start_ns - extent[0], lane.end_ns - lane.start_ns, lane.wait_ns, lane.exposed_ns),
+        *(lane.index, lane.bucket),
+    )
+    numbers = np.stack(columns, axis=1)[inside].tolist()
+    return [[*row, lane.kind[place]] for row, place in zip(numbers, inside.tolist(), strict=True)]

@@ -1,0 +1,18 @@
+"""Timelines for Perfetto: lanes become tracks, tracks become a file, alone or beside the raw traces.
+
+`tracks` turns a run's lanes into groups of tracks, `critical_path` HTA's path; `writer` writes them as protobuf.
+"""
+
+from tracer.views.perfetto.critical_path import path_group
+from tracer.views.perfetto.tracks import Group, Slice, Track, groups
+from tracer.views.perfetto.writer import write_archive, write_trace
+
+__all__ = [
+    "Group",
+    "Slice",
+    "Track",
+    "groups",
+    "path_group",
+    "write_archive",
+    "write_trace",
+]

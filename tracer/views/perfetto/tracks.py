@@ -1,0 +1,256 @@
+"""Tracks of slices and counters for each rank and device.
+
+    rank 0 (cuda:0)   steps                   |step 3           |step 4
+                      compute                 ####..##........###
+                      layers                  conv1.conv2.....conv1
+                      communication           ..######..####.....
+                      exposed communication   ....wwww....wt.....
+                      stream 19               ..bucket 0..bucket 1      inside: waiting, transfer
+                      idle ...
+                      bus bandwidth (GB/s)    ......281.....196..
+
+Slices of one track never overlap: what runs beside others on one stream has a further track. Arrows lead from a
+collective's last member to come to the others, or to it from those that had left before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from analyzers.arrays import Float64, Int64
+from analyzers.collectives import CollectiveRow
+from analyzers.intervals import Intervals
+from analyzers.reporting import CollectiveLane, Lanes, Report
+
+Place = tuple[int, int | str]  # rank, device
+
+PASSES = ("forward", "backward")
+# How many numbers each collective has for its arrows.
+_MOST_MEMBERS = 2**24
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A named stretch of a track; `inside` are slices within it, in order, and `facts` what a viewer shows beside it.
+
+    An arrow has a number, and leads from the earlier to the later of the two slices that have it.
+    """
+
+    start_ns: int
+    end_ns: int
+    name: str
+    category: str
+    inside: tuple[Slice, ...] = ()
+    facts: Mapping[str, str | int | float] = field(default_factory=dict)
+    arrows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Track:
+    """Slices by start that do not overlap, made when they are asked for."""
+
+    name: str
+    slices: Iterable[Slice]
+
+
+@dataclass(frozen=True, eq=False)
+class Counter:
+    """Values, each from its instant on."""
+
+    name: str
+    unit: str
+    at_ns: Int64
+    value: Float64
+
+
+@dataclass(frozen=True)
+class Group:
+    """The tracks of one device of one rank; `later_ns` is to be added to all their instants."""
+
+    name: str
+    tracks: Sequence[Track | Counter]
+    later_ns: int = 0
+
+
+def groups(found: Sequence[Lanes], report: Report, later_ns: Mapping[int, int] | None = None) -> Iterator[Group]:
+    """The tracks of every device. `later_ns` says by how much each rank's are to be later; by nothing without it."""
+    arrows = _arrows(report)
+    for lane in found:
+        tracks = [each for each in _tracks(lane, report, arrows) if each is not None]
+        yield Group(name_of(lane), tracks, later_ns[lane.rank] if later_ns is not None else 0)
+
+
+def name_of(lane: Lanes) -> str:
+    """What a device is called: rank 3 (cuda:3, host)."""
+    device = lane.device if isinstance(lane.device, str) else f"cuda:{lane.device}"
+    return f"rank {lane.rank} ({', '.join([device, lane.host] if lane.host else [device])})"
+
+
+def _tracks(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track | Counter | None]:
+    yield Track("steps", _steps(lane))
+    yield _times("compute", {"compute": lane.compute}, {"compute": "compute"})
+    if len(lane.layers.start_ns):
+        yield Track("layers", _layers(lane))
+    yield _times("communication", {"communication": lane.communication}, {"communication": "communication"})
+    exposed = {"exposed_wait": lane.exposed_wait, "exposed_transfer": lane.exposed_transfer}
+    names = {"exposed_wait": "exposed waiting", "exposed_transfer": "exposed transfer"}
+    yield _times("exposed communication", exposed, names)
+    yield from _streams(lane, report, arrows)
+    yield _times("copies", {"copies": lane.copies}, {"copies": "copies"})
+    yield _times("exposed copies", {"exposed_copies": lane.exposed_copies}, {"exposed_copies": "exposed copies"})
+    yield _times("idle", {"idle": lane.idle}, {"idle": "idle"})
+    yield from _counters(lane.collectives, report.collectives)
+
+
+def _steps(lane: Lanes) -> Iterator[Slice]:
+    steps = lane.steps
+    for step, start, end in zip(steps.step.tolist(), steps.start_ns.tolist(), steps.end_ns.tolist(), strict=True):
+        yield Slice(start, end, f"step {step}", "step")
+
+
+def _times(track: str, times: Mapping[str, Intervals], names: Mapping[str, str]) -> Track | None:
+    """Lanes of nothing but time, which do not overlap, as one track; None where all of them are empty."""
+    return Track(track, _merged(times, names)) if any(len(time) for time in times.values()) else None
+
+
+def _merged(times: Mapping[str, Intervals], names: Mapping[str, str]) -> Iterator[Slice]:
+    start = np.concatenate([time.start for time in times.values()])
+    end = np.concatenate([time.end for time in times.values()])
+    which = np.repeat(np.arange(len(times)), [len(time) for time in times.values()])
+    order = np.argsort(start, kind="stable")
+    keys = list(times)
+    for begin, stop, key in zip(start[order].tolist(), end[order].tolist(), which[order].tolist(), strict=True):
+        yield Slice(begin, stop, names[keys[key]], keys[key])
+
+
+def _layers(lane: Lanes) -> Iterator[Slice]:
+    layers = lane.layers
+    columns = (layers.start_ns, layers.end_ns, layers.layer, layers.backward)
+    for start, end, layer, backward in zip(*(column.tolist() for column in columns), strict=True):
+        yield Slice(start, end, layers.names[layer], PASSES[backward])
+
+
+@dataclass(frozen=True)
+class _Arrows:
+    """The arrows of one collective: when its last member started, which that is, and the number of each other's."""
+
+    last_ns: int
+    sender: Place
+    taken: Mapping[Place, int]
+
+
+def _arrows(report: Report) -> dict[int, _Arrows]:
+    """The arrows of every collective that has several members, by its index."""
+    found = {}
+    for row in report.collectives:
+        last = max(row.members, key=lambda member: member.start_ns)
+        places = [(member.rank, member.device) for member in row.members]
+        sender = last.rank, last.device
+        taken = {place: (row.index + 1) * _MOST_MEMBERS + k for k, place in enumerate(places) if place != sender}
+        if taken:
+            found[row.index] = _Arrows(last.start_ns, sender, taken)
+    return found
+
+
+def _streams(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track]:
+    """Each stream's collectives, by first use; what overlaps on one stream has a further track."""
+    marks = lane.collectives
+    for stream in dict.fromkeys(marks.stream.tolist()):
+        label = "gloo" if lane.device == "cpu" else f"stream {stream}" if stream >= 0 else "collectives"
+        for place, rows in enumerate(apart(marks, np.flatnonzero(marks.stream == stream))):
+            slices = (_collective(lane, row, report.collectives, arrows) for row in rows)
+            yield Track(label if place == 0 else f"{label} ({place + 1})", slices)
+
+
+def apart(marks: CollectiveLane, rows: Int64) -> list[list[int]]:
+    """Rows by start, parted so that none of a part overlap."""
+    parts: list[list[int]] = []
+    ends: list[int] = []
+    for row in rows.tolist():
+        free = next((part for part, end in enumerate(ends) if end <= marks.start_ns[row]), None)
+        if free is None:
+            parts.append([row])
+            ends.append(int(marks.end_ns[row]))
+        else:
+            parts[free].append(row)
+            ends[free] = int(marks.end_ns[row])
+    return parts
+
+
+def _collective(lane: Lanes, row: int, said: Sequence[CollectiveRow], arrows: Mapping[int, _Arrows]) -> Slice:
+    """One collective on one member: in it how long it waited, and its transfer."""
+    marks = lane.collectives
+    start, end, wait = int(marks.start_ns[row]), int(marks.end_ns[row]), int(marks.wait_ns[row])
+    index, bucket, kind, purpose = int(marks.index[row]), int(marks.bucket[row]), marks.kind[row], marks.purpose[row]
+    what = f"bucket {bucket} {kind}" if bucket >= 0 else kind if purpose == "other" else f"{kind} {purpose}"
+    if index < 0:
+        return Slice(start, end, f"{what} (unmatched)", kind, facts={"exposed_ns": int(marks.exposed_ns[row])})
+    whole = Slice(start, end, what, kind, facts=_facts(said[index], marks, row))
+    arrival = _arrival(whole, wait, arrows.get(index), (lane.rank, lane.device))
+    if wait < 0:
+        return replace(whole, inside=arrival)
+    parts = [Slice(start, start + wait, "waiting", "waiting"), Slice(start + wait, end, "transfer", "transfer")]
+    parts = [part for part in parts if part.end_ns > part.start_ns]
+    if arrival and arrival[0].start_ns > start and parts:
+        parts[-1] = replace(parts[-1], inside=arrival)
+        arrival = ()
+    return replace(whole, inside=(*arrival, *parts))
+
+
+def _arrival(whole: Slice, wait: int, arrows: _Arrows | None, place: Place) -> tuple[Slice, ...]:
+    """The instant within a slice where its arrows are, if it has any: the last arrival, or just behind that."""
+    if arrows is None:
+        return ()
+    start, end, last = whole.start_ns, whole.end_ns, arrows.last_ns
+    if place == arrows.sender:
+        return (Slice(start, start, "last to arrive", "arrival", arrows=tuple(arrows.taken.values())),)
+    # Later by a nanosecond at least, since arrows lead forwards; a ring's transfer may begin before the last arrival.
+    at = end if end <= last else min(max(start + max(wait, 0), last + 1), end)
+    name = "left before all came" if end <= last else "all are there"
+    return (Slice(at, at, name, "arrival", arrows=(arrows.taken[place],)),)
+
+
+def _facts(said: CollectiveRow, marks: CollectiveLane, row: int) -> dict[str, str | int | float]:
+    """What the report says of a collective; what is unknown is left out."""
+    known: dict[str, str | int | float | None] = {
+        "collective": said.index,
+        "group": " ".join(map(str, said.group)),
+        "dtype": said.dtype,
+        "bytes": said.bytes,
+        "step": said.step,
+        "transfer_ns": said.transfer_ns,
+        "busbw_gbps": said.busbw_gbps,
+        "utilization_at_size": said.utilization_at_size,
+        "wait_ns": int(marks.wait_ns[row]) if marks.wait_ns[row] >= 0 else None,
+        "exposed_ns": int(marks.exposed_ns[row]),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _counters(marks: CollectiveLane, said: Sequence[CollectiveRow]) -> Iterator[Counter | None]:
+    """Bandwidth and utilization while transfers run, added where several do."""
+    rows = [said[index] if index >= 0 else None for index in marks.index.tolist()]
+    yield _counter("bus bandwidth", "GB/s", marks, [row.busbw_gbps if row else None for row in rows])
+    name, shares = "utilization at size", [row.utilization_at_size if row else None for row in rows]
+    if all(share is None for share in shares):
+        name, shares = "utilization of link", [row.utilization_of_link if row else None for row in rows]
+    percents = [None if share is None else 100 * share for share in shares]
+    yield _counter(name, "%", marks, percents)
+
+
+def _counter(name: str, unit: str, marks: CollectiveLane, values: Sequence[float | None]) -> Counter | None:
+    known = np.array([value is not None for value in values], dtype=bool) & (marks.wait_ns >= 0)
+    if not known.any():
+        return None
+    value = np.array([value or 0.0 for value in values])[known]
+    begun, end = (marks.start_ns + marks.wait_ns)[known], marks.end_ns[known]
+    at = np.unique(np.r_[begun, end])
+    change, running = np.zeros(len(at)), np.zeros(len(at), dtype=np.int64)
+    for instants, sign in ((begun, 1), (end, -1)):
+        np.add.at(change, np.searchsorted(at, instants), sign * value)
+        np.add.at(running, np.searchsorted(at, instants), sign)
+    # Where nothing runs the sum is nothing, whatever rounding has left of it.
+    return Counter(f"{name} ({unit})", unit, at, np.where(np.cumsum(running) > 0, np.cumsum(change), 0.0))

@@ -1,0 +1,230 @@
+"""Matplotlib helpers: line panels, styles, saving figures.
+
+A hollow point is an uncertain one, the bar through it what the quartiles give; dashed lines are ideal.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from tracer.views import Theme, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# 10 inches at 160 dots: sharp, and still read where a page shows it 1000 pixels wide.
+WIDTH_IN, DPI = 10.0, 160
+PANEL_HEIGHT_IN = 3.0
+MARKERS = "osD^vP*X"
+# The forms of files, and what of their metadata would say when they were made.
+FORMS = {"png": (), "svg": ("Date",), "pdf": ("CreationDate",)}
+REPLACED = "\N{REPLACEMENT CHARACTER}"
+DASHED = (0, (4, 3))
+
+Color: TypeAlias = "str | tuple[float, float, float, float]"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a line; `low` and `high` are what the quartiles give."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    uncertain: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: its label, the place of its color on the ramp (0 to 1), its points, and what is ideal at each x."""
+
+    label: str
+    place: float
+    points: Sequence[Point]
+    ideal: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes; both are logarithmic, y with a tick at each doubling where asked for.
+
+    `ideal` is what is ideal for all lines. Where there are no lines, `empty` is written there.
+    """
+
+    title: str
+    x: str
+    y: str
+    lines: Sequence[Line]
+    ideal: Sequence[tuple[float, float]] = ()
+    doublings: bool = False
+    empty: str = "nothing to compare"
+
+
+def places(values: Iterable[int]) -> dict[int, float]:
+    """Each of the values in order, evenly from 0 to 1: their places on the ramp of colors."""
+    ordered = sorted(set(values))
+    return {value: index / max(len(ordered) - 1, 1) for index, value in enumerate(ordered)}
+
+
+@contextmanager
+def style(theme: Theme, points: float = 10.0) -> Iterator[None]:
+    """Our own style, whatever the user's matplotlibrc says. Words are never taken for formulas."""
+    import matplotlib.style
+
+    ink = dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), theme.ink)
+    ground = dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), theme.ground)
+    faint = {"axes.edgecolor": theme.faint, "grid.color": theme.faint, "grid.alpha": 0.25}
+    rest = {
+        "axes.titlesize": 10.5,
+        "savefig.dpi": "figure",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "text.parse_math": False,
+        "legend.frameon": False,
+        "legend.fontsize": 8.5,
+        "font.size": points,
+        "hatch.linewidth": 0.6,
+    }
+    with matplotlib.style.context(["default", ink | ground | faint | rest]):
+        yield
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as a PNG file."""
+    return saved(figure, "png")
+
+
+def saved(figure: Figure, form: str) -> bytes:
+    """A figure as a file of a form of FORMS; the same bytes for the same figure."""
+    import matplotlib
+
+    out = io.BytesIO()
+    # A figure made without pyplot has Agg's canvas, which needs no display.
+    with matplotlib.rc_context({"svg.hashsalt": "tracer", "pdf.fonttype": 42}):
+        figure.savefig(out, format=form, metadata=dict.fromkeys(FORMS[form]))
+    return out.getvalue()
+
+
+def words(text: str) -> str:
+    """Text that the font can draw: what would steer it, or has no glyph, becomes U+FFFD."""
+    drawn = _glyphs()
+    return "".join(sign if ord(sign) in drawn else REPLACED for sign in plain(text))
+
+
+@cache
+def _glyphs() -> Collection[int]:
+    from matplotlib.font_manager import findfont, get_font
+
+    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
+
+
+def blank(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+    """An empty figure."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width_in, height_in), dpi=DPI, layout="constrained")
+
+
+def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_IN) -> Figure:
+    """Panels in rows; a row's panels have the same scales and one legend, to their right."""
+    figure = blank(PANEL_HEIGHT_IN * len(rows), width_in)
+    axes = figure.subplots(len(rows), len(rows[0]), sharey="row", sharex="row", squeeze=False)
+    for panels, row in zip(rows, axes, strict=True):
+        labels = dict.fromkeys(line.label for panel in panels for line in sorted(panel.lines, key=_place))
+        markers = {label: MARKERS[number % len(MARKERS)] for number, label in enumerate(labels)}
+        known = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
+        for panel, axis in zip(panels, row, strict=True):
+            _draw(axis, panel, markers, theme)
+            _scale(axis, panel, known)
+            axis.set_ylabel(panel.y if panel is panels[0] else "")
+        _legend(panels, row, markers, theme)
+    return figure
+
+
+def _place(line: Line) -> float:
+    return line.place
+
+
+def _draw(axis: Axes, panel: Panel, markers: Mapping[str, str], theme: Theme) -> None:
+    axis.set_title(panel.title, loc="left")
+    axis.set_xlabel(panel.x)
+    if panel.ideal:
+        _draw_ideal(axis, panel.ideal, theme.faint)
+    for line in panel.lines:
+        _draw_line(axis, line, markers[line.label], theme)
+    if not panel.lines:
+        axis.text(0.5, 0.5, panel.empty, transform=axis.transAxes, ha="center", color=theme.faint, wrap=True)
+
+
+def _draw_ideal(axis: Axes, ideal: Sequence[tuple[float, float]], color: Color) -> None:
+    x, y = zip(*sorted(ideal), strict=True)
+    axis.plot(x, y, color=color, linestyle=DASHED, linewidth=1.1)
+
+
+def _draw_line(axis: Axes, line: Line, marker: str, theme: Theme) -> None:
+    color = ramp(theme, line.place)
+    points = sorted(line.points, key=lambda point: point.x)
+    if line.ideal:
+        _draw_ideal(axis, line.ideal, color)
+    axis.plot([point.x for point in points], [point.y for point in points], color=color, linewidth=1.6)
+    for point in points:
+        if point.uncertain and point.low is not None and point.high is not None:
+            axis.plot([point.x] * 2, [point.low, point.high], color=color, linewidth=1.0, alpha=0.7)
+        face = theme.ground if point.uncertain else color
+        axis.plot(point.x, point.y, marker=marker, markersize=6, color=color, markerfacecolor=face)
+
+
+def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, str], theme: Theme) -> None:
+    """Every line of a row once, then what hollow and dashed mean, where there are such."""
+    from matplotlib.lines import Line2D
+
+    lines = {line.label: line for panel in panels for line in panel.lines}
+    handles = [
+        Line2D([], [], color=ramp(theme, lines[label].place), marker=marker, label=label)
+        for label, marker in markers.items()
+    ]
+    if any(point.uncertain for line in lines.values() for point in line.points):
+        handles.append(Line2D([], [], color=theme.faint, marker="o", mfc=theme.ground, ls="", label="uncertain"))
+    if any(panel.ideal or any(line.ideal for line in panel.lines) for panel in panels):
+        handles.append(Line2D([], [], color=theme.faint, linestyle=DASHED, label="ideal"))
+    if handles:
+        row[-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.03))
+
+
+def ramp(theme: Theme, place: float) -> tuple[float, float, float, float]:
+    """The color at a place, 0 to 1, on the theme's ramp."""
+    from matplotlib import colormaps
+
+    first, last = theme.ramp
+    return colormaps["viridis"](first + (last - first) * place)
+
+
+def _scale(axis: Axes, panel: Panel, known: Sequence[float]) -> None:
+    """Doublings at equal distances, each value that was swept a tick."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    if not known:
+        axis.set_xticks([])
+        axis.set_yticks([])
+        return
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2 if panel.doublings else 10)
+    axis.xaxis.set_major_locator(FixedLocator(known))
+    axis.yaxis.set_major_locator(LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5)))
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(FuncFormatter(_number))
+        each.set_minor_locator(NullLocator())
+    axis.margins(x=0.08, y=0.12)
+
+
+def _number(value: float, _: object = None) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"

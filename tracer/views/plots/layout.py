@@ -1,0 +1,195 @@
+"""Layout of a run's picture: title, facts, legend, notes.
+
+title
+facts
+# compute  # transfer  # waiting
+|
+|  axes
+|________
+notes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from analyzers.reporting import Report
+from analyzers.run import HIGH_DISTORTION
+from tracer.views import WAITING, Part, Theme
+from tracer.views.plots.axes import blank, words
+from tracer.views.sections import run_title as facts_of
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# As wide as a column of text, or half of a page; what is drawn at 8 points is read at 5 in a column of 3.3 inches.
+COLUMN_IN = 5.2
+TITLE_PT, TEXT_PT, SMALL_PT = 10.0, 8.0, 7.0
+LEADING = 1.3
+MARGIN_PT = 6.0
+GAP_PT = 5.0
+# Of a legend: what stands before its words, and between its columns.
+SWATCH_PT, BETWEEN_PT = 20.0, 14.0
+PT_PER_IN = 72.0
+# Letters are measured as curves; drawn as dots they are a little wider.
+HINTED = 0.98
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
+Entry: TypeAlias = "tuple[str, Artist]"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What stands around the axes."""
+
+    title: str
+    facts: str
+    entries: Sequence[Entry]
+    notes: Sequence[str] = field(default=())
+
+
+def sheet(report: Report, title: str, entries: Sequence[Entry], notes: Sequence[str]) -> Sheet:
+    """A run's sheet, with a note on what the profiler did to it."""
+    return Sheet(title, facts_of(report.run), entries, [*notes, profiler_note(report)])
+
+
+def profiler_note(report: Report) -> str:
+    """How far the profiler may have made what is shown."""
+    distortion = report.run.controls.distortion
+    if distortion is None:
+        return "Uncertain: what the profiler adds to these times is not known."
+    if distortion > HIGH_DISTORTION:
+        return f"Distorted: the profiler makes steps {distortion:.2f} times as long, idle time and waiting above all."
+    return f"Under the profiler, steps take {distortion:.3f} times as long as without."
+
+
+def framed(made: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:
+    """A figure whose axes have so much height, and what stands around them in its place."""
+    room = (width_in * PT_PER_IN - 2 * MARGIN_PT) * HINTED
+    title, facts = (list(_wrapped(text, size, room)) for text, size in ((made.title, TITLE_PT), (made.facts, SMALL_PT)))
+    notes = [line for note in made.notes for line in _wrapped(note, SMALL_PT, room)]
+    columns = _columns([label for label, _ in made.entries], room)
+    legend_pt = TEXT_PT * 1.6 * -(-len(made.entries) // max(columns, 1))
+    head_pt = MARGIN_PT + (len(title) * TITLE_PT + len(facts) * SMALL_PT) * LEADING + legend_pt + 2 * GAP_PT
+    foot_pt = MARGIN_PT + len(notes) * SMALL_PT * LEADING + GAP_PT
+    height_pt = head_pt + body_in * PT_PER_IN + foot_pt
+    figure = blank(height_pt / PT_PER_IN, width_in)
+    body = (0, foot_pt / height_pt, 1, body_in * PT_PER_IN / height_pt)
+    figure.set_layout_engine("constrained", rect=body, w_pad=MARGIN_PT / PT_PER_IN)
+    top = height_pt - MARGIN_PT
+    top = _written(figure, title, top, TITLE_PT, theme.ink)
+    top = _written(figure, facts, top, SMALL_PT, theme.faint) - GAP_PT
+    _legend(figure, made.entries, columns, top)
+    _written(figure, notes, foot_pt - GAP_PT, SMALL_PT, theme.faint)
+    return figure
+
+
+def laid_out_pt(figure: Figure, axis: Axes) -> float:
+    """How wide axes are once room is made for what stands beside them, in points."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    return float(axis.get_window_extent().width) / figure.dpi * PT_PER_IN
+
+
+def _written(figure: Figure, lines: Sequence[str], top_pt: float, size: float, color: str) -> float:
+    """Lines of text below a height; the height below them."""
+    width_pt, height_pt = (inches * PT_PER_IN for inches in figure.get_size_inches())
+    weight = "bold" if size == TITLE_PT else "normal"
+    for line in lines:
+        place = (MARGIN_PT / width_pt, top_pt / height_pt)
+        figure.text(*place, line, va="top", fontsize=size, color=color, weight=weight, in_layout=False)
+        top_pt -= size * LEADING
+    return top_pt
+
+
+def _legend(figure: Figure, entries: Sequence[Entry], columns: int, top_pt: float) -> None:
+    if not entries:
+        return
+    width_pt, height_pt = (inches * PT_PER_IN for inches in figure.get_size_inches())
+    legend = figure.legend(
+        handles=[handle for _, handle in entries],
+        labels=[words(label) for label, _ in entries],
+        ncols=columns,
+        loc="upper left",
+        bbox_to_anchor=(MARGIN_PT / width_pt, top_pt / height_pt),
+        fontsize=TEXT_PT,
+        borderpad=0,
+        borderaxespad=0,
+        handlelength=1.5,
+        handleheight=0.8,
+        columnspacing=BETWEEN_PT / TEXT_PT,
+        labelspacing=0.45,
+    )
+    legend.set_in_layout(False)
+
+
+def _columns(labels: Sequence[str], room: float) -> int:
+    """As many columns of a legend as fit, filled from above."""
+    for count in range(len(labels), 1, -1):
+        rows = -(-len(labels) // count)
+        if -(-len(labels) // rows) != count:
+            continue
+        widths = [max(length(label, TEXT_PT) for label in labels[at : at + rows]) for at in range(0, len(labels), rows)]
+        if sum(widths) + count * (SWATCH_PT + BETWEEN_PT) <= room:
+            return count
+    return 1
+
+
+def swatch(part: Part, theme: Theme, label: str | None = None) -> Entry:
+    """A part of a step as a legend shows it."""
+    from matplotlib.patches import Patch
+
+    return label or part.label, Patch(facecolor=part.color, hatch=hatch(part), edgecolor=theme.ground)
+
+
+def hatch(part: Part) -> str | None:
+    """Waiting is hatched."""
+    return "////" if part is WAITING else None
+
+
+def shortened(text: str, size: float, room: float) -> str:
+    """A name that fits: what is too much of it is left out of its middle."""
+    text = words(text)
+    if length(text, size) <= room:
+        return text
+    kept = len(text) - 1
+    while kept > 1 and length(_cut(text, kept), size) > room:
+        kept -= 1 + kept // 20
+    return _cut(text, max(kept, 1))
+
+
+def _cut(text: str, kept: int) -> str:
+    return text[: -(-kept // 2)] + ELLIPSIS + text[len(text) - kept // 2 :]
+
+
+def _wrapped(text: str, size: float, room: float) -> Iterator[str]:
+    """Text in lines that fit; a word that is longer than a line is shortened."""
+    line = ""
+    for word in words(text).split(" "):
+        longer = f"{line} {word}" if line else word
+        if length(longer, size) <= room:
+            line = longer
+            continue
+        if line:
+            yield line
+        line = shortened(word, size, room)
+    if line:
+        yield line
+
+
+@cache
+def length(text: str, size: float) -> float:
+    """How wide a line of text is, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    weight = "bold" if size == TITLE_PT else "normal"
+    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width)

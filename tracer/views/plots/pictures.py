@@ -1,0 +1,54 @@
+"""Pictures of runs and sweeps by kind, as files' bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from analyzers.comparison import Scaling
+from analyzers.reporting import Report
+from analyzers.run import Calibration
+from tracer.errors import TracerError
+from tracer.views import LIGHT, Theme
+from tracer.views.plots import report_charts as charts
+from tracer.views.plots import step_timeline as lanes
+from tracer.views.plots.axes import saved, style
+from tracer.views.plots.layout import TEXT_PT
+from tracer.views.plots.scaling import speedups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# What shows a report alone; bandwidth also shows what the links were measured to give.
+OF_REPORT: dict[str, Callable[[Report, Theme], Figure]] = {
+    "breakdown": charts.breakdown,
+    "timeline": lanes.timeline,
+    "buckets": lanes.buckets,
+    "layers": charts.layers,
+}
+BANDWIDTH, SCALING = "bandwidth", "scaling"
+KINDS = (*OF_REPORT, BANDWIDTH, SCALING)
+
+
+def report_picture(
+    report: Report, kind: str, form: str, calibration: Calibration | None = None, theme: Theme = LIGHT
+) -> bytes:
+    """A run's picture as a file of a form of FORMS. Raises TracerError where the run has nothing for it."""
+    with style(theme, TEXT_PT):
+        return saved(figure(report, kind, calibration, theme), form)
+
+
+def figure(report: Report, kind: str, calibration: Calibration | None, theme: Theme) -> Figure:
+    """A run's picture, inside of a style."""
+    if kind == BANDWIDTH:
+        return charts.bandwidth(report, calibration, theme)
+    return OF_REPORT[kind](report, theme)
+
+
+def scaling_picture(study: Scaling, form: str, theme: Theme = LIGHT) -> bytes:
+    """A sweep's speedups over GPUs, weak and strong. Raises TracerError where nothing can be compared."""
+    with style(theme, TEXT_PT):
+        drawn = speedups(study, theme)
+        if drawn is None:
+            raise TracerError(f"{study.name}: no scaling to draw: no cells on 1 and on more GPUs can be compared")
+        return saved(drawn, form)

@@ -1,0 +1,145 @@
+"""Plot of predictions: steps over bucket caps, efficiency over GPUs.
+
+A hollow point is one that cannot be trusted; the band around the run's own settings is noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzers.prediction import Scenario, WhatIf, scale_out
+from analyzers.units import NS_PER_MS, ms
+from tracer.views import LIGHT, Theme
+from tracer.views.html import by_gpus, cap_places
+from tracer.views.plots.axes import MARKERS, places, ramp, saved, style
+from tracer.views.plots.layout import TEXT_PT, Entry, Sheet, framed
+from tracer.views.sections import cap, gpus, hidden_means, no_longer_hidden, sentence, signed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANEL_IN = 2.5
+BAND_ALPHA = 0.25
+# What stays empty below and above efficiencies: of their distance from 100 %, and at least so many points.
+AIR, LEAST_AIR = 0.12, 0.5
+UNTRUSTED = "not to be trusted"
+
+
+def prediction_picture(found: WhatIf, form: str, theme: Theme = LIGHT) -> bytes:
+    """The picture as a file of a form of FORMS."""
+    with style(theme, TEXT_PT):
+        return saved(figure(found, theme), form)
+
+
+def figure(found: WhatIf, theme: Theme) -> Figure:
+    """The picture, inside of a style."""
+    out = scale_out(found)
+    looks = _looks(found, theme)
+    framing = Sheet(_title(found), _facts(found), _entries(found, looks, theme), _notes(found))
+    made = framed(framing, PANEL_IN * (1 if out is None else 2), theme)
+    axes = made.subplots(1 if out is None else 2, 1, squeeze=False)[:, 0]
+    _draw_steps(axes[0], found, looks, theme)
+    if out is not None:
+        _draw_efficiency(axes[1], found, looks, theme)
+    return made
+
+
+def _title(found: WhatIf) -> str:
+    return f"{found.run}: predicted steps over bucket caps"
+
+
+def _facts(found: WhatIf) -> str:
+    baseline = found.baseline
+    return (
+        f"Own settings: {cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}; measured {ms(baseline.measured_step_ns)} "
+        f"({baseline.measured_from}), predicted {ms(baseline.predicted_step_ns)} ({signed(baseline.error)})"
+    )
+
+
+def _notes(found: WhatIf) -> list[str]:
+    out = scale_out(found)
+    words = [] if out is None else [no_longer_hidden(out), hidden_means(out)]
+    return [sentence(found.recommended.why or ""), *words, f"Links: {found.links}."]
+
+
+def _looks(found: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
+    """A color and a marker for each number of GPUs."""
+    colors = places(each.gpus for each in found.scenarios)
+    return {
+        number: {"color": ramp(theme, place), "marker": MARKERS[index % len(MARKERS)]}
+        for index, (number, place) in enumerate(colors.items())
+    }
+
+
+def _entries(found: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> list[Entry]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    entries: list[Entry] = [(gpus(number), Line2D([], [], markersize=4.5, **look)) for number, look in looks.items()]
+    entries.append(("measured", Line2D([], [], **_measured_look(theme))))
+    entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
+    if not all(each.reliable for each in found.scenarios):
+        hollow = Line2D([], [], color=theme.faint, marker="o", markersize=4.5, mfc=theme.ground, ls="")
+        entries.append((UNTRUSTED, hollow))
+    return entries
+
+
+def _measured_look(theme: Theme) -> dict[str, Any]:
+    return {"color": theme.ink, "marker": "x", "markersize": 7, "markeredgewidth": 1.6, "linestyle": ""}
+
+
+def _draw_steps(axis: Axes, found: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
+    at, baseline = cap_places(found), found.baseline
+    low, high = ((baseline.predicted_step_ns + sign * found.uncertainty_ns) / NS_PER_MS for sign in (-1, 1))
+    axis.axhspan(low, high, color=theme.faint, alpha=BAND_ALPHA, linewidth=0)
+    for number, own in by_gpus(found):
+        sized = [each for each in own if each.bucket_mb is not None]
+        color = looks[number]["color"]
+        axis.plot([at[each.bucket_mb] for each in sized], [_step_ms(each) for each in sized], color=color, lw=1.2)
+        for each in own:
+            _draw_point(axis, at[each.bucket_mb], _step_ms(each), each.reliable, looks[number], theme)
+    axis.plot(at[baseline.bucket_mb], baseline.measured_step_ns / NS_PER_MS, zorder=4, **_measured_look(theme))
+    labels = [cap(size).removesuffix(" MB") for size in at]
+    axis.set_xticks(
+        list(at.values()),
+        [f"{label} *" if size == baseline.bucket_mb else label for size, label in zip(at, labels, strict=True)],
+    )
+    axis.set_xlabel("bucket_cap_mb (* the run's own)")
+    axis.set_ylabel("step, ms")
+    axis.ticklabel_format(axis="y", useOffset=False)
+    axis.margins(x=0.06, y=0.1)
+
+
+def _draw_point(axis: Axes, x: float, y: float, reliable: bool, look: Mapping[str, Any], theme: Theme) -> None:
+    face = look["color"] if reliable else theme.ground
+    axis.plot(x, y, markersize=4.5, markerfacecolor=face, linestyle="", zorder=3, **look)
+
+
+def _step_ms(each: Scenario) -> float:
+    return each.predicted_step_ns / NS_PER_MS
+
+
+def _draw_efficiency(axis: Axes, found: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
+    """The best cap's efficiency on each number of GPUs."""
+    out = scale_out(found)
+    rows = [] if out is None else [row for row in out.rows if row.efficiency is not None]
+    shares = [100 * (row.efficiency or 0.0) for row in rows]
+    axis.set_xscale("log", base=2)
+    axis.plot([row.gpus for row in rows], shares, color=theme.faint, linewidth=1.2)
+    for row, share in zip(rows, shares, strict=True):
+        _draw_point(axis, row.gpus, share, row.reliable, looks[row.gpus], theme)
+    _gpu_ticks(axis, [row.gpus for row in rows])
+    axis.set_xlabel("GPUs, the batch of each as it was")
+    axis.set_ylabel("efficiency under the best cap, %")
+    air = max(AIR * (100 - min(shares, default=0)), LEAST_AIR)
+    axis.set_ylim(min(shares, default=0) - air, 100 + air)
+
+
+def _gpu_ticks(axis: Axes, numbers: Sequence[int]) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis.xaxis.set_major_locator(FixedLocator(list(map(float, numbers))))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,351 @@
+"""Charts of a report: parts by rank, layers, bandwidth over sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING, Any
+
+from analyzers.collectives import CollectiveRow
+from analyzers.layers import LayerSummary
+from analyzers.reporting import DeviceSummary, Report
+from analyzers.run import Calibration
+from analyzers.units import NS_PER_MS, ms, percent
+from tracer.errors import TracerError
+from tracer.views import (
+    BACKWARD,
+    COMPUTE,
+    EXPOSED,
+    FORWARD,
+    HIDDEN,
+    KIND_MARKS,
+    SPLIT_PARTS,
+    TRANSFER,
+    Part,
+    Theme,
+    count,
+    gbps,
+    size,
+)
+from tracer.views.plots.axes import DASHED, ramp
+from tracer.views.plots.layout import (
+    SMALL_PT,
+    TEXT_PT,
+    Entry,
+    framed,
+    hatch,
+    laid_out_pt,
+    length,
+    sheet,
+    shortened,
+    swatch,
+)
+from tracer.views.sections import device_name, is_layer, named
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BAR_IN, AXIS_IN, TALLEST_IN = 0.26, 0.5, 6.0
+SCATTER_IN = 2.7
+MOST_LAYERS = 14
+# A line for each size of group that was calibrated.
+LINES = ("-", ":", (0, (6, 1, 1, 1)))
+NAME_PT = 120.0
+# Parts whose color wants white numbers on it.
+DARK_PARTS = (COMPUTE, TRANSFER)
+# What a number inside of a bar keeps from its ends, and one behind it from it.
+INSET_PT = 3.0
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One part of all bars: where it begins on each, and how long it is; ms."""
+
+    part: Part
+    starts: Sequence[float]
+    lengths: Sequence[float]
+
+    @property
+    def ends(self) -> list[float]:
+        """Where the next part begins."""
+        return [start + length for start, length in zip(self.starts, self.lengths, strict=True)]
+
+
+def breakdown(report: Report, theme: Theme) -> Figure:
+    """What the median step of each rank is made of."""
+    shown = named(report)
+    devices = [device for device, _ in shown]
+    bars = stacked(SPLIT_PARTS, [[device.windows[part.field].median for part in SPLIT_PARTS] for device in devices])
+    spans = [(device.windows["span_ns"].median or 0.0) / NS_PER_MS for device in devices]
+    windows = count(report.summary.windows["span_ns"].count, "window")
+    notes = [
+        f"Medians over {windows} (one step on one device each), {report.run.times_from} window's times. They do not "
+        "add up to the median step.",
+        *_left_out(report),
+        *_unmatched(report),
+    ]
+    entries = [*(swatch(each.part, theme) for each in bars), _median_step(theme)]
+    figure = framed(sheet(report, "Where a step's time goes", entries, notes), bars_in(len(devices)), theme)
+    axis = figure.subplots()
+    rows(axis, [_label(device, why, report) for device, why in shown])
+    for each in bars:
+        draw_bars(axis, each, theme)
+    edges = [(place - 0.45, place + 0.45) for place in range(len(spans))]
+    axis.vlines(spans, [low for low, _ in edges], [high for _, high in edges], color=theme.ink, linewidth=1.6)
+    longest = [max(pair) for pair in zip(bars[-1].ends if bars else spans, spans, strict=True)]
+    axis.set_xlim(0, max([*longest, 0.0]) * 1.16 or 1.0)
+    axis.set_xlabel("ms")
+    if is_roomy(len(devices)):
+        _number(figure, axis, bars)
+        behind(axis, longest, [ms(span * NS_PER_MS) for span in spans])
+    return figure
+
+
+def _left_out(report: Report) -> list[str]:
+    devices = len(report.summary.by_device)
+    shown = len(named(report))
+    return [f"Of {devices:,} devices {shown} are drawn: those that stand out."] if shown < devices else []
+
+
+def _label(device: DeviceSummary, why: str, report: Report) -> str:
+    """A device's name, and of many in a word why it is shown."""
+    name = device_name(device, report.summary.by_device)
+    return f"{name} ({re.split('[;:]', why)[0]})" if why else name
+
+
+def stacked(parts: Sequence[Part], values_ns: Sequence[Sequence[float | None]]) -> list[Bars]:
+    """Parts beside one another, a line of values for each bar; those alone that there are."""
+    found: list[Bars] = []
+    for column, part in enumerate(parts):
+        lengths = [(values[column] or 0.0) / NS_PER_MS for values in values_ns]
+        if any(lengths):
+            found.append(Bars(part, found[-1].ends if found else [0.0] * len(lengths), lengths))
+    return found
+
+
+def bars_in(bars: int) -> float:
+    """The height of axes with so many bars."""
+    return AXIS_IN + min(BAR_IN * bars, TALLEST_IN)
+
+
+def is_roomy(bars: int) -> bool:
+    """Whether bars have their full height."""
+    return BAR_IN * bars <= TALLEST_IN
+
+
+def rows(axis: Axes, labels: Sequence[str]) -> None:
+    """A line for each label, the first on top; of too many, every so many are named."""
+    every = -(-len(labels) // int(TALLEST_IN / 0.15))
+    shown = [shortened(label, TEXT_PT, NAME_PT) for label in labels[::every]]
+    axis.set_yticks(range(0, len(labels), every), shown)
+    axis.set_ylim(len(labels) - 0.5, -0.5)
+    axis.grid(False, axis="y")
+    axis.tick_params(axis="y", length=0)
+
+
+def draw_bars(axis: Axes, bars: Bars, theme: Theme, height: float = 0.8, shift: float = 0.0) -> None:
+    """One part of all bars."""
+    places = [place + shift for place in range(len(bars.lengths))]
+    line = 0.4 if len(places) < TALLEST_IN / BAR_IN else 0
+    look: dict[str, Any] = {"color": bars.part.color, "hatch": hatch(bars.part), "ec": theme.ground, "linewidth": line}
+    axis.barh(places, bars.lengths, left=bars.starts, height=height, **look)
+
+
+def _number(figure: Figure, axis: Axes, bars: Sequence[Bars]) -> None:
+    """Each part's milliseconds inside of it, where there is room."""
+    low, high = axis.get_xlim()
+    pt_per_ms = laid_out_pt(figure, axis) / (high - low)
+    for each in bars:
+        ink = "white" if each.part in DARK_PARTS else "black"
+        around = {"facecolor": each.part.color, "edgecolor": "none", "pad": 0.8}
+        for place, (start, long) in enumerate(zip(each.starts, each.lengths, strict=True)):
+            words = f"{long:.2f}"
+            if length(words, SMALL_PT) + 2 * INSET_PT <= long * pt_per_ms:
+                look: dict[str, Any] = {"fontsize": SMALL_PT, "color": ink, "bbox": around}
+                axis.text(start + long / 2, place, words, ha="center", va="center_baseline", **look)
+
+
+def behind(axis: Axes, ends: Sequence[float], labels: Sequence[str], shift: float = 0.0) -> None:
+    """Words behind each bar."""
+    for place, (end, label) in enumerate(zip(ends, labels, strict=True)):
+        look: dict[str, Any] = {"xytext": (INSET_PT, 0), "textcoords": "offset points", "fontsize": SMALL_PT}
+        axis.annotate(label, (end, place + shift), va="center", **look)
+
+
+def _median_step(theme: Theme) -> Entry:
+    from matplotlib.lines import Line2D
+
+    look: dict[str, Any] = {"color": theme.ink, "marker": "|", "markersize": 9, "markeredgewidth": 1.6, "linestyle": ""}
+    return "median step", Line2D([], [], **look)
+
+
+def _unmatched(report: Report) -> list[str]:
+    share = report.summary.unmatched_share
+    if not share:
+        return []
+    return [f"{percent(share)} of communication could not be matched between ranks and counts as transfer."]
+
+
+def layers(report: Report, theme: Theme) -> Figure:
+    """The layers that compute or communicate longest, in the model's order; compute and communication apart."""
+    own = [layer for layer in report.summary.layers if is_layer(layer.layer)]
+    if not own:
+        raise TracerError(f"{report.run.name}: no layers to draw: no compute here is launched by a layer in a step")
+    shown = _longest(own)
+    compute, comm = (
+        stacked(parts, [[layer.measures[part.field].median for part in parts] for layer in shown])
+        for parts in ((FORWARD, BACKWARD), (HIDDEN, EXPOSED))
+    )
+    most = "compute or communicate" if comm else "compute"
+    notes = [
+        f"{len(shown)} of {count(len(own), 'layer')}: those that {most} longest, in the model's order; medians "
+        "over windows (one step on one device each). Optimizer, loss, packing: left out.",
+        *(_whose(report) if comm else []),
+    ]
+    entries = [swatch(each.part, theme) for each in (*compute, *comm)]
+    figure = framed(sheet(report, "Layers that take longest", entries, notes), bars_in(len(shown)), theme)
+    panels = [bars for bars in (compute, comm) if bars]
+    axes = figure.subplots(1, len(panels), width_ratios=(3, 2)[: len(panels)], sharey=True, squeeze=False)[0]
+    rows(axes[0], [layer.layer for layer in shown])
+    for axis, bars in zip(axes, panels, strict=True):
+        for each in bars:
+            draw_bars(axis, each, theme)
+        axis.set_xlim(left=0)
+        axis.set_xlabel(f"{'compute' if bars is compute else 'comm'}, ms a step")
+        axis.grid(False, axis="y")
+        axis.tick_params(axis="y", length=0)
+    return figure
+
+
+def _longest(own: Sequence[LayerSummary]) -> list[LayerSummary]:
+    """The layers that compute longest, and of the others those that communicate longest, in their order."""
+    by_compute = sorted(own, key=lambda layer: _sum(layer, FORWARD, BACKWARD), reverse=True)
+    by_comm = sorted(own, key=lambda layer: _sum(layer, HIDDEN, EXPOSED), reverse=True)
+    chosen = by_compute[: MOST_LAYERS // 2]
+    chosen += [layer for layer in by_comm if layer not in chosen and _sum(layer, HIDDEN, EXPOSED)]
+    chosen = chosen[:MOST_LAYERS]
+    chosen += [layer for layer in by_compute if layer not in chosen][: MOST_LAYERS - len(chosen)]
+    return [layer for layer in own if layer in chosen]
+
+
+def _sum(layer: LayerSummary, *parts: Part) -> float:
+    return sum(layer.measures[part.field].median or 0.0 for part in parts)
+
+
+def _whose(report: Report) -> list[str]:
+    if report.summary.buckets:
+        return ["Communication: of its bucket's reduction, the layer's share by bytes."]
+    return ["Communication: the layer's own collectives."]
+
+
+def bandwidth(report: Report, calibration: Calibration | None, theme: Theme) -> Figure:
+    """Bus bandwidth of every collective over its size, with what calibration measured and the link's own rate."""
+    known = [row for row in report.collectives if row.busbw_gbps and row.bytes]
+    if not known:
+        raise TracerError(f"{report.run.name}: no bandwidth to draw: {_why_no_bandwidth(report)}")
+    drawn = _groups(known)
+    curves = _curves(known, calibration)
+    lines = {size: LINES[place % len(LINES)] for place, size in enumerate(sorted({size for _, size in curves}))}
+    entries = [*(_points_entry(group, theme) for group in drawn), *_line_entries(lines, report, theme)]
+    notes = _bandwidth_notes(report, known, bool(curves))
+    figure = framed(sheet(report, "Bus bandwidth over message size", entries, notes), SCATTER_IN, theme)
+    axis = figure.subplots()
+    for (kind, group_size), points in curves.items():
+        color = ramp(theme, KIND_MARKS[kind][0])
+        axis.plot(*zip(*points, strict=True), color=color, linestyle=lines[group_size], linewidth=1.2, zorder=1)
+    for group in drawn:
+        axis.plot([row.bytes or 0 for row in group], [row.busbw_gbps or 0 for row in group], **_look(group[0], theme))
+    if report.run.links.limit_gbps is not None:
+        axis.axhline(report.run.links.limit_gbps, color=theme.ink, linestyle=DASHED, linewidth=1.0)
+    _logarithmic(axis)
+    return figure
+
+
+def _groups(known: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
+    """Collectives of one kind, bounds apart, in the palette's order."""
+    found: dict[tuple[str, bool], list[CollectiveRow]] = {}
+    for row in sorted(known, key=lambda row: (list(KIND_MARKS).index(row.kind), row.bound)):
+        found.setdefault((row.kind, row.bound), []).append(row)
+    return list(found.values())
+
+
+def _why_no_bandwidth(report: Report) -> str:
+    if not any(window.comm_ns for window in report.windows):
+        return "nothing communicates here"
+    if not report.collectives:
+        return "no collective could be matched between ranks"
+    return "no collective's size and transfer are both known"
+
+
+def _curves(
+    known: Sequence[CollectiveRow], calibration: Calibration | None
+) -> dict[tuple[str, int], list[tuple[int, float]]]:
+    """What calibration measured of the kinds and group sizes that are drawn: bandwidth at each size."""
+    found: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    drawn = {(row.kind, row.group_size) for row in known}
+    for row in sorted(calibration.rows if calibration else (), key=lambda row: row.bytes):
+        if (row.collective, row.group_size) in drawn:
+            found.setdefault((row.collective, row.group_size), []).append((row.bytes, row.busbw_gbps))
+    return found
+
+
+def _look(row: CollectiveRow, theme: Theme) -> dict[str, Any]:
+    """How such collectives are drawn; a bound is hollow."""
+    place, marker = KIND_MARKS[row.kind]
+    color = ramp(theme, place)
+    face = "none" if row.bound else color
+    return {"color": color, "marker": marker, "markersize": 4.5, "markerfacecolor": face, "linestyle": ""}
+
+
+def _points_entry(group: Sequence[CollectiveRow], theme: Theme) -> Entry:
+    from matplotlib.lines import Line2D
+
+    sizes = ", ".join(map(str, sorted({row.group_size for row in group})))
+    return f"{'~ ' * group[0].bound}{group[0].kind}, {sizes} ranks", Line2D([], [], **_look(group[0], theme))
+
+
+def _line_entries(lines: Mapping[int, Any], report: Report, theme: Theme) -> list[Entry]:
+    from matplotlib.lines import Line2D
+
+    limit = report.run.links.limit_gbps
+    found: list[Entry] = [
+        (f"calibrated, {size} ranks", Line2D([], [], color=theme.faint, linestyle=line, linewidth=1.2))
+        for size, line in lines.items()
+    ]
+    if limit is not None:
+        line = Line2D([], [], color=theme.ink, linestyle=DASHED, linewidth=1.0)
+        found.append((f"the link's limit, {gbps(limit)} GB/s", line))
+    return found
+
+
+def _bandwidth_notes(report: Report, known: Sequence[CollectiveRow], has_curves: bool) -> list[str]:
+    unknown = len(report.collectives) - len(known)
+    left = f" Of {unknown} more size or transfer is not known." if unknown else ""
+    notes = [f"A point is one collective; 1 GB is 1e9 bytes.{left}"]
+    if any(row.bound for row in known):
+        notes.append("~ a bound: members may leave before all have come, or are missing from the run.")
+    if not has_curves:
+        notes.append("These links were not calibrated for what is drawn: see tracer calibrate, and --links.")
+    if report.run.links.limit_gbps is not None and report.run.links.source:
+        notes.append(f"The link's limit: {report.run.links.source}.")
+    return notes
+
+
+def _logarithmic(axis: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    for each in (axis.xaxis, axis.yaxis):
+        low, high = each.get_data_interval()
+        # Whole decades, so that two at least have a tick.
+        each.axes.set(**{f"{each.axis_name}lim": (10 ** floor(log10(low) - 0.02), 10 ** ceil(log10(high) + 0.02))})
+        each.set_major_locator(LogLocator(numticks=7))
+        each.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(lambda value, _: size(round(value)))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axis.set_xlabel("message size")
+    axis.set_ylabel("busbw, GB/s")

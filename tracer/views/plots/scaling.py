@@ -1,0 +1,319 @@
+"""Plots of the scaling study as PNG files.
+
+Columns of panels are strategies; every number comes from `analyzers.comparison.scaling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
+from analyzers.run import SINGLE
+from analyzers.statistics import Spread
+from analyzers.units import NS_PER_MS, NS_PER_S, ms
+from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, WAITING, Part, Theme
+from tracer.views.plots.axes import WIDTH_IN, Line, Panel, Point, blank, grid, places, png, style
+from tracer.views.sections import grouped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_STRATEGIES = 3
+# A picture over a page's whole width.
+PAGE_IN = 7.2
+# Of a strategy's name, what a title of such a picture holds.
+SHORT = 10
+# From this share of a step, %, on, a part of its bar has room for its number.
+LABELLED = 5.0
+BAR_HEIGHT_IN, MARGINS_IN = 0.34, 1.2
+# Parts whose color wants white numbers on it.
+DARK_PARTS = (COMPUTE, TRANSFER)
+
+Row = TypeVar("Row", WeakRow, StrongRow)
+
+
+def plots(study: Scaling, theme: Theme = LIGHT) -> dict[str, bytes]:
+    """The study's pictures, PNG by file name."""
+    with style(theme):
+        made: dict[str, Figure | None] = {name: _grid(study, rows, theme) for name, rows in GRIDS.items()}
+        made |= {"shares.png": _shares(study, theme), "subtraction.png": _subtraction(study, theme)}
+        return {name: png(figure) for name, figure in made.items() if figure is not None}
+
+
+def speedups(study: Scaling, theme: Theme) -> Figure | None:
+    """Weak and strong scaling over GPUs in one picture, with room for short titles; none where nothing compares."""
+    if not any(row.gpus > 1 and row.scaled_speedup for row in study.weak):
+        return None
+
+    def weak(study: Scaling, strategy: str) -> Panel:
+        own = _weak_over_gpus(study, strategy)
+        return replace(own, title=f"{strategy[:SHORT]}: weak scaling", y="speedup, batch per GPU fixed")
+
+    def strong(study: Scaling, strategy: str) -> Panel:
+        own = _strong_over_gpus(study, strategy)
+        return replace(own, title=f"{strategy[:SHORT]}: strong scaling", y="speedup, global batch fixed")
+
+    return _grid(study, (weak, strong), theme, PAGE_IN)
+
+
+def _grid(
+    study: Scaling, rows: Sequence[Callable[[Scaling, str], Panel]], theme: Theme, width_in: float = WIDTH_IN
+) -> Figure | None:
+    """Rows of panels, a column for each strategy; none where nothing would be drawn."""
+    strategies = list(dict.fromkeys(cell.strategy for cell in study.cells if cell.gpus > 1)) or [SINGLE]
+    panels = [[panel(study, strategy) for strategy in strategies[:MOST_STRATEGIES]] for panel in rows]
+    # What was swept at one value is no curve.
+    shown = [
+        row for row in panels if len({point.x for panel in row for line in panel.lines for point in line.points}) > 1
+    ]
+    return grid(shown, theme, width_in) if shown else None
+
+
+def _timed(study: Scaling, strategy: str) -> list[CellRow]:
+    """A strategy's cells that were timed, with the baselines that all share."""
+    return [cell for cell in study.cells if cell.strategy in (strategy, SINGLE) and cell.step.median_ns]
+
+
+def _step_over_batch(study: Scaling, strategy: str) -> Panel:
+    """One device's line is what the others should be."""
+    cells, colors = _timed(study, strategy), places(cell.gpus for cell in study.cells)
+    lines = [
+        Line(_gpus(gpus) + " (ideal)" * (gpus == 1), colors[gpus], [_step(cell) for cell in cells if cell.gpus == gpus])
+        for gpus in colors
+    ]
+    return Panel(f"{strategy}: time of a step", "batch per GPU", "step, ms", _drawn(lines))
+
+
+def _step(cell: CellRow) -> Point:
+    step = cell.step
+    low, high = (None if ns is None else ns / NS_PER_MS for ns in (step.low_ns, step.high_ns))
+    return Point(cell.batch, (step.median_ns or 0) / NS_PER_MS, low, high, step.uncertain)
+
+
+def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
+    timed = {cell.name: cell for cell in _timed(study, strategy)}
+    rows = [row for row in study.weak if row.cell in timed and row.epoch_ns and row.ideal_epoch_ns]
+    colors = places(row.batch for row in study.weak)
+    lines = [
+        Line(
+            f"batch {batch:,} a GPU",
+            color,
+            [
+                Point(row.gpus, (row.epoch_ns or 0) / NS_PER_S, uncertain=timed[row.cell].step.uncertain)
+                for row in rows
+                if row.batch == batch
+            ],
+            [(row.gpus, (row.ideal_epoch_ns or 0) / NS_PER_S) for row in rows if row.batch == batch],
+        )
+        for batch, color in colors.items()
+    ]
+    return Panel(f"{strategy}: time of an epoch (derived)", "GPUs", "epoch, s", _drawn(lines))
+
+
+def _weak_over_gpus(study: Scaling, strategy: str) -> Panel:
+    rows = [_Speedup(row.batch, row.gpus, row.gpus, row.scaled_speedup) for row in _own(study.weak, strategy)]
+    known = {row.batch for row in study.weak if row.gpus > 1 and row.scaled_speedup}
+    lines = _compared(_speedups(rows, places(known), "batch {:,} a GPU"))
+    title = f"{strategy}: weak scaling, batch per GPU fixed"
+    return Panel(title, "GPUs", "scaled speedup", lines, _ideal(lines), doublings=True)
+
+
+def _weak_over_batch(study: Scaling, strategy: str) -> Panel:
+    own = [row for row in _own(study.weak, strategy) if row.gpus > 1]
+    rows = [_Speedup(row.gpus, row.batch, row.gpus, row.scaled_speedup) for row in own]
+    lines = _speedups(rows, places(row.gpus for row in study.weak), "{} GPUs", flat=True)
+    return Panel(
+        f"{strategy}: the same over the batch per GPU", "batch per GPU", "scaled speedup", lines, doublings=True
+    )
+
+
+def _strong_over_gpus(study: Scaling, strategy: str) -> Panel:
+    rows = [_Speedup(row.global_batch, row.gpus, row.gpus, row.speedup) for row in _own(study.strong, strategy)]
+    known = {row.global_batch for row in study.strong if row.gpus > 1 and row.speedup}
+    lines = _compared(_speedups(rows, places(known), "global batch {:,}"))
+    title = f"{strategy}: strong scaling, global batch fixed"
+    return Panel(title, "GPUs", "speedup", lines, _ideal(lines), doublings=True, empty=NO_COUNTERPART)
+
+
+def _strong_over_batch(study: Scaling, strategy: str) -> Panel:
+    own = [row for row in _own(study.strong, strategy) if row.gpus > 1]
+    rows = [_Speedup(row.gpus, row.global_batch, row.gpus, row.speedup) for row in own]
+    lines = _speedups(rows, places(row.gpus for row in study.strong), "{} GPUs", flat=True)
+    title = f"{strategy}: the same over the global batch"
+    return Panel(title, "global batch", "speedup", lines, doublings=True, empty=NO_COUNTERPART)
+
+
+NO_COUNTERPART = "no 1-GPU cell has the global batch of any other"
+GRIDS = {
+    "time.png": (_step_over_batch, _epoch_over_gpus),
+    "weak.png": (_weak_over_gpus, _weak_over_batch),
+    "strong.png": (_strong_over_gpus, _strong_over_batch),
+}
+
+
+# Every picture that there may be.
+PICTURES = (*GRIDS, "shares.png", "subtraction.png")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a point is drawn, and how far below the middle of its line."""
+
+    shape: str
+    ink: str
+    face: str
+    below: float
+
+
+@dataclass(frozen=True)
+class _Speedup:
+    """One point of a line, which `line` names."""
+
+    line: int
+    x: int
+    gpus: int
+    ratio: Ratio | None
+
+
+def _own(rows: Sequence[Row], strategy: str) -> list[Row]:
+    """A strategy's rows, with the baselines that all share."""
+    return [row for row in rows if row.strategy in (strategy, SINGLE)]
+
+
+def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str, flat: bool = False) -> list[Line]:
+    """Lines of speedup; with `flat` each has its own ideal, the devices that all its points have."""
+    lines = []
+    for name, color in colors.items():
+        own = [(row, row.ratio) for row in rows if row.line == name and row.ratio is not None]
+        points = [Point(row.x, ratio.value, ratio.low, ratio.high, ratio.uncertain) for row, ratio in own]
+        lines.append(Line(label.format(name), color, points, [(row.x, row.gpus) for row, _ in own] if flat else []))
+    return _drawn(lines)
+
+
+def _compared(lines: Sequence[Line]) -> list[Line]:
+    """Lines over GPUs; a baseline alone is none."""
+    return [line for line in lines if any(point.x > 1 for point in line.points)]
+
+
+def _drawn(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if line.points]
+
+
+def _ideal(lines: Sequence[Line]) -> list[tuple[float, float]]:
+    """N on N devices."""
+    return [(gpus, gpus) for gpus in sorted({point.x for line in lines for point in line.points})]
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU" + "s" * (number > 1)
+
+
+def _label(cell: CellRow) -> str:
+    return f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch:,}"
+
+
+def _shares(study: Scaling, theme: Theme) -> Figure | None:
+    """What steps are made of, as measured: a bar a cell, its parts adding up to all of its windows' time."""
+    known = [part.field for part in SPLIT_PARTS]
+    cells = [cell for cell, _, _ in grouped(study) if all(cell.shares.get(name) is not None for name in known)]
+    if not cells:
+        return None
+    figure, axis = _listed(cells)
+    left = [0.0] * len(cells)
+    for part in SPLIT_PARTS:
+        shares = [100 * (cell.shares[part.field] or 0.0) for cell in cells]
+        _draw_part(axis, part, left, shares, theme)
+        left = [start + share for start, share in zip(left, shares, strict=True)]
+    for place, cell in enumerate(cells):
+        axis.text(101, place, ms(cell.measured["span_ns"].median or 0.0), va="center")
+    axis.set_xlim(0, 113)
+    axis.set_xticks(range(0, 101, 20))
+    axis.set_xlabel("share of the profiled steps' time, %; behind each bar their median")
+    figure.legend(loc="outside upper center", ncols=len(SPLIT_PARTS))
+    return figure
+
+
+def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
+    """A figure with a line for each cell, the first on top."""
+    figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
+    axis = figure.subplots()
+    axis.set_yticks(range(len(cells)), [_label(cell) for cell in cells])
+    axis.set_ylim(len(cells) - 0.5, -0.5)
+    axis.grid(False, axis="y")
+    return figure, axis
+
+
+def _draw_part(axis: Axes, part: Part, left: Sequence[float], shares: Sequence[float], theme: Theme) -> None:
+    """One part of all bars, with its number where there is room."""
+    hatch = "////" if part is WAITING else None
+    axis.barh(range(len(shares)), shares, left=left, color=part.color, label=part.label, hatch=hatch, ec=theme.ground)
+    ink = "white" if part in DARK_PARTS else "black"
+    for place, (share, start) in enumerate(zip(shares, left, strict=True)):
+        if share >= LABELLED:
+            around = {"facecolor": part.color, "edgecolor": "none", "pad": 0.8}
+            middle = start + share / 2
+            axis.text(middle, place, f"{share:.0f}", ha="center", va="center", fontsize=8.5, color=ink, bbox=around)
+
+
+def _subtraction(study: Scaling, theme: Theme) -> Figure | None:
+    """Exposed communication as measured, beside what subtraction would have said; lines are quartiles."""
+    rows = [(cell, weak, strong) for cell, weak, strong in grouped(study) if weak.subtraction or strong.subtraction]
+    if not rows:
+        return None
+    figure, axis = _listed([cell for cell, _, _ in rows])
+    measured = [_measured(cell) for cell, _, _ in rows]
+    by_weak = [_estimated(weak.subtraction) for _, weak, _ in rows]
+    by_strong = [_estimated(strong.subtraction) for _, _, strong in rows]
+    _draw_points(axis, measured, Mark("o", COMM.color, COMM.color, -0.22), "exposed communication, measured")
+    _draw_points(axis, by_weak, Mark("D", theme.ink, theme.ground, 0.0), "T_N - T_1, batch per GPU fixed")
+    _draw_points(axis, by_strong, Mark("s", theme.ink, theme.ground, 0.22), "T_N - T_1 / N, global batch fixed")
+    _scale(axis, [point for point in (*measured, *by_weak, *by_strong) if point is not None])
+    figure.legend(loc="outside upper center", ncols=3)
+    return figure
+
+
+def _measured(cell: CellRow) -> Point | None:
+    exposed = cell.measured.get("exposed_comm_ns", Spread(0))
+    return _point(exposed.median, exposed.low, exposed.high)
+
+
+def _estimated(found: Subtraction | None) -> Point | None:
+    return _point(found.estimate_ns, found.low_ns, found.high_ns) if found is not None else None
+
+
+def _point(median_ns: float | None, low_ns: float | None, high_ns: float | None) -> Point | None:
+    """A time as a point in ms, on the x axis."""
+    if median_ns is None:
+        return None
+    low, high = (None if ns is None else ns / NS_PER_MS for ns in (low_ns, high_ns))
+    return Point(median_ns / NS_PER_MS, 0, low, high)
+
+
+def _draw_points(axis: Axes, points: Sequence[Point | None], mark: Mark, label: str) -> None:
+    """A mark and its quartiles on each line of cells."""
+    for line, point in enumerate(points):
+        if point is None:
+            continue
+        place = line + mark.below
+        if point.low is not None and point.high is not None:
+            axis.plot([point.low, point.high], [place, place], color=mark.ink, linewidth=1.0)
+        axis.plot(point.x, place, mark.shape, color=mark.ink, markerfacecolor=mark.face, markersize=5.5)
+    if any(points):
+        axis.plot([], [], mark.shape, color=mark.ink, markerfacecolor=mark.face, label=label)
+
+
+def _scale(axis: Axes, points: Sequence[Point]) -> None:
+    """Logarithmic; around 0 linear where anything is negative, as subtraction can be."""
+    values = [value for point in points for value in (point.x, point.low, point.high) if value is not None]
+    if min(values) > 0:
+        axis.set_xscale("log")
+        axis.set_xlabel("ms a step")
+    else:
+        smallest = min((abs(point.x) for point in points if point.x), default=1.0)
+        axis.set_xscale("symlog", linthresh=smallest)
+        axis.axvline(0, color=axis.spines["bottom"].get_edgecolor(), linewidth=1.0)
+        axis.set_xlabel(f"ms a step (logarithmic; linear from -{smallest:.2g} to {smallest:.2g})")
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

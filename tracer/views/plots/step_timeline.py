@@ -1,0 +1,229 @@
+"""Plot of the median step in time: lanes, and each bucket's way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzers.layers import BucketRow
+from analyzers.reporting import Lane, Mark, Report, Timeline
+from analyzers.units import NS_PER_MS
+from tracer.errors import TracerError
+from tracer.views import COMPUTE, COPY, EXPOSED, HIDDEN, TRANSFER, WAITING, Theme, milliseconds, size
+from tracer.views.plots.layout import (
+    SMALL_PT,
+    TEXT_PT,
+    Entry,
+    framed,
+    hatch,
+    laid_out_pt,
+    length,
+    sheet,
+    shortened,
+    swatch,
+)
+from tracer.views.plots.report_charts import bars_in, behind, draw_bars, is_roomy, rows, stacked
+from tracer.views.sections import lane_labels, letter, meanings, representative_window, why_none
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LANE_IN, AXIS_IN = 0.4, 0.45
+# A lane's height is 1, downwards: letters stand on its marks.
+TOP, BOTTOM = 0.36, 0.96
+NAME_PT = 90.0
+# What marks that are shorter than a dot are still seen by, in points.
+EDGE_PT = 0.5
+LABELS = {"compute": ("compute", COMPUTE), "copy": ("copies", COPY)}
+
+
+def timeline(report: Report, theme: Theme) -> Figure:
+    """Compute, copies and communication of one step over time; waiting is hatched."""
+    drawn = report.timeline
+    if not drawn.span_ns:
+        raise TracerError(f"{report.run.name}: no timeline to draw: no step has any length")
+    signs = meanings([mark for lane in drawn.lanes for mark in lane.marks])
+    notes = [
+        f"{_place(drawn)}: the step of median length. Compute and copies: how full each cell of time is.",
+        *([f"Marks: {'; '.join(signs)}."] if signs else []),
+    ]
+    around = sheet(report, "One step in time", _lane_entries(drawn, theme), notes)
+    figure = framed(around, AXIS_IN + LANE_IN * len(drawn.lanes), theme)
+    axis = figure.subplots()
+    axis.set_yticks([place + (TOP + BOTTOM) / 2 for place in range(len(drawn.lanes))], lane_names(drawn.lanes))
+    axis.set_ylim(len(drawn.lanes), 0)
+    _in_time(axis, drawn)
+    for place, lane in enumerate(drawn.lanes):
+        _draw_lane(axis, lane, drawn, place + BOTTOM, theme)
+    pt_per_ns = laid_out_pt(figure, axis) / drawn.span_ns
+    for place, lane in enumerate(drawn.lanes):
+        _letters(axis, lane.marks, place + TOP, pt_per_ns)
+    return figure
+
+
+def lane_names(lanes: Sequence[Lane]) -> list[str]:
+    """What stands beside each lane."""
+    return [shortened(label, TEXT_PT, NAME_PT) for label in lane_labels(lanes)]
+
+
+def _place(drawn: Timeline) -> str:
+    return f"Rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
+
+
+def _lane_entries(drawn: Timeline, theme: Theme) -> list[Entry]:
+    kinds = {lane.kind for lane in drawn.lanes}
+    found = [swatch(part, theme, label) for kind, (label, part) in LABELS.items() if kind in kinds]
+    marks = [mark for lane in drawn.lanes for mark in lane.marks]
+    found += [swatch(WAITING, theme, "waiting")] if any(mark.wait_ns for mark in marks) else []
+    return found + ([swatch(TRANSFER, theme, "transfer")] if marks else [])
+
+
+def _in_time(axis: Axes, drawn: Timeline) -> None:
+    axis.set_xlim(0, drawn.span_ns / NS_PER_MS)
+    axis.set_xlabel("ms from the step's first device event")
+    axis.grid(False, axis="y")
+    axis.tick_params(axis="y", length=0)
+
+
+def _draw_lane(axis: Axes, lane: Lane, drawn: Timeline, bottom: float, theme: Theme) -> None:
+    axis.axhline(bottom, color=theme.faint, linewidth=0.5)
+    if lane.kind in LABELS:
+        _draw_cells(axis, lane, drawn, bottom)
+        return
+    waits = [(mark.start_ns, mark.wait_ns) for mark in lane.marks if mark.wait_ns]
+    transfers = [(mark.start_ns + (mark.wait_ns or 0), mark.dur_ns - (mark.wait_ns or 0)) for mark in lane.marks]
+    for part, extents in ((WAITING, waits), (TRANSFER, transfers)):
+        spans = [(start / NS_PER_MS, max(dur, 0) / NS_PER_MS) for start, dur in extents]
+        edge = theme.ground if part is WAITING else part.color
+        look: dict[str, Any] = {"facecolor": part.color, "hatch": hatch(part), "edgecolor": edge, "linewidth": EDGE_PT}
+        axis.broken_barh(spans, (bottom, TOP - BOTTOM), **look)
+
+
+def _draw_cells(axis: Axes, lane: Lane, drawn: Timeline, bottom: float) -> None:
+    edges = [drawn.span_ns * cell / len(lane.busy) / NS_PER_MS for cell in range(len(lane.busy) + 1)]
+    heights = [bottom - share * (BOTTOM - TOP) for share in lane.busy]
+    axis.stairs(heights, edges, baseline=bottom, fill=True, color=LABELS[lane.kind][1].color, linewidth=0)
+
+
+def _letters(axis: Axes, marks: Sequence[Mark], top: float, pt_per_ns: float) -> None:
+    """Each mark's bucket or letter above its transfer, buckets first, where the lane is still free."""
+    taken: list[tuple[float, float]] = []
+    for mark in sorted(marks, key=lambda mark: mark.bucket is None):
+        half = length(letter(mark), SMALL_PT) / 2 + 0.5
+        middle_ns = mark.start_ns + ((mark.wait_ns or 0) + mark.dur_ns) / 2
+        low, high = middle_ns * pt_per_ns - half, middle_ns * pt_per_ns + half
+        if all(high <= start or end <= low for start, end in taken):
+            taken.append((low, high))
+            look: dict[str, Any] = {"xytext": (0, 0.8), "textcoords": "offset points", "fontsize": SMALL_PT}
+            axis.annotate(letter(mark), (middle_ns / NS_PER_MS, top), ha="center", va="bottom", **look)
+
+
+def buckets(report: Report, theme: Theme) -> Figure:
+    """Each reduction of one step: when it was ready, launched and run; beside it what its kernel's time was."""
+    chosen = report.summary.representative
+    place = (chosen.rank, chosen.device, chosen.step)
+    own = [row for row in report.buckets if (row.rank, row.device, row.step) == place]
+    if not own:
+        raise TracerError(f"{report.run.name}: {_no_buckets(report)}")
+    notes = [
+        f"{_place(report.timeline)}: the step of median length. Right: each kernel's time twice, as waiting and "
+        "transfer, and below as hidden beside compute and exposed; behind it what is exposed, ms.",
+        *(["Members are missing from the run: the transfer is at most this long."] if _is_bound(own) else []),
+    ]
+    around = sheet(report, "DDP's buckets in one step", _bucket_entries(own, theme), notes)
+    figure = framed(around, bars_in(len(own) * BUCKET_BARS), theme)
+    axis, beside = figure.subplots(1, 2, width_ratios=(1.25, 1), sharey=True)
+    rows(axis, [_name(row) for row in own])
+    axis.set_ylabel("bucket")
+    _in_time(axis, report.timeline)
+    start_ns = representative_window(report).start_ns
+    for line, row in enumerate(own):
+        _draw_reduction(axis, row, line, start_ns, theme)
+    _kernels(beside, own, theme)
+    return figure
+
+
+def _no_buckets(report: Report) -> str:
+    """Why there are none, or none in this step."""
+    if report.summary.buckets:
+        return "no buckets in the step of median length: see tracer report --by bucket"
+    why = why_none(report).rstrip(".")
+    return why[0].lower() + why[1:]
+
+
+def _is_bound(own: Sequence[BucketRow]) -> bool:
+    return any(row.bound for row in own)
+
+
+def _name(row: BucketRow) -> str:
+    bucket = "?" if row.bucket is None else str(row.bucket)
+    again = f" (pass {row.backward_pass})" if row.backward_pass else ""
+    return f"{bucket}{again}: {size(row.bytes)}"
+
+
+def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme: Theme) -> None:
+    """When it was ready and launched, and its kernel, on a line of its own."""
+
+    def at(ns: int) -> float:
+        return (ns - start_ns) / NS_PER_MS
+
+    if row.launched_ns is not None and row.ready_ns is not None and row.launched_ns < row.ready_ns:
+        ahead = [at(row.launched_ns), at(row.ready_ns)]
+        axis.plot(ahead, [line, line], color=theme.faint, linewidth=0.8, linestyle=AHEAD, zorder=1)
+    if row.ready_ns is not None and row.ready_ns < row.start_ns:
+        axis.plot([at(row.ready_ns), at(row.start_ns)], [line, line], color=theme.ink, linewidth=1.2, zorder=3)
+    (waiting,), (transfer,) = _kernel([row])
+    for part, start, dur in ((WAITING, row.start_ns, waiting), (TRANSFER, row.start_ns + waiting, transfer)):
+        edge: dict[str, Any] = {"edgecolor": part.color, "linewidth": EDGE_PT}
+        axis.broken_barh([(at(start), dur / NS_PER_MS)], (line - 0.35, 0.7), facecolor=part.color, **edge)
+    for ns, sign in ((row.ready_ns, READY), (row.launched_ns, LAUNCHED)):
+        if ns is not None:
+            look: dict[str, Any] = {"markersize": 4, "color": theme.ink, "markerfacecolor": theme.ground}
+            axis.plot(at(ns), line, marker=sign, zorder=4, **look)
+
+
+def _kernel(own: Sequence[BucketRow]) -> tuple[list[int], list[int]]:
+    """How long each reduction's kernel waited, and was in transfer."""
+    waits = [row.wait_ns or 0 for row in own]
+    return waits, [row.dur_ns - wait for row, wait in zip(own, waits, strict=True)]
+
+
+def _kernels(axis: Axes, own: Sequence[BucketRow], theme: Theme) -> None:
+    """Each kernel's time twice, one below the other."""
+    waited = stacked((WAITING, TRANSFER), list(zip(*_kernel(own), strict=True)))
+    hidden = stacked((HIDDEN, EXPOSED), [(row.overlapped_ns, row.exposed_ns) for row in own])
+    for found, shift in ((waited, -0.21), (hidden, 0.21)):
+        for each in found:
+            draw_bars(axis, each, theme, 0.4, shift)
+    axis.set_xlim(0, max(hidden[-1].ends) * 1.3)
+    axis.grid(False, axis="y")
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel("ms of its kernel")
+    if is_roomy(len(own) * BUCKET_BARS):
+        behind(axis, hidden[-1].ends, [milliseconds(row.exposed_ns) for row in own], 0.21)
+
+
+# How many bars' height a bucket has.
+BUCKET_BARS = 2
+READY, LAUNCHED = "o", "|"
+AHEAD = (0, (1, 2))
+
+
+def _bucket_entries(own: Sequence[BucketRow], theme: Theme) -> list[Entry]:
+    from matplotlib.lines import Line2D
+
+    def mark(sign: str) -> Line2D:
+        return Line2D([], [], color=theme.ink, marker=sign, markersize=4, markerfacecolor=theme.ground, linestyle="")
+
+    found: list[Entry] = []
+    if any(row.ready_ns is not None for row in own):
+        late = Line2D([], [], color=theme.ink, linewidth=1.2)
+        found = [("ready", mark(READY)), ("late launch, queue", late)]
+    if any(row.launched_ns is not None for row in own):
+        ahead = Line2D([], [], color=theme.faint, linewidth=0.8, linestyle=AHEAD)
+        found += [("launched", mark(LAUNCHED)), ("launched ahead", ahead)]
+    found += [swatch(WAITING, theme, "waiting")] if any(row.wait_ns for row in own) else []
+    found += [swatch(TRANSFER, theme, "transfer")]
+    found += [swatch(HIDDEN, theme, "hidden (below)")] if any(row.overlapped_ns for row in own) else []
+    return found + ([swatch(EXPOSED, theme, "exposed (below)")] if any(row.exposed_ns for row in own) else [])

@@ -1,0 +1,92 @@
+"""What a report, a comparison, a sweep or a prediction says, section by section."""
+
+from tracer.views.sections.advice import advice_section, true_cost
+from tracer.views.sections.buckets import by_bucket, is_layer, why_none
+from tracer.views.sections.calibration import calibration_text
+from tracer.views.sections.communication import by_collective, communication_section, waiting
+from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
+from tracer.views.sections.hta import hta_text
+from tracer.views.sections.layers import by_layer, layers_section
+from tracer.views.sections.overview import (
+    By,
+    by_step,
+    controls,
+    epochs,
+    loader,
+    memory,
+    report_sections,
+    report_text,
+    representative,
+    representative_window,
+    run_title,
+)
+from tracer.views.sections.prediction import (
+    basis,
+    cap,
+    gpus,
+    hidden_means,
+    no_longer_hidden,
+    own,
+    prediction_text,
+    scale_out_section,
+    scenarios,
+    sentence,
+    signed,
+)
+from tracer.views.sections.ranks import by_rank, device_name, named
+from tracer.views.sections.scaling import as_markdown, grouped, picture_of, scaling_tables, scaling_text, scaling_title
+from tracer.views.sections.step_timeline import lane_labels, letter, meanings, tick_ms
+
+__all__ = [
+    "By",
+    "advice_section",
+    "as_markdown",
+    "basis",
+    "by_bucket",
+    "by_collective",
+    "by_layer",
+    "by_rank",
+    "by_step",
+    "calibration_text",
+    "cap",
+    "changed_means",
+    "communication_section",
+    "comparison_tables",
+    "comparison_text",
+    "comparison_title",
+    "controls",
+    "device_name",
+    "epochs",
+    "gpus",
+    "grouped",
+    "hidden_means",
+    "hta_text",
+    "is_layer",
+    "lane_labels",
+    "layers_section",
+    "letter",
+    "loader",
+    "meanings",
+    "memory",
+    "named",
+    "no_longer_hidden",
+    "own",
+    "picture_of",
+    "prediction_text",
+    "report_sections",
+    "report_text",
+    "representative",
+    "representative_window",
+    "run_title",
+    "scale_out_section",
+    "scaling_tables",
+    "scaling_text",
+    "scaling_title",
+    "scenarios",
+    "sentence",
+    "signed",
+    "tick_ms",
+    "true_cost",
+    "waiting",
+    "why_none",
+]

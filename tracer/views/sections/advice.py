@@ -1,0 +1,84 @@
+"""Sections on advice and on the cost of synchronization."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.reporting import BESIDE, QUIET, Advice, Report, SyncCost
+from analyzers.units import NS_PER_MS, ms, percent, us
+from tracer.views import Section, indented, milliseconds, styled, table
+
+_IDLE = {
+    QUIET: "change from the window without synchronization",
+    BESIDE: "right before packing and communication",
+}
+# The share of a step from which on there is advice.
+ADVISED = 0.01
+_NOTHING = "Nothing to change: no part of communication costs 1 % of a step or more."
+_NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1 % of a step."
+
+
+def advice_section(report: Report) -> Section:
+    """Each piece of advice with its figure and its reason; nothing where nothing communicates."""
+    found = report.summary.advice
+    if found:
+        title = "What to change, and what it costs a step now (the parts overlap: figures do not add up)"
+        return [styled(title, "bold"), *(line for each in found for line in _advice(each))]
+    cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
+    if cost is None:
+        return []
+    least = max(value or 0 for _, value, _ in _parts(cost)) < ADVISED * step_ns
+    return [styled(_NOTHING if least else _NO_REMEDY, "bold")]
+
+
+def _advice(each: Advice) -> Section:
+    figure = ms(each.figure_ns) if each.figure_ns >= NS_PER_MS else us(each.figure_ns)
+    return [styled(f"{figure}: {each.text}"), indented(each.because, "dim")]
+
+
+def true_cost(report: Report) -> Section:
+    """What the traces account for of the cost of synchronization, part by part, beside the controls."""
+    cost = report.summary.sync_cost
+    if cost is None or not _is_informative(cost):
+        return []
+    lines = table("", "ms", "", left=("",))
+    for name, value, note in _parts(cost):
+        lines.add_row(name, milliseconds(value), note)
+    lines.add_section()
+    for name, value, note in _sums(cost):
+        lines.add_row(name, milliseconds(value), note)
+    return [styled("What communication costs a step: means over windows, each part measured", "bold"), lines]
+
+
+def _is_informative(cost: SyncCost) -> bool:
+    controls = (cost.control_ns, cost.profiled_ns, cost.contention_ns)
+    return bool(cost.packing_ns or cost.packing_copies_ns) or any(value is not None for value in controls)
+
+
+def _parts(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
+    yield "exposed waiting", cost.exposed_wait_ns, ""
+    yield "exposed transfer", cost.exposed_transfer_ns, ""
+    yield "packing kernels", cost.packing_ns, "with nothing else beside them"
+    yield "packing copies", cost.packing_copies_ns, "with nothing else beside them"
+    yield "contention", cost.contention_ns, _contention(cost)
+    yield "idle", cost.idle_ns, _IDLE.get(cost.idle_from, cost.idle_from)
+
+
+def _contention(cost: SyncCost) -> str:
+    if cost.contention_ns is None:
+        return "too little to compare with"
+    if cost.contention_compared is None:
+        return "no compute runs beside communication"
+    estimate = f"estimate from {percent(cost.contention_compared)} of compute beside it"
+    return estimate if cost.contention_is_estimate else "slower compute beside communication"
+
+
+def _sums(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
+    share = "" if cost.accounted is None else f"{percent(cost.accounted)} of the control"
+    yield "sum", cost.accounted_ns, share
+    if cost.control_ns is not None:
+        yield "control", cost.control_ns, "unprofiled step less one without synchronization"
+        yield "remainder", cost.remainder_ns, "what the parts do not account for"
+    if cost.profiled_ns is not None:
+        share = "" if cost.accounted_of_profiled is None else f"; the sum is {percent(cost.accounted_of_profiled)}"
+        yield "profiled", cost.profiled_ns, f"the same of profiled steps{share}"

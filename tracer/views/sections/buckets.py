@@ -1,0 +1,126 @@
+"""Section on DDP's buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analyzers.layers import BucketSummary, HiddenBy
+from analyzers.reporting import Report
+from analyzers.statistics import Spread
+from analyzers.trace import ROOT
+from analyzers.units import percent
+from tracer.views import Section, columns, count, milliseconds, plain, size, styled, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_SOURCES = {
+    "run.json": "layout as DDP reported it (run.json), and as the trace has it",
+    "trace": "layout from the trace: sizes of the all-reduces, and the gradients before each",
+}
+_MEASURES = ("wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns")
+_HEADS = ("waiting", "transfer", "queued", "late\nlaunch", "hidden", "exposed")
+_WORDS = (
+    "queued: ready and launched, but not begun: behind another (the links are the limit), or for want of free SMs; "
+    "late launch: launched after it was ready (the host is the limit); of all: its share of the step's exposed "
+    "communication."
+)
+_PARTIAL = "Members are missing from the run: the true transfer is no longer than this, and waiting no shorter."
+
+
+def by_bucket(report: Report, wide: bool) -> Section:
+    """Every bucket, medians over ranks and steps; what each holds, and what hid it."""
+    buckets, layout = report.summary.buckets, report.summary.layout
+    if not buckets or layout is None:
+        return [styled(why_none(report), "bold")]
+    notes = [_WORDS, *([_PARTIAL] if _is_partial(report) else [])]
+    return [
+        styled("DDP's buckets: medians over ranks and steps, ms", "bold"),
+        styled(_layout(report, _SOURCES.get(layout.source, layout.source))),
+        _figures(buckets, wide),
+        *(styled(note, "dim") for note in notes),
+        "",
+        *holdings(report, wide),
+    ]
+
+
+def _layout(report: Report, source: str) -> str:
+    cap = report.run.bucket_cap_mb
+    size_asked = "" if cap is None else f", bucket_cap_mb {cap:g}"
+    return f"{count(len(report.summary.buckets), 'bucket')}{size_asked}; {source}"
+
+
+def _figures(buckets: Sequence[BucketSummary], wide: bool) -> Table:
+    quartiles = ("(quartiles)",) if wide else ()
+    lines = table("bucket", "size", *(("length",) if wide else ()), *_HEADS, *quartiles, "of all\nexposed")
+    for bucket in buckets:
+        measures = bucket.measures
+        length = [milliseconds(measures["dur_ns"].median)] if wide else []
+        lines.add_row(
+            *(str(bucket.bucket), size(bucket.bytes), *length),
+            *(milliseconds(measures[name].median) for name in _MEASURES),
+            *([_quartiles(measures["exposed_ns"])] if wide else []),
+            percent(measures["share_of_exposed"].median),
+        )
+    return lines
+
+
+def _quartiles(spread: Spread) -> str:
+    return "-" if spread.median is None else f"{milliseconds(spread.low)} - {milliseconds(spread.high)}"
+
+
+def _is_partial(report: Report) -> bool:
+    reduced = {row.collective for row in report.buckets}
+    return any(row.partial for row in report.collectives if row.index in reduced)
+
+
+def holdings(report: Report, wide: bool) -> Section:
+    """What each bucket holds, and the layers whose compute ran beside its reduction, the longest first."""
+    buckets = report.summary.buckets
+    held = [_extent(bucket.layers) for bucket in buckets]
+    left = ("layers", "hidden beside")
+    lines = table("bucket", "para-\nmeters", *left, left=left)
+    room = columns(wide) - len("bucket  meters  ") - max(map(len, held), default=0) - 2
+    for bucket, layers in zip(buckets, held, strict=True):
+        parameters = "-" if bucket.parameters is None else str(bucket.parameters)
+        lines.add_row(str(bucket.bucket), parameters, layers, _hiders(bucket.hidden_by, room, wide))
+    times = ": means over ranks and steps, ms" if wide else ""
+    return [styled(f"What each bucket holds, and what hid it longest{times}", "bold"), lines]
+
+
+def _extent(layers: Sequence[str]) -> str:
+    """`fc ... layer4.1.conv2`: the first and the last of a bucket's layers."""
+    if len(layers) > 2:
+        return plain(f"{layers[0]} ... {layers[-1]}")
+    return plain(", ".join(layers)) or "not known"
+
+
+def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
+    """As many of the names as there is room for, one at least; with the time they hid it, ms, where there is room."""
+    names = [plain(each.layer) + (f" {milliseconds(each.ns)}" if wide else "") for each in hidden_by]
+    shown = names[:1] or ["nothing"]
+    for name in names[1:]:
+        if len(", ".join([*shown, name])) > room:
+            break
+        shown.append(name)
+    return ", ".join(shown)
+
+
+def is_layer(name: str) -> bool:
+    """Names in brackets are lines of their own, except for the model itself."""
+    return name == ROOT or not name.startswith("(")
+
+
+def why_none(report: Report) -> str:
+    """Why a run has no buckets, in one line."""
+    kinds = {each.kind for row in report.layers if is_layer(row.layer) for each in row.comm}
+    if not any(window.comm_ns for window in report.windows):
+        return "No buckets: nothing communicates here."
+    if report.run.strategy == "fsdp" or "reduce_scatter" in kinds:
+        return "No buckets: gradients are reduced by a reduce_scatter of each sharded module; see --by layer."
+    if report.run.strategy == "dp":
+        return "No buckets: nn.DataParallel adds gradients up on one device; see --by layer."
+    return (
+        "No buckets: no all-reduce here is known to be of DDP's gradients (it is the autograd thread that calls them)."
+    )

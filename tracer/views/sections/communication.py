@@ -1,0 +1,210 @@
+"""Sections on communication: bandwidth, stragglers, every instance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analyzers.collectives import BandwidthRow, CollectiveRow, WaitingRow
+from analyzers.reporting import Report
+from analyzers.trace import SYNCHRONIZING
+from analyzers.units import ms, percent, us
+from tracer.views import Section, count, gbps, milliseconds, plain, size, styled, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+MOST_KINDS = 12
+MOST_RANKS = 16
+REASONS = ("launch", "compute", "collective", "input", "unknown")
+
+
+def communication_section(report: Report, wide: bool, most: int = MOST_KINDS) -> Section:
+    """Bandwidth of each kind, group and size against what calibration measured, `most` of them; the clocks."""
+    rows = report.summary.communication
+    if not rows:
+        return []
+    shown = sorted(rows, key=_total_ns, reverse=True)[:most]
+    names = _twins(rows)
+    heads = ("kind", "ranks", *(("for",) if wide else ()), "size", "times", "transfer\nms", "waited\nms", "busbw\nGB/s")
+    more = ("(quartiles)",) if wide else ()
+    lines = table(*heads, *more, "calibrated\nGB/s", "of it", left=("kind", "for"))
+    for row in shown:
+        purpose = [row.purpose] if wide else []
+        quartiles = [_quartiles(row)] if wide else []
+        lines.add_row(
+            *(
+                row.kind,
+                _ranks(row.group, row.group_size) + names.get(row.group_name, ""),
+                *purpose,
+                size(row.bytes),
+                str(row.count),
+            ),
+            *(milliseconds(row.transfer_ns), milliseconds(row.wait_ns), _busbw(row), *quartiles),
+            *(gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
+        )
+    left = len(rows) - len(shown)
+    rest = (
+        [styled(f"and {left} more kinds and sizes, which take less time: --by collective, --json", "dim")]
+        if left
+        else []
+    )
+    title = (
+        "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
+    )
+    notes = [styled(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
+    return [styled(title, "bold"), lines, *rest, *notes]
+
+
+def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
+    """Names of groups whose ranks are also another group's, as they stand beside these."""
+    groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
+    members = [ranks for _, ranks in groups]
+    return {name: f" (group {plain(name)})" for name, ranks in groups if members.count(ranks) > 1}
+
+
+def _total_ns(row: BandwidthRow) -> float:
+    return row.count * ((row.transfer_ns or 0) + (row.wait_ns or 0))
+
+
+def _busbw(row: BandwidthRow | CollectiveRow) -> str:
+    """Bandwidth, with a mark where the transfer it comes from is but a bound."""
+    return gbps(row.busbw_gbps) if row.busbw_gbps is None else _mark(row) + gbps(row.busbw_gbps)
+
+
+def _mark(row: BandwidthRow | CollectiveRow) -> str:
+    """`>=` where members are missing, whose transfer is an upper bound; `~` where some come late or leave early."""
+    if not row.bound:
+        return ""
+    return "\N{GREATER-THAN OR EQUAL TO}" if row.kind in _SYNCHRONIZING else "~"
+
+
+_SYNCHRONIZING = tuple(kind.label for kind in SYNCHRONIZING)
+_MARKS = {
+    "~": "from the last start to the last end; members that leave before all have come can make it far too high",
+    "\N{GREATER-THAN OR EQUAL TO}": "members are missing from the run; the true transfer is no longer than this",
+}
+
+
+def _quartiles(row: BandwidthRow) -> str:
+    return "-" if row.busbw_gbps is None else f"{gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}"
+
+
+def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
+    marks = {_mark(row) for row in rows if row.busbw_gbps is not None}
+    return [f"{mark} {words}" for mark, words in _MARKS.items() if mark in marks]
+
+
+def _ranks(group: Sequence[int], group_size: int) -> str:
+    """`0-3`, `0,2`; the size alone where the group is long."""
+    if len(group) < 2 <= group_size:
+        return f"{group_size} devices"
+    runs = [list(run) for _, run in groupby(enumerate(group), key=lambda item: item[1] - item[0])]
+    words = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ",".join(str(rank) for _, rank in run) for run in runs]
+    return ",".join(words) if len(words) <= 4 else f"{group_size} ranks"
+
+
+def _clocks(report: Report) -> list[str]:
+    """One line on the ranks' clocks, where there are several ranks."""
+    clock = report.run.clock
+    if len(clock.offsets_ns) < 2:
+        return []
+    offsets = {rank: offset for rank, offset in clock.offsets_ns.items() if offset is not None}
+    if len(offsets) < 2:
+        return ["Clocks: no two ranks share a synchronizing collective; their offsets are not known."]
+    apart = max(offsets.values()) - min(offsets.values())
+    spread = max(value for value in clock.spread_ns.values() if value is not None)
+    done = (
+        f"taken off the times of {count(len(clock.applied_to), 'rank')}" if clock.applied else "times are as recorded"
+    )
+    return [f"Clocks: at most {us(apart)} apart (spread up to {us(spread)}); {done}."]
+
+
+def _copies(report: Report) -> list[str]:
+    """The largest copies between host and device, in one line."""
+    rows = [row for row in report.summary.copies if "HtoD" in row.direction or "DtoH" in row.direction]
+    if not rows:
+        return []
+    most = max(rows, key=lambda row: row.bytes)
+    return [f"Copies {most.direction} of {size(most.bytes)}: {gbps(most.gbps)} GB/s (median of {most.count})."]
+
+
+def waiting(report: Report, most: int = MOST_RANKS) -> Section:
+    """What each rank waited and what it made the others wait, a mean over steps, and what kept it."""
+    rows = [row for row in report.waiting if row.step is not None]
+    if not any(row.waited_ns for row in rows):
+        return []
+    means = [_mean(list(own)) for _, own in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
+    shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:most]
+    if len(shown) < len(means):
+        shown = [row for row in shown if row.caused_ns] or shown[:1]
+    reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
+    lines = table("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
+    for row in sorted(shown, key=lambda row: (row.rank, str(row.device))):
+        causes = [milliseconds(row.caused_by.get(reason, 0)) for reason in reasons]
+        lines.add_row(str(row.rank), str(row.device), milliseconds(row.waited_ns), milliseconds(row.caused_ns), *causes)
+    left = len(means) - len(shown)
+    fewer = f"and {count(left, 'more rank')} that caused less: --json"
+    rest: list[RenderableType] = [styled(fewer, "dim")] if left else []
+    title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
+    return [styled(title, "bold"), lines, *rest, *map(styled, _worst(report, means))]
+
+
+def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
+    first = rows[0]
+    by = {reason: round(np.mean([row.caused_by.get(reason, 0) for row in rows])) for reason in REASONS}
+    waited, caused = (round(np.mean([getattr(row, name) for row in rows])) for name in ("waited_ns", "caused_ns"))
+    return WaitingRow(first.rank, first.device, None, waited, caused, by)
+
+
+_WORDS = {
+    "launch": "its host launched late",
+    "compute": "its compute ran longer",
+    "collective": "its collective before ended late",
+    "input": "it waited for input",
+    "unknown": "the trace does not show why",
+}
+
+
+def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
+    """The rank that the others waited for most, in words."""
+    total = sum(row.caused_ns for row in means)
+    worst = max(means, key=lambda row: row.caused_ns)
+    if not worst.caused_ns:
+        return []
+    reason = max(worst.caused_by, key=lambda name: worst.caused_by[name])
+    share, why = worst.caused_ns / total, worst.caused_by[reason] / worst.caused_ns
+    several = len({row.device for row in means if row.rank == worst.rank}) > 1
+    here = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
+    who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
+    return [
+        f"{who} causes {percent(share)} of all waiting{here} ({ms(worst.caused_ns)} a step, added over the "
+        f"others): {percent(why)} of that because {_WORDS[reason]}."
+    ]
+
+
+def by_collective(report: Report, wide: bool) -> Section:
+    """Every instance, a row each."""
+    heads = ("step", "kind", "ranks", *(("for",) if wide else ()), "size", "transfer\nms", "waited\nms", "busbw\nGB/s")
+    lines = table(
+        *(("index",) if wide else ()), *heads, "of cali-\nbrated", *(("of link",) if wide else ()), left=("kind", "for")
+    )
+    for row in report.collectives:
+        waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
+        step = "-" if row.step is None else str(row.step)
+        lines.add_row(
+            *((str(row.index),) if wide else ()),
+            *(step, row.kind, _ranks(row.group, row.group_size), *((row.purpose,) if wide else ())),
+            *(size(row.bytes), milliseconds(row.transfer_ns), _extent(waits), _busbw(row)),
+            *(percent(row.utilization_at_size), *((percent(row.utilization_of_link),) if wide else ())),
+        )
+    if not report.collectives:
+        return [styled("No collectives: nothing communicates here, or no kernel could be matched.", "bold")]
+    return [styled("Every collective; waited: the least and the most of its members", "bold"), lines]
+
+
+def _extent(waits: Sequence[int]) -> str:
+    return f"{milliseconds(min(waits))} - {milliseconds(max(waits))}" if waits else "-"

@@ -1,0 +1,264 @@
+"""Sections of a comparison of two runs or two sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analyzers.comparison import Change, Comparison, SweepComparison
+from analyzers.units import percent
+from tracer.views import (
+    WIDE,
+    Column,
+    Section,
+    Table,
+    count,
+    gbps,
+    milliseconds,
+    rendered,
+    section,
+    size,
+    styled,
+)
+
+# How many rows a table of layers, buckets or collectives has on a terminal; the page and the JSON have all.
+MOST_ROWS = 16
+# How many of what only one run has, or of what came apart, are named.
+NAMED = 6
+LABELS = {
+    "unprofiled_step_ns": "step, no profiler",
+    "nosync_step_ns": "step, no sync",
+    "profiled_step_ns": "step, profiled",
+    "span_ns": "step in the trace",
+    "exposed_comm_ns": "exposed comm",
+    "gradients_busbw_gbps": "gradients' busbw",
+    "compute_ns": "compute",
+    "exposed_wait_ns": "exposed waiting",
+    "exposed_transfer_ns": "exposed transfer",
+    "exposed_copy_ns": "exposed copies",
+    "idle_ns": "idle",
+    "wait_ns": "waiting",
+    "transfer_ns": "transfer",
+    "queued_ns": "queued",
+    "overlapped_ns": "hidden",
+    "exposed_ns": "exposed",
+    "forward_ns": "forward",
+    "backward_ns": "backward",
+    "busbw_gbps": "busbw",
+    "step_ns": "step",
+    "weak_efficiency": "weak efficiency",
+    "strong_efficiency": "strong efficiency",
+}
+VERDICTS = {
+    "changed": "changed",
+    "small": "below 1 %",
+    "within": "not beyond spread",
+    "too_few": "too few steps",
+    "same": "same",
+    "only_a": "only in A",
+    "only_b": "only in B",
+}
+_FIGURES = (Column("figure", is_text=True), Column("A"), Column("B"), Column("difference", wide=True), Column("change"))
+_JUDGED = (Column("steps", wide=True), Column("p", wide=True), Column("verdict", is_text=True))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure with the table and the thing that it is of; nothing where it is of the whole step."""
+
+    table: str
+    of: str
+    measure: str
+    change: Change
+
+
+def comparison_text(found: Comparison | SweepComparison, width: int | None = None, color: bool = False) -> str:
+    """The comparison for a terminal, what changed first; prose wrapped at `width` columns where one is given."""
+    wide = width is None or width >= WIDE
+    parts: list[Section] = [
+        [styled(comparison_title(found))],
+        [styled(found.verdict, "bold")],
+        [styled(f"warning: {warning}", "yellow") for warning in found.warnings],
+        *(section(table, wide) for table in comparison_tables(found, MOST_ROWS)),
+        [styled(words) for words in changed_means(found)],
+    ]
+    return rendered([lines for lines in parts if lines], width, color)
+
+
+def comparison_title(found: Comparison | SweepComparison) -> str:
+    """Which two were compared."""
+    return f"A: {found.a} · B: {found.b}"
+
+
+def comparison_tables(found: Comparison | SweepComparison, most: int | None = None) -> list[Table]:
+    """All tables that have any rows or notes; with `most`, those of many rows have the first, and say so."""
+    made = _of_runs(found, most) if isinstance(found, Comparison) else _of_sweeps(found)
+    return [table for table in made if table.rows or table.notes]
+
+
+def _of_runs(found: Comparison, most: int | None) -> list[Table]:
+    step = [*_rows("step", "", found.controls), *_rows("step", "", found.step), *_rows("step", "", found.parts)]
+    totals = _rows("buckets", "all buckets", found.totals)
+    buckets = [
+        row for each in found.buckets for row in _rows("buckets", _bucket(each.bucket, each.bytes), each.measures)
+    ]
+    groups = [
+        row
+        for each in found.collectives
+        for row in _rows("collectives", _collective(each.kind, each.group_size, each.bytes), each.measures)
+    ]
+    layers = [row for each in found.layers for row in _rows("layers", each.layer, each.measures)]
+    every = [*step, *totals, *buckets, *groups, *layers]
+    return [
+        _changed(every),
+        _different(found),
+        _table("step", "The step and what it is made of: medians, ms", "", step),
+        _buckets(found, totals + _first(buckets, most), len(buckets) - len(_first(buckets, most))),
+        _listed("collectives", "Collectives of one kind, group size and bytes: medians, ms and GB/s", groups, most),
+        _listed("layers", "Layers: medians, ms", layers, most),
+    ]
+
+
+def _rows(table: str, of: str, measures: Mapping[str, Change]) -> list[Row]:
+    return [Row(table, of, measure, change) for measure, change in measures.items()]
+
+
+def _bucket(number: int, nbytes: int | None) -> str:
+    return f"bucket {number}" + ("" if nbytes is None else f" ({size(nbytes)})")
+
+
+def _collective(kind: str, group_size: int, nbytes: int | None) -> str:
+    return f"{kind} of {group_size}" + ("" if nbytes is None else f", {size(nbytes)}")
+
+
+def _changed(every: Sequence[Row]) -> Table:
+    """What changed by more than its steps' own spread, the largest change first."""
+    marked = sorted((row for row in every if row.change.is_marked), key=lambda row: -abs(row.change.relative or 1))
+    shown = _table("changes", "Changed by more than the steps' own spread: medians, ms and GB/s", "of", marked)
+    lines = [[row.of or "step", *words[1:]] for row, words in zip(marked, shown.rows, strict=True)]
+    return Table(shown.name, shown.title, shown.columns, lines, [] if marked else ["Nothing.", *_apart(every)])
+
+
+def _apart(rows: Sequence[Row]) -> list[str]:
+    """What would be marked if there were more steps."""
+    apart = [row for row in rows if row.change.apart and row.change.state == "too_few"]
+    if not apart:
+        return []
+    named = [f"{' '.join(filter(None, (row.of, _label(row))))} {_relative(row.change)}" for row in apart]
+    return [
+        "Too few steps to tell, though every step of one run lies beyond all of the other's: "
+        f"{count(len(apart), 'figure')}, {_shortened(named)}."
+    ]
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def _label(row: Row) -> str:
+    return LABELS.get(row.measure, row.measure)
+
+
+def _relative(change: Change) -> str:
+    return "-" if change.relative is None else f"{100 * change.relative:+.1f} %"
+
+
+def _different(found: Comparison) -> Table:
+    rows = [[each.what, each.a or "-", each.b or "-"] for each in found.different]
+    columns = (Column("setting", is_text=True), Column("A", is_text=True), Column("B", is_text=True))
+    return Table("settings", "Settings and versions that differ", columns, rows)
+
+
+def _buckets(found: Comparison, rows: Sequence[Row], left: int) -> Table:
+    notes = [_sentence(found.layouts.why)] if found.layouts.why else []
+    shown = _table("buckets", "DDP's buckets, a step and rank: medians, ms", "of", rows)
+    return Table(shown.name, shown.title, shown.columns, shown.rows, [*notes, *_left(left)], shown.marked)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> Table:
+    """A table of many things: with `most`, those rows that changed or differ most; what one run has alone is named."""
+    both = [row for row in rows if row.change.difference is not None]
+    first = _first(both, most)
+    shown = _table(name, heading, "of", first)
+    notes = [*_left(len(both) - len(first)), *_alone("A", "only_a", rows), *_alone("B", "only_b", rows)]
+    return Table(name, heading, shown.columns, shown.rows, notes, shown.marked)
+
+
+def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
+    """What only one run has, each with its first figure."""
+    first = {row.of: row for row in reversed(rows) if row.change.state == state}
+    if not first:
+        return []
+    known = [(row, row.change.a if row.change.b is None else row.change.b) for row in reversed(first.values())]
+    named = [f"{row.of} ({_label(row)} {_value(row.measure, value)})" for row, value in known]
+    return [f"Only in {name}: {_shortened(named)}."]
+
+
+def _first(rows: Sequence[Row], most: int | None) -> list[Row]:
+    if most is None or len(rows) <= most:
+        return list(rows)
+    return sorted(rows, key=_weight, reverse=True)[:most]
+
+
+def _weight(row: Row) -> tuple[bool, bool, float]:
+    """What is shown first: what changed, what came apart; then by the difference."""
+    return row.change.is_marked, row.change.apart, abs(row.change.difference or 0)
+
+
+def _left(number: int) -> list[str]:
+    return [f"and {count(number, 'more figure')} that differ less: --json or --html has all"] if number else []
+
+
+def _table(name: str, heading: str, of: str, rows: Sequence[Row]) -> Table:
+    """A table of figures; under the head `of` stands what each is of, where there is such a head."""
+    columns = (*([Column(of, is_text=True)] if of else []), *_FIGURES, *_JUDGED)
+    lines = [[*([row.of] if of else []), *_words(row.measure, row.change)] for row in rows]
+    marked = {number for number, row in enumerate(rows) if row.change.is_marked}
+    return Table(name, heading, columns, lines, (), marked)
+
+
+def _words(measure: str, change: Change) -> list[str]:
+    steps = f"{change.a_steps}, {change.b_steps}"
+    p = "-" if change.adjusted_p is None else f"{change.adjusted_p:.3f}" if change.adjusted_p >= 0.0005 else "<0.001"
+    values = [_value(measure, value) for value in (change.a, change.b)]
+    difference = "-" if change.difference is None else _signed(measure, change.difference)
+    return [LABELS.get(measure, measure), *values, difference, _relative(change), steps, p, _verdict(change)]
+
+
+def _value(measure: str, value: float | None) -> str:
+    if measure.endswith("_ns"):
+        return milliseconds(value)
+    return gbps(value) if measure.endswith("_gbps") else percent(value)
+
+
+def _signed(measure: str, value: float) -> str:
+    """A difference; of shares in percentage points."""
+    words = _value(measure, abs(value))
+    return f"{'-' if value < 0 else '+'}{words.replace('%', 'points')}"
+
+
+def _verdict(change: Change) -> str:
+    return VERDICTS[change.state] + (", apart" if change.apart and change.state == "too_few" else "")
+
+
+def _of_sweeps(found: SweepComparison) -> list[Table]:
+    named = [(f"{cell.strategy}{cell.gpus} at {cell.batch}", cell) for cell in found.cells]
+    rows = [row for name, cell in named for row in _rows("cells", name, cell.measures)]
+    shown = _table("cells", "Cells: steps (medians, ms) and efficiency", "cell", rows)
+    notes = [f"- {name}: {why}" for name, cell in named for why in cell.why]
+    return [_changed(rows), Table(shown.name, shown.title, shown.columns, shown.rows, notes, shown.marked)]
+
+
+def changed_means(found: Comparison | SweepComparison) -> list[str]:
+    """What it takes for a figure to count as changed, in sentences."""
+    test = found.test
+    return [
+        f"Test: {test.method}. Marked as changed: p at most {percent(test.level)}, and at least "
+        f"{percent(test.least_change)} of A's figure. If nothing changed in a table, the chance of any mark in it is "
+        f"at most {percent(test.level)}."
+    ]

@@ -1,0 +1,91 @@
+"""Sections of HTA's analyses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzers.hta import Analysis, Cell, Figures
+from analyzers.units import NS_PER_MS, NS_PER_US
+from tracer.views import WIDE, Column, Section, Table, milliseconds, rendered, section, styled
+
+_TEXTS = ("name", "bound", "place", "cause", "type", "device", "stream", "rank")
+# Left out on a narrow terminal.
+_WIDE = ("std", "p25", "p75", "min_ns", "std_ns", "device_median_ns", "edges", "slow_calls")
+_LONGEST_NAME = {True: 60, False: 32}
+# Columns that are read against another one, and are in its unit.
+_ALIKE = {
+    **dict.fromkeys(("other_time_ns", "more_ns"), "time_ns"),
+    **dict.fromkeys(("min_ns", "max_ns", "std_ns"), "mean_ns"),
+    "call_max_ns": "call_median_ns",
+    "delay_max_ns": "delay_median_ns",
+}
+_NS = "_ns"
+
+
+def hta_text(analysis: Analysis, top: int, width: int | None = None, color: bool = False) -> str:
+    """The tables that are short enough to be read, the `top` first rows of each."""
+    wide = width is None or width >= WIDE
+    tables = [_section(table, top, wide) for table in analysis.tables if table.listed]
+    made_with = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
+    notes = [styled(f"note: {note}") for note in analysis.notes]
+    return rendered([[styled(_title(analysis), "bold")], *tables, [*notes, styled(f"HTA: {made_with}")]], width, color)
+
+
+def _title(analysis: Analysis) -> str:
+    facts = analysis.facts
+    words = [f"HTA {analysis.name} of {facts['run']}"]
+    if "rank" in facts:
+        words.append(f"rank {facts['rank']}")
+    if "step" in facts:
+        words.append("whole trace, in which no step is marked" if facts["step"] is None else f"step {facts['step']}")
+    if "other" in facts:
+        words.append(f"other: {facts['other']}, step {facts['other_step']}")
+    if "path_ns" in facts:
+        words.append(f"path {_cell('', _NS, facts['path_ns'])} ms of {_cell('', _NS, facts['extent_ns'])} ms")
+    return " · ".join(words)
+
+
+def _section(table: Figures, top: int, wide: bool) -> Section:
+    shown = table.rows[:top]
+    more = len(table.rows) - len(shown)
+    notes = [f"... and {more:,} more: --top {len(table.rows)}, or --csv, or --json"] if more else []
+    units = _units(table.columns, shown)
+    rows = [
+        [_cell(unit, name, value, wide) for unit, name, value in zip(units, table.columns, row, strict=True)]
+        for row in shown
+    ]
+    columns = [
+        Column(_head(name, unit), is_text=name in _TEXTS, wide=name in _WIDE)
+        for name, unit in zip(table.columns, units, strict=True)
+    ]
+    return section(Table(table.name, table.title, columns, rows, notes if rows else ["none"]), wide)
+
+
+def _units(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """Microseconds for a column of times that are all below a millisecond; times beside one another are alike."""
+    units: dict[str, str] = {}
+    for place, name in enumerate(columns):
+        sizes = [abs(value) for row in rows if isinstance(value := row[place], int | float)]
+        unit = "us" if max(sizes, default=0) < NS_PER_MS else "ms"
+        units[name] = "" if not name.endswith(_NS) else units.get(_ALIKE.get(name, ""), unit)
+    return list(units.values())
+
+
+def _head(name: str, unit: str) -> str:
+    return f"{name.removesuffix(_NS)} {unit}".strip().replace("_", " ")
+
+
+def _cell(unit: str, name: str, value: Cell, wide: bool = True) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return _shortened(value, _LONGEST_NAME[wide])
+    if name.endswith(_NS):
+        return f"{value / NS_PER_US:,.1f}" if unit == "us" else milliseconds(value)
+    if name == "share":
+        return f"{100 * value:.1f} %"
+    return f"{value:.3g}" if isinstance(value, float) else str(value) if name in _TEXTS else f"{value:,}"
+
+
+def _shortened(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 3]}..."

@@ -1,0 +1,157 @@
+"""Section on layers: compute, gradients, hidden communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analyzers.layers import LayerComm, LayerRow, LayerSummary
+from analyzers.reporting import Report
+from analyzers.units import ms
+from tracer.views import Section, milliseconds, plain, size, styled, table
+from tracer.views.sections.buckets import holdings, is_layer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_SOURCES = {
+    "modules": "Layers are the model's modules, each without those inside it.",
+    "fsdp": "Layers are the modules that FSDP wraps, for want of ranges of modules in the trace.",
+    "operators": "Layers are forward operators, for want of ranges of modules in the trace.",
+    "nodes": "Layers are autograd's nodes: no profile holds the forward of nn.DataParallel's replicas.",
+}
+_OWN = "hidden, exposed: of the module's own collectives."
+_SHARE = "hidden, exposed: of its bucket's reduction, the layer's share by bytes."
+_BRACKETS = "Of lines in brackets, forward is all that is launched outside of the backward."
+_MEASURES = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
+SHARDING = ("all_gather", "reduce_scatter")
+
+
+def by_layer(report: Report, wide: bool) -> Section:
+    """Every layer, medians over windows; one step in which they add up; sharded modules' collectives, or buckets."""
+    held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
+    return [*layers_section(report, wide), *(("", *held) if held else ())]
+
+
+def layers_section(report: Report, wide: bool) -> Section:
+    """The same without what buckets hold."""
+    if not report.summary.layers:
+        return [styled("No layers: no compute here is launched in a step.", "bold")]
+    source = _SOURCES.get(report.summary.layers_from, report.summary.layers_from)
+    sharded = _sharded(report, wide)
+    share = [_SHARE] if report.summary.buckets else [_OWN] if sharded else []
+    return [
+        styled("Layers: medians over windows (one step on one device each), ms", "bold"),
+        styled(source),
+        _table(report, wide),
+        styled(" ".join([*share, _BRACKETS]), "dim"),
+        "",
+        *_representative(report),
+        *(("", *sharded) if sharded else ()),
+    ]
+
+
+def _table(report: Report, wide: bool) -> Table:
+    communicate = {row.layer for row in report.layers if row.comm}
+    heads = ["layer", *(["type"] if wide else []), "forward", "backward", "gradients"]
+    heads += ["bucket"] if report.summary.buckets else []
+    heads += ["hidden", "exposed"] if communicate else []
+    buckets = _buckets(report.layers)
+    lines = table(*heads, left=("layer", "type"))
+    for own in (True, False):
+        for layer in report.summary.layers:
+            if is_layer(layer.layer) == own:
+                cells = _cells(layer, buckets.get(layer.layer) or "-", layer.layer in communicate)
+                lines.add_row(*(cells[head] for head in heads))
+        lines.add_section()
+    return lines
+
+
+def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
+    """The buckets that hold each layer's gradients: `2`, `2,3`."""
+    found: dict[str, set[int]] = {}
+    for row in rows:
+        found.setdefault(row.layer, set()).update(row.buckets)
+    return {layer: ",".join(map(str, sorted(numbers))) for layer, numbers in found.items()}
+
+
+def _cells(layer: LayerSummary, bucket: str, communicates: bool) -> dict[str, str]:
+    """A line by column."""
+    forward, backward, hidden, exposed = (milliseconds(layer.measures[name].median) for name in _MEASURES)
+    return {
+        "layer": plain(layer.layer),
+        "type": plain(layer.type) if is_layer(layer.layer) else "",
+        "forward": forward,
+        "backward": backward,
+        "gradients": size(layer.gradient_bytes),
+        "bucket": bucket,
+        "hidden": hidden if communicates else "-",
+        "exposed": exposed if communicates else "-",
+    }
+
+
+def _representative(report: Report) -> Section:
+    """The one step in which lines add up: all layers in one, every other line with its own."""
+    chosen = report.summary.representative
+    place = (chosen.rank, chosen.device, chosen.step)
+    rows = [row for row in report.layers if (row.rank, row.device, row.step) == place]
+    whole = sum(row.forward_ns + row.backward_ns for row in rows)
+    own = [row for row in rows if is_layer(row.layer)]
+    forward, backward = (sum(getattr(row, name) for row in own) for name in ("forward_ns", "backward_ns"))
+    parts = [f"layers {milliseconds(forward + backward)} ({ms(forward)} forward, {ms(backward)} backward)"]
+    others = sorted((row for row in rows if row not in own), key=lambda row: -row.forward_ns - row.backward_ns)
+    for row in others:
+        if computed := row.forward_ns + row.backward_ns:
+            parts.append(f"{row.layer.strip('()')} {milliseconds(computed)}")
+    where = f"The step of median length (rank {chosen.rank}, device {chosen.device}, step {chosen.step})"
+    return [
+        styled(f"{where}, where lines add up", "bold"),
+        styled(f"compute {milliseconds(whole)} ms = {' + '.join(parts)}"),
+    ]
+
+
+def _sharded(report: Report, wide: bool) -> Section:
+    """The collectives of sharded modules, one kind and pass after the other, so that modules compare."""
+    found = [(each, row.layer) for row in report.layers if is_layer(row.layer) for each in row.comm]
+    if not any(each.kind in SHARDING for each, _ in found):
+        return []
+    order = {layer.layer: place for place, layer in enumerate(report.summary.layers)}
+    passes = ("forward", "backward")
+
+    def key(item: tuple[LayerComm, str]) -> tuple[str, int, int]:
+        return item[0].kind, passes.index(item[0].direction), order[item[1]]
+
+    heads = ("module", "prefetched", "size", "length", *(("waiting",) if wide else ()), "exposed")
+    lines = table("kind", "pass", *heads, left=("kind", "pass", "module", "prefetched"))
+    for _, group in groupby(sorted(found, key=key), key=lambda item: key(item)[:2]):
+        for module, own in groupby(group, key=lambda item: item[1]):
+            lines.add_row(*_collectives(plain(module), [each for each, _ in own], wide))
+        lines.add_section()
+    title = "Collectives of sharded modules: medians over windows, ms"
+    return [styled(title, "bold"), lines]
+
+
+def _collectives(module: str, found: Sequence[LayerComm], wide: bool) -> list[str]:
+    waits = [each.wait_ns for each in found if each.wait_ns is not None]
+    sizes = [each.bytes for each in found if each.bytes is not None]
+    return [
+        *(found[0].kind, found[0].direction, module, _prefetched([each.prefetched for each in found])),
+        size(max(sizes, default=None)),
+        milliseconds(_median([each.dur_ns for each in found])),
+        *([milliseconds(_median(waits))] if wide else []),
+        milliseconds(_median([each.exposed_ns for each in found])),
+    ]
+
+
+def _median(values: Sequence[int]) -> float | None:
+    return float(np.median(values)) if values else None
+
+
+def _prefetched(said: Sequence[bool | None]) -> str:
+    known = [each for each in said if each is not None]
+    if not known:
+        return "-"
+    return "yes" if all(known) else f"{sum(known)} of {len(known)}" if any(known) else "no"

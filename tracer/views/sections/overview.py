@@ -1,0 +1,180 @@
+"""The text report: its overview, and the order of its sections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from analyzers.reporting import Report, RunFacts, Window
+from analyzers.run import Epoch
+from analyzers.units import NS_PER_S, ms, percent
+from tracer.views import PARTS, WIDE, Section, count, milliseconds, rendered, size, styled, table
+from tracer.views.sections.advice import advice_section, true_cost
+from tracer.views.sections.buckets import by_bucket
+from tracer.views.sections.communication import by_collective, communication_section, waiting
+from tracer.views.sections.layers import by_layer
+from tracer.views.sections.ranks import COLUMNS, HEADS, ranks_and_bars, warnings
+from tracer.views.sections.step_timeline import timeline
+
+By = Literal["rank", "step", "collective", "bucket", "layer"]
+
+
+def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
+    """The whole report; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
+    return rendered(report_sections(report, by, width), width, color)
+
+
+def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
+    """The report's parts in order, as wide as there is room."""
+    wide = width is None or width >= WIDE
+    parts: list[Section] = [
+        [styled(run_title(report.run), "")],
+        [styled(report.summary.verdict, "bold")],
+        [styled(f"warning: {warning}", "yellow") for warning in warnings(report)],
+        *_VIEWS[by](report, wide),
+        controls(report.run),
+        *([] if by in ("step", "collective") else [true_cost(report), advice_section(report)]),
+    ]
+    return [part for part in parts if part]
+
+
+def _rank_view(report: Report, wide: bool) -> list[Section]:
+    measured = [ranks_and_bars(report, wide), timeline(report, wide), *_exchange(report, wide), representative(report)]
+    return [*measured, loader(report), epochs(report.run), memory(report.run)]
+
+
+def _step_view(report: Report, wide: bool) -> list[Section]:
+    return [by_step(report, wide), *_exchange(report, wide), representative(report), loader(report)]
+
+
+def _exchange(report: Report, wide: bool) -> list[Section]:
+    return [communication_section(report, wide), waiting(report)]
+
+
+# What each way of looking at a run shows, between its title and its controls.
+_VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
+    "rank": _rank_view,
+    "step": _step_view,
+    "collective": lambda report, wide: [by_collective(report, wide), representative(report)],
+    "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
+    "layer": lambda report, wide: [by_layer(report, wide)],
+}
+
+
+def run_title(run: RunFacts) -> str:
+    """What was run on what, in a line."""
+    batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
+    partial = len(run.ranks) < run.world_size
+    ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else count(run.world_size, "rank")
+    versions = [f"{name} {run.versions[name]}" for name in ("torch", "nccl") if run.versions.get(name)]
+    workload = " ".join(word for word in (run.model, run.strategy) if word)
+    devices = ", ".join(dict.fromkeys(run.devices))
+    facts = [run.name, workload, batch, ranks, devices, *versions]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def by_step(report: Report, wide: bool) -> Section:
+    """Every window."""
+    rows = table("rank", "device", "step", *(("starts",) if wide else ()), "span", *HEADS)
+    for window in report.windows:
+        start = [milliseconds(window.start_ns)] if wide else []
+        values = [window.span_ns, *(getattr(window, name) for name in COLUMNS)]
+        measured = [milliseconds(value) for value in values]
+        rows.add_row(str(window.rank), str(window.device), str(window.step), *start, *measured, percent(window.overlap))
+    return [styled("Every window (one step on one device), ms", "bold"), rows]
+
+
+def representative(report: Report) -> Section:
+    """The one window whose lines add up."""
+    window = representative_window(report)
+    rows = table("", "ms", "share")
+    for part in PARTS:
+        value = getattr(window, part.field)
+        rows.add_row(part.label, milliseconds(value), _of(value, window))
+    if window.input_idle_ns:
+        rows.add_row("of it waiting for input", milliseconds(window.input_idle_ns), _of(window.input_idle_ns, window))
+    rows.add_section()
+    rows.add_row("span", milliseconds(window.span_ns), percent(1.0))
+    place = f"rank {window.rank}, device {window.device}, step {window.step}"
+    comm = (
+        f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
+        f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer {ms(window.exposed_transfer_ns)}"
+    )
+    heading = styled(f"The step of median length ({place}), where lines add up", "bold")
+    return [heading, rows, styled(comm, "")]
+
+
+def _of(value_ns: int, window: Window) -> str:
+    return percent(value_ns / window.span_ns if window.span_ns else None)
+
+
+def loader(report: Report) -> Section:
+    """What the loader takes, where the traces show one."""
+    found = report.summary.input
+    if found is None or found.fetch_ns.median is None:
+        return []
+    longest = found.longest
+    most = f"; most on rank {longest.rank}, {ms(longest.idle_ns.median or 0)}" if len(found.by_device) > 1 else ""
+    line = (
+        f"Input: in a step of {ms(found.span_ns.median or 0)} the host is in the DataLoader for "
+        f"{ms(found.fetch_ns.median)}, and the device idles for {ms(found.idle_ns.median or 0)} of it{most} "
+        f"(medians; {found.window} window's times)."
+    )
+    return [styled(line, "")]
+
+
+def representative_window(report: Report) -> Window:
+    """The window that the summary names."""
+    chosen = report.summary.representative
+    key = (chosen.rank, chosen.device, chosen.step)
+    return next(window for window in report.windows if (window.rank, window.device, window.step) == key)
+
+
+def controls(run: RunFacts) -> Section:
+    """What a step takes without the profiler, and without synchronization."""
+    controls = run.controls
+    if controls.unprofiled_step_ns is None:
+        return []
+    line = f"Controls: a step takes {ms(controls.unprofiled_step_ns)} without the profiler"
+    if controls.profiled_step_ns is not None:
+        line += f", {ms(controls.profiled_step_ns)} with it ({_factor(controls.distortion)})"
+    if controls.nosync_step_ns is not None and controls.sync_cost_ns is not None:
+        line += f"; {ms(controls.nosync_step_ns)} without gradient synchronization"
+        line += f", which so costs {ms(controls.sync_cost_ns)}"
+    return [styled(line + ".", "")]
+
+
+def _factor(distortion: float | None) -> str:
+    return "-" if distortion is None else f"x{distortion:.3f}"
+
+
+SYNTHETIC = "Accuracy means nothing here, nor does loss: the data is synthetic, a few random batches over and over."
+
+
+def epochs(run: RunFacts) -> Section:
+    """The epochs that were trained after the recording, if any."""
+    if not run.epochs:
+        return []
+    data = run.dataset
+    of_data = f" of {data.samples:,} samples ({data.name})" if data is not None else ""
+    rows = table("epoch", "s", "steps", "loss", "accuracy", "learning rate", "", left=("",))
+    for epoch in run.epochs:
+        rows.add_row(*_cells(epoch))
+    title = f"Epochs{of_data}, from new weights, without a profiler; times are the slowest rank's"
+    remark = [styled(SYNTHETIC)] if data is not None and data.is_synthetic else []
+    return [styled(title, "bold"), rows, *remark]
+
+
+def _cells(epoch: Epoch) -> list[str]:
+    loss = "-" if epoch.loss is None else f"{epoch.loss:.4f}"
+    figures = [f"{epoch.time_ns / NS_PER_S:,.2f}", str(epoch.steps), loss, percent(epoch.accuracy)]
+    warm_up = "warm-up: its time is not counted" if epoch.epoch == 1 else ""
+    return [str(epoch.epoch), *figures, f"{epoch.learning_rate:.4g}", warm_up]
+
+
+def memory(run: RunFacts) -> Section:
+    """The most memory that any rank had in use."""
+    if run.memory is None or not run.memory.peak_bytes:
+        return []
+    rank, peak_bytes = max(run.memory.peak_bytes.items(), key=lambda item: item[1])
+    return [styled(f"Memory: at most {size(peak_bytes)} in use, on rank {rank} ({run.memory.source}).")]

@@ -1,0 +1,171 @@
+"""Sections of predictions: baseline, scenarios, recommendation, assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.prediction import AtGpus, Baseline, ScaleOut, Scenario, WhatIf, against_own, doubts, is_own, scale_out
+from analyzers.units import ms, percent
+from tracer.views import Section, count, gbps, indented, milliseconds, rendered, styled, table
+
+HEADS = (
+    "",
+    "cap",
+    "buckets",
+    "GPUs",
+    "step",
+    "against\nown",
+    "exposed\ncomm",
+    "compute\nwaits",
+    "efficiency",
+    "busbw\nGB/s",
+    "latency\nus",
+)
+SCALE_HEADS = ("", "GPUs", "best cap", "step", "compute\nwaits", "efficiency", "communication")
+
+
+def prediction_text(found: WhatIf, width: int | None = None, color: bool = False) -> str:
+    """All of it; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
+    return rendered([part for part in sections(found) if part], width, color)
+
+
+def sections(found: WhatIf) -> list[Section]:
+    """The parts in order."""
+    return [
+        [styled(f"{found.run} · what if"), *own(found)],
+        [styled(sentence(found.recommended.why or ""), "bold")],
+        [styled(f"warning: {warning}", "yellow") for warning in found.warnings],
+        scenarios(found),
+        scale_out_section(found),
+        basis(found),
+    ]
+
+
+def own(found: WhatIf) -> Section:
+    """The run's own settings, as measured and as predicted."""
+    baseline = found.baseline
+    settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}"
+    if baseline.buckets:
+        settings += f", {count(len(baseline.buckets), 'bucket')}"
+    of = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
+    return [
+        styled(
+            f"Its own settings ({settings}): {ms(baseline.measured_step_ns)} a step measured "
+            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {of} "
+            f"({signed(baseline.error)}); differences below {ms(found.uncertainty_ns)} are noise."
+        )
+    ]
+
+
+def scenarios(found: WhatIf) -> Section:
+    """Every scenario, a group of rows for each number of GPUs; what is not to be trusted is marked, and why."""
+    lines = table(*HEADS, left=("",))
+    above: int | None = None
+    for each in found.scenarios:
+        if above not in (None, each.gpus):
+            lines.add_section()
+            lines.add_row()
+        above = each.gpus
+        lines.add_row(*_cells(each, found))
+    title = f"Predicted steps, {_kind(found.baseline)}, ms; against what is predicted of the run's own settings"
+    return [styled(title, "bold"), lines, *map(styled, _notes(found))]
+
+
+def _kind(baseline: Baseline) -> str:
+    return "unprofiled" if baseline.measured_from.endswith("control") else "as under the profiler"
+
+
+def _cells(each: Scenario, found: WhatIf) -> list[str]:
+    latency = "-" if each.latency_us is None else f"{each.latency_us:,.1f}"
+    return [
+        mark(each.reliable) + "*" * is_own(each, found),
+        cap(each.bucket_mb),
+        str(len(each.buckets) or "-"),
+        f"{each.gpus:,}",
+        milliseconds(each.predicted_step_ns),
+        signed(against_own(each, found.baseline)),
+        milliseconds(each.predicted_exposed_comm_ns),
+        milliseconds(each.predicted_stall_ns),
+        percent(each.efficiency),
+        gbps(each.link_gbps),
+        latency,
+    ]
+
+
+def _notes(found: WhatIf) -> Iterator[str]:
+    if any(is_own(each, found) for each in found.scenarios):
+        yield "* the run's own settings"
+    yield from (f"? {why}" for why in doubts(found.scenarios))
+
+
+def scale_out_section(found: WhatIf) -> Section:
+    """The best of each number of GPUs, and from which on communication is not hidden; nothing for one number."""
+    out = scale_out(found)
+    if out is None:
+        return []
+    lines = table(*SCALE_HEADS, left=("", "communication"))
+    for row in out.rows:
+        lines.add_row(*_scale_cells(row))
+    title = "Scaling out, the batch of each GPU as it was: the best cap for each number of GPUs, ms"
+    return [styled(title, "bold"), lines, styled(no_longer_hidden(out)), styled(hidden_means(out), "dim")]
+
+
+def _scale_cells(row: AtGpus) -> list[str]:
+    times = (milliseconds(row.predicted_step_ns), milliseconds(row.predicted_stall_ns))
+    state = "-" if row.gpus == 1 else "hidden" if row.hidden else "exposed"
+    return [mark(row.reliable), f"{row.gpus:,}", cap(row.bucket_mb), *times, percent(row.efficiency), state]
+
+
+def no_longer_hidden(out: ScaleOut) -> str:
+    """From which number of GPUs on compute waits for communication, in a sentence."""
+    if out.exposed_from_gpus is None:
+        return f"Communication stays hidden up to {gpus(out.rows[-1].gpus)}."
+    row = next(row for row in out.rows if row.gpus == out.exposed_from_gpus)
+    waits = f"compute waits {ms(row.predicted_stall_ns)} for it under the best cap"
+    hidden = [each.gpus for each in out.rows if each.hidden and 1 < each.gpus < row.gpus]
+    before = f" On {gpus(hidden[-1])} it still is." if hidden else ""
+    return f"On {gpus(row.gpus)} communication is no longer hidden: {waits}.{before}"
+
+
+def hidden_means(out: ScaleOut) -> str:
+    """What hidden means."""
+    return (
+        f"(Hidden: compute waits for it no longer than {percent(out.little)} of a step, or than {ms(out.noise_ns)}, "
+        "the noise. Exposed is also what lies beside gaps between kernels, which costs nothing.)"
+    )
+
+
+def basis(found: WhatIf) -> Section:
+    """What predictions rest on."""
+    return [
+        styled("What this rests on", "bold"),
+        indented(f"links: {found.links}"),
+        *(indented(words) for words in found.assumptions),
+        indented("efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches"),
+    ]
+
+
+def cap(bucket_mb: float | None) -> str:
+    """A bucket cap."""
+    return "default" if bucket_mb is None else f"{bucket_mb:g} MB"
+
+
+def gpus(number: int) -> str:
+    """`1 GPU`, `1,024 GPUs`."""
+    return f"{number:,} GPU" + "s" * (number != 1)
+
+
+def mark(reliable: bool) -> str:
+    """`?` for what is not to be trusted."""
+    return "" if reliable else "?"
+
+
+def signed(share: float) -> str:
+    """A share with its sign, `0.0 %` without one."""
+    words = f"{100 * share:+.1f} %"
+    return "0.0 %" if words in ("+0.0 %", "-0.0 %") else words
+
+
+def sentence(words: str) -> str:
+    """A sentence of words that are none yet."""
+    return f"{words[:1].upper()}{words[1:]}."

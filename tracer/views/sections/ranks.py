@@ -1,0 +1,161 @@
+"""Section on ranks: parts of each rank's step, spread and outliers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from analyzers.reporting import MANY, DeviceSummary, OverDevices, Report
+from analyzers.statistics import Spread
+from analyzers.units import percent
+from tracer.views import COMM, PARTS, Section, count, milliseconds, styled, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+BAR_CELLS = 66
+# Of many ranks so many outliers are named.
+MOST_OUTLIERS = 8
+# Warnings alike but for their numbers: so many are shown.
+MOST_ALIKE = 3
+# The parts of a step, with what waiting is of the exposed communication behind it.
+COLUMNS = tuple(name for part in PARTS for name in ((part.field, "exposed_wait_ns") if part is COMM else (part.field,)))
+_LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS} | {"exposed_wait_ns": "of it\nwaiting"}
+HEADS = (*(_LABELS[name] for name in COLUMNS), "overlap")
+_WORDS = {"span_ns": "step", "exposed_wait_ns": "waiting"} | {part.field: part.label for part in PARTS}
+_QUANTILES = {"minimum": "lowest", "low": "25 %", "median": "median", "high": "75 %", "maximum": "highest"}
+_OWN = "Slowest and fastest are by a rank's own time, its step less its waiting: others wait for who waits least."
+_OUTLIER = "An outlier lies beyond the quartiles by three times their distance, and by 1 % of the step."
+
+
+def ranks_and_bars(report: Report, wide: bool) -> Section:
+    """Every device's medians in a table and as bars; of many, the spread and those that are named."""
+    devices = report.summary.by_device
+    bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device, _ in named(report)]
+    return [*by_rank(report, wide), "", _legend(), *bars]
+
+
+def by_rank(report: Report, wide: bool, most: int = MANY) -> Section:
+    """Every device's medians, and those of all; of more than `most` their spread, and those that stand out."""
+    window = "light window's times" if report.run.times_from == "light" else "full window's times"
+    title = f"Medians over windows (one step on one device each), ms; {window}"
+    over = report.summary.over_devices
+    if over is None or over.devices <= most:
+        return [styled(title, "bold"), _every_device(report, wide)]
+    shown = named(report)
+    left = over.devices - len(shown)
+    more = len({(each.rank, each.device) for each in over.outliers}) - sum("outlier" in why for _, why in shown)
+    rest = f"and {left:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
+    return [
+        styled(f"{title}: how those of {over.devices:,} devices are spread, and who stands out", "bold"),
+        _spread_and_named(report, over),
+        styled(f"{rest}: --by step, --json, --csv", "dim"),
+        styled(_OWN + (f" {_OUTLIER}" if over.outliers else ""), "dim"),
+    ]
+
+
+def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, str]]:
+    """The devices that are shown one by one, and why: up to `most` all of them, for no reason."""
+    over = report.summary.over_devices
+    if over is None or over.devices <= most:
+        return [(device, "") for device in report.summary.by_device]
+    why: dict[tuple[int, int | str], list[str]] = {}
+    for word, chosen in (("slowest", over.slowest), ("median", over.median), ("fastest", over.fastest)):
+        why.setdefault((chosen.rank, chosen.device), []).append(word)
+    outliers: dict[tuple[int, int | str], list[str]] = {}
+    for each in over.outliers:
+        outliers.setdefault((each.rank, each.device), []).append(_WORDS.get(each.measure, each.measure))
+    for place in list(outliers)[:MOST_OUTLIERS]:
+        why.setdefault(place, []).append(f"outlier: {', '.join(outliers[place])}")
+    by_place = {(device.rank, device.device): device for device in report.summary.by_device}
+    return [(by_place[place], "; ".join(words)) for place, words in why.items()]
+
+
+def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
+    """`rank 3`, or `device 3` where a rank has several."""
+    alone = len({other.device for other in devices if other.rank == device.rank}) == 1
+    return f"rank {device.rank}" if alone else f"device {device.device}"
+
+
+def _every_device(report: Report, wide: bool) -> Table:
+    devices = report.summary.by_device
+    rows = table("rank", "device", *(("windows",) if wide else ()), "step", *(("(min - max)",) if wide else ()), *HEADS)
+    for device in devices:
+        rows.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide))
+    if len(devices) > 1:
+        rows.add_section()
+        rows.add_row("all", "", *_medians(report.summary.windows, wide))
+    return rows
+
+
+def _spread_and_named(report: Report, over: OverDevices) -> Table:
+    rows = table("rank", "device", "step", *HEADS, "", left=("",))
+    for field, word in _QUANTILES.items():
+        values = {name: getattr(spread, field) for name, spread in over.medians.items()}
+        parts = [milliseconds(values[name]) for name in ("span_ns", *COLUMNS)]
+        rows.add_row(word, "", *parts, percent(values["overlap"]), "of each column")
+    rows.add_section()
+    for device, why in named(report):
+        rows.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide=False), why)
+    return rows
+
+
+def _medians(measures: Mapping[str, Spread], wide: bool) -> list[str]:
+    span = measures["span_ns"]
+    count, extent = [str(span.count)], [f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"]
+    parts = [milliseconds(measures[name].median) for name in COLUMNS]
+    step = [milliseconds(span.median)]
+    return [*(count if wide else []), *step, *(extent if wide else []), *parts, percent(measures["overlap"].median)]
+
+
+def _shares(measures: Mapping[str, Spread]) -> list[float]:
+    """Median parts as shares of their own sum, so that the bar is full."""
+    medians = [measures[part.field].median or 0.0 for part in PARTS]
+    whole = sum(medians) or 1.0
+    return [median / whole for median in medians]
+
+
+def _bar(label: str, shares: Sequence[float]) -> Text:
+    from rich.text import Text
+
+    line = Text(f"{label} ")
+    for part, length in zip(PARTS, _cells(shares, BAR_CELLS), strict=True):
+        line.append(part.glyph * length, style=part.color)
+    return line
+
+
+def _cells(shares: Sequence[float], width: int) -> list[int]:
+    """Whole cells that add up to the width: each share's edge rounded to its cell."""
+    edges = [round(width * sum(shares[: index + 1])) for index in range(len(shares))]
+    return [edge - before for before, edge in zip([0, *edges], edges, strict=False)]
+
+
+def _legend() -> Text:
+    from rich.text import Text
+
+    line = Text(" " * 11)
+    for part in PARTS:
+        line.append(f"{part.glyph} ", style=part.color)
+        line.append(f"{part.label}   ")
+    line.rstrip()
+    return line
+
+
+def warnings(report: Report) -> list[str]:
+    """The run's warnings; of many that differ in nothing but their numbers the first ones, and how many more."""
+    alike: Counter[str] = Counter()
+    shown: list[tuple[str, str]] = []
+    for warning in report.run.warnings:
+        kind = re.sub(r"\d+", "0", warning)
+        alike[kind] += 1
+        if alike[kind] <= MOST_ALIKE:
+            shown.append((kind, warning))
+    last = {kind: place for place, (kind, _) in enumerate(shown)}
+    left = {last[kind]: number - MOST_ALIKE for kind, number in alike.items() if number > MOST_ALIKE}
+    return [
+        f"{warning} (and {count(left[place], 'more warning')} like it: --json)" if place in left else warning
+        for place, (_, warning) in enumerate(shown)
+    ]

@@ -1,0 +1,339 @@
+"""Sections of the scaling study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
+from analyzers.run import SINGLE
+from analyzers.statistics import Spread
+from analyzers.units import NS_PER_S, percent
+from tracer.views import (
+    WIDE,
+    Column,
+    Section,
+    Table,
+    count,
+    escaped,
+    gbps,
+    milliseconds,
+    rendered,
+    section,
+    styled,
+    table_markdown,
+)
+
+UNCERTAIN, PROFILED = "?", "p"
+MARKS = {
+    UNCERTAIN: "? uncertain: its steps, or its baseline's, scatter by more than 5 %",
+    PROFILED: "p timed under the profiler: no step was timed without it",
+}
+_PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU"))
+
+
+def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
+    """The study for a terminal; prose wrapped at `width` columns where one is given."""
+    wide = width is None or width >= WIDE
+    sections: list[Section] = [
+        [styled(scaling_title(study), "bold")],
+        [styled(f"warning: {warning}", "yellow") for warning in study.warnings],
+        *(section(table, wide) for table in scaling_tables(study)),
+    ]
+    return rendered([lines for lines in sections if lines], width, color)
+
+
+def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
+    """The study as a markdown file, with links to the pictures that lie beside it, and what each figure means."""
+    warnings = [f"* {escaped(warning)}" for warning in study.warnings]
+    meanings = [f"* **{name}**: {escaped(words)}" for name, words in study.definitions.items()]
+    parts = [f"# {escaped(scaling_title(study))}"]
+    parts += ["**Warnings**", "\n".join(warnings)] if warnings else []
+    for table in scaling_tables(study):
+        parts.append(table_markdown(table))
+        parts += [f"![{table.title}]({picture_of(table)})"] if picture_of(table) in pictures else []
+    return "\n\n".join([*parts, "## What the figures mean", "\n".join(meanings)]) + "\n"
+
+
+def picture_of(table: Table) -> str:
+    """The picture that belongs to a table, where there is one."""
+    return f"{table.name}.png"
+
+
+def scaling_title(study: Scaling) -> str:
+    """What was swept, in a line."""
+    done = [cell for cell in study.cells if cell.step.median_ns]
+    models = dict.fromkeys(model for cell in done if (model := cell.workload.get("model")))
+    devices = dict.fromkeys(device for cell in done for device in cell.devices)
+    facts = [study.name, *models, f"{len(done)} of {count(len(study.cells), 'cell')}", *devices]
+    return " · ".join(["Scaling", *facts])
+
+
+def scaling_tables(study: Scaling) -> list[Table]:
+    """All tables that have anything to say."""
+    made = (_times(study), _weak(study), _strong(study), _parts(study), _subtraction(study), _bandwidth(study))
+    return [table for table in (*made, _epochs(study)) if table.rows or table.notes]
+
+
+def _place(row: CellRow | WeakRow | StrongRow) -> list[str]:
+    return [row.strategy, str(row.gpus), str(row.batch)]
+
+
+def grouped(study: Scaling) -> list[tuple[CellRow, WeakRow, StrongRow]]:
+    """Each cell with its rows: baselines, then a strategy's cells together, and in it those of one batch."""
+    strategies = list(dict.fromkeys([SINGLE, *(cell.strategy for cell in study.cells)]))
+    rows = zip(study.cells, study.weak, study.strong, strict=True)
+    return sorted(rows, key=lambda row: (strategies.index(row[0].strategy), row[0].batch, row[0].gpus))
+
+
+def _is_compared(cell: CellRow) -> bool:
+    """Whether a cell has a line in the tables of speedup: not the baselines, nor what was not measured."""
+    return cell.gpus > 1 and cell.step.median_ns is not None
+
+
+def _times(study: Scaling) -> Table:
+    columns = (
+        *(*_PLACE, Column("global\nbatch"), Column("step\nms"), Column("spread", wide=True)),
+        *(Column("profiled /\nunprofiled", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
+        *(Column("epoch s\nderived"), Column("epoch s\nmeasured"), Column("peak\nGB")),
+    )
+    rows = [_time(cell) for cell, _, _ in grouped(study)]
+    notes = [*_marks(rows), *_reasons([(cell.name, cell.why) for cell in study.cells])]
+    sources = dict.fromkeys(cell.memory_source for cell in study.cells if cell.memory_source)
+    notes += [f"Peak memory: the fullest rank's, as {source} has it." for source in sources]
+    return Table("time", "Time of a step and of an epoch", columns, rows, notes)
+
+
+def _time(cell: CellRow) -> list[str]:
+    epoch = cell.epoch
+    return [
+        *(*_place(cell), str(cell.global_batch) if cell.step.median_ns else "-"),
+        milliseconds(cell.step.median_ns) + _mark(cell.step.uncertain, cell.step.is_profiled),
+        *(percent(cell.step.spread), _distortion(cell)),
+        *(_number(cell.samples_per_s), f"{epoch.steps:,}" if epoch else "-"),
+        *(_seconds(epoch.derived_ns if epoch else None), _seconds(epoch.measured_ns if epoch else None)),
+        "-" if cell.peak_memory_bytes is None else f"{cell.peak_memory_bytes / 1e9:.2f}",
+    ]
+
+
+def _distortion(cell: CellRow) -> str:
+    return "-" if cell.distortion is None else f"x{cell.distortion:.3f}" + _mark(cell.distortion_uncertain)
+
+
+def _weak(study: Scaling) -> Table:
+    columns = (
+        *(
+            *_PLACE,
+            Column("T_1(b)\nms"),
+            Column("T_N(b)\nms"),
+            Column("scaled\nspeedup"),
+            Column("(quartiles)", wide=True),
+        ),
+        *(Column("efficiency"), Column("(quartiles)", wide=True)),
+    )
+    compared = [row for cell, row, _ in grouped(study) if _is_compared(cell)]
+    rows = [
+        [
+            *(*_place(row), milliseconds(row.ideal_step_ns), milliseconds(row.step_ns)),
+            *(*_ratio(row.scaled_speedup, _factor), *_ratio(row.efficiency, percent)),
+        ]
+        for row in compared
+        if row.scaled_speedup is not None
+    ]
+    notes = [*_marks(rows), *_reasons([(row.cell, row.why) for row in compared])]
+    return Table(
+        "weak", "Weak scaling: the batch per GPU, b, is fixed; scaled speedup N x T_1(b) / T_N(b)", columns, rows, notes
+    )
+
+
+def _strong(study: Scaling) -> Table:
+    columns = (
+        *(Column("strategy", is_text=True), Column("GPUs"), Column("global\nbatch"), Column("batch\na GPU")),
+        *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("(quartiles)", wide=True)),
+        *(Column("efficiency"), Column("(quartiles)", wide=True)),
+    )
+    compared = [row for cell, _, row in grouped(study) if _is_compared(cell)]
+    strategies = list(dict.fromkeys(row.strategy for row in compared))
+    ordered = sorted(compared, key=lambda row: (strategies.index(row.strategy), row.global_batch, row.gpus))
+    rows = [_strong_row(row) for row in ordered if row.speedup is not None]
+    notes = [*_marks(rows), *_reasons([(row.cell, row.why) for row in compared])]
+    return Table(
+        "strong", "Strong scaling: the global batch, B, is fixed; speedup T_1(B) / T_N(B/N)", columns, rows, notes
+    )
+
+
+def _strong_row(row: StrongRow) -> list[str]:
+    one_ns = row.ideal_step_ns * row.gpus if row.ideal_step_ns is not None else None
+    return [
+        *(row.strategy, str(row.gpus), str(row.global_batch), str(row.batch), milliseconds(one_ns)),
+        *(milliseconds(row.step_ns), *_ratio(row.speedup, _factor), *_ratio(row.efficiency, percent)),
+    ]
+
+
+def _parts(study: Scaling) -> Table:
+    done = [cell for cell, _, _ in grouped(study) if cell.measured]
+    has_input = any("input_idle_ns" in cell.measured for cell in done)
+    columns = (
+        *(*_PLACE, Column("step"), Column("compute"), Column("comm"), Column("exposed\ncomm")),
+        *(Column("of it\nwaiting", wide=True), Column("of it\ntransfer", wide=True), Column("exposed\ncopy")),
+        *(Column("idle"), *([Column("of it\ninput", wide=True)] if has_input else []), Column("overlap")),
+    )
+    names = (
+        *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_transfer_ns"),
+        *("exposed_copy_ns", "idle_ns", *(["input_idle_ns"] if has_input else [])),
+    )
+    rows = [
+        [
+            *(*_place(cell), *(milliseconds(cell.measured.get(name, Spread(0)).median) for name in names)),
+            percent(cell.measured.get("overlap", Spread(0)).median),
+        ]
+        for cell in done
+    ]
+    notes = ["In every window compute + exposed comm + exposed copy + idle = step; medians do not add up."]
+    return Table(
+        "shares", "Where a step's time goes, measured from the traces: medians over windows, ms", columns, rows, notes
+    )
+
+
+def _subtraction(study: Scaling) -> Table:
+    columns = (
+        *(*_PLACE, Column("measured\nms"), Column("T_N - T_1\nms"), Column("error\nms", wide=True), Column("ratio")),
+        *(Column("T_N - T_1/N\nms"), Column("error\nms", wide=True), Column("ratio")),
+    )
+    rows = []
+    for _, weak, strong in grouped(study):
+        known = weak.subtraction or strong.subtraction
+        if known is not None:
+            subtracted = (*_subtracted(weak.subtraction), *_subtracted(strong.subtraction))
+            rows.append([*_place(weak), milliseconds(known.measured_ns), *subtracted])
+    notes = [*_marks(rows), "Ratio: the subtracted time over the measured. " + CAVEAT] if rows else []
+    return Table(
+        "subtraction", "Exposed communication: measured, and what subtraction would have said", columns, rows, notes
+    )
+
+
+CAVEAT = (
+    "Subtraction counts whatever else changed with the devices (packing, contention, a busier host, noise) as "
+    "communication; T is timed without the profiler (unless marked p), exposed communication under it, the mean over "
+    "windows."
+)
+
+
+def _subtracted(found: Subtraction | None) -> list[str]:
+    if found is None:
+        return ["-", "-", "-"]
+    ratio = "-" if found.ratio is None else f"{found.ratio:.2f}"
+    return [
+        milliseconds(found.estimate_ns) + _mark(found.uncertain, found.profiled),
+        milliseconds(found.error_ns),
+        ratio,
+    ]
+
+
+def _bandwidth(study: Scaling) -> Table:
+    columns = (
+        *(
+            *_PLACE,
+            Column("gradients\nMB", wide=True),
+            Column("transfer\nms", wide=True),
+            Column("measured\nbusbw GB/s"),
+        ),
+        *(Column("utili-\nzation"), Column("T_N - T_1\nGB/s"), Column("utili-\nzation", wide=True)),
+        *(Column("T_N - T_1/N\nGB/s"), Column("utili-\nzation", wide=True)),
+    )
+    several = [each for each in grouped(study) if each[0].gpus > 1 and each[0].measured]
+    rows = [_bandwidth_row(cell, weak.subtraction, strong.subtraction) for cell, weak, strong in several]
+    whys = [(cell.name, cell.gradients.why) for cell, _, _ in several]
+    whys += [(cell.name, _no_bandwidth(found)) for cell, weak, strong in several for found in (weak, strong)]
+    bounded = any(cell.gradients.bound for cell, _, _ in several)
+    bounds = ["~ from the last start to the last end: a bound"] if bounded else []
+    title = "Bandwidth of the gradients' reduction: measured, and what subtraction would have said"
+    return Table("bandwidth", title, columns, rows, [*bounds, *_reasons(whys)])
+
+
+def _no_bandwidth(row: WeakRow | StrongRow) -> str | None:
+    found, name = row.subtraction, "T_N - T_1" if isinstance(row, WeakRow) else "T_N - T_1/N"
+    return None if found is None or found.why is None else f"{found.why} ({name})"
+
+
+def _bandwidth_row(cell: CellRow, *subtracted: Subtraction | None) -> list[str]:
+    found = cell.gradients
+    true = found.busbw_gbps.median
+    shown = [
+        *(*_place(cell), "-" if found.bytes is None else f"{found.bytes / 1e6:,.1f}"),
+        *(milliseconds(found.transfer_ns.median), "~" * (found.bound and true is not None) + gbps(true)),
+        percent(found.utilization.median),
+    ]
+    for each in subtracted:
+        shown += [gbps(each.busbw_gbps if each else None), percent(each.utilization if each else None)]
+    return shown
+
+
+def _epochs(study: Scaling) -> Table:
+    columns = (
+        *(*_PLACE, Column("epoch"), Column("time\ns"), Column("loss"), Column("accuracy")),
+        Column("learning\nrate", wide=True),
+    )
+    rows = [
+        [
+            *(*_place(cell), str(epoch.epoch), _seconds(epoch.time_ns) + (" w" if epoch is cell.epochs[0] else "")),
+            *(_figure(epoch.loss), percent(epoch.accuracy), f"{epoch.learning_rate:g}"),
+        ]
+        for cell in study.cells
+        for epoch in cell.epochs
+    ]
+    notes = ["w warm-up: its time is no measurement"] if rows else []
+    if any(cell.epoch and cell.epoch.is_synthetic and cell.epochs for cell in study.cells):
+        notes.append(f"Accuracy: {study.definitions.get('accuracy', '')}")
+    return Table("epochs", "Epochs as trained: loss and accuracy", columns, rows, notes)
+
+
+def _ratio(found: Ratio | None, shown: Callable[[float], str]) -> list[str]:
+    if found is None:
+        return ["-", ""]
+    extent = _extent(found.low, found.high, shown) if found.uncertain else ""
+    return [shown(found.value) + _mark(found.uncertain, found.profiled), extent]
+
+
+def _extent(low: float | None, high: float | None, shown: Callable[[float], str]) -> str:
+    return "" if low is None or high is None else f"({shown(low)} - {shown(high)})"
+
+
+def _mark(uncertain: bool, profiled: bool = False) -> str:
+    marks = (PROFILED if profiled else "") + (UNCERTAIN if uncertain else "")
+    return f" {marks}" if marks else ""
+
+
+def _marks(rows: Sequence[Sequence[str]]) -> list[str]:
+    """What the marks say that stand behind any figure."""
+    behind = {cell.rpartition(" ")[2] for row in rows for cell in row if " " in cell}
+    marks = {mark for marks in behind if set(marks) <= set(MARKS) for mark in marks}
+    return [words for mark, words in MARKS.items() if mark in marks]
+
+
+def _reasons(whys: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Why rows have no figures: each reason once, with the cells it holds for."""
+    cells: dict[str, list[str]] = {}
+    for name, why in whys:
+        if why:
+            cells.setdefault(why, []).append(name)
+    return [f"- {', '.join(names)}: {why}" for why, names in cells.items()]
+
+
+def _factor(value: float) -> str:
+    return f"x{value:.2f}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _seconds(ns: float | None) -> str:
+    """Seconds with the digits that matter."""
+    if ns is None:
+        return "-"
+    return f"{ns / NS_PER_S:,.1f}" if ns >= 100 * NS_PER_S else f"{ns / NS_PER_S:.3f}"
+
+
+def _number(value: float | None) -> str:
+    """A count with the digits that matter."""
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

@@ -1,0 +1,160 @@
+"""Section that draws one step: compute as shades, collectives where they ran.
+
+compute   ████████████▒░    ██▓
+comm 19        ···0====1=··2===
+          |0 ms     |1        |2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, log10
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analyzers.reporting import Lane, Mark, Report, Timeline
+from analyzers.units import NS_PER_MS, ms, us
+from tracer.views import COMM, COMPUTE, COPY, Section, columns, plain, styled
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+SHADES = " ░▒▓█"
+WAITING, TRANSFER = "·", "="
+LETTERS = {"broadcast": "b", "all_gather": "g", "reduce_scatter": "r", "all_reduce": "a", "send_recv": "s"}
+OTHER = "?"
+_GAP = 2
+_FEWEST_CELLS = 24
+_TICKS = 8
+
+
+def timeline(report: Report, wide: bool) -> Section:
+    """The lanes of the step of median length, with a time axis under them."""
+    from rich.table import Table
+
+    drawn = report.timeline
+    if not drawn.span_ns:
+        return []
+    labels = lane_labels(drawn.lanes)
+    gutter = max(map(len, labels)) + _GAP
+    cells = max(min(columns(wide) - gutter, drawn.cells), _FEWEST_CELLS)
+    # A table, since a lane cannot wrap.
+    rows = Table.grid(padding=(0, _GAP, 0, 0))
+    for label, lane in zip(labels, drawn.lanes, strict=True):
+        rows.add_row(label, _lane(lane, drawn.span_ns, cells))
+    rows.add_row("", _axis(drawn.span_ns, cells))
+    place = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
+    cell_ns = drawn.span_ns / cells
+    title = (
+        f"The step of median length in time ({place}); a cell is {ms(cell_ns) if cell_ns >= NS_PER_MS else us(cell_ns)}"
+    )
+    return [styled(title, "bold"), rows, *_legend(drawn)]
+
+
+def lane_labels(lanes: Sequence[Lane]) -> list[str]:
+    """`compute`, `copies`, `comm`; `comm 19` where several streams communicate."""
+    several = sum(lane.kind == "comm" for lane in lanes) > 1
+    short = [lane.label.replace("stream", "comm") if several else "comm" for lane in lanes]
+    return [plain(name if lane.kind == "comm" else lane.label) for name, lane in zip(short, lanes, strict=True)]
+
+
+def _lane(lane: Lane, span_ns: int, cells: int) -> Text:
+    from rich.text import Text
+
+    if lane.kind != "comm":
+        shown = "".join(SHADES[_level(share)] for share in _resampled(lane.busy, cells))
+        return Text(shown, style=(COMPUTE if lane.kind == "compute" else COPY).color)
+    return Text(_drawn(lane.marks, span_ns, cells), style=COMM.color)
+
+
+def _level(share: float) -> int:
+    """A quarter of a cell each; the least there is shows as one."""
+    return min(len(SHADES) - 1, 1 + int(share * 4)) if share > 0 else 0
+
+
+def _resampled(busy: Sequence[float], cells: int) -> list[float]:
+    """The same shares in another number of cells."""
+    covered = np.concatenate([[0.0], np.cumsum(busy)])
+    at = np.interp(np.linspace(0, len(busy), cells + 1), np.arange(len(covered)), covered)
+    shares: list[float] = (np.diff(at) * cells / len(busy)).round(4).tolist()
+    return shares
+
+
+def _drawn(marks: Sequence[Mark], span_ns: int, cells: int) -> str:
+    """All marks of a lane: first where they are, then what they are, buckets before the others."""
+    lane = [" "] * cells
+    places = [_place(mark, span_ns, cells) for mark in marks]
+    for first, turn, last in places:
+        lane[first:last] = [WAITING] * (turn - first) + [TRANSFER] * (last - turn)
+    taken = [False] * cells
+    order = sorted(range(len(marks)), key=lambda index: marks[index].bucket is None)
+    for index in order:
+        _write(lane, taken, letter(marks[index]), places[index])
+    return "".join(lane)
+
+
+def _place(mark: Mark, span_ns: int, cells: int) -> tuple[int, int, int]:
+    """The first cell of a mark, the first of its transfer, and the cell after its last; the last is of transfer."""
+    half_a_cell = span_ns // cells // 2
+    wait_end_ns, end_ns = mark.start_ns + (mark.wait_ns or 0), mark.start_ns + mark.dur_ns + half_a_cell
+    first, turn, last = (at * cells // span_ns for at in (mark.start_ns, wait_end_ns, end_ns))
+    first = min(first, cells - 1)
+    last = min(max(last, first + 1), cells)
+    return first, min(turn, last - 1), last
+
+
+def letter(mark: Mark) -> str:
+    """The number of a mark's bucket, or what stands for its kind."""
+    return str(mark.bucket) if mark.bucket is not None else LETTERS.get(mark.kind, OTHER)
+
+
+def _write(lane: list[str], taken: list[bool], name: str, place: tuple[int, int, int]) -> None:
+    """Write a name where the transfer begins; else elsewhere on its mark, or beside it where the lane is free."""
+    first, turn, last = place
+    length = len(name)
+    inside = sorted(range(first, last - length + 1), key=lambda start: abs(start - turn))
+    beside = [start for start in (first, last - length) if start not in inside]
+    for start in (*inside, *beside):
+        cells = range(start, start + length)
+        free = all(0 <= at < len(lane) and not taken[at] and (first <= at < last or lane[at] == " ") for at in cells)
+        if free:
+            lane[start : start + length] = name
+            taken[start : start + length] = [True] * length
+            return
+
+
+def _axis(span_ns: int, cells: int) -> str:
+    """Ticks at round milliseconds, each with its figure right of it."""
+    span, step = span_ns / NS_PER_MS, tick_ms(span_ns)
+    axis = ""
+    for tick in range(int(span / step) + 1):
+        at = round(tick * step / span * cells)
+        label = f"|{tick * step:.6g}" + ("" if tick else " ms")
+        if at + len(label) <= cells and (not axis or len(axis) < at):
+            axis = axis.ljust(at) + label
+    return axis
+
+
+def tick_ms(span_ns: int) -> float:
+    """How far apart ticks stand: round milliseconds."""
+    span = span_ns / NS_PER_MS
+    power = 10.0 ** floor(log10(span / _TICKS))
+    return next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= _TICKS)
+
+
+def _legend(drawn: Timeline) -> Section:
+    """What the signs mean, those alone that are there."""
+    marks = [mark for lane in drawn.lanes for mark in lane.marks]
+    if not marks:
+        return []
+    return [styled("; ".join([f"{WAITING} waiting, {TRANSFER} transfer", *meanings(marks)]), "dim")]
+
+
+def meanings(marks: Sequence[Mark]) -> list[str]:
+    """What the numbers and letters of some marks mean."""
+    kinds = {mark.kind for mark in marks if mark.bucket is None}
+    words = [f"{sign} {kind}" for kind, sign in LETTERS.items() if kind in kinds]
+    numbers = ["numbers: buckets"] if any(mark.bucket is not None for mark in marks) else []
+    others = [f"{OTHER} {', '.join(sorted(kinds - set(LETTERS)))}"] if kinds - set(LETTERS) else []
+    return [*numbers, *words, *others]

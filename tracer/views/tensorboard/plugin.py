@@ -1,0 +1,126 @@
+"""TensorBoard plugin: our tab, with the report of every run below the log directory.
+
+TensorBoard loads this by its entry point, `tensorboard_plugins`. Requests name a run by a key of the listing.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
+from werkzeug.wrappers import Request, Response
+
+from analyzers.comparison import study
+from analyzers.errors import AnalysisError
+from analyzers.rank import summarize
+from analyzers.reporting import report
+from tracer.reading import Found, listed
+from tracer.views import plain
+from tracer.views.tensorboard.tab import ASSETS, asset, tab_of_error, tab_of_report, tab_of_study
+
+# How long a listing is good for, and how many runs and reports are kept.
+FRESH_S = 5.0
+MOST_RUNS = 2_000
+MOST_REPORTS = 32
+# What we send loads nothing by itself: the tab's page is TensorBoard's own, with its own policy.
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+App = Callable[[Any, Any], Any]
+
+
+class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
+    """The tab."""
+
+    plugin_name = "tracer"
+
+    def __init__(self, context: TBContext) -> None:
+        self._root = Path(context.logdir).absolute() if context.logdir else None
+        self._listing: tuple[float, Mapping[str, Found]] = (-FRESH_S, {})
+        self._reports: OrderedDict[str, tuple[Any, str]] = OrderedDict()
+        self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
+
+    def frontend_metadata(self) -> FrontendMetadata:
+        """What TensorBoard shows the tab by."""
+        return FrontendMetadata(es_module_path="/index.js", tab_name="Tracer", disable_reload=True)
+
+    def is_active(self) -> bool:
+        """Whether there is any run: TensorBoard asks often, and reports are not read for it."""
+        return bool(self._runs())
+
+    def get_plugin_apps(self) -> dict[str, App]:
+        """What TensorBoard serves of ours, by route."""
+        assets = {f"/{name}": _serving(name) for name in ASSETS}
+        return {**assets, "/runs": _answering(self._serve_runs), "/report": _answering(self._serve_report)}
+
+    def _runs(self) -> Mapping[str, Found]:
+        """The runs by key, listed anew after a while."""
+        with self._list_lock:
+            listed_at, found = self._listing
+            if time.monotonic() - listed_at >= FRESH_S:
+                runs = islice(listed(self._root), MOST_RUNS) if self._root is not None else ()
+                found = {run.key: run for run in runs}
+                self._listing = time.monotonic(), found
+            return found
+
+    def _serve_runs(self, request: Request) -> Response:
+        runs = [{"key": key, "name": plain(run.name), "is_sweep": run.is_sweep} for key, run in self._runs().items()]
+        return _respond(json.dumps(runs), "application/json")
+
+    def _serve_report(self, request: Request) -> Response:
+        found = self._runs().get(request.args.get("run", ""))
+        if found is None:
+            return _respond("no such run: reload the page", "text/plain", 404)
+        return _respond(self._html(found), "text/html")
+
+    def _html(self, found: Found) -> str:
+        """The report of a run, made once for each state of its files."""
+        with self._report_lock:
+            state, (kept, html) = found.state(), self._reports.get(found.key, (None, ""))
+            if kept != state:
+                html = _made(found)
+            self._reports[found.key] = state, html
+            self._reports.move_to_end(found.key)
+            if len(self._reports) > MOST_REPORTS:
+                self._reports.popitem(last=False)
+            return html
+
+
+def _made(found: Found) -> str:
+    try:
+        # In this process: TensorBoard's threads must not be forked.
+        if found.is_sweep:
+            return tab_of_study(study(found.path, summarize))
+        return tab_of_report(report(summarize(found.path)))
+    except AnalysisError as error:
+        return tab_of_error(found.name, str(error))
+
+
+def _serving(name: str) -> App:
+    return _answering(lambda request: _respond(*asset(name)))
+
+
+def _respond(content: str | bytes, mimetype: str, status: int = 200) -> Response:
+    return Response(content, status, HEADERS, mimetype=mimetype)
+
+
+def _answering(answer: Callable[[Request], Response]) -> App:
+    """A WSGI application that answers what is asked to be read, and nothing else."""
+
+    @Request.application
+    def application(request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return _respond("only to be read", "text/plain", 405)
+        return answer(request)
+
+    return application

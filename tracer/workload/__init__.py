@@ -1,0 +1,11 @@
+"""The built-in training: models and data, strategy, one step, epochs, calibration of links.
+
+`train` is the story of one rank, top to bottom. Importing this room imports torch.
+"""
+
+from tracer.workload.models_and_data import cifar10_test_set, open_cifar10
+
+__all__ = [
+    "cifar10_test_set",
+    "open_cifar10",
+]
