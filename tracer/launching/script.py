@@ -13,7 +13,7 @@ from tracer.errors import UsageError
 from tracer.launching.elastic import Job, following, launch_command, launch_script
 from tracer.recording import Finisher, Taking, reasons, silent
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
