@@ -37,6 +37,13 @@ NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
 WITH_OUTPUT = [page for page in NAMED if blocks(page.values[0].read_text(), "text")]
 NOTEBOOKS = [pytest.param(path, id=path.name) for path in DOCS.rglob("*.ipynb")]
 PLACES = "analyzers|benchmarks|docs|tests|traces|tracer"
+KINDS_OF_TEXT = {".py", ".md", ".js", ".html", ".css", ".cfg", ".toml", ".ipynb"}
+TEXTS = [
+    *(ROOT / name for name in ("README.md", "Makefile", "setup.cfg", "pyproject.toml")),
+    *(ROOT / "traces").glob("*.md"),
+    *(file for place in ("analyzers", "benchmarks", "docs", "tests", "tracer") for file in (ROOT / place).rglob("*.*")),
+]
+TEXTS = [file for file in TEXTS if file.suffix in KINDS_OF_TEXT or file.name == "Makefile"]
 
 
 def test_every_command_has_a_page_and_every_page_a_command():
@@ -130,6 +137,34 @@ def test_every_link_leads_somewhere(page):
 def test_every_file_of_the_project_that_is_named_exists(page):
     for name in re.findall(rf"`((?:{PLACES})/[\w./-]+\.\w+)`", page.read_text()):
         assert (ROOT / name).exists(), name
+
+
+def test_every_path_of_the_project_that_is_mentioned_anywhere_exists():
+    """In pages, docstrings, comments and settings: modules move, and their names are written in many places."""
+    path = re.compile(rf"(?<![\w/.-])((?:{PLACES})/[\w./-]*\w\.(?:py|js|css|html|md|json)\b)")
+    for file in TEXTS:
+        for name in path.findall(file.read_text()):
+            beside = file.suffix == ".md" and (file.parent / name).exists()
+            assert beside or (ROOT / name).exists(), f"{file.relative_to(ROOT)} names {name}"
+
+
+def test_every_module_that_is_mentioned_by_its_dotted_name_exists():
+    """`tracer.run/1` is a schema, `analyzers.lanes` a name that a package exports."""
+    dotted = re.compile(r"(?<![\w/.@-])((?:analyzers|tracer)(?:\.(?!py\b)[a-z_]\w*)+)(?![\w/-])")
+    for file in TEXTS:
+        for name in dotted.findall(file.read_text()):
+            package, *parts = name.split(".")
+            assert _is_known(package, parts), f"{file.relative_to(ROOT)} names {name}"
+
+
+def _is_known(package: str, parts: list[str]) -> bool:
+    """Whether a dotted name leads to a room, a module, or a word of the module or room that it leads to."""
+    place = ROOT / package
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if parts and (place / f"{parts[0]}.py").exists():
+        return len(parts) == 1 or parts[1] in (place / f"{parts[0]}.py").read_text()
+    return not parts or parts[0] in (place / "__init__.py").read_text()
 
 
 @pytest.mark.parametrize("page", NAMED)

@@ -1,4 +1,4 @@
-"""Environment variables of recorded processes; the user's own are kept."""
+"""Environment variables of recorded processes, set unless the user has set them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def environment_of(folder: Path, device: DeviceType | None, threads: int | None 
 
     `device` is None where nobody knows what they run on, `threads` where they have as many as they take.
     """
-    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: DECISIONS.md.
+    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: docs/decisions/recording.md.
     # Kineto tells of each of its profiles on stderr, among which a script's own words are lost.
     wanted = {"TEARDOWN_CUPTI": "1", "KINETO_LOG_LEVEL": "99"}
     if threads is not None:

@@ -21,7 +21,8 @@ PROFILES: dict[str, dict[str, Any]] = {
     # On a CPU run the operators are the device's activity, so that one profile says everything.
     "cpu": {"activities": [ProfilerActivity.CPU], "record_shapes": True},
 }
-# The training waits while its trace is packed: level 9 takes three times as long for a tenth less (DECISIONS.md).
+# The training waits while its trace is packed: level 9 takes three times as long for a tenth less
+# (docs/decisions/recording.md).
 GZIP_LEVEL = 6
 
 
