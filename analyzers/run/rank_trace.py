@@ -1,4 +1,4 @@
-"""`RankTrace`: one rank's events, with the light window's times where there is one."""
+"""`RankTrace`: one rank's events, with the light window's times if any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds, sizes, groups and bus factors of collectives; sole owner of their names.
+"""Kinds, sizes, groups and bus factors of collectives, named here alone.
 
 PyTorch's metadata names the call (`_allgather_base`), NCCL's kernel the algorithm (`ncclDevKernel_AllGather_RING_LL`);
 both are spelled here as docs/formats.md spells them.

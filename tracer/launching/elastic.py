@@ -1,4 +1,4 @@
-"""Launch of ranks through torch.distributed.run; the first failure stops all."""
+"""Launch of ranks through torch.distributed.run, all stopped by the first failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transport that NCCL chose, and its link's own rate; null if unknown.
+"""Transport that NCCL chose, and its link's own rate where known.
 
 Rates are in one direction, in GB/s (1e9 bytes), which is what a bus bandwidth compares with.
 """
