@@ -34,7 +34,7 @@ class _Ours:
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """Whatever profiler is made or started while this is entered is tracer's."""
+    """Mark as tracer's every profiler that is made or started while this is entered."""
     _Ours.depth += 1
     try:
         yield
@@ -67,7 +67,7 @@ class Profiling:
             self._profiler.stop()
 
     def step(self) -> None:
-        """A step has ended."""
+        """Say that a step has ended."""
         with ours():
             self._profiler.step()
 
