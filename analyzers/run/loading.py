@@ -24,7 +24,7 @@ class Rank(Protocol):
 
     @property
     def rank(self) -> int:
-        """Return its number."""
+        """Its number."""
 
     @property
     def path(self) -> Place:
@@ -113,7 +113,7 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
 
 
 def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[int, str]:
-    """Return each rank's host, where its trace names it or the run was recorded on one."""
+    """The host of each rank, where its trace names it or the run was recorded on one."""
     if manifest is not None and len(manifest.hosts) == 1:
         return {each.rank: manifest.hosts[0] for each in ranks}
     if manifest is not None and manifest.host_of_rank:

@@ -107,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def joined(manifests: Sequence[Manifest]) -> Manifest:
-    """Join what several hosts wrote about one run: the first's, with what each says about its own ranks."""
+    """What several hosts wrote of one run: the first's, with what each says of its own ranks put together."""
     manifests = sorted(
         manifests, key=lambda each: min((int(rank) for rank in each.host_of_rank if rank.isdecimal()), default=0)
     )
