@@ -1,4 +1,4 @@
-"""run.json: how a run was recorded; a foreign trace has none."""
+"""Manifest in run.json: how a run was recorded."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
 
     def why_null(self) -> list[str]:
-        """A line for what is null of the epochs."""
+        """Return a line for each null in the epochs."""
         diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
         untested = any(epoch.accuracy is None for epoch in self.epochs)
         reasons = {
@@ -130,7 +130,7 @@ def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
 
 
 def read_manifest(folder: Place) -> tuple[Manifest | None, list[str]]:
-    """A folder's manifest, or None with a line that says what is unknown without it."""
+    """Read a folder's manifest; None with a line that says what is unknown without it."""
     file = folder / MANIFEST
     if not file.is_file():
         return None, ["no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"]

@@ -43,7 +43,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Where it stands in the grid."""
+        """Return its place in the grid."""
         return self.strategy, self.gpus, self.batch
 
 
@@ -68,7 +68,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 def read_sweep(folder: Path) -> tuple[Sweep, list[str]]:
-    """A folder's sweep, and a line for each cell left out, since it makes no sense. Raises UnreadableSweep."""
+    """Read a folder's sweep, with a line for each cell left out as nonsense. Raises UnreadableSweep."""
     file = folder / SWEEP
     try:
         written = msgspec.json.decode(file.read_bytes(), type=_Written)
@@ -110,7 +110,7 @@ def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[str]]:
 
 
 def cell_folder(folder: Path, cell: Cell) -> Path:
-    """Where a cell's recording lies. Raises UnreadableSweep where that is not inside of the sweep's folder."""
+    """Return where a cell's recording lies. Raises UnreadableSweep where that is outside the sweep's folder."""
     place = folder / cell.name
     # A link that goes round in circles is a RuntimeError until Python 3.13.
     try:

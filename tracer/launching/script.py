@@ -29,7 +29,7 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What to call its recording: by its Python file, else by its module, else by its command."""
+        """Return its recording's name: from its Python file, else its module, else its command."""
         if not self.is_command:
             return Path(self.words[self.words[0] == "-m"]).name.removesuffix(".py")
         files = [word for word in self.words if word.endswith(".py")]
