@@ -7,7 +7,7 @@ import pytest
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
-from tests.rank.test_attribution import ddp_step
+from tests.support.drawn_steps import ddp_step
 from tests.support.kineto_files import Event, write
 from tests.support.training import all_reduce, document, forward, kernel, step
 

@@ -35,6 +35,9 @@ DOCS = ROOT / "docs"
 COMMAND_PAGES = DOCS / "commands"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "traces" / "README.md"]
 
+# The README with the page of conditions, which it leaves their figures to.
+README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md"))
+
 HELP_BEGINS = "<!-- `make docs` writes from here -->"
 HELP_ENDS = "<!-- to here -->"
 HELP_WIDTH = 100
