@@ -24,7 +24,7 @@ from analyzers.units import NS_PER_MS, ms, us
 from tracer.views import SPLIT_PARTS, Column, Section, count, milliseconds, plain, styled, table
 from tracer.views.html.bandwidth_curve import curve
 from tracer.views.html.prediction_curve import CapLine, capline
-from tracer.views.html.templates import FOLDER, filled
+from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.sections import (
     advice_section,
@@ -82,7 +82,7 @@ def report_html(
 
     `calibration` is the curve that bandwidths are drawn against.
     """
-    scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in (SCRIPTS if lanes else SCRIPTS[:1])]
+    scripts = [*map(_script, SCRIPTS if lanes else SCRIPTS[:1])]
     drawn = strips(report, lanes) if lanes else None
     inside = _of_ranks(
         report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_RANKS)}
@@ -108,6 +108,15 @@ def report_html(
         "shown": {name: shown(make(report)) for name, make in SECTIONS.items()},
     }
     return filled("report.html", values, [*map(_hash, scripts)])
+
+
+def scripts_policy() -> str:
+    """The policy that a server sends with the page: it allows the scripts of any report, and so at least its own."""
+    return policy([_hash(_script(name)) for name in SCRIPTS])
+
+
+def _script(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
