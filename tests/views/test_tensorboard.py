@@ -376,10 +376,8 @@ def test_a_browser_draws_the_page_in_tensorboards_tab(runs):
 
 
 TAB = b"""<!doctype html>
-<html>
-<head><link rel="icon" href="data:,"></head>
-<body><script type="module">import("./index.js").then((tab) => tab.render())</script></body>
-</html>
+<html><head><link rel="icon" href="data:,"></head>
+<body><script type="module">import("./index.js").then((tab) => tab.render())</script></body></html>
 """
 
 
