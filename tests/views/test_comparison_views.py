@@ -76,8 +76,8 @@ def test_what_only_one_run_has_is_named_with_its_figure():
 def test_long_tables_are_short_on_a_terminal_and_whole_on_the_page():
     made = (comparison_tables(of_samples(), most) for most in (MOST_ROWS, None))
     short, whole = ({table.name: table for table in tables} for tables in made)
-    assert len(short["layers"].rows) == MOST_ROWS
-    left = len(whole["layers"].rows) - MOST_ROWS
+    assert len(short["layers"].table.rows) == MOST_ROWS
+    left = len(whole["layers"].table.rows) - MOST_ROWS
     assert f"and {left} more figures that differ less" in short["layers"].notes[0]
     assert whole["layers"].notes == []
 
@@ -87,8 +87,8 @@ def test_every_view_fits(found):
     for width in (80, 105, 160):
         for line in comparison_text(found, width).splitlines():
             assert len(line) <= max(width, 100), line
-    for table in comparison_tables(found):
-        assert all(len(words) == len(table.columns) for words in table.rows)
+    for shown in comparison_tables(found):
+        assert all(len(words) == len(shown.table.columns) for words in shown.table.rows)
 
 
 def evil() -> Comparison:
@@ -109,9 +109,9 @@ def test_the_page_loads_and_runs_nothing_and_has_every_table():
     assert POLICY.format(scripts="'none'") in unescape(html)
     assert not re.search(r"(src|href)=\"(?!#)", html)
     assert not re.search(r"url\(|@import", html)
-    for table in comparison_tables(slower()):
-        assert f'id="{table.name}"' in html
-        for words in table.rows:
+    for shown in comparison_tables(slower()):
+        assert f'id="{shown.name}"' in html
+        for words in shown.table.rows:
             assert words[0].replace("'", "&#39;") in html
     assert html.count('<tr class="marked">') == 2
     # Both bars are drawn to one scale: the shorter one has a rest.

@@ -89,7 +89,7 @@ def test_markdown_and_page_show_what_the_terminal_shows():
     document, shown = scaling_html(STUDY, {}, {}), as_markdown(STUDY).replace("\\", "")
     on_page = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in document.split("<tr>")]
     on_page = [row for row in on_page if row]
-    rows = [list(row) for table in scaling_tables(STUDY) for row in table.rows]
+    rows = [list(row) for shown in scaling_tables(STUDY) for row in shown.table.rows]
     assert on_page == rows
     for row in rows:
         assert "| " + " | ".join(row) + " |" in shown

@@ -1,9 +1,14 @@
 """What TensorBoard reads back of runs and sweeps, and our tab of it, asked as TensorBoard asks."""
 
 import configparser
+import html
 import json
+import os
 import re
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +17,8 @@ from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import metadata
+from werkzeug.exceptions import NotFound
+from werkzeug.serving import make_server
 from werkzeug.test import Client
 
 from analyzers.reporting.per_step import series
@@ -24,12 +31,15 @@ from tracer.commands import tensorboard as command
 from tracer.errors import TracerError
 from tracer.reading.run_listing import listed
 from tracer.serving import tensorboard as board
+from tracer.views.html.error_page import error_html
+from tracer.views.html.report_page import scripts_policy
+from tracer.views.html.scaling_page import scaling_html
 from tracer.views.markdown import sections_markdown
-from tracer.views.palette import PARTS, SPLIT_PARTS
+from tracer.views.palette import SPLIT_PARTS
 from tracer.views.sections.overview import report_sections
 from tracer.views.tensorboard import plugin as tab
 from tracer.views.tensorboard.event_files import SHARE, report_files, scalars, sessions, study_files
-from tracer.views.tensorboard.tab import ASSETS, tab_of_error, tab_of_report, tab_of_study
+from tracer.views.tensorboard.tab import ASSETS, STATIC
 
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 DDP4 = SAMPLES / "resnet18-ddp4"
@@ -226,6 +236,7 @@ def test_the_tab_lists_runs_and_sweeps_below_the_log_directory(runs):
         assert answer.status_code == 200
         assert answer.mimetype == "text/html"
         assert "<h1>" in answer.text
+        assert "</html>" in answer.text
 
 
 @pytest.mark.parametrize("key", ["", "one", "group/one", "../outside", "/etc", "%2e%2e", "way-out"])
@@ -253,8 +264,9 @@ def test_tensorboard_finds_the_tab_and_its_files_are_shipped():
     (line,) = setup["options.entry_points"]["tensorboard_plugins"].split("\n")[1:]
     assert line.partition(" = ")[2] == f"{tab.TracerPlugin.__module__}:{tab.TracerPlugin.__name__}"
     shipped = setup["options.package_data"]["tracer.views.tensorboard"].split()
+    assert shipped == ["static/*"]
     for file, _ in ASSETS.values():
-        assert any(Path("static", file).match(pattern) for pattern in shipped)
+        assert (STATIC / file).is_file()
 
 
 def test_without_runs_the_tab_is_not_active(tmp_path):
@@ -267,7 +279,7 @@ def test_without_runs_the_tab_is_not_active(tmp_path):
 
 def test_reports_are_read_once_for_each_state_of_their_files(runs, monkeypatch):
     made: list[str] = []
-    monkeypatch.setattr(tab, "_made", lambda found: made.append(found.name) or "words")
+    monkeypatch.setattr(tab, "page", lambda found: made.append(found.name) or "words")
     plugin, client = asked(runs)
     plugin.is_active()
     assert made == []
@@ -286,7 +298,8 @@ def test_what_cannot_be_read_is_said_in_the_tab(runs):
     plugin, client = asked(runs)
     answer = client.get(f"/report?run={next(iter(plugin._runs()))}")
     assert answer.status_code == 200
-    assert 'class="warning"' in answer.text
+    assert '<p class="warnings">' in answer.text
+    assert "<script" not in answer.text
 
 
 def test_a_run_of_several_hosts_is_one(tmp_path):
@@ -296,32 +309,91 @@ def test_a_run_of_several_hosts_is_one(tmp_path):
     assert [found.name for found in listed(tmp_path)] == ["big"]
 
 
-def test_the_tab_shows_what_the_text_shows():
-    html = tab_of_report(reported(DDP4))
-    for part in PARTS:
-        assert part.label in html
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", html)
-    for window in reported(DDP4).summary.by_device:
-        assert f"{window.windows['span_ns'].median / 1e6:.3f}" in cells
-    assert html.count("<rect") > 5
-    assert "<path" in html
+def test_the_tab_shows_the_reports_own_page(runs, tmp_path, capsys):
+    plugin, client = asked(runs)
+    key = next(run.key for run in plugin._runs().values() if run.name == "group/one")
+    file = tmp_path / "page.html"
+    assert main(["report", str(runs / "group" / "one"), "--html", str(file)]) == 0
+    assert client.get(f"/report?run={key}").text == file.read_text()
+
+
+def policies(answer) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """What the header and the page itself allow, by directive."""
+    (inside,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', answer.text)
+    said = (answer.headers["Content-Security-Policy"], html.unescape(inside))
+    return tuple({words[0]: set(words[1:]) for words in map(str.split, each.split(";"))} for each in said)
+
+
+def test_a_page_comes_with_its_policy(runs):
+    plugin, client = asked(runs)
+    for run in plugin._runs().values():
+        header, inside = policies(client.get(f"/report?run={run.key}"))
+        assert header.pop("frame-ancestors") == {"'self'"}
+        scripts, own = header.pop("script-src"), inside.pop("script-src")
+        assert header == inside
+        assert own <= scripts | {"'none'"}
+        assert all(source.startswith("'sha256-") for source in scripts)
+    assert "unsafe" not in scripts_policy().partition("script-src")[2]
+
+
+def test_the_frame_is_of_no_origin():
+    script = (STATIC / "tab.js").read_text()
+    assert re.findall(r"sandbox = (.*);", script) == ['"allow-scripts allow-downloads"']
+    assert "innerHTML" not in script
 
 
 def test_names_cannot_write_the_tab():
-    found = reported(DDP4)
-    lanes = [
-        replace(lane, label=EVIL_CELL, marks=[replace(mark, kind=EVIL_CELL, purpose=EVIL_CELL) for mark in lane.marks])
-        for lane in found.timeline.lanes
-    ]
-    run = replace(found.run, name=EVIL_CELL, model=EVIL_CELL, warnings=[EVIL_CELL])
-    evil = replace(found, run=run, timeline=replace(found.timeline, lanes=lanes))
-    for html in (
-        tab_of_report(evil),
-        tab_of_study(studied([cell("ddp", 2, 8, 1.0)], EVIL_CELL)),
-        tab_of_error(EVIL_CELL, EVIL_CELL),
-    ):
-        assert "<script" not in html
-        assert "&lt;script&gt;" in html
-        assert "\x1b" not in html
-        assert "\u202e" not in html
-        assert not re.search(r'(?:src|href)="', html)
+    for page in (scaling_html(studied([cell("ddp", 2, 8, 1.0)], EVIL_CELL), {}, {}), error_html(EVIL_CELL, EVIL_CELL)):
+        assert "<script" not in page
+        assert "&lt;script&gt;" in page
+        assert "\x1b" not in page
+        assert "\u202e" not in page
+        assert not re.search(r'(?:src|href)="[^#]', page)
+
+
+def test_a_browser_draws_the_page_in_tensorboards_tab(runs):
+    """The frame's scripts run, and it can reach nothing of the page around it."""
+    sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium: apt-get install chromium, or name it: CHROMIUM=")
+    with served(runs) as address, sync.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        wrong: list[str] = []
+        shown = browser.new_page(viewport={"width": 1300, "height": 900})
+        shown.on("console", lambda message: message.type == "error" and wrong.append(message.text))
+        shown.goto(f"{address}/tab.html")
+        frame = shown.frame_locator("iframe")
+        sync.expect(frame.locator("#extent")).not_to_have_text("", timeout=30_000)
+        assert frame.locator("table.sortable th button").count() > 5
+        assert frame.locator("#canvas").evaluate("canvas => canvas.width") > 300
+        with pytest.raises(sync.Error, match=r"SecurityError|cross-origin"):
+            frame.locator("body").evaluate("() => window.parent.document.title")
+        shown.get_by_role("button", name="sweep", exact=False).first.click()
+        sync.expect(shown.frame_locator("iframe").locator("h1")).to_contain_text("Scaling", timeout=30_000)
+        browser.close()
+        assert wrong == []
+
+
+TAB = b"""<!doctype html>
+<html><head><link rel="icon" href="data:,"></head>
+<body><script type="module">import("./index.js").then((tab) => tab.render())</script></body></html>
+"""
+
+
+@contextmanager
+def served(root: Path) -> Iterator[str]:
+    """The plugin's routes, and a page that starts the tab as TensorBoard's does."""
+    apps = tab.TracerPlugin(TBContext(logdir=str(root))).get_plugin_apps()
+
+    def application(environ, start_response):
+        path = environ["PATH_INFO"]
+        if path == "/tab.html":
+            start_response("200 OK", [("Content-Type", "text/html")])
+            return [TAB]
+        return apps[path](environ, start_response) if path in apps else NotFound()(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, application, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()

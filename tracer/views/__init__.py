@@ -6,9 +6,23 @@ colours. `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboa
 Decisions: docs/decisions/views.md
 """
 
-from tracer.views.document import Column, Table, escaped, section, table_markdown
-from tracer.views.format import count, gbps, milliseconds, plain, size
-from tracer.views.markdown import HEADING, TABLE, TIMELINE, WARNING, WORDS, Block, blocks, sections_markdown
+from tracer.views.document import (
+    Block,
+    Column,
+    Drawing,
+    Heading,
+    Notice,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    TitledTable,
+    numbers,
+    texts,
+)
+from tracer.views.format import count, duration, gbps, milliseconds, plain, size
+from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     BACKWARD,
     COMM,
@@ -28,7 +42,7 @@ from tracer.views.palette import (
     Part,
     Theme,
 )
-from tracer.views.terminal import WIDE, Section, columns, indented, rendered, styled, table
+from tracer.views.terminal import columns, is_wide, rendered
 
 __all__ = [
     "BACKWARD",
@@ -38,39 +52,38 @@ __all__ = [
     "DARK",
     "EXPOSED",
     "FORWARD",
-    "HEADING",
     "HIDDEN",
     "KIND_MARKS",
     "LIGHT",
     "PARTS",
     "SERIES",
     "SPLIT_PARTS",
-    "TABLE",
-    "TIMELINE",
     "TRANSFER",
     "WAITING",
-    "WARNING",
-    "WIDE",
-    "WORDS",
     "Block",
     "Column",
+    "Drawing",
+    "Heading",
+    "Notice",
+    "Paragraph",
     "Part",
+    "Row",
     "Section",
+    "Span",
     "Table",
     "Theme",
-    "blocks",
+    "TitledTable",
     "columns",
     "count",
+    "duration",
     "escaped",
     "gbps",
-    "indented",
+    "is_wide",
     "milliseconds",
+    "numbers",
     "plain",
     "rendered",
-    "section",
     "sections_markdown",
     "size",
-    "styled",
-    "table",
-    "table_markdown",
+    "texts",
 ]

@@ -1,12 +1,33 @@
-"""Tables of ready words, alike in terminal, markdown and page."""
+"""Blocks of a document, neutral: headings, prose, notices, tables, drawings."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from tracer.views.format import plain
-from tracer.views.terminal import Section, styled, table
+
+@dataclass(frozen=True)
+class Heading:
+    """What stands out: a title, or a sentence that comes first."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Prose; `is_faint` for remarks, `is_indented` for what belongs to the line above."""
+
+    words: str
+    is_faint: bool = False
+    is_indented: bool = False
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A warning."""
+
+    words: str
 
 
 @dataclass(frozen=True)
@@ -17,46 +38,72 @@ class Column:
     is_text: bool = False
     wide: bool = False
 
+    @property
+    def title(self) -> str:
+        """The head in one line; a word that is broken for a narrow column is whole again."""
+        return self.head.replace("-\n", "").replace("\n", " ")
+
+
+Row: TypeAlias = Sequence[str]
+
 
 @dataclass(frozen=True)
 class Table:
-    """A title, rows of words under columns, and what must be said below them; `name` is what others know it by.
+    """Rows of words under columns, in groups; `marked` are the numbers of rows that stand out.
 
-    `marked` are the numbers of rows that stand out.
+    `is_spaced`: an empty line parts the groups where nothing else does.
     """
+
+    columns: Sequence[Column]
+    groups: Sequence[Sequence[Row]]
+    marked: Collection[int] = ()
+    is_spaced: bool = False
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all groups."""
+        return [row for group in self.groups for row in group]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a drawn line, of one color or of none."""
+
+    words: str
+    color: str = ""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Lines of characters, which never wrap."""
+
+    lines: Sequence[Sequence[Span]]
+
+
+Block: TypeAlias = Heading | Paragraph | Notice | Table | Drawing
+Section: TypeAlias = Sequence[Block]
+
+
+@dataclass(frozen=True)
+class TitledTable:
+    """A table under its title, and what must be said below it; `name` is what others know it by."""
 
     name: str
     title: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = field(default=())
-    marked: Collection[int] = ()
+    table: Table
+    notes: Sequence[str] = ()
 
     @property
-    def heads(self) -> list[str]:
-        """The heads, each in one line; a word that is broken for a narrow column is whole again."""
-        return [column.head.replace("-\n", "").replace("\n", " ") for column in self.columns]
+    def blocks(self) -> list[Block]:
+        """The title, the table where it has rows, and the notes."""
+        return [Heading(self.title), *([self.table] if self.table.rows else []), *map(Paragraph, self.notes)]
 
 
-def section(shown: Table, wide: bool) -> Section:
-    """The table for a terminal, with as many columns as fit."""
-    kept = [place for place, column in enumerate(shown.columns) if wide or not column.wide]
-    left = [column.head for column in shown.columns if column.is_text]
-    lines = table(*(shown.columns[place].head for place in kept), left=left)
-    for number, row in enumerate(shown.rows):
-        lines.add_row(*(plain(row[place]) for place in kept), style="bold" if number in shown.marked else None)
-    return [styled(shown.title, "bold"), *([lines] if shown.rows else []), *map(styled, shown.notes)]
+def numbers(*heads: str, wide: bool = False) -> list[Column]:
+    """Columns of figures."""
+    return [Column(head, wide=wide) for head in heads]
 
 
-def table_markdown(shown: Table) -> str:
-    """The table in GitHub's markdown, with all its columns."""
-    rule = [":--" if column.is_text else "--:" for column in shown.columns]
-    rows = [[escaped(cell) for cell in cells] for cells in (shown.heads, *shown.rows)]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (rows[0], rule, *rows[1:])] if shown.rows else []
-    notes = [f"\n{escaped(note)}" for note in shown.notes]
-    return "\n".join([f"## {escaped(shown.title)}", "", *lines, *notes])
-
-
-def escaped(words: str) -> str:
-    """Words that mean nothing to markdown or HTML."""
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(words))
+def texts(*heads: str, wide: bool = False) -> list[Column]:
+    """Columns of words."""
+    return [Column(head, is_text=True, wide=wide) for head in heads]

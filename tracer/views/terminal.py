@@ -1,25 +1,36 @@
-"""Terminal rendering of styled lines and tables."""
+"""Terminal rendering of a document's blocks."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tracer.views.document import Block, Drawing, Heading, Notice, Paragraph, Section, Span, Table
 from tracer.views.format import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.padding import Padding
-    from rich.table import Table
+    from rich.console import Console
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-Section = Sequence["RenderableType"]
 # From this width on, tables show more columns; below, as many as fit a terminal of 80.
 WIDE = 105
 NARROW = 80
 # Numbers are never cut off: a table that needs more than the terminal has is as wide as it needs to be.
 _UNLIMITED = 1000
+_INDENT = 4
+
+
+def is_wide(width: int | None) -> bool:
+    """Whether tables have room for all their columns; without a width they have."""
+    return width is None or width >= WIDE
+
+
+def columns(wide: bool) -> int:
+    """The columns that a table of names may fill."""
+    return WIDE if wide else NARROW
 
 
 def rendered(sections: Iterable[Section], width: int | None = None, color: bool = False) -> str:
@@ -37,51 +48,75 @@ def rendered(sections: Iterable[Section], width: int | None = None, color: bool 
         emoji=False,
         legacy_windows=False,
     )
-    for section in sections:
-        for line in section:
-            _print(console, line, width)
+    for section in filter(None, sections):
+        for block in _spaced(section):
+            _print(console, block, width)
         console.print()
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
-def _print(console: Console, line: RenderableType, width: int | None) -> None:
-    from rich.padding import Padding
+def _spaced(section: Section) -> Iterator[Block | None]:
+    """The blocks, with none where an empty line stands: before a heading, and a drawing that has no heading."""
+    yield section[0]
+    for before, block in pairwise(section):
+        is_part = isinstance(block, Heading) or (isinstance(block, Drawing) and not isinstance(before, Heading))
+        yield from [None, block] if is_part else [block]
+
+
+def _print(console: Console, block: Block | None, width: int | None) -> None:
+    if block is None:
+        console.print()
+    elif isinstance(block, Table):
+        console.print(_table(block, is_wide(width)))
+    elif isinstance(block, Drawing):
+        for line in block.lines:
+            console.print(_drawn(line))
+    else:
+        _print_words(console, block, width)
+
+
+def _print_words(console: Console, block: Heading | Paragraph | Notice, width: int | None) -> None:
     from rich.text import Text
 
-    words = line.renderable if isinstance(line, Padding) else line
-    indent = line.left if isinstance(line, Padding) else 0
-    if not isinstance(words, Text):
-        console.print(line)
-        return
-    for wrapped in [words] if width is None else words.wrap(console, max(width - indent, 1)):
-        wrapped.rstrip()
-        console.print(Text(" " * indent) + wrapped)
+    indent = _INDENT if isinstance(block, Paragraph) and block.is_indented else 0
+    words = _words(block)
+    for line in [words] if width is None else words.wrap(console, max(width - indent, 1)):
+        line.rstrip()
+        # Indented wherever it wraps.
+        console.print(Text(" " * indent) + line)
 
 
-def styled(words: str, style: str = "") -> Text:
-    """A line of prose, made plain."""
+def _words(block: Heading | Paragraph | Notice) -> Text:
     from rich.text import Text
 
-    return Text(plain(words), style=style)
+    if isinstance(block, Heading):
+        return Text(plain(block.words), style="bold")
+    if isinstance(block, Notice):
+        return Text(plain(f"warning: {block.words}"), style="yellow")
+    return Text(plain(block.words), style="dim" if block.is_faint else "")
 
 
-def indented(words: str, style: str = "") -> Padding:
-    """Prose that stands below another line: indented, wherever it wraps."""
-    from rich.padding import Padding
+def _table(shown: Table, wide: bool) -> RichTable:
+    """A table without borders: numbers to the right, text to the left, with as many columns as fit."""
+    from rich.table import Table as RichTable
 
-    return Padding(styled(words, style), (0, 0, 0, 4))
-
-
-def columns(wide: bool) -> int:
-    """The columns that a table of names may fill."""
-    return WIDE if wide else NARROW
-
-
-def table(*heads: str, left: Sequence[str] = ()) -> Table:
-    """A table without borders: numbers to the right, the columns named in `left` to the left."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for head in heads:
-        made.add_column(head, justify="left" if head in left else "right", no_wrap=True, vertical="bottom")
+    kept = [place for place, column in enumerate(shown.columns) if wide or not column.wide]
+    made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for place in kept:
+        column = shown.columns[place]
+        head = "\n".join(map(plain, column.head.split("\n")))
+        made.add_column(head, justify="left" if column.is_text else "right", no_wrap=True, vertical="bottom")
+    number = 0
+    for group in shown.groups:
+        if number and shown.is_spaced:
+            made.add_row()
+        for row in group:
+            made.add_row(*(plain(row[place]) for place in kept), style="bold" if number in shown.marked else None)
+            number += 1
     return made
+
+
+def _drawn(line: Sequence[Span]) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(*((plain(span.words), span.color) for span in line))

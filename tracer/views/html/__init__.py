@@ -4,14 +4,17 @@ Decisions: docs/decisions/views.md
 """
 
 from tracer.views.html.comparison_page import comparison_html
+from tracer.views.html.error_page import error_html
 from tracer.views.html.prediction_curve import by_gpus, cap_places
-from tracer.views.html.report_page import report_html
+from tracer.views.html.report_page import report_html, scripts_policy
 from tracer.views.html.scaling_page import scaling_html
 
 __all__ = [
     "by_gpus",
     "cap_places",
     "comparison_html",
+    "error_html",
     "report_html",
     "scaling_html",
+    "scripts_policy",
 ]

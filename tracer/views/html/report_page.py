@@ -10,9 +10,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import msgspec
 
@@ -20,12 +18,24 @@ from analyzers.collectives import UnmatchedRow
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
-from analyzers.units import NS_PER_MS, ms, us
-from tracer.views import SPLIT_PARTS, Column, Section, count, milliseconds, plain, styled, table
+from analyzers.units import ms
+from tracer.views import (
+    SPLIT_PARTS,
+    Heading,
+    Section,
+    Table,
+    TitledTable,
+    count,
+    duration,
+    milliseconds,
+    numbers,
+    texts,
+)
 from tracer.views.html.bandwidth_curve import curve
 from tracer.views.html.prediction_curve import CapLine, capline
-from tracer.views.html.templates import FOLDER, filled
+from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
+from tracer.views.html.titled_tables import titled
 from tracer.views.sections import (
     advice_section,
     basis,
@@ -50,9 +60,6 @@ from tracer.views.sections import (
     waiting,
 )
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 # The first is for tables, the others are for the timeline.
 SCRIPTS = ("tables.js", "timeline-draw.js", "timeline-input.js")
 
@@ -60,16 +67,6 @@ SCRIPTS = ("tables.js", "timeline-draw.js", "timeline-input.js")
 MOST_ROWS = 400
 # A page has a row, a bar and the JSON of up to so many ranks each; of more, of those that stand out or are drawn.
 MOST_RANKS = 256
-
-
-@dataclass
-class Shown:
-    """A table of words under a title: rows in groups, which sort apart; what is said below."""
-
-    title: str
-    columns: list[Column] = field(default_factory=list)
-    groups: list[list[list[str]]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 def report_html(
@@ -82,7 +79,7 @@ def report_html(
 
     `calibration` is the curve that bandwidths are drawn against.
     """
-    scripts = [(FOLDER / name).read_text(encoding="utf-8") for name in (SCRIPTS if lanes else SCRIPTS[:1])]
+    scripts = [*map(_script, SCRIPTS if lanes else SCRIPTS[:1])]
     drawn = strips(report, lanes) if lanes else None
     inside = _of_ranks(
         report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_RANKS)}
@@ -98,16 +95,25 @@ def report_html(
         "packed": _packed(msgspec.json.encode(inside)),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
-        "advised": [(_figure(each.figure_ns), each) for each in report.summary.advice],
+        "advised": [(duration(each.figure_ns), each) for each in report.summary.advice],
         "parts": SPLIT_PARTS,
         "bars": _bars(report),
         "curve": curve(report, calibration),
         "predicted": _predicted(predicted) if predicted is not None else None,
         "facts": _facts(report),
         "most_rows": MOST_ROWS,
-        "shown": {name: shown(make(report)) for name, make in SECTIONS.items()},
+        "shown": {name: titled(make(report)) for name, make in SECTIONS.items()},
     }
     return filled("report.html", values, [*map(_hash, scripts)])
+
+
+def scripts_policy() -> str:
+    """The policy that a server sends with the page: it allows the scripts of any report, and so at least its own."""
+    return policy([_hash(_script(name)) for name in SCRIPTS])
+
+
+def _script(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -115,20 +121,20 @@ class Predicted:
     """The section of predictions: what to choose, the run's own settings, tables, and the picture."""
 
     why: str
-    own: list[Shown]
-    scenarios: list[Shown]
-    scaling: list[Shown]
-    basis: list[Shown]
+    own: list[TitledTable]
+    scenarios: list[TitledTable]
+    scaling: list[TitledTable]
+    basis: list[TitledTable]
     picture: CapLine
 
 
 def _predicted(found: WhatIf) -> Predicted:
     return Predicted(
         why=sentence(found.recommended.why or ""),
-        own=shown(own(found)),
-        scenarios=shown(scenarios(found)),
-        scaling=shown(scale_out_section(found)),
-        basis=shown(basis(found)),
+        own=titled(own(found)),
+        scenarios=titled(scenarios(found)),
+        scaling=titled(scale_out_section(found)),
+        basis=titled(basis(found)),
         picture=capline(found),
     )
 
@@ -158,73 +164,38 @@ def _about(report: Report) -> Section:
 
 
 def _windows(report: Report) -> Section:
-    first = msgspec.structs.replace(report, windows=report.windows[:MOST_ROWS])
-    return by_step(first, wide=True)
+    return by_step(msgspec.structs.replace(report, windows=report.windows[:MOST_ROWS]))
 
 
 def _bandwidths(report: Report) -> Section:
-    return communication_section(report, wide=True, most=len(report.summary.communication))
+    return communication_section(report, most=len(report.summary.communication))
 
 
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
     "advice": _no_advice,
-    "ranks": lambda report: by_rank(report, True, MOST_RANKS),
+    "ranks": lambda report: by_rank(report, MOST_RANKS),
     "representative": representative,
     "windows": _windows,
     "communication": _bandwidths,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
-    "layers": lambda report: layers_section(report, wide=True),
+    "layers": layers_section,
     "unmatched": lambda report: _unmatched(report.unmatched),
     "about": _about,
 }
 
 
-def shown(section: Section) -> list[Shown]:
-    """A section's tables: each bold line begins one, other lines are its notes."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    found: list[Shown] = []
-    for line in section:
-        words = line.renderable if isinstance(line, Padding) else line
-        if isinstance(words, Text) and words.style == "bold":
-            found.append(Shown(words.plain))
-            continue
-        if not found:
-            found.append(Shown(""))
-        if isinstance(words, Table):
-            found[-1].columns = [Column(str(each.header), each.justify == "left") for each in words.columns]
-            found[-1].groups = _groups(words)
-        elif isinstance(words, Text) and words.plain:
-            found[-1].notes.append(words.plain)
-    return found
-
-
-def _groups(table: Table) -> list[list[list[str]]]:
-    """A table's rows, parted where it has a line between sections."""
-    rows = zip(*(map(str, column.cells) for column in table.columns), strict=True)
-    groups: list[list[list[str]]] = [[]]
-    for row, cells in zip(table.rows, rows, strict=True):
-        # An empty row is how a terminal parts groups.
-        if any(cells):
-            groups[-1].append(list(cells))
-        if row.end_section:
-            groups.append([])
-    return [group for group in groups if group]
-
-
 def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
     if not rows:
         return []
-    left = ("kind", "kernel", "why")
-    lines = table("rank", "device", "kind", "kernel", "starts, ms", "ms", "why", left=left)
-    for row in islice(rows, MOST_ROWS):
-        times = (milliseconds(row.start_ns), milliseconds(row.dur_ns))
-        lines.add_row(str(row.rank), str(row.device), row.kind, plain(row.name), *times, plain(row.why))
-    return [styled(f"Communication that is in no collective: {count(len(rows), 'kernel')}", "bold"), lines]
+    lines = [
+        [str(row.rank), str(row.device), row.kind, row.name, *map(milliseconds, (row.start_ns, row.dur_ns)), row.why]
+        for row in rows[:MOST_ROWS]
+    ]
+    heads = [*numbers("rank", "device"), *texts("kind", "kernel"), *numbers("starts, ms", "ms"), *texts("why")]
+    title = f"Communication that is in no collective: {count(len(rows), 'kernel')}"
+    return [Heading(title), Table(heads, [lines])]
 
 
 @dataclass(frozen=True)
@@ -245,10 +216,6 @@ def _bars(report: Report) -> list[Bar]:
         parts = [(part.field, medians[part.field], f"{part.label} {ms(medians[part.field])}") for part in SPLIT_PARTS]
         bars.append(Bar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))
     return bars
-
-
-def _figure(figure_ns: int) -> str:
-    return ms(figure_ns) if figure_ns >= NS_PER_MS else us(figure_ns)
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:

@@ -17,6 +17,11 @@ POLICY = (
 )
 
 
+def policy(hashes: Sequence[str]) -> str:
+    """The content-security policy of a page that runs the scripts of these hashes."""
+    return POLICY.format(scripts=" ".join(hashes) or "'none'")
+
+
 def filled(name: str, values: Mapping[str, Any], hashes: Sequence[str] = ()) -> str:
     """A template with its values, and the hashes of the scripts that it may run, as a policy has them.
 
@@ -24,7 +29,6 @@ def filled(name: str, values: Mapping[str, Any], hashes: Sequence[str] = ()) -> 
     """
     import jinja2
 
-    policy = POLICY.format(scripts=" ".join(hashes) or "'none'")
     # `finalize` sees each value before it is escaped: what could steer a terminal is no text for a page either.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
@@ -34,7 +38,7 @@ def filled(name: str, values: Mapping[str, Any], hashes: Sequence[str] = ()) -> 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(name).render(light=LIGHT, dark=DARK, policy=policy, **values)
+    return environment.get_template(name).render(light=LIGHT, dark=DARK, policy=policy(hashes), **values)
 
 
 def _plain(value: object) -> object:

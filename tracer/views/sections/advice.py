@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzers.reporting import BESIDE, QUIET, Advice, Report, SyncCost
-from analyzers.units import NS_PER_MS, ms, percent, us
-from tracer.views import Section, indented, milliseconds, styled, table
+from analyzers.units import percent
+from tracer.views import Block, Heading, Paragraph, Section, Table, duration, milliseconds, numbers, texts
 
 _IDLE = {
     QUIET: "change from the window without synchronization",
@@ -23,17 +23,19 @@ def advice_section(report: Report) -> Section:
     found = report.summary.advice
     if found:
         title = "What to change, and what it costs a step now (the parts overlap: figures do not add up)"
-        return [styled(title, "bold"), *(line for each in found for line in _advice(each))]
+        return [Heading(title), *(block for each in found for block in _advice(each))]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
         return []
     least = max(value or 0 for _, value, _ in _parts(cost)) < ADVISED * step_ns
-    return [styled(_NOTHING if least else _NO_REMEDY, "bold")]
+    return [Heading(_NOTHING if least else _NO_REMEDY)]
 
 
-def _advice(each: Advice) -> Section:
-    figure = ms(each.figure_ns) if each.figure_ns >= NS_PER_MS else us(each.figure_ns)
-    return [styled(f"{figure}: {each.text}"), indented(each.because, "dim")]
+def _advice(each: Advice) -> list[Block]:
+    return [
+        Paragraph(f"{duration(each.figure_ns)}: {each.text}"),
+        Paragraph(each.because, is_faint=True, is_indented=True),
+    ]
 
 
 def true_cost(report: Report) -> Section:
@@ -41,13 +43,11 @@ def true_cost(report: Report) -> Section:
     cost = report.summary.sync_cost
     if cost is None or not _is_informative(cost):
         return []
-    lines = table("", "ms", "", left=("",))
-    for name, value, note in _parts(cost):
-        lines.add_row(name, milliseconds(value), note)
-    lines.add_section()
-    for name, value, note in _sums(cost):
-        lines.add_row(name, milliseconds(value), note)
-    return [styled("What communication costs a step: means over windows, each part measured", "bold"), lines]
+    groups = [
+        [[name, milliseconds(value), note] for name, value, note in lines] for lines in (_parts(cost), _sums(cost))
+    ]
+    title = "What communication costs a step: means over windows, each part measured"
+    return [Heading(title), Table([*texts(""), *numbers("ms"), *texts("")], groups)]
 
 
 def _is_informative(cost: SyncCost) -> bool:

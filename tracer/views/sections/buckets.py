@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from analyzers.layers import BucketSummary, HiddenBy
 from analyzers.reporting import Report
 from analyzers.statistics import Spread
 from analyzers.trace import ROOT
 from analyzers.units import percent
-from tracer.views import Section, columns, count, milliseconds, plain, size, styled, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from tracer.views import Heading, Paragraph, Section, Table, columns, count, milliseconds, numbers, size, texts
 
 _SOURCES = {
     "run.json": "layout as DDP reported it (run.json), and as the trace has it",
@@ -33,14 +29,13 @@ def by_bucket(report: Report, wide: bool) -> Section:
     """Every bucket, medians over ranks and steps; what each holds, and what hid it."""
     buckets, layout = report.summary.buckets, report.summary.layout
     if not buckets or layout is None:
-        return [styled(why_none(report), "bold")]
+        return [Heading(why_none(report))]
     notes = [_WORDS, *([_PARTIAL] if _is_partial(report) else [])]
     return [
-        styled("DDP's buckets: medians over ranks and steps, ms", "bold"),
-        styled(_layout(report, _SOURCES.get(layout.source, layout.source))),
-        _figures(buckets, wide),
-        *(styled(note, "dim") for note in notes),
-        "",
+        Heading("DDP's buckets: medians over ranks and steps, ms"),
+        Paragraph(_layout(report, _SOURCES.get(layout.source, layout.source))),
+        _figures(buckets),
+        *(Paragraph(note, is_faint=True) for note in notes),
         *holdings(report, wide),
     ]
 
@@ -51,19 +46,19 @@ def _layout(report: Report, source: str) -> str:
     return f"{count(len(report.summary.buckets), 'bucket')}{size_asked}; {source}"
 
 
-def _figures(buckets: Sequence[BucketSummary], wide: bool) -> Table:
-    quartiles = ("(quartiles)",) if wide else ()
-    lines = table("bucket", "size", *(("length",) if wide else ()), *_HEADS, *quartiles, "of all\nexposed")
-    for bucket in buckets:
-        measures = bucket.measures
-        length = [milliseconds(measures["dur_ns"].median)] if wide else []
-        lines.add_row(
-            *(str(bucket.bucket), size(bucket.bytes), *length),
-            *(milliseconds(measures[name].median) for name in _MEASURES),
-            *([_quartiles(measures["exposed_ns"])] if wide else []),
-            percent(measures["share_of_exposed"].median),
-        )
-    return lines
+def _figures(buckets: Sequence[BucketSummary]) -> Table:
+    heads = [*numbers("bucket", "size"), *numbers("length", wide=True), *numbers(*_HEADS)]
+    heads += [*numbers("(quartiles)", wide=True), *numbers("of all\nexposed")]
+    rows = [
+        [
+            *(str(bucket.bucket), size(bucket.bytes)),
+            *(milliseconds(bucket.measures[name].median) for name in ("dur_ns", *_MEASURES)),
+            _quartiles(bucket.measures["exposed_ns"]),
+            percent(bucket.measures["share_of_exposed"].median),
+        ]
+        for bucket in buckets
+    ]
+    return Table(heads, [rows])
 
 
 def _quartiles(spread: Spread) -> str:
@@ -79,26 +74,30 @@ def holdings(report: Report, wide: bool) -> Section:
     """What each bucket holds, and the layers whose compute ran beside its reduction, the longest first."""
     buckets = report.summary.buckets
     held = [_extent(bucket.layers) for bucket in buckets]
-    left = ("layers", "hidden beside")
-    lines = table("bucket", "para-\nmeters", *left, left=left)
     room = columns(wide) - len("bucket  meters  ") - max(map(len, held), default=0) - 2
-    for bucket, layers in zip(buckets, held, strict=True):
-        parameters = "-" if bucket.parameters is None else str(bucket.parameters)
-        lines.add_row(str(bucket.bucket), parameters, layers, _hiders(bucket.hidden_by, room, wide))
+    rows = [
+        [str(bucket.bucket), _parameters(bucket), layers, _hiders(bucket.hidden_by, room, wide)]
+        for bucket, layers in zip(buckets, held, strict=True)
+    ]
     times = ": means over ranks and steps, ms" if wide else ""
-    return [styled(f"What each bucket holds, and what hid it longest{times}", "bold"), lines]
+    heads = [*numbers("bucket", "para-\nmeters"), *texts("layers", "hidden beside")]
+    return [Heading(f"What each bucket holds, and what hid it longest{times}"), Table(heads, [rows])]
+
+
+def _parameters(bucket: BucketSummary) -> str:
+    return "-" if bucket.parameters is None else str(bucket.parameters)
 
 
 def _extent(layers: Sequence[str]) -> str:
     """`fc ... layer4.1.conv2`: the first and the last of a bucket's layers."""
     if len(layers) > 2:
-        return plain(f"{layers[0]} ... {layers[-1]}")
-    return plain(", ".join(layers)) or "not known"
+        return f"{layers[0]} ... {layers[-1]}"
+    return ", ".join(layers) or "not known"
 
 
 def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
     """As many of the names as there is room for, one at least; with the time they hid it, ms, where there is room."""
-    names = [plain(each.layer) + (f" {milliseconds(each.ns)}" if wide else "") for each in hidden_by]
+    names = [each.layer + (f" {milliseconds(each.ns)}" if wide else "") for each in hidden_by]
     shown = names[:1] or ["nothing"]
     for name in names[1:]:
         if len(", ".join([*shown, name])) > room:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from analyzers.run import CalibratedLinks, Calibration, CalibrationRow
 from analyzers.units import NS_PER_US, binary_size
-from tracer.views import Section, gbps, plain, rendered, styled, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from tracer.views import Paragraph, Section, Table, gbps, numbers, rendered, texts
 
 BAR_CELLS = 32
 # Left-aligned blocks of one to eight eighths of a cell.
 EIGHTHS = "▏▎▍▌▋▊▉█"
-_HEADS = ("collective", "ranks", "dtype", "size", "time us", "algbw GB/s", "busbw GB/s")
+_HEADS = [*texts("collective"), *numbers("ranks", "dtype", "size", "time us", "algbw GB/s", "busbw GB/s")]
 
 
 def calibration_text(calibration: Calibration) -> str:
@@ -32,23 +28,21 @@ def _title(links: CalibratedLinks | None) -> Section:
     facts = [*devices, links.backend, links.transport]
     limit = "not known" if links.limit_gbps is None else f"{links.limit_gbps:.4g} GB/s one way"
     why = f" ({links.source})" if links.source else ""
-    return [styled(" · ".join(fact for fact in facts if fact)), styled(f"link's own rate: {limit}{why}")]
+    return [Paragraph(" · ".join(fact for fact in facts if fact)), Paragraph(f"link's own rate: {limit}{why}")]
 
 
 def _table(rows: Sequence[CalibrationRow], peak_gbps: float) -> Table:
     curve = f"busbw, a full bar {gbps(peak_gbps)} GB/s"
-    lines = table(*_HEADS, curve, left=("collective", curve))
-    for index, (_, group) in enumerate(groupby(rows, key=lambda row: (row.collective, row.group_size))):
-        if index:
-            lines.add_row()
-        for row in group:
-            lines.add_row(*_cells(row), _bar(row.busbw_gbps / peak_gbps))
-    return lines
+    groups = [
+        [[*_cells(row), _bar(row.busbw_gbps / peak_gbps)] for row in group]
+        for _, group in groupby(rows, key=lambda row: (row.collective, row.group_size))
+    ]
+    return Table([*_HEADS, *texts(curve)], groups, is_spaced=True)
 
 
 def _cells(row: CalibrationRow) -> list[str]:
     time = f"{row.time_ns / NS_PER_US:,.1f}"
-    kind = [row.collective, str(row.group_size), plain(row.dtype or "-")]
+    kind = [row.collective, str(row.group_size), row.dtype or "-"]
     return [*kind, binary_size(row.bytes), time, gbps(row.algbw_gbps), gbps(row.busbw_gbps)]
 
 
@@ -64,7 +58,7 @@ def _peaks(calibration: Calibration) -> Section:
         if row.collective not in best or row.busbw_gbps > best[row.collective].busbw_gbps:
             best[row.collective] = row
     limit = calibration.links.limit_gbps if calibration.links else None
-    return [styled(_peak(row, limit)) for row in best.values()]
+    return [Paragraph(_peak(row, limit)) for row in best.values()]
 
 
 def _peak(row: CalibrationRow, limit_gbps: float | None) -> str:

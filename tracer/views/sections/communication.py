@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,58 +11,49 @@ from analyzers.collectives import BandwidthRow, CollectiveRow, WaitingRow
 from analyzers.reporting import Report
 from analyzers.trace import SYNCHRONIZING
 from analyzers.units import ms, percent, us
-from tracer.views import Section, count, gbps, milliseconds, plain, size, styled, table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from tracer.views import Column, Heading, Paragraph, Section, Table, count, gbps, milliseconds, numbers, size, texts
 
 MOST_KINDS = 12
 MOST_RANKS = 16
 REASONS = ("launch", "compute", "collective", "input", "unknown")
 
 
-def communication_section(report: Report, wide: bool, most: int = MOST_KINDS) -> Section:
+def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
     """Bandwidth of each kind, group and size against what calibration measured, `most` of them; the clocks."""
     rows = report.summary.communication
     if not rows:
         return []
     shown = sorted(rows, key=_total_ns, reverse=True)[:most]
-    names = _twins(rows)
-    heads = ("kind", "ranks", *(("for",) if wide else ()), "size", "times", "transfer\nms", "waited\nms", "busbw\nGB/s")
-    more = ("(quartiles)",) if wide else ()
-    lines = table(*heads, *more, "calibrated\nGB/s", "of it", left=("kind", "for"))
-    for row in shown:
-        purpose = [row.purpose] if wide else []
-        quartiles = [_quartiles(row)] if wide else []
-        lines.add_row(
-            *(
-                row.kind,
-                _ranks(row.group, row.group_size) + names.get(row.group_name, ""),
-                *purpose,
-                size(row.bytes),
-                str(row.count),
-            ),
-            *(milliseconds(row.transfer_ns), milliseconds(row.wait_ns), _busbw(row), *quartiles),
-            *(gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
-        )
     left = len(rows) - len(shown)
-    rest = (
-        [styled(f"and {left} more kinds and sizes, which take less time: --by collective, --json", "dim")]
-        if left
-        else []
-    )
+    fewer = f"and {left} more kinds and sizes, which take less time: --by collective, --json"
+    rest = [Paragraph(fewer, is_faint=True)] if left else []
     title = (
         "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
     )
-    notes = [styled(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
-    return [styled(title, "bold"), lines, *rest, *notes]
+    notes = [Paragraph(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
+    return [Heading(title), _bandwidths(shown, _twins(rows)), *rest, *notes]
+
+
+def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table:
+    heads: list[Column] = [*texts("kind"), *numbers("ranks"), *texts("for", wide=True), *numbers("size", "times")]
+    heads += numbers("transfer\nms", "waited\nms", "busbw\nGB/s")
+    heads += [*numbers("(quartiles)", wide=True), *numbers("calibrated\nGB/s", "of it")]
+    lines = [
+        [
+            *(row.kind, _ranks(row.group, row.group_size) + names.get(row.group_name, ""), row.purpose),
+            *(size(row.bytes), str(row.count), milliseconds(row.transfer_ns), milliseconds(row.wait_ns)),
+            *(_busbw(row), _quartiles(row), gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
+        ]
+        for row in rows
+    ]
+    return Table(heads, [lines])
 
 
 def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
     """Names of groups whose ranks are also another group's, as they stand beside these."""
     groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
     members = [ranks for _, ranks in groups]
-    return {name: f" (group {plain(name)})" for name, ranks in groups if members.count(ranks) > 1}
+    return {name: f" (group {name})" for name, ranks in groups if members.count(ranks) > 1}
 
 
 def _total_ns(row: BandwidthRow) -> float:
@@ -142,15 +132,19 @@ def waiting(report: Report, most: int = MOST_RANKS) -> Section:
     if len(shown) < len(means):
         shown = [row for row in shown if row.caused_ns] or shown[:1]
     reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
-    lines = table("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
-    for row in sorted(shown, key=lambda row: (row.rank, str(row.device))):
-        causes = [milliseconds(row.caused_by.get(reason, 0)) for reason in reasons]
-        lines.add_row(str(row.rank), str(row.device), milliseconds(row.waited_ns), milliseconds(row.caused_ns), *causes)
+    heads = numbers("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
+    lines = [
+        [
+            *(str(row.rank), str(row.device), milliseconds(row.waited_ns), milliseconds(row.caused_ns)),
+            *(milliseconds(row.caused_by.get(reason, 0)) for reason in reasons),
+        ]
+        for row in sorted(shown, key=lambda row: (row.rank, str(row.device)))
+    ]
     left = len(means) - len(shown)
     fewer = f"and {count(left, 'more rank')} that caused less: --json"
-    rest: list[RenderableType] = [styled(fewer, "dim")] if left else []
+    rest = [Paragraph(fewer, is_faint=True)] if left else []
     title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
-    return [styled(title, "bold"), lines, *rest, *map(styled, _worst(report, means))]
+    return [Heading(title), Table(heads, [lines]), *rest, *map(Paragraph, _worst(report, means))]
 
 
 def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
@@ -186,24 +180,25 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
     ]
 
 
-def by_collective(report: Report, wide: bool) -> Section:
+def by_collective(report: Report) -> Section:
     """Every instance, a row each."""
-    heads = ("step", "kind", "ranks", *(("for",) if wide else ()), "size", "transfer\nms", "waited\nms", "busbw\nGB/s")
-    lines = table(
-        *(("index",) if wide else ()), *heads, "of cali-\nbrated", *(("of link",) if wide else ()), left=("kind", "for")
-    )
-    for row in report.collectives:
-        waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
-        step = "-" if row.step is None else str(row.step)
-        lines.add_row(
-            *((str(row.index),) if wide else ()),
-            *(step, row.kind, _ranks(row.group, row.group_size), *((row.purpose,) if wide else ())),
-            *(size(row.bytes), milliseconds(row.transfer_ns), _extent(waits), _busbw(row)),
-            *(percent(row.utilization_at_size), *((percent(row.utilization_of_link),) if wide else ())),
-        )
     if not report.collectives:
-        return [styled("No collectives: nothing communicates here, or no kernel could be matched.", "bold")]
-    return [styled("Every collective; waited: the least and the most of its members", "bold"), lines]
+        return [Heading("No collectives: nothing communicates here, or no kernel could be matched.")]
+    heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]
+    heads += [*texts("for", wide=True), *numbers("size", "transfer\nms", "waited\nms", "busbw\nGB/s")]
+    heads += [*numbers("of cali-\nbrated"), *numbers("of link", wide=True)]
+    lines = Table(heads, [[_instance(row) for row in report.collectives]])
+    return [Heading("Every collective; waited: the least and the most of its members"), lines]
+
+
+def _instance(row: CollectiveRow) -> list[str]:
+    waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
+    step = "-" if row.step is None else str(row.step)
+    return [
+        *(str(row.index), step, row.kind, _ranks(row.group, row.group_size), row.purpose),
+        *(size(row.bytes), milliseconds(row.transfer_ns), _extent(waits), _busbw(row)),
+        *(percent(row.utilization_at_size), percent(row.utilization_of_link)),
+    ]
 
 
 def _extent(waits: Sequence[int]) -> str:

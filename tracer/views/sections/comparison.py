@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzers.comparison import Change, Comparison, SweepComparison
 from analyzers.units import percent
 from tracer.views import (
-    WIDE,
     Column,
+    Heading,
+    Notice,
+    Paragraph,
     Section,
     Table,
+    TitledTable,
     count,
     gbps,
     milliseconds,
     rendered,
-    section,
     size,
-    styled,
 )
 
 # How many rows a table of layers, buckets or collectives has on a terminal; the page and the JSON have all.
@@ -74,15 +75,14 @@ class Row:
 
 def comparison_text(found: Comparison | SweepComparison, width: int | None = None, color: bool = False) -> str:
     """The comparison for a terminal, what changed first; prose wrapped at `width` columns where one is given."""
-    wide = width is None or width >= WIDE
     parts: list[Section] = [
-        [styled(comparison_title(found))],
-        [styled(found.verdict, "bold")],
-        [styled(f"warning: {warning}", "yellow") for warning in found.warnings],
-        *(section(table, wide) for table in comparison_tables(found, MOST_ROWS)),
-        [styled(words) for words in changed_means(found)],
+        [Paragraph(comparison_title(found))],
+        [Heading(found.verdict)],
+        [Notice(warning) for warning in found.warnings],
+        *(shown.blocks for shown in comparison_tables(found, MOST_ROWS)),
+        [Paragraph(words) for words in changed_means(found)],
     ]
-    return rendered([lines for lines in parts if lines], width, color)
+    return rendered(parts, width, color)
 
 
 def comparison_title(found: Comparison | SweepComparison) -> str:
@@ -90,13 +90,13 @@ def comparison_title(found: Comparison | SweepComparison) -> str:
     return f"A: {found.a} · B: {found.b}"
 
 
-def comparison_tables(found: Comparison | SweepComparison, most: int | None = None) -> list[Table]:
+def comparison_tables(found: Comparison | SweepComparison, most: int | None = None) -> list[TitledTable]:
     """All tables that have any rows or notes; with `most`, those of many rows have the first, and say so."""
     made = _of_runs(found, most) if isinstance(found, Comparison) else _of_sweeps(found)
-    return [table for table in made if table.rows or table.notes]
+    return [shown for shown in made if shown.table.rows or shown.notes]
 
 
-def _of_runs(found: Comparison, most: int | None) -> list[Table]:
+def _of_runs(found: Comparison, most: int | None) -> list[TitledTable]:
     step = [*_rows("step", "", found.controls), *_rows("step", "", found.step), *_rows("step", "", found.parts)]
     totals = _rows("buckets", "all buckets", found.totals)
     buckets = [
@@ -131,12 +131,13 @@ def _collective(kind: str, group_size: int, nbytes: int | None) -> str:
     return f"{kind} of {group_size}" + ("" if nbytes is None else f", {size(nbytes)}")
 
 
-def _changed(every: Sequence[Row]) -> Table:
+def _changed(every: Sequence[Row]) -> TitledTable:
     """What changed by more than its steps' own spread, the largest change first."""
     marked = sorted((row for row in every if row.change.is_marked), key=lambda row: -abs(row.change.relative or 1))
     shown = _table("changes", "Changed by more than the steps' own spread: medians, ms and GB/s", "of", marked)
-    lines = [[row.of or "step", *words[1:]] for row, words in zip(marked, shown.rows, strict=True)]
-    return Table(shown.name, shown.title, shown.columns, lines, [] if marked else ["Nothing.", *_apart(every)])
+    lines = [[row.of or "step", *words[1:]] for row, words in zip(marked, shown.table.rows, strict=True)]
+    notes = [] if marked else ["Nothing.", *_apart(every)]
+    return replace(shown, table=Table(shown.table.columns, [lines]), notes=notes)
 
 
 def _apart(rows: Sequence[Row]) -> list[str]:
@@ -164,29 +165,29 @@ def _relative(change: Change) -> str:
     return "-" if change.relative is None else f"{100 * change.relative:+.1f} %"
 
 
-def _different(found: Comparison) -> Table:
+def _different(found: Comparison) -> TitledTable:
     rows = [[each.what, each.a or "-", each.b or "-"] for each in found.different]
     columns = (Column("setting", is_text=True), Column("A", is_text=True), Column("B", is_text=True))
-    return Table("settings", "Settings and versions that differ", columns, rows)
+    return TitledTable("settings", "Settings and versions that differ", Table(columns, [rows]))
 
 
-def _buckets(found: Comparison, rows: Sequence[Row], left: int) -> Table:
+def _buckets(found: Comparison, rows: Sequence[Row], left: int) -> TitledTable:
     notes = [_sentence(found.layouts.why)] if found.layouts.why else []
     shown = _table("buckets", "DDP's buckets, a step and rank: medians, ms", "of", rows)
-    return Table(shown.name, shown.title, shown.columns, shown.rows, [*notes, *_left(left)], shown.marked)
+    return replace(shown, notes=[*notes, *_left(left)])
 
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> Table:
+def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> TitledTable:
     """A table of many things: with `most`, those rows that changed or differ most; what one run has alone is named."""
     both = [row for row in rows if row.change.difference is not None]
     first = _first(both, most)
     shown = _table(name, heading, "of", first)
     notes = [*_left(len(both) - len(first)), *_alone("A", "only_a", rows), *_alone("B", "only_b", rows)]
-    return Table(name, heading, shown.columns, shown.rows, notes, shown.marked)
+    return replace(shown, notes=notes)
 
 
 def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
@@ -214,12 +215,12 @@ def _left(number: int) -> list[str]:
     return [f"and {count(number, 'more figure')} that differ less: --json or --html has all"] if number else []
 
 
-def _table(name: str, heading: str, of: str, rows: Sequence[Row]) -> Table:
+def _table(name: str, heading: str, of: str, rows: Sequence[Row]) -> TitledTable:
     """A table of figures; under the head `of` stands what each is of, where there is such a head."""
     columns = (*([Column(of, is_text=True)] if of else []), *_FIGURES, *_JUDGED)
     lines = [[*([row.of] if of else []), *_words(row.measure, row.change)] for row in rows]
     marked = {number for number, row in enumerate(rows) if row.change.is_marked}
-    return Table(name, heading, columns, lines, (), marked)
+    return TitledTable(name, heading, Table(columns, [lines], marked))
 
 
 def _words(measure: str, change: Change) -> list[str]:
@@ -246,12 +247,12 @@ def _verdict(change: Change) -> str:
     return VERDICTS[change.state] + (", apart" if change.apart and change.state == "too_few" else "")
 
 
-def _of_sweeps(found: SweepComparison) -> list[Table]:
+def _of_sweeps(found: SweepComparison) -> list[TitledTable]:
     named = [(f"{cell.strategy}{cell.gpus} at {cell.batch}", cell) for cell in found.cells]
     rows = [row for name, cell in named for row in _rows("cells", name, cell.measures)]
     shown = _table("cells", "Cells: steps (medians, ms) and efficiency", "cell", rows)
     notes = [f"- {name}: {why}" for name, cell in named for why in cell.why]
-    return [_changed(rows), Table(shown.name, shown.title, shown.columns, shown.rows, notes, shown.marked)]
+    return [_changed(rows), replace(shown, notes=notes)]
 
 
 def changed_means(found: Comparison | SweepComparison) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from analyzers.hta import Analysis, Cell, Figures
 from analyzers.units import NS_PER_MS, NS_PER_US
-from tracer.views import WIDE, Column, Section, Table, milliseconds, rendered, section, styled
+from tracer.views import Column, Heading, Paragraph, Section, Table, TitledTable, is_wide, milliseconds, rendered
 
 _TEXTS = ("name", "bound", "place", "cause", "type", "device", "stream", "rank")
 # Left out on a narrow terminal.
@@ -24,11 +24,10 @@ _NS = "_ns"
 
 def hta_text(analysis: Analysis, top: int, width: int | None = None, color: bool = False) -> str:
     """The tables that are short enough to be read, the `top` first rows of each."""
-    wide = width is None or width >= WIDE
-    tables = [_section(table, top, wide) for table in analysis.tables if table.listed]
+    tables = [_section(table, top, is_wide(width)) for table in analysis.tables if table.listed]
     made_with = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
-    notes = [styled(f"note: {note}") for note in analysis.notes]
-    return rendered([[styled(_title(analysis), "bold")], *tables, [*notes, styled(f"HTA: {made_with}")]], width, color)
+    notes = [Paragraph(f"note: {note}") for note in analysis.notes]
+    return rendered([[Heading(_title(analysis))], *tables, [*notes, Paragraph(f"HTA: {made_with}")]], width, color)
 
 
 def _title(analysis: Analysis) -> str:
@@ -58,7 +57,7 @@ def _section(table: Figures, top: int, wide: bool) -> Section:
         Column(_head(name, unit), is_text=name in _TEXTS, wide=name in _WIDE)
         for name, unit in zip(table.columns, units, strict=True)
     ]
-    return section(Table(table.name, table.title, columns, rows, notes if rows else ["none"]), wide)
+    return TitledTable(table.name, table.title, Table(columns, [rows]), notes if rows else ["none"]).blocks
 
 
 def _units(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:

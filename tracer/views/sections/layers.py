@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzers.layers import LayerComm, LayerRow, LayerSummary
 from analyzers.reporting import Report
 from analyzers.units import ms
-from tracer.views import Section, milliseconds, plain, size, styled, table
+from tracer.views import Block, Column, Heading, Paragraph, Section, Table, milliseconds, numbers, size, texts
 from tracer.views.sections.buckets import holdings, is_layer
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _SOURCES = {
     "modules": "Layers are the model's modules, each without those inside it.",
@@ -33,41 +29,41 @@ SHARDING = ("all_gather", "reduce_scatter")
 def by_layer(report: Report, wide: bool) -> Section:
     """Every layer, medians over windows; one step in which they add up; sharded modules' collectives, or buckets."""
     held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
-    return [*layers_section(report, wide), *(("", *held) if held else ())]
+    return [*layers_section(report), *held]
 
 
-def layers_section(report: Report, wide: bool) -> Section:
+def layers_section(report: Report) -> list[Block]:
     """The same without what buckets hold."""
     if not report.summary.layers:
-        return [styled("No layers: no compute here is launched in a step.", "bold")]
+        return [Heading("No layers: no compute here is launched in a step.")]
     source = _SOURCES.get(report.summary.layers_from, report.summary.layers_from)
-    sharded = _sharded(report, wide)
+    sharded = _sharded(report)
     share = [_SHARE] if report.summary.buckets else [_OWN] if sharded else []
     return [
-        styled("Layers: medians over windows (one step on one device each), ms", "bold"),
-        styled(source),
-        _table(report, wide),
-        styled(" ".join([*share, _BRACKETS]), "dim"),
-        "",
+        Heading("Layers: medians over windows (one step on one device each), ms"),
+        Paragraph(source),
+        _table(report),
+        Paragraph(" ".join([*share, _BRACKETS]), is_faint=True),
         *_representative(report),
-        *(("", *sharded) if sharded else ()),
+        *sharded,
     ]
 
 
-def _table(report: Report, wide: bool) -> Table:
+def _table(report: Report) -> Table:
     communicate = {row.layer for row in report.layers if row.comm}
-    heads = ["layer", *(["type"] if wide else []), "forward", "backward", "gradients"]
-    heads += ["bucket"] if report.summary.buckets else []
-    heads += ["hidden", "exposed"] if communicate else []
+    heads: list[Column] = [*texts("layer"), *texts("type", wide=True), *numbers("forward", "backward", "gradients")]
+    heads += numbers("bucket") if report.summary.buckets else []
+    heads += numbers("hidden", "exposed") if communicate else []
     buckets = _buckets(report.layers)
-    lines = table(*heads, left=("layer", "type"))
-    for own in (True, False):
-        for layer in report.summary.layers:
-            if is_layer(layer.layer) == own:
-                cells = _cells(layer, buckets.get(layer.layer) or "-", layer.layer in communicate)
-                lines.add_row(*(cells[head] for head in heads))
-        lines.add_section()
-    return lines
+    lines = [
+        (layer, _cells(layer, buckets.get(layer.layer) or "-", layer.layer in communicate))
+        for layer in report.summary.layers
+    ]
+    groups = [
+        [[cells[column.head] for column in heads] for layer, cells in lines if is_layer(layer.layer) == own]
+        for own in (True, False)
+    ]
+    return Table(heads, groups)
 
 
 def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
@@ -82,8 +78,8 @@ def _cells(layer: LayerSummary, bucket: str, communicates: bool) -> dict[str, st
     """A line by column."""
     forward, backward, hidden, exposed = (milliseconds(layer.measures[name].median) for name in _MEASURES)
     return {
-        "layer": plain(layer.layer),
-        "type": plain(layer.type) if is_layer(layer.layer) else "",
+        "layer": layer.layer,
+        "type": layer.type if is_layer(layer.layer) else "",
         "forward": forward,
         "backward": backward,
         "gradients": size(layer.gradient_bytes),
@@ -108,12 +104,12 @@ def _representative(report: Report) -> Section:
             parts.append(f"{row.layer.strip('()')} {milliseconds(computed)}")
     where = f"The step of median length (rank {chosen.rank}, device {chosen.device}, step {chosen.step})"
     return [
-        styled(f"{where}, where lines add up", "bold"),
-        styled(f"compute {milliseconds(whole)} ms = {' + '.join(parts)}"),
+        Heading(f"{where}, where lines add up"),
+        Paragraph(f"compute {milliseconds(whole)} ms = {' + '.join(parts)}"),
     ]
 
 
-def _sharded(report: Report, wide: bool) -> Section:
+def _sharded(report: Report) -> Section:
     """The collectives of sharded modules, one kind and pass after the other, so that modules compare."""
     found = [(each, row.layer) for row in report.layers if is_layer(row.layer) for each in row.comm]
     if not any(each.kind in SHARDING for each, _ in found):
@@ -124,24 +120,23 @@ def _sharded(report: Report, wide: bool) -> Section:
     def key(item: tuple[LayerComm, str]) -> tuple[str, int, int]:
         return item[0].kind, passes.index(item[0].direction), order[item[1]]
 
-    heads = ("module", "prefetched", "size", "length", *(("waiting",) if wide else ()), "exposed")
-    lines = table("kind", "pass", *heads, left=("kind", "pass", "module", "prefetched"))
-    for _, group in groupby(sorted(found, key=key), key=lambda item: key(item)[:2]):
-        for module, own in groupby(group, key=lambda item: item[1]):
-            lines.add_row(*_collectives(plain(module), [each for each, _ in own], wide))
-        lines.add_section()
-    title = "Collectives of sharded modules: medians over windows, ms"
-    return [styled(title, "bold"), lines]
+    heads: list[Column] = [*texts("kind", "pass", "module", "prefetched"), *numbers("size", "length")]
+    heads += [*numbers("waiting", wide=True), *numbers("exposed")]
+    groups = [
+        [_collectives(module, [each for each, _ in own]) for module, own in groupby(group, key=lambda item: item[1])]
+        for _, group in groupby(sorted(found, key=key), key=lambda item: key(item)[:2])
+    ]
+    return [Heading("Collectives of sharded modules: medians over windows, ms"), Table(heads, groups)]
 
 
-def _collectives(module: str, found: Sequence[LayerComm], wide: bool) -> list[str]:
+def _collectives(module: str, found: Sequence[LayerComm]) -> list[str]:
     waits = [each.wait_ns for each in found if each.wait_ns is not None]
     sizes = [each.bytes for each in found if each.bytes is not None]
     return [
         *(found[0].kind, found[0].direction, module, _prefetched([each.prefetched for each in found])),
         size(max(sizes, default=None)),
         milliseconds(_median([each.dur_ns for each in found])),
-        *([milliseconds(_median(waits))] if wide else []),
+        milliseconds(_median(waits)),
         milliseconds(_median([each.exposed_ns for each in found])),
     ]
 

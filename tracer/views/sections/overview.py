@@ -8,7 +8,21 @@ from typing import Literal
 from analyzers.reporting import Report, RunFacts, Window
 from analyzers.run import Epoch
 from analyzers.units import NS_PER_S, ms, percent
-from tracer.views import PARTS, WIDE, Section, count, milliseconds, rendered, size, styled, table
+from tracer.views import (
+    PARTS,
+    Heading,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    count,
+    is_wide,
+    milliseconds,
+    numbers,
+    rendered,
+    size,
+    texts,
+)
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
@@ -26,11 +40,11 @@ def report_text(report: Report, by: By = "rank", width: int | None = None, color
 
 def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
     """The report's parts in order, as wide as there is room."""
-    wide = width is None or width >= WIDE
+    wide = is_wide(width)
     parts: list[Section] = [
-        [styled(run_title(report.run), "")],
-        [styled(report.summary.verdict, "bold")],
-        [styled(f"warning: {warning}", "yellow") for warning in warnings(report)],
+        [Paragraph(run_title(report.run))],
+        [Heading(report.summary.verdict)],
+        [Notice(warning) for warning in warnings(report)],
         *_VIEWS[by](report, wide),
         controls(report.run),
         *([] if by in ("step", "collective") else [true_cost(report), advice_section(report)]),
@@ -39,23 +53,23 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
 
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
-    measured = [ranks_and_bars(report, wide), timeline(report, wide), *_exchange(report, wide), representative(report)]
+    measured = [ranks_and_bars(report), timeline(report, wide), *_exchange(report), representative(report)]
     return [*measured, loader(report), epochs(report.run), memory(report.run)]
 
 
 def _step_view(report: Report, wide: bool) -> list[Section]:
-    return [by_step(report, wide), *_exchange(report, wide), representative(report), loader(report)]
+    return [by_step(report), *_exchange(report), representative(report), loader(report)]
 
 
-def _exchange(report: Report, wide: bool) -> list[Section]:
-    return [communication_section(report, wide), waiting(report)]
+def _exchange(report: Report) -> list[Section]:
+    return [communication_section(report), waiting(report)]
 
 
 # What each way of looking at a run shows, between its title and its controls.
 _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
     "rank": _rank_view,
     "step": _step_view,
-    "collective": lambda report, wide: [by_collective(report, wide), representative(report)],
+    "collective": lambda report, wide: [by_collective(report), representative(report)],
     "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
     "layer": lambda report, wide: [by_layer(report, wide)],
 }
@@ -73,35 +87,34 @@ def run_title(run: RunFacts) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def by_step(report: Report, wide: bool) -> Section:
+def by_step(report: Report) -> Section:
     """Every window."""
-    rows = table("rank", "device", "step", *(("starts",) if wide else ()), "span", *HEADS)
-    for window in report.windows:
-        start = [milliseconds(window.start_ns)] if wide else []
-        values = [window.span_ns, *(getattr(window, name) for name in COLUMNS)]
-        measured = [milliseconds(value) for value in values]
-        rows.add_row(str(window.rank), str(window.device), str(window.step), *start, *measured, percent(window.overlap))
-    return [styled("Every window (one step on one device), ms", "bold"), rows]
+    heads = [*numbers("rank", "device", "step"), *numbers("starts", wide=True), *numbers("span", *HEADS)]
+    rows = [
+        [
+            *(str(window.rank), str(window.device), str(window.step), milliseconds(window.start_ns)),
+            *(milliseconds(getattr(window, name)) for name in ("span_ns", *COLUMNS)),
+            percent(window.overlap),
+        ]
+        for window in report.windows
+    ]
+    return [Heading("Every window (one step on one device), ms"), Table(heads, [rows])]
 
 
 def representative(report: Report) -> Section:
     """The one window whose lines add up."""
     window = representative_window(report)
-    rows = table("", "ms", "share")
-    for part in PARTS:
-        value = getattr(window, part.field)
-        rows.add_row(part.label, milliseconds(value), _of(value, window))
-    if window.input_idle_ns:
-        rows.add_row("of it waiting for input", milliseconds(window.input_idle_ns), _of(window.input_idle_ns, window))
-    rows.add_section()
-    rows.add_row("span", milliseconds(window.span_ns), percent(1.0))
+    parts = [(part.label, getattr(window, part.field)) for part in PARTS]
+    parts += [("of it waiting for input", window.input_idle_ns)] if window.input_idle_ns else []
+    rows = [[label, milliseconds(value_ns), _of(value_ns, window)] for label, value_ns in parts]
+    span = ["span", milliseconds(window.span_ns), percent(1.0)]
     place = f"rank {window.rank}, device {window.device}, step {window.step}"
     comm = (
         f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
         f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer {ms(window.exposed_transfer_ns)}"
     )
-    heading = styled(f"The step of median length ({place}), where lines add up", "bold")
-    return [heading, rows, styled(comm, "")]
+    heading = Heading(f"The step of median length ({place}), where lines add up")
+    return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), Paragraph(comm)]
 
 
 def _of(value_ns: int, window: Window) -> str:
@@ -120,7 +133,7 @@ def loader(report: Report) -> Section:
         f"{ms(found.fetch_ns.median)}, and the device idles for {ms(found.idle_ns.median or 0)} of it{most} "
         f"(medians; {found.window} window's times)."
     )
-    return [styled(line, "")]
+    return [Paragraph(line)]
 
 
 def representative_window(report: Report) -> Window:
@@ -141,7 +154,7 @@ def controls(run: RunFacts) -> Section:
     if controls.nosync_step_ns is not None and controls.sync_cost_ns is not None:
         line += f"; {ms(controls.nosync_step_ns)} without gradient synchronization"
         line += f", which so costs {ms(controls.sync_cost_ns)}"
-    return [styled(line + ".", "")]
+    return [Paragraph(line + ".")]
 
 
 def _factor(distortion: float | None) -> str:
@@ -157,12 +170,10 @@ def epochs(run: RunFacts) -> Section:
         return []
     data = run.dataset
     of_data = f" of {data.samples:,} samples ({data.name})" if data is not None else ""
-    rows = table("epoch", "s", "steps", "loss", "accuracy", "learning rate", "", left=("",))
-    for epoch in run.epochs:
-        rows.add_row(*_cells(epoch))
+    heads = [*numbers("epoch", "s", "steps", "loss", "accuracy", "learning rate"), *texts("")]
     title = f"Epochs{of_data}, from new weights, without a profiler; times are the slowest rank's"
-    remark = [styled(SYNTHETIC)] if data is not None and data.is_synthetic else []
-    return [styled(title, "bold"), rows, *remark]
+    remark = [Paragraph(SYNTHETIC)] if data is not None and data.is_synthetic else []
+    return [Heading(title), Table(heads, [[_cells(epoch) for epoch in run.epochs]]), *remark]
 
 
 def _cells(epoch: Epoch) -> list[str]:
@@ -177,4 +188,4 @@ def memory(run: RunFacts) -> Section:
     if run.memory is None or not run.memory.peak_bytes:
         return []
     rank, peak_bytes = max(run.memory.peak_bytes.items(), key=lambda item: item[1])
-    return [styled(f"Memory: at most {size(peak_bytes)} in use, on rank {rank} ({run.memory.source}).")]
+    return [Paragraph(f"Memory: at most {size(peak_bytes)} in use, on rank {rank} ({run.memory.source}).")]

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from analyzers.prediction import AtGpus, Baseline, ScaleOut, Scenario, WhatIf, against_own, doubts, is_own, scale_out
 from analyzers.units import ms, percent
-from tracer.views import Section, count, gbps, indented, milliseconds, rendered, styled, table
+from tracer.views import Heading, Notice, Paragraph, Section, Table, count, gbps, milliseconds, numbers, rendered, texts
 
-HEADS = (
-    "",
-    "cap",
-    "buckets",
-    "GPUs",
-    "step",
-    "against\nown",
-    "exposed\ncomm",
-    "compute\nwaits",
-    "efficiency",
-    "busbw\nGB/s",
-    "latency\nus",
-)
-SCALE_HEADS = ("", "GPUs", "best cap", "step", "compute\nwaits", "efficiency", "communication")
+HEADS = [
+    *texts(""),
+    *numbers("cap", "buckets", "GPUs", "step", "against\nown", "exposed\ncomm", "compute\nwaits", "efficiency"),
+    *numbers("busbw\nGB/s", "latency\nus"),
+]
+SCALE_HEADS = [
+    *texts(""),
+    *numbers("GPUs", "best cap", "step", "compute\nwaits", "efficiency"),
+    *texts("communication"),
+]
 
 
 def prediction_text(found: WhatIf, width: int | None = None, color: bool = False) -> str:
     """All of it; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
-    return rendered([part for part in sections(found) if part], width, color)
+    return rendered(sections(found), width, color)
 
 
 def sections(found: WhatIf) -> list[Section]:
     """The parts in order."""
     return [
-        [styled(f"{found.run} · what if"), *own(found)],
-        [styled(sentence(found.recommended.why or ""), "bold")],
-        [styled(f"warning: {warning}", "yellow") for warning in found.warnings],
+        [Paragraph(f"{found.run} · what if"), *own(found)],
+        [Heading(sentence(found.recommended.why or ""))],
+        [Notice(warning) for warning in found.warnings],
         scenarios(found),
         scale_out_section(found),
         basis(found),
@@ -49,7 +46,7 @@ def own(found: WhatIf) -> Section:
         settings += f", {count(len(baseline.buckets), 'bucket')}"
     of = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
-        styled(
+        Paragraph(
             f"Its own settings ({settings}): {ms(baseline.measured_step_ns)} a step measured "
             f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {of} "
             f"({signed(baseline.error)}); differences below {ms(found.uncertainty_ns)} are noise."
@@ -59,16 +56,9 @@ def own(found: WhatIf) -> Section:
 
 def scenarios(found: WhatIf) -> Section:
     """Every scenario, a group of rows for each number of GPUs; what is not to be trusted is marked, and why."""
-    lines = table(*HEADS, left=("",))
-    above: int | None = None
-    for each in found.scenarios:
-        if above not in (None, each.gpus):
-            lines.add_section()
-            lines.add_row()
-        above = each.gpus
-        lines.add_row(*_cells(each, found))
+    groups = [[_cells(each, found) for each in own] for _, own in groupby(found.scenarios, key=lambda each: each.gpus)]
     title = f"Predicted steps, {_kind(found.baseline)}, ms; against what is predicted of the run's own settings"
-    return [styled(title, "bold"), lines, *map(styled, _notes(found))]
+    return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(found))]
 
 
 def _kind(baseline: Baseline) -> str:
@@ -103,11 +93,9 @@ def scale_out_section(found: WhatIf) -> Section:
     out = scale_out(found)
     if out is None:
         return []
-    lines = table(*SCALE_HEADS, left=("", "communication"))
-    for row in out.rows:
-        lines.add_row(*_scale_cells(row))
+    lines = Table(SCALE_HEADS, [[_scale_cells(row) for row in out.rows]])
     title = "Scaling out, the batch of each GPU as it was: the best cap for each number of GPUs, ms"
-    return [styled(title, "bold"), lines, styled(no_longer_hidden(out)), styled(hidden_means(out), "dim")]
+    return [Heading(title), lines, Paragraph(no_longer_hidden(out)), Paragraph(hidden_means(out), is_faint=True)]
 
 
 def _scale_cells(row: AtGpus) -> list[str]:
@@ -137,12 +125,12 @@ def hidden_means(out: ScaleOut) -> str:
 
 def basis(found: WhatIf) -> Section:
     """What predictions rest on."""
-    return [
-        styled("What this rests on", "bold"),
-        indented(f"links: {found.links}"),
-        *(indented(words) for words in found.assumptions),
-        indented("efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches"),
+    said = [
+        f"links: {found.links}",
+        *found.assumptions,
+        "efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches",
     ]
+    return [Heading("What this rests on"), *(Paragraph(words, is_indented=True) for words in said)]
 
 
 def cap(bucket_mb: float | None) -> str:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from analyzers.reporting import MANY, DeviceSummary, OverDevices, Report
 from analyzers.statistics import Spread
 from analyzers.units import percent
-from tracer.views import COMM, PARTS, Section, count, milliseconds, styled, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
+from tracer.views import (
+    COMM,
+    PARTS,
+    Block,
+    Column,
+    Drawing,
+    Heading,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    count,
+    milliseconds,
+    numbers,
+    texts,
+)
 
 BAR_CELLS = 66
 # Of many ranks so many outliers are named.
@@ -31,29 +42,29 @@ _OWN = "Slowest and fastest are by a rank's own time, its step less its waiting:
 _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, and by 1 % of the step."
 
 
-def ranks_and_bars(report: Report, wide: bool) -> Section:
+def ranks_and_bars(report: Report) -> Section:
     """Every device's medians in a table and as bars; of many, the spread and those that are named."""
     devices = report.summary.by_device
     bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device, _ in named(report)]
-    return [*by_rank(report, wide), "", _legend(), *bars]
+    return [*by_rank(report), Drawing([_legend(), *bars])]
 
 
-def by_rank(report: Report, wide: bool, most: int = MANY) -> Section:
+def by_rank(report: Report, most: int = MANY) -> list[Block]:
     """Every device's medians, and those of all; of more than `most` their spread, and those that stand out."""
     window = "light window's times" if report.run.times_from == "light" else "full window's times"
     title = f"Medians over windows (one step on one device each), ms; {window}"
     over = report.summary.over_devices
     if over is None or over.devices <= most:
-        return [styled(title, "bold"), _every_device(report, wide)]
+        return [Heading(title), _every_device(report)]
     shown = named(report)
     left = over.devices - len(shown)
     more = len({(each.rank, each.device) for each in over.outliers}) - sum("outlier" in why for _, why in shown)
     rest = f"and {left:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
     return [
-        styled(f"{title}: how those of {over.devices:,} devices are spread, and who stands out", "bold"),
+        Heading(f"{title}: how those of {over.devices:,} devices are spread, and who stands out"),
         _spread_and_named(report, over),
-        styled(f"{rest}: --by step, --json, --csv", "dim"),
-        styled(_OWN + (f" {_OUTLIER}" if over.outliers else ""), "dim"),
+        Paragraph(f"{rest}: --by step, --json, --csv", is_faint=True),
+        Paragraph(_OWN + (f" {_OUTLIER}" if over.outliers else ""), is_faint=True),
     ]
 
 
@@ -80,35 +91,39 @@ def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
     return f"rank {device.rank}" if alone else f"device {device.device}"
 
 
-def _every_device(report: Report, wide: bool) -> Table:
+def _every_device(report: Report) -> Table:
     devices = report.summary.by_device
-    rows = table("rank", "device", *(("windows",) if wide else ()), "step", *(("(min - max)",) if wide else ()), *HEADS)
-    for device in devices:
-        rows.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide))
-    if len(devices) > 1:
-        rows.add_section()
-        rows.add_row("all", "", *_medians(report.summary.windows, wide))
-    return rows
+    heads: list[Column] = [*numbers("rank", "device"), *numbers("windows", wide=True), *numbers("step")]
+    heads += [*numbers("(min - max)", wide=True), *numbers(*HEADS)]
+    groups = [[_device(str(device.rank), str(device.device), device.windows) for device in devices]]
+    groups += [[_device("all", "", report.summary.windows)]] if len(devices) > 1 else []
+    return Table(heads, groups)
+
+
+def _device(rank: str, device: str, measures: Mapping[str, Spread]) -> list[str]:
+    span = measures["span_ns"]
+    extent = f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"
+    return [rank, device, str(span.count), milliseconds(span.median), extent, *_medians(measures)]
 
 
 def _spread_and_named(report: Report, over: OverDevices) -> Table:
-    rows = table("rank", "device", "step", *HEADS, "", left=("",))
+    spread_rows: list[Row] = []
     for field, word in _QUANTILES.items():
         values = {name: getattr(spread, field) for name, spread in over.medians.items()}
         parts = [milliseconds(values[name]) for name in ("span_ns", *COLUMNS)]
-        rows.add_row(word, "", *parts, percent(values["overlap"]), "of each column")
-    rows.add_section()
-    for device, why in named(report):
-        rows.add_row(str(device.rank), str(device.device), *_medians(device.windows, wide=False), why)
-    return rows
+        spread_rows.append([word, "", *parts, percent(values["overlap"]), "of each column"])
+    named_rows = [
+        [
+            *(str(device.rank), str(device.device), milliseconds(device.windows["span_ns"].median)),
+            *(*_medians(device.windows), why),
+        ]
+        for device, why in named(report)
+    ]
+    return Table([*numbers("rank", "device", "step", *HEADS), *texts("")], [spread_rows, named_rows])
 
 
-def _medians(measures: Mapping[str, Spread], wide: bool) -> list[str]:
-    span = measures["span_ns"]
-    count, extent = [str(span.count)], [f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"]
-    parts = [milliseconds(measures[name].median) for name in COLUMNS]
-    step = [milliseconds(span.median)]
-    return [*(count if wide else []), *step, *(extent if wide else []), *parts, percent(measures["overlap"].median)]
+def _medians(measures: Mapping[str, Spread]) -> list[str]:
+    return [*(milliseconds(measures[name].median) for name in COLUMNS), percent(measures["overlap"].median)]
 
 
 def _shares(measures: Mapping[str, Spread]) -> list[float]:
@@ -118,13 +133,12 @@ def _shares(measures: Mapping[str, Spread]) -> list[float]:
     return [median / whole for median in medians]
 
 
-def _bar(label: str, shares: Sequence[float]) -> Text:
-    from rich.text import Text
-
-    line = Text(f"{label} ")
-    for part, length in zip(PARTS, _cells(shares, BAR_CELLS), strict=True):
-        line.append(part.glyph * length, style=part.color)
-    return line
+def _bar(label: str, shares: Sequence[float]) -> list[Span]:
+    lengths = _cells(shares, BAR_CELLS)
+    return [
+        Span(f"{label} "),
+        *(Span(part.glyph * length, part.color) for part, length in zip(PARTS, lengths, strict=True)),
+    ]
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:
@@ -133,15 +147,9 @@ def _cells(shares: Sequence[float], width: int) -> list[int]:
     return [edge - before for before, edge in zip([0, *edges], edges, strict=False)]
 
 
-def _legend() -> Text:
-    from rich.text import Text
-
-    line = Text(" " * 11)
-    for part in PARTS:
-        line.append(f"{part.glyph} ", style=part.color)
-        line.append(f"{part.label}   ")
-    line.rstrip()
-    return line
+def _legend() -> list[Span]:
+    keys = [span for part in PARTS for span in (Span(f"{part.glyph} ", part.color), Span(f"{part.label}   "))]
+    return [Span(" " * 11), *keys]
 
 
 def warnings(report: Report) -> list[str]:

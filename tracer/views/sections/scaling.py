@@ -9,18 +9,18 @@ from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_S, percent
 from tracer.views import (
-    WIDE,
     Column,
+    Heading,
+    Notice,
     Section,
     Table,
+    TitledTable,
     count,
     escaped,
     gbps,
     milliseconds,
     rendered,
-    section,
-    styled,
-    table_markdown,
+    sections_markdown,
 )
 
 UNCERTAIN, PROFILED = "?", "p"
@@ -33,13 +33,12 @@ _PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU
 
 def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
     """The study for a terminal; prose wrapped at `width` columns where one is given."""
-    wide = width is None or width >= WIDE
     sections: list[Section] = [
-        [styled(scaling_title(study), "bold")],
-        [styled(f"warning: {warning}", "yellow") for warning in study.warnings],
-        *(section(table, wide) for table in scaling_tables(study)),
+        [Heading(scaling_title(study))],
+        [Notice(warning) for warning in study.warnings],
+        *(shown.blocks for shown in scaling_tables(study)),
     ]
-    return rendered([lines for lines in sections if lines], width, color)
+    return rendered(sections, width, color)
 
 
 def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
@@ -48,15 +47,15 @@ def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
     meanings = [f"* **{name}**: {escaped(words)}" for name, words in study.definitions.items()]
     parts = [f"# {escaped(scaling_title(study))}"]
     parts += ["**Warnings**", "\n".join(warnings)] if warnings else []
-    for table in scaling_tables(study):
-        parts.append(table_markdown(table))
-        parts += [f"![{table.title}]({picture_of(table)})"] if picture_of(table) in pictures else []
+    for shown in scaling_tables(study):
+        parts.append(sections_markdown([shown.blocks], level=2).rstrip())
+        parts += [f"![{shown.title}]({picture_of(shown)})"] if picture_of(shown) in pictures else []
     return "\n\n".join([*parts, "## What the figures mean", "\n".join(meanings)]) + "\n"
 
 
-def picture_of(table: Table) -> str:
+def picture_of(shown: TitledTable) -> str:
     """The picture that belongs to a table, where there is one."""
-    return f"{table.name}.png"
+    return f"{shown.name}.png"
 
 
 def scaling_title(study: Scaling) -> str:
@@ -68,10 +67,10 @@ def scaling_title(study: Scaling) -> str:
     return " · ".join(["Scaling", *facts])
 
 
-def scaling_tables(study: Scaling) -> list[Table]:
+def scaling_tables(study: Scaling) -> list[TitledTable]:
     """All tables that have anything to say."""
     made = (_times(study), _weak(study), _strong(study), _parts(study), _subtraction(study), _bandwidth(study))
-    return [table for table in (*made, _epochs(study)) if table.rows or table.notes]
+    return [shown for shown in (*made, _epochs(study)) if shown.table.rows or shown.notes]
 
 
 def _place(row: CellRow | WeakRow | StrongRow) -> list[str]:
@@ -90,7 +89,7 @@ def _is_compared(cell: CellRow) -> bool:
     return cell.gpus > 1 and cell.step.median_ns is not None
 
 
-def _times(study: Scaling) -> Table:
+def _times(study: Scaling) -> TitledTable:
     columns = (
         *(*_PLACE, Column("global\nbatch"), Column("step\nms"), Column("spread", wide=True)),
         *(Column("profiled /\nunprofiled", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
@@ -100,7 +99,7 @@ def _times(study: Scaling) -> Table:
     notes = [*_marks(rows), *_reasons([(cell.name, cell.why) for cell in study.cells])]
     sources = dict.fromkeys(cell.memory_source for cell in study.cells if cell.memory_source)
     notes += [f"Peak memory: the fullest rank's, as {source} has it." for source in sources]
-    return Table("time", "Time of a step and of an epoch", columns, rows, notes)
+    return TitledTable("time", "Time of a step and of an epoch", Table(columns, [rows]), notes)
 
 
 def _time(cell: CellRow) -> list[str]:
@@ -119,7 +118,7 @@ def _distortion(cell: CellRow) -> str:
     return "-" if cell.distortion is None else f"x{cell.distortion:.3f}" + _mark(cell.distortion_uncertain)
 
 
-def _weak(study: Scaling) -> Table:
+def _weak(study: Scaling) -> TitledTable:
     columns = (
         *(
             *_PLACE,
@@ -140,12 +139,11 @@ def _weak(study: Scaling) -> Table:
         if row.scaled_speedup is not None
     ]
     notes = [*_marks(rows), *_reasons([(row.cell, row.why) for row in compared])]
-    return Table(
-        "weak", "Weak scaling: the batch per GPU, b, is fixed; scaled speedup N x T_1(b) / T_N(b)", columns, rows, notes
-    )
+    title = "Weak scaling: the batch per GPU, b, is fixed; scaled speedup N x T_1(b) / T_N(b)"
+    return TitledTable("weak", title, Table(columns, [rows]), notes)
 
 
-def _strong(study: Scaling) -> Table:
+def _strong(study: Scaling) -> TitledTable:
     columns = (
         *(Column("strategy", is_text=True), Column("GPUs"), Column("global\nbatch"), Column("batch\na GPU")),
         *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("(quartiles)", wide=True)),
@@ -156,9 +154,8 @@ def _strong(study: Scaling) -> Table:
     ordered = sorted(compared, key=lambda row: (strategies.index(row.strategy), row.global_batch, row.gpus))
     rows = [_strong_row(row) for row in ordered if row.speedup is not None]
     notes = [*_marks(rows), *_reasons([(row.cell, row.why) for row in compared])]
-    return Table(
-        "strong", "Strong scaling: the global batch, B, is fixed; speedup T_1(B) / T_N(B/N)", columns, rows, notes
-    )
+    title = "Strong scaling: the global batch, B, is fixed; speedup T_1(B) / T_N(B/N)"
+    return TitledTable("strong", title, Table(columns, [rows]), notes)
 
 
 def _strong_row(row: StrongRow) -> list[str]:
@@ -169,7 +166,7 @@ def _strong_row(row: StrongRow) -> list[str]:
     ]
 
 
-def _parts(study: Scaling) -> Table:
+def _parts(study: Scaling) -> TitledTable:
     done = [cell for cell, _, _ in grouped(study) if cell.measured]
     has_input = any("input_idle_ns" in cell.measured for cell in done)
     columns = (
@@ -189,12 +186,11 @@ def _parts(study: Scaling) -> Table:
         for cell in done
     ]
     notes = ["In every window compute + exposed comm + exposed copy + idle = step; medians do not add up."]
-    return Table(
-        "shares", "Where a step's time goes, measured from the traces: medians over windows, ms", columns, rows, notes
-    )
+    title = "Where a step's time goes, measured from the traces: medians over windows, ms"
+    return TitledTable("shares", title, Table(columns, [rows]), notes)
 
 
-def _subtraction(study: Scaling) -> Table:
+def _subtraction(study: Scaling) -> TitledTable:
     columns = (
         *(*_PLACE, Column("measured\nms"), Column("T_N - T_1\nms"), Column("error\nms", wide=True), Column("ratio")),
         *(Column("T_N - T_1/N\nms"), Column("error\nms", wide=True), Column("ratio")),
@@ -206,9 +202,8 @@ def _subtraction(study: Scaling) -> Table:
             subtracted = (*_subtracted(weak.subtraction), *_subtracted(strong.subtraction))
             rows.append([*_place(weak), milliseconds(known.measured_ns), *subtracted])
     notes = [*_marks(rows), "Ratio: the subtracted time over the measured. " + CAVEAT] if rows else []
-    return Table(
-        "subtraction", "Exposed communication: measured, and what subtraction would have said", columns, rows, notes
-    )
+    title = "Exposed communication: measured, and what subtraction would have said"
+    return TitledTable("subtraction", title, Table(columns, [rows]), notes)
 
 
 CAVEAT = (
@@ -229,7 +224,7 @@ def _subtracted(found: Subtraction | None) -> list[str]:
     ]
 
 
-def _bandwidth(study: Scaling) -> Table:
+def _bandwidth(study: Scaling) -> TitledTable:
     columns = (
         *(
             *_PLACE,
@@ -247,7 +242,7 @@ def _bandwidth(study: Scaling) -> Table:
     bounded = any(cell.gradients.bound for cell, _, _ in several)
     bounds = ["~ from the last start to the last end: a bound"] if bounded else []
     title = "Bandwidth of the gradients' reduction: measured, and what subtraction would have said"
-    return Table("bandwidth", title, columns, rows, [*bounds, *_reasons(whys)])
+    return TitledTable("bandwidth", title, Table(columns, [rows]), [*bounds, *_reasons(whys)])
 
 
 def _no_bandwidth(row: WeakRow | StrongRow) -> str | None:
@@ -268,7 +263,7 @@ def _bandwidth_row(cell: CellRow, *subtracted: Subtraction | None) -> list[str]:
     return shown
 
 
-def _epochs(study: Scaling) -> Table:
+def _epochs(study: Scaling) -> TitledTable:
     columns = (
         *(*_PLACE, Column("epoch"), Column("time\ns"), Column("loss"), Column("accuracy")),
         Column("learning\nrate", wide=True),
@@ -284,7 +279,7 @@ def _epochs(study: Scaling) -> Table:
     notes = ["w warm-up: its time is no measurement"] if rows else []
     if any(cell.epoch and cell.epoch.is_synthetic and cell.epochs for cell in study.cells):
         notes.append(f"Accuracy: {study.definitions.get('accuracy', '')}")
-    return Table("epochs", "Epochs as trained: loss and accuracy", columns, rows, notes)
+    return TitledTable("epochs", "Epochs as trained: loss and accuracy", Table(columns, [rows]), notes)
 
 
 def _ratio(found: Ratio | None, shown: Callable[[float], str]) -> list[str]:

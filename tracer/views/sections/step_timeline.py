@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor, log10
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzers.reporting import Lane, Mark, Report, Timeline
-from analyzers.units import NS_PER_MS, ms, us
-from tracer.views import COMM, COMPUTE, COPY, Section, columns, plain, styled
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from analyzers.units import NS_PER_MS
+from tracer.views import COMM, COMPUTE, COPY, Drawing, Heading, Paragraph, Section, Span, columns, duration, plain
 
 SHADES = " ░▒▓█"
 WAITING, TRANSFER = "·", "="
@@ -31,25 +27,20 @@ _TICKS = 8
 
 def timeline(report: Report, wide: bool) -> Section:
     """The lanes of the step of median length, with a time axis under them."""
-    from rich.table import Table
-
     drawn = report.timeline
     if not drawn.span_ns:
         return []
     labels = lane_labels(drawn.lanes)
     gutter = max(map(len, labels)) + _GAP
     cells = max(min(columns(wide) - gutter, drawn.cells), _FEWEST_CELLS)
-    # A table, since a lane cannot wrap.
-    rows = Table.grid(padding=(0, _GAP, 0, 0))
-    for label, lane in zip(labels, drawn.lanes, strict=True):
-        rows.add_row(label, _lane(lane, drawn.span_ns, cells))
-    rows.add_row("", _axis(drawn.span_ns, cells))
+    lines = [
+        [Span(label.ljust(gutter)), _lane(lane, drawn.span_ns, cells)]
+        for label, lane in zip(labels, drawn.lanes, strict=True)
+    ]
+    axis = [Span(" " * gutter + _axis(drawn.span_ns, cells))]
     place = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
-    cell_ns = drawn.span_ns / cells
-    title = (
-        f"The step of median length in time ({place}); a cell is {ms(cell_ns) if cell_ns >= NS_PER_MS else us(cell_ns)}"
-    )
-    return [styled(title, "bold"), rows, *_legend(drawn)]
+    title = f"The step of median length in time ({place}); a cell is {duration(drawn.span_ns / cells)}"
+    return [Heading(title), Drawing([*lines, axis]), *_legend(drawn)]
 
 
 def lane_labels(lanes: Sequence[Lane]) -> list[str]:
@@ -59,13 +50,11 @@ def lane_labels(lanes: Sequence[Lane]) -> list[str]:
     return [plain(name if lane.kind == "comm" else lane.label) for name, lane in zip(short, lanes, strict=True)]
 
 
-def _lane(lane: Lane, span_ns: int, cells: int) -> Text:
-    from rich.text import Text
-
+def _lane(lane: Lane, span_ns: int, cells: int) -> Span:
     if lane.kind != "comm":
         shown = "".join(SHADES[_level(share)] for share in _resampled(lane.busy, cells))
-        return Text(shown, style=(COMPUTE if lane.kind == "compute" else COPY).color)
-    return Text(_drawn(lane.marks, span_ns, cells), style=COMM.color)
+        return Span(shown, (COMPUTE if lane.kind == "compute" else COPY).color)
+    return Span(_drawn(lane.marks, span_ns, cells), COMM.color)
 
 
 def _level(share: float) -> int:
@@ -148,7 +137,7 @@ def _legend(drawn: Timeline) -> Section:
     marks = [mark for lane in drawn.lanes for mark in lane.marks]
     if not marks:
         return []
-    return [styled("; ".join([f"{WAITING} waiting, {TRANSFER} transfer", *meanings(marks)]), "dim")]
+    return [Paragraph("; ".join([f"{WAITING} waiting, {TRANSFER} transfer", *meanings(marks)]), is_faint=True)]
 
 
 def meanings(marks: Sequence[Mark]) -> list[str]:

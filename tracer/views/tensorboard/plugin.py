@@ -1,4 +1,4 @@
-"""TensorBoard plugin: a tab of reports below the log directory.
+"""TensorBoard plugin: a tab with the page of every run.
 
 TensorBoard loads this by its entry point, `tensorboard_plugins`. Requests name a run by a key of the listing.
 """
@@ -17,22 +17,19 @@ from typing import Any
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug.wrappers import Request, Response
 
-from analyzers.comparison import study
-from analyzers.errors import AnalysisError
-from analyzers.rank import summarize
-from analyzers.reporting import report
 from tracer.reading import Found, listed
 from tracer.views import plain
-from tracer.views.tensorboard.tab import ASSETS, asset, tab_of_error, tab_of_report, tab_of_study
+from tracer.views.html import scripts_policy
+from tracer.views.tensorboard.tab import ASSETS, asset, page
 
 # How long a listing is good for, and how many runs and reports are kept.
 FRESH_S = 5.0
 MOST_RUNS = 2_000
 MOST_REPORTS = 32
-# What we send loads nothing by itself: the tab's page is TensorBoard's own, with its own policy.
+# What we send loads nothing by itself: the tab stands in a page of TensorBoard's, with its policy, and frames ours.
+POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
@@ -81,14 +78,14 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         found = self._runs().get(request.args.get("run", ""))
         if found is None:
             return _respond("no such run: reload the page", "text/plain", 404)
-        return _respond(self._html(found), "text/html")
+        return _respond(self._html(found), "text/html", policy=scripts_policy())
 
     def _html(self, found: Found) -> str:
         """The report of a run, made once for each state of its files."""
         with self._report_lock:
             state, (kept, html) = found.state(), self._reports.get(found.key, (None, ""))
             if kept != state:
-                html = _made(found)
+                html = page(found)
             self._reports[found.key] = state, html
             self._reports.move_to_end(found.key)
             if len(self._reports) > MOST_REPORTS:
@@ -96,22 +93,13 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
             return html
 
 
-def _made(found: Found) -> str:
-    try:
-        # In this process: TensorBoard's threads must not be forked.
-        if found.is_sweep:
-            return tab_of_study(study(found.path, summarize))
-        return tab_of_report(report(summarize(found.path)))
-    except AnalysisError as error:
-        return tab_of_error(found.name, str(error))
-
-
 def _serving(name: str) -> App:
     return _answering(lambda request: _respond(*asset(name)))
 
 
-def _respond(content: str | bytes, mimetype: str, status: int = 200) -> Response:
-    return Response(content, status, HEADERS, mimetype=mimetype)
+def _respond(content: str | bytes, mimetype: str, status: int = 200, policy: str = POLICY) -> Response:
+    headers = {**HEADERS, "Content-Security-Policy": f"{policy}; frame-ancestors 'self'"}
+    return Response(content, status, headers, mimetype=mimetype)
 
 
 def _answering(answer: Callable[[Request], Response]) -> App:

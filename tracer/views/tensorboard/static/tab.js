@@ -1,4 +1,4 @@
-// The tab: a list of runs on the left, the chosen one's report on the right. The server has escaped what is HTML.
+// The tab: a list of runs on the left, the chosen one's own page on the right, in a frame that is of no origin.
 const at = (name) => new URL(name, document.baseURI);
 
 function follow(look) {
@@ -29,25 +29,22 @@ export async function render() {
   tab.id = "tab";
   const nav = made("nav", "", tab);
   const main = made("main", "", tab);
-  let wanted = null;
 
-  async function show(run, button) {
-    wanted = run.key;
+  function show(run, button) {
     for (const other of nav.querySelectorAll("button")) other.setAttribute("aria-current", other === button);
-    main.textContent = `Reading ${run.name} ...`;
-    try {
-      const answer = await fetch(at(`report?run=${encodeURIComponent(run.key)}`));
-      const words = await answer.text();
-      if (wanted !== run.key) return;
-      if (answer.ok) main.innerHTML = words;
-      else main.textContent = `${run.name}: ${words}`;
-    } catch (error) {
-      if (wanted === run.key) main.textContent = `${run.name}: TensorBoard does not answer (${error.message})`;
-    }
+    main.textContent = "";
+    const reading = made("p", `Reading ${run.name} ...`, main);
+    const frame = document.createElement("iframe");
+    // Its scripts run and it may save files, but it sees nothing of TensorBoard.
+    frame.sandbox = "allow-scripts allow-downloads";
+    frame.title = run.name;
+    frame.addEventListener("load", () => reading.remove());
+    frame.src = at(`report?run=${encodeURIComponent(run.key)}`);
+    main.append(frame);
   }
 
   const runs = await (await fetch(at("runs"))).json();
-  if (!runs.length) main.textContent = "No recorded run (a folder with a run.json) lies in this log directory.";
+  if (!runs.length) made("p", "No recorded run (a folder with a run.json) lies in this log directory.", main);
   for (const run of runs) {
     const button = made("button", run.name, nav);
     if (run.is_sweep) made("small", " sweep", button);

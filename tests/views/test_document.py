@@ -1,0 +1,68 @@
+"""Blocks of a document on a terminal, in markdown, and as a page lays them out."""
+
+from tracer.views.document import Column, Drawing, Heading, Notice, Paragraph, Span, Table, TitledTable, numbers, texts
+from tracer.views.html.titled_tables import titled
+from tracer.views.markdown import sections_markdown
+from tracer.views.terminal import WIDE, rendered
+
+EVIL = "\x1b[31m\u202e<script>alert(1)</script>|`*_\\"
+TABLE = Table([*texts("name"), *numbers("time\nms"), Column("utili-\nzation", wide=True)], [[["a", "1.0", "5 %"]]])
+BARS = Drawing([[Span("rank 0 "), Span("##", "#0072B2"), Span("..", "#999999")], [Span("rank 1 ##..   ")]])
+
+
+def test_an_empty_line_stands_before_headings_and_before_drawings_without_one():
+    section = [Heading("one"), TABLE, BARS, Heading("two"), BARS, Paragraph("legend")]
+    lines = rendered([section, [Paragraph("next")]], 80).splitlines()
+    assert [place for place, line in enumerate(lines) if not line] == [4, 7, 12, 14]
+    assert lines[8:10] == ["two", "rank 0 ##.."]
+
+
+def test_a_section_of_nothing_leaves_no_line():
+    assert rendered([[], [Paragraph("words")], []]) == "words\n\n"
+
+
+def test_wide_columns_are_left_out_where_there_is_no_room():
+    assert "zation" not in rendered([[TABLE]], WIDE - 1)
+    assert rendered([[TABLE]], WIDE) == rendered([[TABLE]])
+    assert "utilization" in sections_markdown([[TABLE]])
+
+
+def test_prose_wraps_with_its_indent_and_drawings_do_not():
+    long = "word " * 20
+    wrapped = rendered([[Paragraph(long, is_indented=True), Drawing([[Span(long)]])]], 40).splitlines()
+    assert all(line.startswith("    word") and len(line) <= 40 for line in wrapped[:3])
+    assert long.rstrip() in wrapped
+
+
+def test_groups_are_parted_where_the_table_says_so():
+    groups = [[["a", "1", ""]], [["b", "2", ""]]]
+    lines = [rendered([[Table(TABLE.columns, groups, is_spaced=spaced)]]).splitlines() for spaced in (False, True)]
+    assert [len(each) for each in lines] == [5, 6]
+    assert Table(TABLE.columns, groups).rows == [groups[0][0], groups[1][0]]
+
+
+def test_markdown_of_each_kind_of_block():
+    words = sections_markdown([[Heading("a_b"), Notice("care"), TABLE], [BARS]])
+    assert words.split("\n\n") == [
+        "### a\\_b",
+        "warning: care",
+        "| name | time ms | utilization |\n| :-- | --: | --: |\n| a | 1.0 | 5 % |",
+        "    rank 0 ##..\n    rank 1 ##..\n",
+    ]
+
+
+def test_no_word_steers_a_terminal():
+    evil = Table(texts(EVIL), [[[EVIL]]])
+    section = [Heading(EVIL), Paragraph(EVIL), Notice(EVIL), evil, Drawing([[Span(EVIL)]])]
+    for words in (rendered([section]), rendered([section], 30), sections_markdown([section])):
+        assert not {"\x1b", "\u202e"} & set(words)
+
+
+def test_a_page_has_prose_below_the_table_of_its_heading():
+    found = titled([Paragraph("lead"), Heading("one"), Paragraph("source"), TABLE, BARS, Heading("two")])
+    nothing = Table((), ())
+    assert found == [
+        TitledTable("", "", nothing, ["lead"]),
+        TitledTable("", "one", TABLE, ["source"]),
+        TitledTable("", "two", nothing),
+    ]

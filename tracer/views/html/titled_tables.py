@@ -1,0 +1,30 @@
+"""Sections as a page lays them out: tables under titles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tracer.views import Drawing, Heading, Section, Table, TitledTable
+
+
+def titled(section: Section) -> list[TitledTable]:
+    """A section's tables: each heading begins one, prose stands below it wherever the section has it.
+
+    Drawings are left out: a page has its own.
+    """
+    found: list[TitledTable] = []
+    for block in section:
+        if isinstance(block, Heading):
+            found.append(_empty(block.words))
+            continue
+        last = found.pop() if found else _empty("")
+        if isinstance(block, Table):
+            last = replace(last, table=block)
+        elif not isinstance(block, Drawing):
+            last = replace(last, notes=[*last.notes, block.words])
+        found.append(last)
+    return found
+
+
+def _empty(title: str) -> TitledTable:
+    return TitledTable("", title, Table((), ()))
