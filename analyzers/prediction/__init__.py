@@ -5,6 +5,7 @@ them up from a run, `predict` answers `tracer whatif`, `scenarios` arranges the 
 """
 
 from analyzers.prediction.link_model import Affine, Hosts, Links, calibrated
+from analyzers.prediction.model import MeasuredFrom
 from analyzers.prediction.predict import Baseline, Options, Scenario, WhatIf, whatif
 from analyzers.prediction.scenarios import (
     USUAL_MB,
@@ -26,6 +27,7 @@ __all__ = [
     "Baseline",
     "Hosts",
     "Links",
+    "MeasuredFrom",
     "Options",
     "ScaleOut",
     "Scenario",

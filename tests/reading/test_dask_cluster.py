@@ -88,7 +88,7 @@ def test_a_rank_that_kills_its_workers_is_lost_alone(address, run, capsys, monke
     found = from_json(report(capsys, str(run), "--scheduler", address))
     assert found.run.ranks == [0, 1, 2, 3, 5]
     (lost,) = [warning for warning in found.run.warnings if "killed" in warning]
-    assert lost.startswith(f"left out: {run / DEADLY}: the workers that read it were killed")
+    assert str(lost).startswith(f"left out: {run / DEADLY}: the workers that read it were killed")
 
 
 def test_a_cluster_without_workers_is_a_line(run, capsys, monkeypatch):

@@ -14,6 +14,7 @@ from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import metadata
 from werkzeug.test import Client
 
+from analyzers.notices import Code, Notice
 from analyzers.reporting.per_step import series
 from tests.commands.test_cli import fails
 from tests.support.samples import reported
@@ -313,7 +314,7 @@ def test_names_cannot_write_the_tab():
         replace(lane, label=EVIL, marks=[replace(mark, kind=EVIL, purpose=EVIL) for mark in lane.marks])
         for lane in found.timeline.lanes
     ]
-    run = replace(found.run, name=EVIL, model=EVIL, warnings=[EVIL])
+    run = replace(found.run, name=EVIL, model=EVIL, warnings=[Notice(Code.RECORDING_NOTE, EVIL)])
     evil = replace(found, run=run, timeline=replace(found.timeline, lanes=lanes))
     for html in (tab_of_report(evil), tab_of_study(studied([cell("ddp", 2, 8, 1.0)], EVIL)), tab_of_error(EVIL, EVIL)):
         assert "<script" not in html

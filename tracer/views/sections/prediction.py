@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.prediction import AtGpus, Baseline, ScaleOut, Scenario, WhatIf, against_own, doubts, is_own, scale_out
+from analyzers.prediction import (
+    AtGpus,
+    Baseline,
+    MeasuredFrom,
+    ScaleOut,
+    Scenario,
+    WhatIf,
+    against_own,
+    doubts,
+    is_own,
+    scale_out,
+)
 from analyzers.units import ms, percent
 from tracer.views import Section, count, gbps, indented, milliseconds, rendered, styled, table
 
@@ -33,7 +44,7 @@ def sections(found: WhatIf) -> list[Section]:
     """The parts in order."""
     return [
         [styled(f"{found.run} · what if"), *own(found)],
-        [styled(sentence(found.recommended.why or ""), "bold")],
+        [styled(sentence(found.recommended.why), "bold")],
         [styled(f"warning: {warning}", "yellow") for warning in found.warnings],
         scenarios(found),
         scale_out_section(found),
@@ -72,7 +83,7 @@ def scenarios(found: WhatIf) -> Section:
 
 
 def _kind(baseline: Baseline) -> str:
-    return "unprofiled" if baseline.measured_from.endswith("control") else "as under the profiler"
+    return "unprofiled" if baseline.measured_from == MeasuredFrom.UNPROFILED else "as under the profiler"
 
 
 def _cells(each: Scenario, found: WhatIf) -> list[str]:

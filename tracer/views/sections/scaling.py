@@ -44,7 +44,7 @@ def scaling_text(study: Scaling, width: int | None = None, color: bool = False) 
 
 def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
     """The study as a markdown file, with links to the pictures that lie beside it, and what each figure means."""
-    warnings = [f"* {escaped(warning)}" for warning in study.warnings]
+    warnings = [f"* {escaped(str(warning))}" for warning in study.warnings]
     meanings = [f"* **{name}**: {escaped(words)}" for name, words in study.definitions.items()]
     parts = [f"# {escaped(scaling_title(study))}"]
     parts += ["**Warnings**", "\n".join(warnings)] if warnings else []
