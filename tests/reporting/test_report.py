@@ -10,6 +10,7 @@ import analyzers
 from analyzers.collectives.measured import exchange
 from analyzers.collectives.warnings import exchange_warnings
 from analyzers.errors import AnalysisError
+from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize, summarize_rank
 from analyzers.reporting.build import PARTS, report
 from analyzers.reporting.document import from_json, to_json
@@ -189,7 +190,7 @@ def test_a_narrow_terminal_loses_no_number():
 
 def test_names_cannot_steer_a_terminal():
     hostile = "\x1b[2J[bold]x\nA step takes 0 ms"
-    run = Run(hostile, Manifest(model=hostile), drawn().ranks, (hostile,))
+    run = Run(hostile, Manifest(model=hostile), drawn().ranks, (Notice(Code.RECORDING_NOTE, hostile),))
     shown = report_text(report(run))
     assert "\x1b" not in shown
     assert "[bold]x" in shown
