@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from analyzers.errors import UnreadableReport
+from analyzers.notices import Notice, Notices
 
 
 class _Document(Protocol):
@@ -19,13 +20,30 @@ Document = TypeVar("Document", bound=_Document)
 
 def encoded(document: object) -> str:
     """A document as one JSON text."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+    return msgspec.json.format(compact(document), indent=1).decode()
+
+
+def compact(document: object) -> bytes:
+    """Return a document as JSON without a space; a notice is its sentence."""
+    return msgspec.json.encode(document, enc_hook=_in_words)
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, Notice | Notices):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} is in no document")
+
+
+def _from_words(kind: type, value: Any) -> Notice | Notices:
+    if issubclass(kind, Notice | Notices) and isinstance(value, str):
+        return kind.saved(value)
+    raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
 
 
 def decoded(text: str | bytes, kind: type[Document], schema: str, remedy: str) -> Document:
     """A document of one schema. Raises UnreadableReport, with the remedy, where the text is something else."""
     try:
-        document = msgspec.json.decode(text, type=kind)
+        document = msgspec.json.decode(text, type=kind, dec_hook=_from_words)
     except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, of nesting
         raise UnreadableReport(f"not a {schema} document ({error}); {remedy}") from error
     if document.schema != schema:

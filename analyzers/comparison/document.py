@@ -12,6 +12,7 @@ import msgspec
 
 from analyzers.comparison.change import Change, Method
 from analyzers.json_documents import encoded
+from analyzers.notices import Notice
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +81,7 @@ class Comparison(msgspec.Struct, frozen=True):
     verdict: str
     test: Method
     different: list[Difference]
-    warnings: list[str]
+    warnings: list[Notice]
     layouts: Layouts
     controls: Changes
     step: Changes
@@ -143,7 +144,7 @@ class SweepComparison(msgspec.Struct, frozen=True):
     b: str
     verdict: str
     test: Method
-    warnings: list[str]
+    warnings: list[Notice]
     cells: list[CellChange]
 
 

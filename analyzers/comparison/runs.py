@@ -21,6 +21,7 @@ from analyzers.comparison.document import (
     Layouts,
 )
 from analyzers.layers import BucketRow, LayerRow
+from analyzers.notices import Code, Notice
 from analyzers.reporting import Report, RunFacts, gradient_steps
 from analyzers.run import HIGH_DISTORTION, WIDEST_SPREAD, stretch
 from analyzers.units import ms, percent
@@ -58,7 +59,7 @@ def compare(a: Report, b: Report) -> Comparison:
             *_warnings("A", a),
             *_warnings("B", b),
             *_of_both(a, b),
-            *([layouts.why] if layouts.same is False and layouts.why else []),
+            *([Notice(Code.LAYOUTS_DIFFER, layouts.why)] if layouts.same is False and layouts.why else []),
         ],
         layouts=layouts,
         controls=changes(unprofiled) | changes(controls),
@@ -245,23 +246,25 @@ def _in_words(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _warnings(name: str, report: Report) -> Iterator[str]:
-    """What of one run a reader must know before its differences."""
+def _warnings(name: str, report: Report) -> Iterator[Notice]:
+    """Yield what of one run a reader must know before its differences."""
     distortion = _stretched(report)
     if distortion is not None and distortion > HIGH_DISTORTION:
         about = "" if report.run.controls.distortion is not None else "about "
         times = f"{about}{distortion:.2f} times"
-        yield f"{name}: the profiler stretches its steps {times}, and waiting and idle time with them"
+        words = f"{name}: the profiler stretches its steps {times}, and waiting and idle time with them"
+        yield Notice(Code.PROFILER_DISTORTS, words)
     blocks = report.run.controls.blocks_ns.get("unprofiled", [])
     low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
     if median > 0 and (high - low) / median > WIDEST_SPREAD:
-        yield (
-            f"{name}: over its recording, steps without the profiler scatter by {percent(float(high - low) / median)}: "
-            "profiled steps, which follow one another, may differ by what else the machine did"
-        )
+        scatter = f"steps without the profiler scatter by {percent(float(high - low) / median)}"
+        words = f"{name}: over its recording, {scatter}: "
+        words += "profiled steps, which follow one another, may differ by what else the machine did"
+        yield Notice(Code.STEPS_SCATTER, words)
     missing = report.run.world_size - len(report.run.ranks)
     if missing:
-        yield f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
+        words = f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
+        yield Notice(Code.RANKS_MISSING, words)
 
 
 def _stretched(report: Report) -> float | None:
@@ -270,30 +273,28 @@ def _stretched(report: Report) -> float | None:
     return controls.distortion or stretch(controls.blocks_ns, report.run.times_from)
 
 
-def _of_both(a: Report, b: Report) -> Iterator[str]:
-    """Why figures of two runs may not be the same thing."""
+def _of_both(a: Report, b: Report) -> Iterator[Notice]:
+    """Say why figures of two runs may not be the same thing."""
     if a.run.times_from != b.run.times_from:
-        yield (
-            f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one, which the profiler "
-            "stretches differently"
-        )
+        windows = f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one"
+        yield Notice(Code.WINDOWS_DIFFER, f"{windows}, which the profiler stretches differently")
     stretched = [_stretched(each) for each in (a, b)]
     known = [each for each in stretched if each is not None]
     if len(known) == len(stretched) and max(known) > HIGH_DISTORTION * min(known):
-        yield (
-            f"the profiler stretches A's steps {known[0]:.2f} times and B's {known[1]:.2f}: what is marked of waiting, "
-            "queues, overlap and idle time may be its doing"
-        )
+        words = f"the profiler stretches A's steps {known[0]:.2f} times and B's {known[1]:.2f}: what is marked of "
+        yield Notice(Code.DISTORTIONS_DIFFER, f"{words}waiting, queues, overlap and idle time may be its doing")
     if a.summary.layers_from != b.summary.layers_from:
-        yield f"A's layers are {a.summary.layers_from}, B's {b.summary.layers_from}: few have the same names"
+        words = f"A's layers are {a.summary.layers_from}, B's {b.summary.layers_from}: few have the same names"
+        yield Notice(Code.LAYERS_DIFFER, words)
 
 
-def _too_few(found: Comparison) -> Iterator[str]:
+def _too_few(found: Comparison) -> Iterator[Notice]:
     span = found.step.get("span_ns")
     if span is not None and span.difference is not None and not enough(span.a_steps, span.b_steps):
-        yield (
-            f"A has {span.a_steps} profiled steps, B {span.b_steps}: not enough to tell a change from chance; record "
-            "more with --active (8 or more are enough for tables of many figures)"
+        yield Notice(
+            Code.STEPS_TOO_FEW,
+            f"A has {span.a_steps} profiled steps, B {span.b_steps}: not enough to tell a change from chance",
+            "record more with --active (8 or more are enough for tables of many figures)",
         )
 
 

@@ -27,8 +27,9 @@ from analyzers.comparison.scaling_document import (
     WeakRow,
 )
 from analyzers.errors import AnalysisError
+from analyzers.notices import Code, Notice
 from analyzers.rank import RunSummary, summarize
-from analyzers.run import HIGH_DISTORTION, MANIFEST, SINGLE, WIDEST_SPREAD, Cell, Sweep, cell_folder, read_sweep
+from analyzers.run import HIGH_DISTORTION, SINGLE, WIDEST_SPREAD, Cell, Sweep, cell_folder, read_sweep
 
 # Why a cell that is not done has no figures, where its sweep.json does not say.
 NOT_DONE = {
@@ -37,6 +38,8 @@ NOT_DONE = {
     "skipped": "it was skipped",
     "pending": "it is not recorded yet",
 }
+# What a study says of its cells' run.json.
+ABOUT_RUN_JSON = (Code.RUN_JSON_UNREADABLE, Code.BUCKETS_LEFT_ASIDE)
 # How many cells a warning names.
 NAMED = 6
 
@@ -56,7 +59,7 @@ def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRo
         return missing(cell, f"cannot be read: {error}")
 
 
-def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[str] = ()) -> Scaling:
+def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[Notice] = ()) -> Scaling:
     """The whole study of cells that are measured, or are rows without figures."""
     return Scaling(
         schema=SCALING_SCHEMA,
@@ -205,45 +208,57 @@ def _different(one: CellRow, other: CellRow) -> str | None:
     return next((f"{name} ({mine}, not {its})" for name, (mine, its) in said.items() if mine != its), None)
 
 
-def _warnings(cells: Sequence[CellRow]) -> Iterator[str]:
-    """What a reader must know before the numbers."""
+def _warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
+    """Yield what a reader must know before the numbers."""
     for cell in cells:
-        if cell.why and cell.state == "done":
-            yield f"{cell.name}: {cell.why}"
-        for warning in cell.warnings:
-            if warning.startswith(MANIFEST):
-                yield f"{cell.name}: {warning}"
-        if cell.missing_ranks:
-            yield f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are of the others"
+        yield from _cell_warnings(cell)
     timed = [cell for cell in cells if cell.step.median_ns]
     if profiled := [cell.name for cell in timed if cell.step.is_profiled]:
-        yield f"timed under the profiler alone, which stretches steps: {_named(profiled)}"
+        words = f"timed under the profiler alone, which stretches steps: {_named(profiled)}"
+        yield Notice(Code.TIMED_UNDER_PROFILER, words)
     if uncertain := [cell.name for cell in timed if cell.step.uncertain]:
-        yield f"steps scatter by more than {100 * WIDEST_SPREAD:.0f} %, their times are uncertain: {_named(uncertain)}"
+        scatter = f"steps scatter by more than {100 * WIDEST_SPREAD:.0f} %"
+        yield Notice(Code.STEPS_SCATTER, f"{scatter}, their times are uncertain: {_named(uncertain)}")
     if stretched := [cell for cell in timed if (cell.distortion or 0) > HIGH_DISTORTION]:
         most, names = max(stretched, key=lambda cell: cell.distortion or 0), _named([cell.name for cell in stretched])
         times = f"up to {'about ' * most.distortion_uncertain}{most.distortion:.2f} times"
-        yield f"the profiler stretches steps, {times}, and waiting and idle time with them: {names}"
+        words = f"the profiler stretches steps, {times}, and waiting and idle time with them: {names}"
+        yield Notice(Code.PROFILER_DISTORTS, words)
     yield from _baseline_warnings(timed)
     yield from _epoch_warnings(timed)
 
 
-def _baseline_warnings(cells: Sequence[CellRow]) -> Iterator[str]:
+def _cell_warnings(cell: CellRow) -> Iterator[Notice]:
+    """Yield what could not be read of one cell."""
+    if cell.why and cell.state == "done":
+        yield Notice(Code.CELL_UNREADABLE, f"{cell.name}: {cell.why}")
+    for warning in cell.warnings:
+        if warning.code in ABOUT_RUN_JSON:
+            yield warning.within(f"{cell.name}: ")
+    if cell.missing_ranks:
+        words = f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are of the others"
+        yield Notice(Code.RANKS_MISSING, words)
+
+
+def _baseline_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
     recorded = [cell for cell in cells if cell.gpus == 1 and cell.recorded_as not in (None, SINGLE)]
     if recorded:
         how = sorted({str(cell.recorded_as) for cell in recorded})
         names = _named([cell.name for cell in recorded])
-        yield f"baselines recorded under {', '.join(how)} on one device, which has costs of its own: {names}"
+        words = f"baselines recorded under {', '.join(how)} on one device, which has costs of its own: {names}"
+        yield Notice(Code.BASELINE_OF_STRATEGY, words)
     if any(cell.on_cpu for cell in cells):
-        yield "devices are ranks on a CPU, which share its cores: no speedup is to be expected of them"
+        words = "devices are ranks on a CPU, which share its cores: no speedup is to be expected of them"
+        yield Notice(Code.CORES_ARE_SHARED, words)
 
 
-def _epoch_warnings(cells: Sequence[CellRow]) -> Iterator[str]:
+def _epoch_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
     epochs = [cell.epoch for cell in cells if cell.epoch is not None]
     if any(epoch.is_assumed for epoch in epochs):
-        yield f"no data set is named by run.json: an epoch is {ASSUMED.name}'s {ASSUMED.samples:,} samples"
+        words = f"no data set is named by run.json: an epoch is {ASSUMED.name}'s {ASSUMED.samples:,} samples"
+        yield Notice(Code.EPOCH_IS_ASSUMED, words)
     if any(cell.epochs and cell.epoch is not None and cell.epoch.is_synthetic for cell in cells):
-        yield DEFINITIONS["accuracy"]
+        yield Notice(Code.ACCURACY_MEANS_NOTHING, DEFINITIONS["accuracy"])
 
 
 def _named(names: Sequence[str]) -> str:

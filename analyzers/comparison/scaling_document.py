@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzers.json_documents import decoded, encoded
+from analyzers.notices import Notice
 from analyzers.reporting import GradientBandwidth
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
@@ -122,7 +123,7 @@ class CellRow(msgspec.Struct, frozen=True):
     representative: dict[str, int] = {}
     gradients: GradientBandwidth = GradientBandwidth()
     epochs: list[Epoch] = []
-    warnings: list[str] = []
+    warnings: list[Notice] = []
 
     @property
     def global_batch(self) -> int:
@@ -209,7 +210,7 @@ class Scaling(msgspec.Struct, frozen=True):
     weak: list[WeakRow]
     strong: list[StrongRow]
     definitions: dict[str, str]
-    warnings: list[str]
+    warnings: list[Notice]
 
 
 def scaling_json(study: Scaling) -> str:

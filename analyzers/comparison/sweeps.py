@@ -42,7 +42,7 @@ def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
         )
         for place in places
     ]
-    warnings = [*(f"A: {each}" for each in a.warnings), *(f"B: {each}" for each in b.warnings)]
+    warnings = [*(each.within("A: ") for each in a.warnings), *(each.within("B: ") for each in b.warnings)]
     return SweepComparison(SWEEPS_SCHEMA, a.name, b.name, _verdict(cells), Method(), warnings, cells)
 
 

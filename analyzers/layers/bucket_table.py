@@ -12,6 +12,7 @@ import numpy as np
 from analyzers.arrays import Int64, natural
 from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Bucket, Buckets
+from analyzers.notices import Code, Notice
 from analyzers.rank import Breakdown, Communication, Measured, Parts, device_label
 from analyzers.statistics import Spread, row_columns, spreads
 from analyzers.trace import UNKNOWN
@@ -155,26 +156,26 @@ def layout_of(found: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
     )
 
 
-def bucket_warnings(found: Buckets) -> list[str]:
-    """What of the buckets is not known."""
-    words = [f"run.json's buckets are left aside: {found.mismatch}"] if found.mismatch is not None else []
+def bucket_warnings(found: Buckets) -> list[Notice]:
+    """Say what of the buckets is not known."""
+    notices = []
+    if found.mismatch is not None:
+        notices.append(Notice(Code.BUCKETS_LEFT_ASIDE, f"run.json's buckets are left aside: {found.mismatch}"))
     unknown = sum(int((number < 0).sum()) for number in found.number)
     if unknown:
-        words.append(f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null")
+        words = f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null"
+        notices.append(Notice(Code.BUCKET_IS_NULL, words))
     unsure = [number for number, bucket in enumerate(found.layout) if (bucket.names or bucket.parameters) is None]
     if unsure:
-        words.append(
-            f"parameters of {len(unsure)} of {len(found.layout)} buckets are not known: gradients do not come in the "
-            "buckets' order, or their nodes are not in the trace"
-        )
+        words = f"parameters of {len(unsure)} of {len(found.layout)} buckets are not known: gradients do not come in "
+        words += "the buckets' order, or their nodes are not in the trace"
+        notices.append(Notice(Code.BUCKET_PARAMETERS_UNKNOWN, words))
     short = [bucket for bucket in found.layout if _is_short(bucket)]
     if short:
         listed = "" if all(bucket.names for bucket in short) else ", and not listed"
-        words.append(
-            f"{len(short)} buckets hold parameters whose gradients the traces do not show: they are unused{listed}, or "
-            "rows are missing"
-        )
-    return words
+        words = f"{len(short)} buckets hold parameters whose gradients the traces do not show: they are unused"
+        notices.append(Notice(Code.BUCKET_GRADIENTS_MISSING, f"{words}{listed}, or rows are missing"))
+    return notices
 
 
 def _is_short(bucket: Bucket) -> bool:

@@ -16,6 +16,7 @@ from analyzers.arrays import Int64, natural
 from analyzers.collectives import Exchange
 from analyzers.layers.bucket_table import PASSES
 from analyzers.layers.ddp_buckets import Buckets, taken
+from analyzers.notices import Code, Notice
 from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label
 from analyzers.run import LISTED_RANKS, Manifest
 from analyzers.statistics import Spread, row_columns, spreads
@@ -257,33 +258,43 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
                 entry.add(natural(nbytes[row]), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
 
 
+# Where layers come from, and what would bring the model's own modules.
 _NO_RANGES = {
-    Source.NODES: "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, "
-    "(replicas), and layers are autograd's nodes, numbered in the order of the forward",
-    Source.OPERATORS: "no ranges of modules in the trace{of}: layers are forward operators, one by one where they own "
-    "parameters{names}; profile with_stack and with_modules, or record with tracer, for the model's modules",
-    Source.FSDP: "no ranges of modules in the trace{of}: layers are the modules that FSDP wraps",
+    Source.NODES: (
+        "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, "
+        "(replicas), and layers are autograd's nodes, numbered in the order of the forward",
+        None,
+    ),
+    Source.OPERATORS: (
+        "no ranges of modules in the trace{of}: layers are forward operators, one by one where they own "
+        "parameters{names}",
+        "profile with_stack and with_modules, or record with tracer, for the model's modules",
+    ),
+    Source.FSDP: ("no ranges of modules in the trace{of}: layers are the modules that FSDP wraps", None),
 }
 
 
-def layer_warnings(run: RunSummary, found: Buckets) -> list[str]:
-    """Where layers come from, where that is not the model's own modules; and backwards that lead to none."""
+def layer_warnings(run: RunSummary, found: Buckets) -> list[Notice]:
+    """Say where layers come from, where that is not the model's own modules; and backwards that lead to none."""
     ranks: dict[str, list[int]] = {}
     for summary, measured in zip(run.ranks, run.measured, strict=True):
         ranks.setdefault(measured.work.source, []).append(summary.rank)
     names = " (named by run.json)" if found.layers else ""
-    words = [
-        text.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names)
-        for source, text in _NO_RANGES.items()
+    notices = [
+        Notice(
+            Code.MODULES_NOT_TRACED,
+            text.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names),
+            remedy,
+        )
+        for source, (text, remedy) in _NO_RANGES.items()
         if source in ranks
     ]
     lost = [summary.rank for summary, measured in zip(run.ranks, run.measured, strict=True) if _is_lost(measured)]
     if lost:
-        words.append(
-            f"much of the backward{_of(lost)} belongs to no layer, and counts as (other): its nodes have no sequence "
-            "numbers, or their forward is not in the trace"
-        )
-    return words
+        words = f"much of the backward{_of(lost)} belongs to no layer, and counts as (other): its nodes have no "
+        words += "sequence numbers, or their forward is not in the trace"
+        notices.append(Notice(Code.BACKWARD_WITHOUT_LAYER, words))
+    return notices
 
 
 def _of(ranks: list[int]) -> str:

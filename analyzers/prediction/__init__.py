@@ -7,6 +7,7 @@ Decisions: docs/decisions/prediction.md
 """
 
 from analyzers.prediction.link_model import Affine, Hosts, Links, calibrated
+from analyzers.prediction.model import MeasuredFrom
 from analyzers.prediction.predict import Baseline, Options, Scenario, WhatIf, whatif
 from analyzers.prediction.scenarios import (
     USUAL_MB,
@@ -28,6 +29,7 @@ __all__ = [
     "Baseline",
     "Hosts",
     "Links",
+    "MeasuredFrom",
     "Options",
     "ScaleOut",
     "Scenario",

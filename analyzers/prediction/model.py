@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 
 from analyzers.arrays import Float64, Int64
 from analyzers.collectives import exchange
 from analyzers.errors import AnalysisError, NotReplayable
+from analyzers.notices import Code, Notice
 from analyzers.prediction.bucket_rule import assign
 from analyzers.prediction.link_model import Links, links_of, next_delay_ns
 from analyzers.prediction.replay import Course, Plan, course, play
@@ -18,8 +20,6 @@ from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, stretch, world
 from analyzers.trace import Collective, itemsize
 from analyzers.units import ms, percent
 
-# Where a measured step is from, if not from a window.
-UNPROFILED = "unprofiled control"
 # From this share of a step on that a device waits for launches, its host sets the pace.
 HOST_BOUND = 0.05
 # Where a run does not tell: the median of resnet50, vgg16 and transformer in bf16 on 2 and 4 x H200, over NVLink and
@@ -41,6 +41,20 @@ BUFFERS_OF_NORM = 3
 BISECTIONS = 20
 # Caps that a run without run.json may have had, beside DDP's default, in MB.
 LIKELY_MB = (50.0, 100.0, 10.0, 5.0, 2.0, 1.0, 4.0, 8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 200.0, 256.0, 512.0)
+
+
+# What may have taken the gradients out of the traces.
+LOSSES = (Code.TRACE_INCOMPLETE, Code.RANK_UNREADABLE, Code.RANKS_MISSING)
+
+
+class MeasuredFrom(str, Enum):
+    """Where a measured step is from; the values are what documents hold."""
+
+    UNPROFILED = "unprofiled control"
+    LIGHT = "light window"
+    FULL = "full window"
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True)
@@ -90,9 +104,9 @@ class Model:
     profiler_ns: float  # what replayed steps take longer than unprofiled ones
     alone_ns: float  # a step that synchronizes nothing, unprofiled
     measured_ns: int
-    measured_from: str
+    measured_from: MeasuredFrom
     spread: float
-    doubts: list[str]
+    doubts: list[Notice]
     assumptions: list[str]
 
     def predict(self, scene: Scene) -> Prediction:
@@ -138,7 +152,8 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
     ranks = np.array([summary.rank for summary in run.ranks])
     steps = course(paces, exchanged.clocks.shift_ns(ranks).tolist(), slower)
     if steps is None:
-        lost = "".join(f"; {warning}" for warning in run.warnings[-1:])
+        losses = [warning for warning in run.warnings if warning.code in LOSSES]
+        lost = "".join(f"; {warning}" for warning in losses[-1:])
         raise NotReplayable(
             f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
         )
@@ -170,7 +185,7 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         doubts=_doubts(run, manifest, steps),
         assumptions=[*words, *assumed, *links.assumptions],
     )
-    if source != UNPROFILED:
+    if source != MeasuredFrom.UNPROFILED:
         return model
     return _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
 
@@ -272,16 +287,16 @@ def _packed(steps: Course, itemsize: int) -> tuple[Course, str]:
     return packed, f"DDP adds {ms(added_ns)} of copies into and out of buckets and of buffers, as on an H200"
 
 
-def _measured(run: RunSummary, manifest: Manifest, steps: Course) -> tuple[int, str, float]:
+def _measured(run: RunSummary, manifest: Manifest, steps: Course) -> tuple[int, MeasuredFrom, float]:
     """The step as measured, where it is from, and its spread."""
-    controls, window = manifest.controls, "light" if run.is_light else "full"
+    controls = manifest.controls
     unprofiled = controls.step_ns("unprofiled")
     median_ns = float(np.median(steps.span_ns))
     low, high = np.percentile(steps.span_ns, [25, 75])
     spread = float(high - low) / median_ns
     if unprofiled is None or controls.unprofiled is None:
-        return round(median_ns), f"{window} window", spread
-    return unprofiled, UNPROFILED, controls.unprofiled.spread or 0.0
+        return round(median_ns), MeasuredFrom.LIGHT if run.is_light else MeasuredFrom.FULL, spread
+    return unprofiled, MeasuredFrom.UNPROFILED, controls.unprofiled.spread or 0.0
 
 
 def _buffer_copies(run: RunSummary, steps: Course) -> Float64:
@@ -290,30 +305,31 @@ def _buffer_copies(run: RunSummary, steps: Course) -> Float64:
     return np.full_like(steps.begin_ns, float(np.median(each)))
 
 
-def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[str]:
-    """Why no prediction of this run can be trusted, if so."""
+def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[Notice]:
+    """Say why no prediction of this run can be trusted, if so."""
     share = _host_share(steps)
     controls = manifest.controls
     window = "light" if run.is_light else "full"
     distortion = controls.distortion(window) or stretch(controls.blocks_ns(), window)
     dtypes = {parameter.dtype for parameter in manifest.parameters}
-    found = {
-        f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled": (
-            share > HOST_BOUND
+    ranks, size = len(run.ranks), world_size(manifest, run.ranks)
+    host = f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled"
+    stretched = f"steps take {percent(distortion or 1.0)} of the unprofiled ones under the profiler"
+    cores = "on a CPU run communication takes cores away from compute, which is not modelled"
+    mixed = "parameters of several dtypes are cut into buckets as if they were of one"
+    notices = {
+        Notice(Code.HOST_IS_THE_LIMIT, host): share > HOST_BOUND,
+        Notice(Code.CONTROLS_MISSING, "no controls: predictions are of profiled steps"): (
+            controls.step_ns("unprofiled") is None
         ),
-        "no controls: predictions are of profiled steps": controls.step_ns("unprofiled") is None,
-        f"steps take {percent(distortion or 1.0)} of the unprofiled ones under the profiler": (
+        Notice(Code.PROFILER_DISTORTS, stretched): (
             distortion is not None and not 1 / HIGH_DISTORTION <= distortion <= HIGH_DISTORTION
         ),
-        f"{len(run.ranks)} of {world_size(manifest, run.ranks)} ranks are in the run": (
-            len(run.ranks) < world_size(manifest, run.ranks)
-        ),
-        "on a CPU run communication takes cores away from compute, which is not modelled": any(
-            CPU_DEVICE in _paces(measured) for measured in run.measured
-        ),
-        "parameters of several dtypes are cut into buckets as if they were of one": len(dtypes) > 1,
+        Notice(Code.RANKS_MISSING, f"{ranks} of {size} ranks are in the run"): ranks < size,
+        Notice(Code.CORES_ARE_SHARED, cores): any(CPU_DEVICE in _paces(measured) for measured in run.measured),
+        Notice(Code.DTYPES_DIFFER, mixed): len(dtypes) > 1,
     }
-    return [why for why, holds in found.items() if holds]
+    return [notice for notice, holds in notices.items() if holds]
 
 
 def _host_share(steps: Course) -> float:

@@ -13,8 +13,9 @@ from dataclasses import replace
 import msgspec
 
 from analyzers.errors import NotReplayable
+from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.link_model import Hosts, Links
-from analyzers.prediction.model import Model, Prediction, Scene, model_of
+from analyzers.prediction.model import MeasuredFrom, Model, Prediction, Scene, model_of
 from analyzers.rank import RunSummary
 from analyzers.run import Calibration
 from analyzers.units import ms
@@ -43,11 +44,11 @@ class Baseline(msgspec.Struct, frozen=True):
     buckets: list[int]
     measured_step_ns: int
     predicted_step_ns: int
-    measured_from: str
+    measured_from: MeasuredFrom
     error: float
 
 
-class Scenario(msgspec.Struct, frozen=True):
+class _Predicted(msgspec.Struct, frozen=True):
     """One prediction. `link_gbps` is the bus bandwidth its reductions get, `latency_us` the time of the smallest."""
 
     bucket_mb: float | None
@@ -60,7 +61,18 @@ class Scenario(msgspec.Struct, frozen=True):
     efficiency: float | None
     buckets: list[int]
     reliable: bool
-    why: str | None
+
+
+class Scenario(_Predicted, frozen=True):
+    """A prediction, and in `why` what speaks against trusting it; null where nothing does."""
+
+    why: Notices | None
+
+
+class Recommended(_Predicted, frozen=True):
+    """The prediction that is recommended; `why` says in a sentence what for."""
+
+    why: str
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -75,13 +87,13 @@ class WhatIf(msgspec.Struct, frozen=True):
     run: str
     baseline: Baseline
     scenarios: list[Scenario]
-    recommended: Scenario
+    recommended: Recommended
     gain_ns: int
     uncertainty_ns: int
     as_recorded: bool
     links: str
     assumptions: list[str]
-    warnings: list[str]
+    warnings: list[Notice]
 
 
 def whatif(run: RunSummary, options: Options, links: Links | Calibration | None = None) -> WhatIf:
@@ -131,12 +143,13 @@ def whatif(run: RunSummary, options: Options, links: Links | Calibration | None 
     )
 
 
-def _of_layout(model: Model, own: Prediction) -> list[str]:
+def _of_layout(model: Model, own: Prediction) -> list[Notice]:
     """Where the cap that a run says it had is not what made its buckets."""
     by_rule = model.predict(Scene(model.bucket_mb, model.gpus)).buckets
     if by_rule == own.buckets:
         return []
-    return ["its buckets are not those that DDP's rule makes with its cap: scenarios of that cap differ from the run"]
+    words = "its buckets are not those that DDP's rule makes with its cap: scenarios of that cap differ from the run"
+    return [Notice(Code.BUCKETS_NOT_BY_RULE, words)]
 
 
 def _is_unchanged(options: Options, gpus: int) -> bool:
@@ -179,24 +192,25 @@ def _scenario(model: Model, scene: Scene) -> Scenario:
         efficiency=min(found.alone_ns / found.step_ns, 1.0),
         buckets=found.buckets,
         reliable=not doubts,
-        why="; ".join(doubts) or None,
+        why=Notices(doubts) if doubts else None,
     )
 
 
-def _unmeasured(model: Model, scene: Scene) -> list[str]:
-    """What of a scenario's links is not measured."""
+def _unmeasured(model: Model, scene: Scene) -> list[Notice]:
+    """Say what of a scenario's links is not measured."""
     known = model.links.nearest(scene.gpus)
-    words = []
+    notices = []
     if scene.gpus not in (1, known):
-        words.append(f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {known}")
+        words = f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {known}"
+        notices.append(Notice(Code.LINKS_EXTRAPOLATED, words))
     if model.links.hosts is not None and scene.gpus > model.links.hosts.gpus:
-        words.append("what passes between hosts is not measured")
-    return words
+        notices.append(Notice(Code.NETWORK_NOT_MEASURED, "what passes between hosts is not measured"))
+    return notices
 
 
 def _recommended(
     scenarios: Sequence[Scenario], before_ns: int, uncertainty: float, of_several: bool
-) -> tuple[Scenario, int]:
+) -> tuple[Recommended, int]:
     """The shortest step of scenarios of one number of GPUs; and what it gains over that of the run's own cap there."""
     best = min(scenarios, key=lambda each: each.predicted_step_ns)
     uncertainty_ns = uncertainty * best.predicted_step_ns
@@ -215,4 +229,5 @@ def _recommended(
         why = f"{where}buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
     if not best.reliable:
         why = f"{why}; not to be trusted: {best.why}"
-    return msgspec.structs.replace(best, why=why), gain_ns
+    fields = {name: getattr(best, name) for name in _Predicted.__struct_fields__}
+    return Recommended(**fields, why=why), gain_ns

@@ -9,6 +9,7 @@ import msgspec
 
 from analyzers.errors import NotReplayable
 from analyzers.json_documents import decoded, encoded
+from analyzers.notices import Notice
 from analyzers.prediction.link_model import Links
 from analyzers.prediction.predict import SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
 from analyzers.rank import RunSummary
@@ -98,10 +99,9 @@ def is_own(scenario: Scenario, found: WhatIf) -> bool:
     return found.as_recorded and (scenario.bucket_mb, scenario.gpus) == (own.bucket_mb, own.gpus)
 
 
-def doubts(scenarios: Sequence[Scenario]) -> list[str]:
-    """Why predictions cannot be trusted, each reason once; a scenario's own are joined by semicolons."""
-    reasons = (reason for each in scenarios if each.why is not None for reason in each.why.split("; "))
-    return list(dict.fromkeys(reasons))
+def doubts(scenarios: Sequence[Scenario]) -> list[Notice]:
+    """Say why predictions cannot be trusted, each reason once."""
+    return list(dict.fromkeys(notice for each in scenarios for notice in each.why or ()))
 
 
 def to_json(found: WhatIf) -> str:
@@ -123,6 +123,8 @@ def scenarios_frame(found: WhatIf) -> pd.DataFrame:
     rows = []
     for each in found.scenarios:
         share = against_own(each, found.baseline)
-        row = msgspec.structs.asdict(each) | {"against_own": share, "buckets": " ".join(map(str, each.buckets))}
+        why = None if each.why is None else str(each.why)
+        row = msgspec.structs.asdict(each) | {"why": why, "against_own": share}
+        row |= {"buckets": " ".join(map(str, each.buckets))}
         rows.append(row | {"bucket_mb": "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"})
     return pd.DataFrame(rows)

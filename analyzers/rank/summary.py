@@ -17,6 +17,7 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals
+from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.rank.activity import Activity, activities
 from analyzers.rank.attribution import Attribution, attribution
@@ -84,7 +85,7 @@ class RankSummary:
     rank: int
     path: Place
     header: Header
-    lost: tuple[str, ...]
+    lost: tuple[Notice, ...]
     mismatch: str | None
     unknown_communication: dict[str, int]
     timed: Measured
@@ -98,7 +99,7 @@ class RunSummary:
     name: str
     manifest: Manifest | None
     ranks: tuple[RankSummary, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Notice, ...]
     calibration: Calibration | None = None
 
     @cached_property
@@ -148,7 +149,8 @@ def with_lanes(run: RunSummary, files: Sequence[RankFile], executor: Executor | 
     schedules = any(measured.paces is not None for measured in run.measured)
     results = list(mapped(tried(partial(summarize_file, lanes=True, schedules=schedules)), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
-    lost = [f"not drawn: {result}" for result in results if isinstance(result, AnalysisError)]
+    errors = [result for result in results if isinstance(result, AnalysisError)]
+    lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
     ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
 

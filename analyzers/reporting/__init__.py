@@ -23,19 +23,18 @@ from analyzers.reporting.per_step import (
 )
 from analyzers.reporting.representatives import MANY, drawn_ranks
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
-from analyzers.reporting.sync_cost import BESIDE, QUIET, SyncCost
+from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 
 __all__ = [
-    "BESIDE",
     "GRADIENTS",
     "MANY",
     "PARTS",
-    "QUIET",
     "REPORT_SCHEMA",
     "Advice",
     "CollectiveLane",
     "DeviceSummary",
     "GradientBandwidth",
+    "IdleFrom",
     "Lane",
     "Lanes",
     "LayerLane",

@@ -36,6 +36,7 @@ from analyzers.layers import (
     layer_warnings,
     layout_of,
 )
+from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, Source, device_label, joined, summary_of
 from analyzers.reporting.advice import Advice, Evidence, advice
 from analyzers.reporting.data_loading import Input, input_summary
@@ -216,21 +217,23 @@ def _windows(found: _Found) -> list[Window]:
     return [Window(*record) for record in zip(*ordered, strict=True)]
 
 
-def _unmarked_warnings(rows: Breakdown) -> list[str]:
+def _unmarked_warnings(rows: Breakdown) -> list[Notice]:
     """Where a trace marks no steps, its window may hold many of them, or one."""
     ranks = sorted(set(rows.rank[rows.unmarked].tolist()))
     if not ranks:
         return []
     which = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-    return [f"no ProfilerStep holds the launches of rank {which}: each device's whole trace is one window, step 0"]
+    words = f"no ProfilerStep holds the launches of rank {which}: each device's whole trace is one window, step 0"
+    return [Notice(Code.STEPS_ARE_NOT_MARKED, words)]
 
 
-def _outside_warnings(rows: Breakdown) -> list[str]:
+def _outside_warnings(rows: Breakdown) -> list[Notice]:
     outside = rows.take(rows.outside_ns > 0)
     if not len(outside):
         return []
     longest = int(outside.outside_ns.max())
-    return [f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"]
+    words = f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"
+    return [Notice(Code.ACTIVITY_OUTSIDE_STEPS, words)]
 
 
 def _summary(

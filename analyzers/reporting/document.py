@@ -7,6 +7,7 @@ import msgspec
 from analyzers.collectives import BandwidthRow, Clock, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
+from analyzers.notices import Notice
 from analyzers.reporting.advice import Advice
 from analyzers.reporting.data_loading import Input
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
@@ -114,7 +115,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     controls: ControlFigures
     clock: Clock
     links: Links
-    warnings: list[str]
+    warnings: list[Notice]
     memory: Memory | None = None
     dataset: Dataset | None = None
     epochs: list[Epoch] = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.collectives import Exchange, clock_row
+from analyzers.notices import Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.reporting.document import ControlFigures, Links, RunFacts
 from analyzers.run import HIGH_DISTORTION, Controls, Manifest, world_size
 
 
-def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[str]) -> RunFacts:
+def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Notice]) -> RunFacts:
     """The facts of a run, with all its warnings."""
     manifest = run.manifest or Manifest()
     header = run.ranks[0].header
@@ -83,18 +84,19 @@ def control_figures(controls: Controls, window: str) -> ControlFigures:
     )
 
 
-def _distortion_warning(controls: Controls, window: str) -> list[str]:
+def _distortion_warning(controls: Controls, window: str) -> list[Notice]:
     """What leads the report where the profiler changed, or may have changed, what it measured."""
     unprofiled, profiled, distortion = controls.unprofiled, getattr(controls, window), controls.distortion(window)
     if unprofiled is None or profiled is None or not (unprofiled.has_samples and profiled.has_samples):
         return []
     if distortion is None:
-        return [
-            f"what the profiler adds is not known, since steps scatter: {unprofiled.in_words()} without it, "
-            f"{profiled.in_words()} with it; idle time and waiting may be larger here than without it"
-        ]
+        steps = f"{unprofiled.in_words()} without it, {profiled.in_words()} with it"
+        words = f"what the profiler adds is not known, since steps scatter: {steps}"
+        larger = "idle time and waiting may be larger here than without it"
+        return [Notice(Code.DISTORTION_IS_UNKNOWN, f"{words}; {larger}")]
     if distortion <= HIGH_DISTORTION:
         return []
     stretched = f"the profiler stretches this step {distortion:.2f} times"
     words = f"{unprofiled.in_words()} to {profiled.in_words()}"
-    return [f"{stretched} ({words}): idle time and waiting are larger here than without it"]
+    larger = "idle time and waiting are larger here than without it"
+    return [Notice(Code.PROFILER_DISTORTS, f"{stretched} ({words}): {larger}")]

@@ -7,13 +7,22 @@ accounted    exposed waiting + exposed transfer + packing, its copies + contenti
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 import msgspec
 import numpy as np
 
 from analyzers.arrays import Int64
+from analyzers.notices import Code, Notice
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Breakdown, Measured, RunSummary
 from analyzers.units import percent
+
+
+class IdleFrom(str, Enum):
+    """Where the idle time of synchronization is from; the values are what documents hold."""
+
+    QUIET = "the window without synchronization"
+    BESIDE = "idle time right before packing and communication"
 
 
 class SyncCost(msgspec.Struct, frozen=True):
@@ -37,7 +46,7 @@ class SyncCost(msgspec.Struct, frozen=True):
     contention_is_estimate: bool
     contention_compared: float | None
     idle_ns: int
-    idle_from: str
+    idle_from: IdleFrom
     accounted_ns: int
     remainder_ns: int | None
     accounted: float | None
@@ -48,8 +57,6 @@ class SyncCost(msgspec.Struct, frozen=True):
 OVERSHOT = 1.2
 # The share of windows that have to know their contention for its mean to stand for all of them.
 ENOUGH = 0.5
-QUIET = "the window without synchronization"
-BESIDE = "idle time right before packing and communication"
 
 
 def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: int | None) -> SyncCost | None:
@@ -83,7 +90,7 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
         contention_ns=contention_ns,
         contention_is_estimate=is_estimate,
         contention_compared=float(compared_ns / beside_ns) if beside_ns else None,
-        idle_from=QUIET if changed else BESIDE,
+        idle_from=IdleFrom.QUIET if changed else IdleFrom.BESIDE,
         accounted_ns=accounted_ns,
         remainder_ns=control_ns - accounted_ns if control_ns is not None else None,
         accounted=_ratio(accounted_ns, control_ns),
@@ -103,34 +110,30 @@ def _mean(values: Int64) -> int:
     return round(float(np.mean(values)))
 
 
-def cost_warnings(run: RunSummary) -> list[str]:
-    """Why contention is but an estimate, where the run holds a window that should have told it."""
-    words = []
+def cost_warnings(run: RunSummary) -> list[Notice]:
+    """Say why contention is null, or but an estimate where the run holds a window that should have told it."""
+    notices = []
     unknown = sum(int((measured.cost.contention_ns == NOT_KNOWN).sum()) for measured in run.measured)
     windows = sum(len(measured.windows) for measured in run.measured)
     on_cpu = all(bool((measured.windows.device == CPU_DEVICE).all()) for measured in run.measured)
     if unknown and on_cpu:
-        words.append("contention is null: on a CPU run no kernels tell what compute loses beside communication")
+        words = "contention is null: on a CPU run no kernels tell what compute loses beside communication"
+        notices.append(Notice(Code.CONTENTION_IS_NULL, words))
     elif unknown:
-        words.append(
-            f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication "
-            "has its like without communication"
-        )
+        words = f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication"
+        notices.append(Notice(Code.CONTENTION_IS_NULL, f"{words} has its like without communication"))
     failed = [(summary.rank, measured.cost.mismatch) for summary, measured in zip(run.ranks, run.measured, strict=True)]
     reasons = [f"rank {rank}: {why}" for rank, why in failed if why]
-    if not reasons:
-        return words
-    return [
-        *words,
-        f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})",
-    ]
+    if reasons:
+        words = f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})"
+        notices.append(Notice(Code.CONTENTION_IS_ESTIMATED, words))
+    return notices
 
 
-def distortion_warnings(cost: SyncCost | None) -> list[str]:
+def distortion_warnings(cost: SyncCost | None) -> list[Notice]:
     """Where profiled steps lose much more to synchronization than unprofiled ones do."""
     if cost is None or cost.accounted is None or cost.accounted <= OVERSHOT:
         return []
-    return [
-        f"what the traces account for is {percent(cost.accounted)} of what synchronization costs without the profiler: "
-        "profiled steps lose more to it"
-    ]
+    share = f"{percent(cost.accounted)} of what synchronization costs without the profiler"
+    words = f"what the traces account for is {share}: profiled steps lose more to it"
+    return [Notice(Code.SYNC_COST_OVERSHOT, words)]

@@ -17,7 +17,7 @@ from analyzers.run.calibration import (
     to_json,
 )
 from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, WIDEST_SPREAD, Control, Controls, control, stretch
-from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, UTILIZATION_IS_NULL, RankFile, find
+from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, gather, hosts, load, tried, world_size
 from analyzers.run.manifest import (
@@ -46,7 +46,6 @@ __all__ = [
     "OF_HOST",
     "SINGLE",
     "SWEEP",
-    "UTILIZATION_IS_NULL",
     "WIDEST_SPREAD",
     "Bucket",
     "CalibratedLinks",

@@ -12,6 +12,7 @@ from itertools import zip_longest
 import msgspec
 import numpy as np
 
+from analyzers.notices import Code, Notice
 from analyzers.units import ms
 
 # A control that scatters more than this is no control: docs/measuring.md, controls.
@@ -107,10 +108,11 @@ class Controls(msgspec.Struct, frozen=True):
         unprofiled, nosync = self.step_ns("unprofiled"), self.step_ns("nosync")
         return unprofiled - nosync if unprofiled is not None and nosync is not None else None
 
-    def why_null(self) -> list[str]:
-        """Return a line for every control that is missing."""
+    def why_null(self) -> list[Notice]:
+        """Return a notice for every control that is missing."""
         scattered = {name: found.reason for name in _NAMES if (found := getattr(self, name)) and found.reason}
-        return [f"control {name}: {reason}" for name, reason in (self.reasons | scattered).items()]
+        reasons = self.reasons | scattered
+        return [Notice(Code.CONTROL_IS_NULL, f"control {name}: {reason}") for name, reason in reasons.items()]
 
 
 def joined_controls(parts: Sequence[Controls]) -> Controls:

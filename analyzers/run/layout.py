@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from analyzers.errors import AmbiguousRun, NoTraces, UnreadableCalibration
+from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where, names, places
 from analyzers.run.calibration import Calibration, read_calibration
 from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, joined, read_manifest
@@ -24,7 +25,6 @@ SUFFIXES = (".json", ".json.gz")
 # A folder of the ranks that one host recorded, of a run over several.
 OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
 NO_TRACES = (MANIFEST, LINKS, SWEEP)
-UTILIZATION_IS_NULL = "utilization is null"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Recording:
     path: Place
     files: tuple[RankFile, ...]
     manifest: Manifest | None
-    warnings: tuple[str, ...]
+    warnings: tuple[Notice, ...]
     calibration: Calibration | None = None
 
     @property
@@ -107,17 +107,15 @@ def _find(path: Place) -> Recording:
     return Recording(path, ranks, manifest, (*warnings, *more), calibration)
 
 
-def _recorded(path: Place) -> tuple[Manifest | None, list[str]]:
+def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
     """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
     if path.is_dir() or not (path.parent / MANIFEST).is_file():
         return read_manifest(path)
-    return None, [
-        f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
-        "controls, model and strategy are unknown (null)"
-    ]
+    words = f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
+    return None, [Notice(Code.FILE_OF_A_RUN, words + "controls, model and strategy are unknown (null)")]
 
 
-def _calibrated(path: Place) -> tuple[Calibration | None, list[str]]:
+def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
     """What the run's links were measured to do, where it lies beside its traces."""
     file = (path if path.is_dir() else path.parent) / LINKS
     if not file.is_file():
@@ -125,7 +123,7 @@ def _calibrated(path: Place) -> tuple[Calibration | None, list[str]]:
     try:
         return read_calibration(file), []
     except UnreadableCalibration as error:
-        return None, [f"{error}; {UTILIZATION_IS_NULL}"]
+        return None, [Notice(Code.CALIBRATION_UNREADABLE, f"{error}; utilization is null")]
 
 
 def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:

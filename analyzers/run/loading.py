@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from analyzers.errors import AmbiguousRun, AnalysisError
+from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
@@ -35,8 +36,8 @@ class Rank(Protocol):
         """Return what its trace says outside its events."""
 
     @property
-    def lost(self) -> tuple[str, ...]:
-        """Return what could not be read from its files, in words."""
+    def lost(self) -> tuple[Notice, ...]:
+        """Return what could not be read from its files, as notices."""
 
     @property
     def mismatch(self) -> str | None:
@@ -57,7 +58,7 @@ class Run:
     name: str
     manifest: Manifest | None
     ranks: tuple[RankTrace, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
     calibration: Calibration | None = None
 
 
@@ -86,7 +87,7 @@ def _tried(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
         return error
 
 
-def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[str, ...]]:
+def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[Notice, ...]]:
     """Return the ranks in order, and the run's warnings. Raises as `load` does."""
     ranks: list[R] = []
     failures: list[AnalysisError] = []
@@ -102,10 +103,10 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
     ranks.sort(key=lambda rank: rank.rank)
     warnings = [
         *recording.warnings,
-        *(recording.manifest.notes if recording.manifest else ()),
+        *(Notice(Code.RECORDING_NOTE, note) for note in (recording.manifest.notes if recording.manifest else ())),
         *(lost for rank in ranks for lost in rank.lost),
         *_mixed_windows(ranks),
-        *(f"left out: {error}" for error in failures),
+        *(Notice(Code.RANK_UNREADABLE, f"left out: {error}") for error in failures),
         *_missing_ranks(world_size(recording.manifest, ranks), {rank.rank for rank in ranks}),
         *_unknown_communication(ranks),
     ]
@@ -129,12 +130,14 @@ def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
     return max(sizes + [rank.rank + 1 for rank in ranks])
 
 
-def _mixed_windows(ranks: Sequence[Rank]) -> list[str]:
+def _mixed_windows(ranks: Sequence[Rank]) -> list[Notice]:
     """Times of light and full windows are never mixed: where one light window fails, all times are the full ones'."""
     mismatches = [f"rank {rank.rank}: {rank.mismatch}" for rank in ranks if rank.mismatch]
     if not mismatches:
         return []
-    return [f"times are those of the full windows, distorted, for want of light ones ({'; '.join(mismatches[:3])})"]
+    why = "; ".join(mismatches[:3])
+    words = f"times are those of the full windows, distorted, for want of light ones ({why})"
+    return [Notice(Code.LIGHT_WINDOW_DOES_NOT_FIT, words)]
 
 
 def _check_ranks(ranks: Sequence[Rank]) -> None:
@@ -147,22 +150,24 @@ def _check_ranks(ranks: Sequence[Rank]) -> None:
             )
 
 
-def _missing_ranks(size: int, here: set[int]) -> list[str]:
+def _missing_ranks(size: int, here: set[int]) -> list[Notice]:
     count = size - len(here)
     if not count:
         return []
     # World sizes are what a file says: no list is made of one that may be absurd.
     missing = [str(rank) for rank in range(min(size, len(here) + LISTED_RANKS)) if rank not in here]
     which = ", ".join(missing) if count <= LISTED_RANKS else f"{count} of them"
-    return [f"missing ranks (world size {size}): {which}; the report covers the {len(here)} that are here"]
+    words = f"missing ranks (world size {size}): {which}; the report covers the {len(here)} that are here"
+    return [Notice(Code.RANKS_MISSING, words)]
 
 
-def _unknown_communication(ranks: Iterable[Rank]) -> list[str]:
+def _unknown_communication(ranks: Iterable[Rank]) -> list[Notice]:
     """Kernels counted as compute whose name says otherwise: nothing disappears silently."""
     counted: Counter[str] = Counter()
     for rank in ranks:
         counted.update(rank.unknown_communication)
+    looks = "looks like communication but no rule knows it: counted as compute"
     return [
-        f"kernel {name[:80]!r} ({count} times) looks like communication but no rule knows it: counted as compute"
+        Notice(Code.KERNEL_UNKNOWN, f"kernel {name[:80]!r} ({count} times) {looks}")
         for name, count in counted.most_common()
     ]

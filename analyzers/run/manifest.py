@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.run.controls import Controls, joined_controls
 
@@ -94,16 +95,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epochs: list[Epoch] = []
     notes: list[str] = []
 
-    def why_null(self) -> list[str]:
-        """Return a line for each null in the epochs."""
+    def why_null(self) -> list[Notice]:
+        """Return a notice for each null in the epochs."""
         diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
         untested = any(epoch.accuracy is None for epoch in self.epochs)
-        reasons = {
-            f"training diverged in epoch {min(diverged, default=0)}: loss is no number from there on; "
-            "lower --lr, or give --lr-warmup": bool(diverged),
-            "accuracy of epochs is null: the folder of --data held no test set": untested,
+        words = f"training diverged in epoch {min(diverged, default=0)}: loss is no number from there on"
+        notices = {
+            Notice(Code.TRAINING_DIVERGED, words, "lower --lr, or give --lr-warmup"): bool(diverged),
+            Notice(
+                Code.ACCURACY_IS_NULL, "accuracy of epochs is null: the folder of --data held no test set"
+            ): untested,
         }
-        return [reason for reason, holds in reasons.items() if holds]
+        return [notice for notice, holds in notices.items() if holds]
 
 
 def joined(manifests: Sequence[Manifest]) -> Manifest:
@@ -129,15 +132,18 @@ def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
     return Memory(parts[0].source, {rank: peak for each in parts for rank, peak in each.peak_bytes.items()})
 
 
-def read_manifest(folder: Place) -> tuple[Manifest | None, list[str]]:
-    """Read a folder's manifest; None with a line that says what is unknown without it."""
+def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
+    """Read a folder's manifest; None with a notice that says what is unknown without it."""
     file = folder / MANIFEST
     if not file.is_file():
-        return None, ["no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"]
+        words = "no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"
+        return None, [Notice(Code.RUN_JSON_MISSING, words)]
     try:
         manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
     except (OSError, ValueError, RecursionError) as error:
-        return None, [f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"]
+        words = f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"
+        return None, [Notice(Code.RUN_JSON_UNREADABLE, words)]
     if manifest.schema != SCHEMA:
-        return None, [f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"]
+        words = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"
+        return None, [Notice(Code.RUN_JSON_UNREADABLE, words)]
     return manifest, []

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.errors import AmbiguousRun, NoDeviceActivity, UnreadableTrace
+from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Mismatch, retime
@@ -27,7 +28,7 @@ class RankTrace:
     events: Events
     timed: Events
     nosync: Events | None = None  # steps without gradient synchronization, device activity alone
-    lost: tuple[str, ...] = ()
+    lost: tuple[Notice, ...] = ()
     mismatch: str | None = None  # why the light window that there is could not be joined
 
     @property
@@ -92,7 +93,7 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
 
 def _light_times(
     full: Events, light: Place | None, on_bytes: Callable[[int], None] | None
-) -> tuple[Events | Mismatch, tuple[str, ...]]:
+) -> tuple[Events | Mismatch, tuple[Notice, ...]]:
     """The full window's rows at the light window's times, or why not; and what of the light window was lost."""
     if light is None:
         return Mismatch("there is none"), ()
@@ -100,20 +101,20 @@ def _light_times(
         trace = read_trace(light, on_bytes=on_bytes)
     except UnreadableTrace as error:
         return Mismatch(str(error)), ()
-    return retime(full, trace.events), tuple(f"{LIGHT}/{said}" for said in trace.lost)
+    return retime(full, trace.events), tuple(said.within(f"{LIGHT}/") for said in trace.lost)
 
 
 def _nosync_events(
     nosync: Place | None, on_bytes: Callable[[int], None] | None
-) -> tuple[Events | None, tuple[str, ...]]:
+) -> tuple[Events | None, tuple[Notice, ...]]:
     """The window without gradient synchronization, None where there is none; and what of it was lost."""
     if nosync is None:
         return None, ()
     try:
         trace = read_trace(nosync, on_bytes=on_bytes)
     except UnreadableTrace as error:
-        return None, (f"{error}; contention is estimated without it",)
-    return trace.events, tuple(f"{NOSYNC}/{said}" for said in trace.lost)
+        return None, (Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it"),)
+    return trace.events, tuple(said.within(f"{NOSYNC}/") for said in trace.lost)
 
 
 def _rank(file: RankFile, header: Header) -> int:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from analyzers.errors import UnreadableSweep
+from analyzers.notices import Code, Notice
 from analyzers.run.manifest import SWEEP
 
 SCHEMA = "tracer.sweep/1"
@@ -67,8 +68,8 @@ class _Written(msgspec.Struct, frozen=True):
     settings: Any = None
 
 
-def read_sweep(folder: Path) -> tuple[Sweep, list[str]]:
-    """Read a folder's sweep, with a line for each cell left out as nonsense. Raises UnreadableSweep."""
+def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
+    """Read a folder's sweep, with a notice for each cell left out as nonsense. Raises UnreadableSweep."""
     file = folder / SWEEP
     try:
         written = msgspec.json.decode(file.read_bytes(), type=_Written)
@@ -88,21 +89,22 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[str]]:
     return sweep, warnings
 
 
-def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[str]]:
-    """The cells that make sense, the first of each name and place in the grid, and a line for each other."""
+def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:
+    """Return the cells that make sense, the first of each name and place in the grid; a notice for each other."""
     cells: list[Cell] = []
-    warnings = []
+    warnings: list[Notice] = []
     names: dict[object, str] = {}
     for number, raw in enumerate(written):
         try:
             cell = msgspec.json.decode(raw, type=Cell)
         except (ValueError, RecursionError) as error:
-            warnings.append(f"{SWEEP}: cell {number} is left out ({error})")
+            warnings.append(Notice(Code.CELL_LEFT_OUT, f"{SWEEP}: cell {number} is left out ({error})"))
             continue
         twin = names.get(cell.name) or names.get(cell.place)
         if twin is not None:
             same = "name" if cell.name == twin else "strategy, gpus and batch"
-            warnings.append(f"{SWEEP}: cell {number} ({cell.name}) is left out: the same {same} as {twin}")
+            words = f"{SWEEP}: cell {number} ({cell.name}) is left out: the same {same} as {twin}"
+            warnings.append(Notice(Code.CELL_LEFT_OUT, words))
             continue
         names |= {cell.name: cell.name, cell.place: cell.name}
         cells.append(cell)

@@ -7,7 +7,7 @@ Kineto writes microseconds with three decimals; they arrive as exact integer nan
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import compress
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import Int64
 from analyzers.errors import UnreadableTrace
+from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.trace.arguments import (
     NO_ARGS,
@@ -97,11 +98,11 @@ class _DecimalEvent(_TypedEvent, gc=False):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One file: its header, its rows, and what of it could not be read, in words."""
+    """One file: its header, its rows, and what of it could not be read."""
 
     header: Header
     events: Events
-    lost: tuple[str, ...]
+    lost: tuple[Notice, ...]
 
 
 def read_trace(
@@ -129,9 +130,15 @@ def read_trace(
         "events without a time": columns.untimed,
     }
     lost += [f"{count} {what}" for what, count in counts.items() if count]
-    said = [f"{path.name}: not read: {'; '.join(lost)}; all else is kept"] if lost else []
-    said += [f"{path.name}: {columns.endless} events have no duration, and count as empty"] if columns.endless else []
-    return Trace(header, events, tuple(said))
+    return Trace(header, events, tuple(_said(path.name, lost, columns.endless)))
+
+
+def _said(name: str, lost: Sequence[str], endless: int) -> Iterator[Notice]:
+    """Yield what a reader must know of a file: what was lost of it, and how many of its events have no end."""
+    if lost:
+        yield Notice(Code.TRACE_INCOMPLETE, f"{name}: not read: {'; '.join(lost)}; all else is kept")
+    if endless:
+        yield Notice(Code.EVENTS_WITHOUT_DURATION, f"{name}: {endless} events have no duration, and count as empty")
 
 
 class _Columns:

@@ -345,7 +345,7 @@ def test_a_rank_that_numbers_its_steps_differently_is_matched_by_ends_and_named(
     assert set(sets(matching)) == {each.members for each in made.truth if each.complete}
     assert matching.renumbered_by == {3: higher}
     assert set(matching.instances.step.tolist()) == {4, 5, 6}
-    said = exchange_warnings(exchange(run))
+    said = [str(warning) for warning in exchange_warnings(exchange(run))]
     assert any(f"rank 3 numbers its steps 1 {'higher' if higher > 0 else 'lower'}" in each for each in said)
 
 

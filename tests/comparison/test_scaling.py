@@ -26,6 +26,7 @@ from analyzers.comparison.scaling_document import (
     weak_frame,
 )
 from analyzers.errors import AnalysisError
+from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import PARTS, report
 from analyzers.reporting.per_step import gradient_bandwidth
@@ -34,6 +35,7 @@ from analyzers.run.manifest import Dataset, Epoch, Manifest
 from analyzers.run.sweep import Cell
 from analyzers.statistics import Spread
 from tests.support.samples import SAMPLES, summarized
+from tests.support.saved import saved
 from tests.support.sweeping import MS, cell, entry, studied, timed, write_cell, write_sweep
 
 
@@ -124,9 +126,10 @@ def test_the_ideal_epoch_has_as_many_steps():
 
 
 def test_a_cell_whose_run_json_cannot_be_read_is_warned_of():
-    found = studied([cell("single", 1, 32, 2.0, warnings=["run.json: cannot be read (no)", "a clock is unknown"])])
-    assert "single1-batch32: run.json: cannot be read (no)" in found.warnings
-    assert not any("clock" in warning for warning in found.warnings)
+    damaged = Notice(Code.RUN_JSON_UNREADABLE, "it cannot be read")
+    found = studied([cell("single", 1, 32, 2.0, warnings=[damaged, Notice(Code.CLOCK_IS_UNKNOWN, "run.json: no")])])
+    assert [each for each in found.warnings if each.code == damaged.code] == [damaged.within("single1-batch32: ")]
+    assert not any(each.code == Code.CLOCK_IS_UNKNOWN for each in found.warnings)
 
 
 # What cannot be compared.
@@ -187,7 +190,7 @@ def test_steps_that_scatter_make_what_follows_uncertain():
     assert row.efficiency and row.efficiency.uncertain and row.subtraction and row.subtraction.uncertain
     assert (row.efficiency.low, row.efficiency.high) == pytest.approx((9 / 10.5, 11 / 9.5))
     assert (row.subtraction.low_ns, row.subtraction.high_ns) == pytest.approx((-1.5 * MS, 1.5 * MS))
-    assert any("are uncertain: single1-batch8, ddp2-batch8" in warning for warning in found.warnings)
+    assert any("are uncertain: single1-batch8, ddp2-batch8" in str(warning) for warning in found.warnings)
 
 
 def test_times_under_the_profiler_are_compared_with_one_another_and_marked():
@@ -238,7 +241,7 @@ def test_any_grid_is_what_its_definitions_say(grid):
             assert row.efficiency.value == pytest.approx(one.ms / many.ms / row.gpus)
             if row.subtraction:
                 assert row.subtraction.estimate_ns == pytest.approx((many.ms - one.ms / row.gpus) * MS, abs=1e-3)
-    assert scaling_from_json(scaling_json(found)) == found
+    assert scaling_from_json(scaling_json(found)) == saved(found)
 
 
 # The time of a step, and of an epoch.
@@ -365,8 +368,8 @@ def test_a_study_of_real_recordings():
     # Almost all that nn.DataParallel loses is the host's; subtraction calls it communication.
     dp = weak(found, "d").subtraction
     assert dp and dp.ratio and dp.ratio > 10
-    assert any("recorded under ddp on one device" in warning for warning in found.warnings)
-    assert any("CIFAR-10's 50,000 samples" in warning for warning in found.warnings)
+    assert any("recorded under ddp on one device" in str(warning) for warning in found.warnings)
+    assert any("CIFAR-10's 50,000 samples" in str(warning) for warning in found.warnings)
 
 
 @pytest.mark.parametrize(("unprofiled", "full", "uncertain"), [(10, 10, False), (13, 10, True), (10, 13, True)])
@@ -410,7 +413,7 @@ def test_a_cell_that_cannot_be_read_is_a_row_with_the_reason(tmp_path):
     assert whys[:2] == [None, None]
     assert whys[2] and whys[2].startswith("cannot be read: ")
     assert whys[3:] == ["out of memory", "no such device"]
-    assert any(warning.startswith("ddp4-batch8: cannot be read") for warning in found.warnings)
+    assert any(str(warning).startswith("ddp4-batch8: cannot be read") for warning in found.warnings)
     assert found.cells[1].peak_memory_bytes == 9
     row = weak(found, "ddp2-batch8")
     assert row.efficiency and row.efficiency.value == 0.8
@@ -425,13 +428,15 @@ def test_any_damage_to_run_json_costs_only_its_cell(tmp_path):
     assert [row.why for row in found.cells] == [None, None, None]
     # Without a manifest or controls, windows are what is left.
     assert [row.step.source for row in found.cells] == ["profiled", "profiled", "unprofiled"]
-    assert any("timed under the profiler alone" in warning for warning in found.warnings)
+    assert any("timed under the profiler alone" in str(warning) for warning in found.warnings)
 
 
 def test_a_cell_that_lacks_a_rank_says_so(tmp_path):
     found = write_sweep(tmp_path, [write_cell(tmp_path, "ddp", 2, 8)])
     (tmp_path / "ddp2-batch8" / "rank1.json").unlink()
-    assert "ddp2-batch8: 1 of its ranks cannot be read; its figures are of the others" in study(found).warnings
+    assert "ddp2-batch8: 1 of its ranks cannot be read; its figures are of the others" in map(
+        str, study(found).warnings
+    )
 
 
 def test_on_synthetic_data_accuracy_means_nothing(tmp_path):
@@ -441,7 +446,7 @@ def test_on_synthetic_data_accuracy_means_nothing(tmp_path):
         for n in range(3)
     ]
     found = study(write_sweep(tmp_path, [write_cell(tmp_path, "single", 1, 8, **said)]))
-    assert any("accuracy mean nothing" in warning for warning in found.warnings)
+    assert any("accuracy mean nothing" in str(warning) for warning in found.warnings)
     (row,) = found.cells
     assert row.epoch and (row.epoch.steps, row.epoch.measured_ns) == (13, 1.5e9)
     assert epochs_frame(found)["accuracy"].tolist() == [0.1] * 3

@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from analyzers.errors import NotReplayable
+from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.link_model import Affine, Hosts, Links
-from analyzers.prediction.predict import Options, whatif
+from analyzers.prediction.predict import Options, Scenario, whatif
+from analyzers.prediction.scenarios import doubts
 from analyzers.rank.summary import RunSummary
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import Manifest
@@ -32,6 +34,10 @@ def given(gbps: float, gpus: int = 4) -> Links:
     return Links({gpus: Affine(gpus, 10_000, gbps)}, "given")
 
 
+def doubted(scenario: Scenario) -> set[Code]:
+    return {notice.code for notice in scenario.why or ()}
+
+
 def steps_ns(run, options, links=None):
     return [each.predicted_step_ns for each in whatif(run, options, links).scenarios]
 
@@ -50,7 +56,7 @@ def test_every_run_is_replayed_as_it_was_or_says_why_not(path):
         return
     own = whatif(summarized(path), Options(), None) if found.baseline.gpus > 1 else found
     # On a CPU communication takes cores from compute, and the prediction says that it is none to trust.
-    assert abs(own.baseline.error) < 0.01 or "CPU run" in (own.scenarios[0].why or "")
+    assert abs(own.baseline.error) < 0.01 or Code.CORES_ARE_SHARED in doubted(own.scenarios[0])
 
 
 def test_the_cap_of_a_run_that_does_not_say_it_is_found(runs):
@@ -72,13 +78,13 @@ def test_the_control_is_what_is_predicted(resnet50):
     unsaid = replace(resnet50, manifest=msgspec.structs.replace(resnet50.manifest, controls=Manifest().controls))
     found = whatif(unsaid, Options())
     assert found.baseline.measured_from == "light window"
-    assert "no controls" in (found.scenarios[0].why or "")
+    assert Code.CONTROLS_MISSING in doubted(found.scenarios[0])
 
 
 def test_ranks_that_are_missing_make_it_doubtful(resnet50):
     some = replace(resnet50, ranks=resnet50.ranks[:2])
     found = whatif(some, Options())
-    assert "2 of 4 ranks" in (found.scenarios[0].why or "")
+    assert "2 of 4 ranks" in str(found.scenarios[0].why)
     assert found.scenarios[0].predicted_step_ns == found.baseline.predicted_step_ns
 
 
@@ -101,7 +107,10 @@ def test_the_recommendation_is_of_gpus_that_communicate(resnet50):
 
 def test_a_cap_that_did_not_make_the_buckets_is_warned_of(resnet50):
     manifest = msgspec.structs.replace(resnet50.manifest, bucket_cap_mb=5.0)
-    assert any("DDP's rule" in each for each in whatif(replace(resnet50, manifest=manifest), Options()).warnings)
+    assert any(
+        each.code == Code.BUCKETS_NOT_BY_RULE
+        for each in whatif(replace(resnet50, manifest=manifest), Options()).warnings
+    )
 
 
 def test_more_bandwidth_is_never_slower(resnet50):
@@ -159,7 +168,7 @@ def test_scaling_out_loses_efficiency_and_says_what_was_not_measured(resnet50):
     efficiency = [each.efficiency for each in found]
     assert efficiency == sorted(efficiency, reverse=True)
     assert [each.reliable for each in found] == [True, False, False, False]
-    assert "64 GPUs are not measured" in (found[2].why or "")
+    assert "64 GPUs are not measured" in str(found[2].why)
 
 
 def test_one_gpu_tells_what_ddp_would_cost(runs):
@@ -221,7 +230,7 @@ def test_a_run_is_replayed_over_its_own_links_whatever_is_asked(resnet50):
 def test_a_host_bound_step_is_predicted_and_not_trusted(runs):
     (found,) = whatif(runs["resnet18-ddp4"], Options(bucket_mb=(25,))).scenarios
     assert not found.reliable
-    assert "the host is the limit" in (found.why or "")
+    assert Code.HOST_IS_THE_LIMIT in doubted(found)
 
 
 def test_the_recommendation_says_when_no_choice_matters(resnet50):
@@ -231,4 +240,20 @@ def test_the_recommendation_says_when_no_choice_matters(resnet50):
     assert slow.recommended.predicted_step_ns == min(each.predicted_step_ns for each in slow.scenarios)
     own_cap = slow.scenarios[1]
     assert slow.gain_ns == own_cap.predicted_step_ns - slow.recommended.predicted_step_ns > 0
-    assert f"{slow.gain_ns / 1e6:.3f} ms off" in (slow.recommended.why or "")
+    assert f"{slow.gain_ns / 1e6:.3f} ms off" in slow.recommended.why
+
+
+def test_a_doubt_with_a_semicolon_is_one_doubt(resnet50):
+    first, second = Notice(Code.HOST_IS_THE_LIMIT, "a; b"), Notice(Code.DTYPES_DIFFER, "c")
+    scenario = whatif(resnet50, Options()).scenarios[0]
+    scenarios = [msgspec.structs.replace(scenario, why=Notices(why)) for why in ([first, second], [second])]
+    assert doubts([scenario, *scenarios]) == [*(scenario.why or ()), first, second]
+
+
+@pytest.mark.parametrize(("loss", "is_said"), [(Code.TRACE_INCOMPLETE, True), (Code.RUN_JSON_MISSING, False)])
+def test_what_may_have_taken_the_gradients_is_said_where_there_are_none(resnet50, monkeypatch, loss, is_said):
+    monkeypatch.setattr("analyzers.prediction.model.course", lambda *_: None)
+    run = replace(resnet50, warnings=(Notice(loss, "the first"), Notice(Code.KERNEL_UNKNOWN, "the last")))
+    with pytest.raises(NotReplayable) as refused:
+        whatif(run, Options())
+    assert str(refused.value).endswith("shapes and launches" + "; the first" * is_said)

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
+from analyzers.reporting.sync_cost import IdleFrom
 from tests.support.drawn_steps import ddp_step
 from tests.support.kineto_files import Event, write
 from tests.support.training import all_reduce, document, forward, kernel, step
@@ -41,7 +44,7 @@ def test_a_window_without_synchronization_tells_contention_launch_by_launch(tmp_
     cost = found.summary.sync_cost
     assert (cost.contention_ns, cost.contention_is_estimate, cost.contention_compared) == (500, False, 1.0)
     assert cost.idle_from == "the window without synchronization"
-    assert not any("contention" in warning for warning in found.run.warnings)
+    assert not any("contention" in str(warning) for warning in found.run.warnings)
 
 
 def test_idle_time_and_span_are_compared_with_the_window_without_synchronization(tmp_path):
@@ -61,9 +64,9 @@ def test_another_kernel_there_is_a_mismatch_that_is_said(tmp_path):
     other = [row | {"name": row["name"].replace("relu_backward", "gelu_backward")} for row in quiet(rows, 0)]
     found = told(tmp_path, rows, other)
     assert found.summary.sync_cost.contention_is_estimate
-    (warning,) = [warning for warning in found.run.warnings if "contention is estimated" in warning]
-    assert "rank 0: 1 of" in warning
-    assert "'gelu_backward'" in warning
+    (warning,) = [each for each in found.run.warnings if each.code == Code.CONTENTION_IS_ESTIMATED]
+    assert "rank 0: 1 of" in str(warning)
+    assert "'gelu_backward'" in str(warning)
 
 
 def alike(grids: tuple[int, ...], lengths: tuple[float, ...]) -> list[Event]:
@@ -121,3 +124,12 @@ def test_gaps_right_before_packing_and_communication_count_where_they_are_short(
 def test_a_run_without_communication_has_no_cost(tmp_path):
     rows = [row for row in ddp_step() if not row["name"].startswith("nccl")]
     assert told(tmp_path, rows).summary.sync_cost is None
+
+
+def test_where_idle_time_is_from_is_one_of_two_things_and_documents_hold_their_words():
+    assert [each.value for each in IdleFrom] == [
+        "the window without synchronization",
+        "idle time right before packing and communication",
+    ]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode('"somewhere else"', type=IdleFrom)

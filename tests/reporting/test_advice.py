@@ -10,7 +10,7 @@ from analyzers.layers.bucket_table import BucketRow, HiddenBy
 from analyzers.layers.layer_table import LayerComm, LayerRow
 from analyzers.reporting.advice import WORTH, Evidence, advice
 from analyzers.reporting.data_loading import DeviceInput, Input
-from analyzers.reporting.sync_cost import SyncCost
+from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.statistics import Spread
 from tests.support.drawn_steps import ddp_step, shifted
 from tests.support.samples import REPORTED, reported
@@ -41,7 +41,7 @@ def comm(kind: str, exposed: int, *, wait: int = 0, prefetched: bool | None = No
 
 def cost(**more) -> SyncCost:
     known = dict.fromkeys(SyncCost.__struct_fields__, 0)
-    known |= {"contention_is_estimate": True, "idle_from": "", "contention_ns": 0}
+    known |= {"contention_is_estimate": True, "idle_from": IdleFrom.QUIET, "contention_ns": 0}
     return SyncCost(**(known | more))
 
 

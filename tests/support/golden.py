@@ -36,7 +36,7 @@ def identity(path: Path) -> str:
 def figures(path: Path) -> dict[str, Any]:
     """A run's figures as golden.json keeps them; of a run that is refused, that it is."""
     try:
-        document = to_builtins(report(summarize(path)))
+        document = to_builtins(report(summarize(path)), enc_hook=str)
     except AnalysisError:
         return {"refused": True}
     return {name: {"rows": len(document[name]), **_columns(document[name])} for name in LISTS}

@@ -7,6 +7,7 @@ import dataclasses as dc
 from msgspec.structs import replace
 
 from analyzers.collectives.rows import UnmatchedRow
+from analyzers.notices import Code, Notice
 from analyzers.reporting.device_lanes import Lanes
 from analyzers.reporting.document import Report
 
@@ -24,7 +25,7 @@ def named(found: Report, words: str) -> Report:
     rows = [replace(row, layer=row.layer + words) for row in found.layers]
     collectives = [replace(row, group_name=words, dtype=words) for row in found.collectives]
     unmatched = [UnmatchedRow(0, 0, "other", words, 1, 2, None, words)]
-    facts = replace(found.run, name=words, model=words, devices=[words], warnings=[words])
+    facts = replace(found.run, name=words, model=words, devices=[words], warnings=[Notice(Code.RECORDING_NOTE, words)])
     facts = replace(facts, versions=dict.fromkeys(found.run.versions, words))
     return replace(found, run=facts, summary=summary, layers=rows, collectives=collectives, unmatched=unmatched)
 

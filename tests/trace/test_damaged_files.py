@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from analyzers import load
 from analyzers.errors import UnreadableTrace
+from analyzers.notices import Code
 from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
 from analyzers.trace import decompress as inflate
@@ -162,7 +163,7 @@ def read_rows(path: Path) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
     rows = [
         tuple(value if isinstance(value, str) else int(value) for value in row) for row in zip(*columns, strict=True)
     ]
-    return rows, tuple(said for said in trace.lost if "have no duration" not in said)
+    return rows, tuple(each for each in trace.lost if each.code != Code.EVENTS_WITHOUT_DURATION)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from analyzers.reporting.device_lanes import lanes
 from analyzers.reporting.document import from_json
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.samples import SAMPLES, reported, summarized
+from tests.support.saved import saved
 from tracer.views.html.report_page import report_html
 
 sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")
@@ -165,7 +166,7 @@ def test_dark_is_dark_and_json_is_saved(opened, tmp_path):
         tab.click("#save")
     assert caught.value.suggested_filename == f"{RUN.name}-tracer-report.json"
     caught.value.save_as(tmp_path / "saved.json")
-    assert from_json(Path(tmp_path / "saved.json").read_text()) == reported(RUN)
+    assert from_json(Path(tmp_path / "saved.json").read_text()) == saved(reported(RUN))
 
 
 def test_the_trace_for_perfetto_holds_every_stretch(opened):

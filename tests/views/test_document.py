@@ -1,6 +1,6 @@
 """Blocks of a document on a terminal, in markdown, and as a page lays them out."""
 
-from tracer.views.document import Column, Drawing, Heading, Notice, Paragraph, Span, Table, TitledTable, numbers, texts
+from tracer.views.document import Caution, Column, Drawing, Heading, Paragraph, Span, Table, TitledTable, numbers, texts
 from tracer.views.html.titled_tables import titled
 from tracer.views.markdown import sections_markdown
 from tracer.views.terminal import WIDE, rendered
@@ -42,7 +42,7 @@ def test_groups_are_parted_where_the_table_says_so():
 
 
 def test_markdown_of_each_kind_of_block():
-    words = sections_markdown([[Heading("a_b"), Notice("care"), TABLE], [BARS]])
+    words = sections_markdown([[Heading("a_b"), Caution("care"), TABLE], [BARS]])
     assert words.split("\n\n") == [
         "### a\\_b",
         "warning: care",
@@ -53,7 +53,7 @@ def test_markdown_of_each_kind_of_block():
 
 def test_no_word_steers_a_terminal():
     evil = Table(texts(EVIL), [[[EVIL]]])
-    section = [Heading(EVIL), Paragraph(EVIL), Notice(EVIL), evil, Drawing([[Span(EVIL)]])]
+    section = [Heading(EVIL), Paragraph(EVIL), Caution(EVIL), evil, Drawing([[Span(EVIL)]])]
     for words in (rendered([section]), rendered([section], 30), sections_markdown([section])):
         assert not {"\x1b", "\u202e"} & set(words)
 

@@ -15,7 +15,7 @@ from analyzers.reporting.advice import Advice
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
-from analyzers.reporting.sync_cost import BESIDE, QUIET, SyncCost
+from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
@@ -307,7 +307,7 @@ COST = SyncCost(
     contention_is_estimate=False,
     contention_compared=1.0,
     idle_ns=-100_000,
-    idle_from=QUIET,
+    idle_from=IdleFrom.QUIET,
     accounted_ns=2_400_000,
     remainder_ns=600_000,
     accounted=0.8,
@@ -335,7 +335,7 @@ def test_the_cost_of_communication_is_shown_part_by_part():
 
 
 def test_estimates_are_called_so_and_what_is_unknown_is_a_dash():
-    estimated = costing(contention_is_estimate=True, contention_compared=0.25, idle_from=BESIDE)
+    estimated = costing(contention_is_estimate=True, contention_compared=0.25, idle_from=IdleFrom.BESIDE)
     assert "estimate from 25.0 % of compute beside it" in estimated
     unknown = costing(contention_ns=None, control_ns=None, profiled_ns=None, remainder_ns=None, accounted=None)
     assert lines(unknown, "contention") == [["contention", "-", "too", "little", "to", "compare", "with"]]

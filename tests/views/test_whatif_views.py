@@ -23,6 +23,7 @@ from analyzers.prediction.scenarios import (
 from tests.support.pages import Page
 from tests.support.pictures import HEADS, assert_readable
 from tests.support.samples import SAMPLES, reported, summarized
+from tests.support.saved import saved
 from tracer.views.html.prediction_curve import FRAME, by_gpus, cap_places, capline
 from tracer.views.html.report_page import report_html
 from tracer.views.palette import DARK, LIGHT
@@ -81,7 +82,7 @@ def test_what_is_not_to_be_trusted_is_marked_and_its_reason_stands_below_once(ma
 @ALL
 def test_what_is_said_of_the_model_is_shown(made):
     shown = prediction_text(made)
-    for words in (made.run, made.links, made.baseline.measured_from, *made.assumptions, *made.warnings):
+    for words in (made.run, made.links, made.baseline.measured_from, *made.assumptions, *map(str, made.warnings)):
         assert words in shown
     assert (made.recommended.why or "")[1:] in shown
 
@@ -125,7 +126,7 @@ def test_communication_that_stays_hidden_is_said_to():
 @ALL
 def test_json_comes_back_as_it_was_and_rows_are_its_scenarios(made):
     back = from_json(to_json(made))
-    assert back.scenarios == made.scenarios
+    assert back.scenarios == saved(made.scenarios)
     assert back.baseline == made.baseline
     assert back.scale_out == scale_out(made)
     frame = scenarios_frame(made)

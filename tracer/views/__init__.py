@@ -8,10 +8,10 @@ Decisions: docs/decisions/views.md
 
 from tracer.views.document import (
     Block,
+    Caution,
     Column,
     Drawing,
     Heading,
-    Notice,
     Paragraph,
     Row,
     Section,
@@ -61,10 +61,10 @@ __all__ = [
     "TRANSFER",
     "WAITING",
     "Block",
+    "Caution",
     "Column",
     "Drawing",
     "Heading",
-    "Notice",
     "Paragraph",
     "Part",
     "Row",

@@ -24,7 +24,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Notice:
+class Caution:
     """A warning."""
 
     words: str
@@ -80,7 +80,7 @@ class Drawing:
     lines: Sequence[Sequence[Span]]
 
 
-Block: TypeAlias = Heading | Paragraph | Notice | Table | Drawing
+Block: TypeAlias = Heading | Paragraph | Caution | Table | Drawing
 Section: TypeAlias = Sequence[Block]
 
 

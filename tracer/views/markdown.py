@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracer.views.document import Block, Drawing, Heading, Notice, Section, Table
+from tracer.views.document import Block, Caution, Drawing, Heading, Section, Table
 from tracer.views.format import plain
 
 
@@ -20,7 +20,7 @@ def _markdown(block: Block, level: int) -> str:
         # Indented, which no word can end.
         lines = ("".join(span.words for span in line) for line in block.lines)
         return "\n".join(f"    {plain(line)}".rstrip() for line in lines)
-    words = escaped(f"warning: {block.words}" if isinstance(block, Notice) else block.words)
+    words = escaped(f"warning: {block.words}" if isinstance(block, Caution) else block.words)
     return f"{'#' * level} {words}" if isinstance(block, Heading) else words
 
 

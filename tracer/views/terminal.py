@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tracer.views.document import Block, Drawing, Heading, Notice, Paragraph, Section, Span, Table
+from tracer.views.document import Block, Caution, Drawing, Heading, Paragraph, Section, Span, Table
 from tracer.views.format import plain
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _print(console: Console, block: Block | None, width: int | None) -> None:
         _print_words(console, block, width)
 
 
-def _print_words(console: Console, block: Heading | Paragraph | Notice, width: int | None) -> None:
+def _print_words(console: Console, block: Heading | Paragraph | Caution, width: int | None) -> None:
     from rich.text import Text
 
     indent = _INDENT if isinstance(block, Paragraph) and block.is_indented else 0
@@ -86,12 +86,12 @@ def _print_words(console: Console, block: Heading | Paragraph | Notice, width: i
         console.print(Text(" " * indent) + line)
 
 
-def _words(block: Heading | Paragraph | Notice) -> Text:
+def _words(block: Heading | Paragraph | Caution) -> Text:
     from rich.text import Text
 
     if isinstance(block, Heading):
         return Text(plain(block.words), style="bold")
-    if isinstance(block, Notice):
+    if isinstance(block, Caution):
         return Text(plain(f"warning: {block.words}"), style="yellow")
     return Text(plain(block.words), style="dim" if block.is_faint else "")
 

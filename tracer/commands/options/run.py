@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import structs
 
 from analyzers.errors import AnalysisError, UnknownPlace
+from analyzers.notices import Code
 from analyzers.paths import Place, Where, place
 from analyzers.rank import RunSummary
 from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
@@ -144,10 +145,10 @@ def read_drawn(
     summary = read_run(options.run, lanes=few, schedules=schedules, by=by)
     found = report(summary, links)
     if not few:
-        known = len(summary.warnings)
         summary = read_lanes(summary, options.run, chosen_ranks(options, found), by)
         # The report was made before: of which ranks are drawn it decides.
-        warnings = [*found.run.warnings, *summary.warnings[known:]]
+        undrawn = [warning for warning in summary.warnings if warning.code == Code.RANK_NOT_DRAWN]
+        warnings = [*found.run.warnings, *undrawn]
         found = structs.replace(found, run=structs.replace(found.run, warnings=warnings))
     return summary, found, lanes(summary, found)
 

@@ -26,7 +26,7 @@ def comparison_html(found: Comparison | SweepComparison) -> str:
     values = {
         "title": comparison_title(found),
         "verdict": found.verdict,
-        "warnings": found.warnings,
+        "warnings": [str(warning) for warning in found.warnings],
         "tables": comparison_tables(found),
         "bars": _bars(found) if isinstance(found, Comparison) else [],
         "parts": SPLIT_PARTS,

@@ -1,4 +1,4 @@
-"""Page that stands in the place of a run that cannot be read."""
+"""Page in the place of a run that cannot be read."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from analyzers.collectives import UnmatchedRow
+from analyzers.json_documents import compact
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
@@ -87,12 +88,12 @@ def report_html(
     values = {
         "report": report,
         "title": run_title(report.run),
-        "warnings": report.run.warnings,
+        "warnings": [str(warning) for warning in report.run.warnings],
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
         "states": _markup(_states()),
-        "packed": _packed(msgspec.json.encode(inside)),
+        "packed": _packed(compact(inside)),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "advised": [(duration(each.figure_ns), each) for each in report.summary.advice],
@@ -130,7 +131,7 @@ class Predicted:
 
 def _predicted(found: WhatIf) -> Predicted:
     return Predicted(
-        why=sentence(found.recommended.why or ""),
+        why=sentence(found.recommended.why),
         own=titled(own(found)),
         scenarios=titled(scenarios(found)),
         scaling=titled(scale_out_section(found)),

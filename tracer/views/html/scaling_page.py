@@ -35,7 +35,7 @@ def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, 
         {
             "study": study,
             "title": scaling_title(study),
-            "warnings": study.warnings,
+            "warnings": [str(warning) for warning in study.warnings],
             "tables": shown,
             "pictures": pictures,
             "meanings": meanings,

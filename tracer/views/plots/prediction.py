@@ -61,7 +61,7 @@ def _facts(found: WhatIf) -> str:
 def _notes(found: WhatIf) -> list[str]:
     out = scale_out(found)
     words = [] if out is None else [no_longer_hidden(out), hidden_means(out)]
-    return [sentence(found.recommended.why or ""), *words, f"Links: {found.links}."]
+    return [sentence(found.recommended.why), *words, f"Links: {found.links}."]
 
 
 def _looks(found: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
@@ -90,7 +89,7 @@ def breakdown(report: Report, theme: Theme) -> Figure:
     entries = [*(swatch(each.part, theme) for each in bars), _median_step(theme)]
     figure = framed(sheet(report, "Where a step's time goes", entries, notes), bars_in(len(devices)), theme)
     axis = figure.subplots()
-    rows(axis, [_label(device, why, report) for device, why in shown])
+    rows(axis, [_label(device, standing.word, report) for device, standing in shown])
     for each in bars:
         draw_bars(axis, each, theme)
     edges = [(place - 0.45, place + 0.45) for place in range(len(spans))]
@@ -110,10 +109,10 @@ def _left_out(report: Report) -> list[str]:
     return [f"Of {devices:,} devices {shown} are drawn: those that stand out."] if shown < devices else []
 
 
-def _label(device: DeviceSummary, why: str, report: Report) -> str:
+def _label(device: DeviceSummary, word: str, report: Report) -> str:
     """A device's name, and of many in a word why it is shown."""
     name = device_name(device, report.summary.by_device)
-    return f"{name} ({re.split('[;:]', why)[0]})" if why else name
+    return f"{name} ({word})" if word else name
 
 
 def stacked(parts: Sequence[Part], values_ns: Sequence[Sequence[float | None]]) -> list[Bars]:

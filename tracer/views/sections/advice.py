@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.reporting import BESIDE, QUIET, Advice, Report, SyncCost
+from analyzers.reporting import Advice, IdleFrom, Report, SyncCost
 from analyzers.units import percent
 from tracer.views import Block, Heading, Paragraph, Section, Table, duration, milliseconds, numbers, texts
 
 _IDLE = {
-    QUIET: "change from the window without synchronization",
-    BESIDE: "right before packing and communication",
+    IdleFrom.QUIET: "change from the window without synchronization",
+    IdleFrom.BESIDE: "right before packing and communication",
 }
 # The share of a step from which on there is advice.
 ADVISED = 0.01
@@ -61,7 +61,7 @@ def _parts(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
     yield "packing kernels", cost.packing_ns, "with nothing else beside them"
     yield "packing copies", cost.packing_copies_ns, "with nothing else beside them"
     yield "contention", cost.contention_ns, _contention(cost)
-    yield "idle", cost.idle_ns, _IDLE.get(cost.idle_from, cost.idle_from)
+    yield "idle", cost.idle_ns, _IDLE[cost.idle_from]
 
 
 def _contention(cost: SyncCost) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from analyzers.comparison import Change, Comparison, SweepComparison
 from analyzers.units import percent
 from tracer.views import (
+    Caution,
     Column,
     Heading,
-    Notice,
     Paragraph,
     Section,
     Table,
@@ -78,7 +78,7 @@ def comparison_text(found: Comparison | SweepComparison, width: int | None = Non
     parts: list[Section] = [
         [Paragraph(comparison_title(found))],
         [Heading(found.verdict)],
-        [Notice(warning) for warning in found.warnings],
+        [Caution(str(warning)) for warning in found.warnings],
         *(shown.blocks for shown in comparison_tables(found, MOST_ROWS)),
         [Paragraph(words) for words in changed_means(found)],
     ]

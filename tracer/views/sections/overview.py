@@ -10,8 +10,8 @@ from analyzers.run import Epoch
 from analyzers.units import NS_PER_S, ms, percent
 from tracer.views import (
     PARTS,
+    Caution,
     Heading,
-    Notice,
     Paragraph,
     Section,
     Table,
@@ -44,7 +44,7 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
     parts: list[Section] = [
         [Paragraph(run_title(report.run))],
         [Heading(report.summary.verdict)],
-        [Notice(warning) for warning in warnings(report)],
+        [Caution(warning) for warning in warnings(report)],
         *_VIEWS[by](report, wide),
         controls(report.run),
         *([] if by in ("step", "collective") else [true_cost(report), advice_section(report)]),

@@ -5,9 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from analyzers.prediction import AtGpus, Baseline, ScaleOut, Scenario, WhatIf, against_own, doubts, is_own, scale_out
+from analyzers.prediction import (
+    AtGpus,
+    Baseline,
+    MeasuredFrom,
+    ScaleOut,
+    Scenario,
+    WhatIf,
+    against_own,
+    doubts,
+    is_own,
+    scale_out,
+)
 from analyzers.units import ms, percent
-from tracer.views import Heading, Notice, Paragraph, Section, Table, count, gbps, milliseconds, numbers, rendered, texts
+from tracer.views import (
+    Caution,
+    Heading,
+    Paragraph,
+    Section,
+    Table,
+    count,
+    gbps,
+    milliseconds,
+    numbers,
+    rendered,
+    texts,
+)
 
 HEADS = [
     *texts(""),
@@ -30,8 +53,8 @@ def sections(found: WhatIf) -> list[Section]:
     """The parts in order."""
     return [
         [Paragraph(f"{found.run} · what if"), *own(found)],
-        [Heading(sentence(found.recommended.why or ""))],
-        [Notice(warning) for warning in found.warnings],
+        [Heading(sentence(found.recommended.why))],
+        [Caution(str(warning)) for warning in found.warnings],
         scenarios(found),
         scale_out_section(found),
         basis(found),
@@ -62,7 +85,7 @@ def scenarios(found: WhatIf) -> Section:
 
 
 def _kind(baseline: Baseline) -> str:
-    return "unprofiled" if baseline.measured_from.endswith("control") else "as under the profiler"
+    return "unprofiled" if baseline.measured_from == MeasuredFrom.UNPROFILED else "as under the profiler"
 
 
 def _cells(each: Scenario, found: WhatIf) -> list[str]:

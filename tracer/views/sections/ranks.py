@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from analyzers.notices import REPEATED, Code, Notice
 from analyzers.reporting import MANY, DeviceSummary, OverDevices, Report
 from analyzers.statistics import Spread
 from analyzers.units import percent
@@ -30,7 +31,7 @@ from tracer.views import (
 BAR_CELLS = 66
 # Of many ranks so many outliers are named.
 MOST_OUTLIERS = 8
-# Warnings alike but for their numbers: so many are shown.
+# Of warnings that say one thing of several ranks so many are shown.
 MOST_ALIKE = 3
 # The parts of a step, with what waiting is of the exposed communication behind it.
 COLUMNS = tuple(name for part in PARTS for name in ((part.field, "exposed_wait_ns") if part is COMM else (part.field,)))
@@ -58,7 +59,9 @@ def by_rank(report: Report, most: int = MANY) -> list[Block]:
         return [Heading(title), _every_device(report)]
     shown = named(report)
     left = over.devices - len(shown)
-    more = len({(each.rank, each.device) for each in over.outliers}) - sum("outlier" in why for _, why in shown)
+    more = len({(each.rank, each.device) for each in over.outliers}) - sum(
+        bool(standing.outlying) for _, standing in shown
+    )
     rest = f"and {left:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
     return [
         Heading(f"{title}: how those of {over.devices:,} devices are spread, and who stands out"),
@@ -68,21 +71,36 @@ def by_rank(report: Report, most: int = MANY) -> list[Block]:
     ]
 
 
-def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, str]]:
+class Standing(NamedTuple):
+    """Why a device of many is shown by itself: its place among all, and measures in which it is an outlier."""
+
+    places: list[str]
+    outlying: list[str]
+
+    def __str__(self) -> str:
+        return "; ".join([*self.places, *([f"outlier: {', '.join(self.outlying)}"] if self.outlying else [])])
+
+    @property
+    def word(self) -> str:
+        """The first reason, in a word; empty for none."""
+        return next(iter([*self.places, *(["outlier"] if self.outlying else [])]), "")
+
+
+def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, Standing]]:
     """The devices that are shown one by one, and why: up to `most` all of them, for no reason."""
     over = report.summary.over_devices
     if over is None or over.devices <= most:
-        return [(device, "") for device in report.summary.by_device]
-    why: dict[tuple[int, int | str], list[str]] = {}
+        return [(device, Standing([], [])) for device in report.summary.by_device]
+    standing: dict[tuple[int, int | str], Standing] = {}
     for word, chosen in (("slowest", over.slowest), ("median", over.median), ("fastest", over.fastest)):
-        why.setdefault((chosen.rank, chosen.device), []).append(word)
+        standing.setdefault((chosen.rank, chosen.device), Standing([], [])).places.append(word)
     outliers: dict[tuple[int, int | str], list[str]] = {}
     for each in over.outliers:
         outliers.setdefault((each.rank, each.device), []).append(_WORDS.get(each.measure, each.measure))
     for place in list(outliers)[:MOST_OUTLIERS]:
-        why.setdefault(place, []).append(f"outlier: {', '.join(outliers[place])}")
+        standing.setdefault(place, Standing([], [])).outlying.extend(outliers[place])
     by_place = {(device.rank, device.device): device for device in report.summary.by_device}
-    return [(by_place[place], "; ".join(words)) for place, words in why.items()]
+    return [(by_place[place], found) for place, found in standing.items()]
 
 
 def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
@@ -115,9 +133,9 @@ def _spread_and_named(report: Report, over: OverDevices) -> Table:
     named_rows = [
         [
             *(str(device.rank), str(device.device), milliseconds(device.windows["span_ns"].median)),
-            *(*_medians(device.windows), why),
+            *(*_medians(device.windows), str(standing)),
         ]
-        for device, why in named(report)
+        for device, standing in named(report)
     ]
     return Table([*numbers("rank", "device", "step", *HEADS), *texts("")], [spread_rows, named_rows])
 
@@ -153,17 +171,16 @@ def _legend() -> list[Span]:
 
 
 def warnings(report: Report) -> list[str]:
-    """The run's warnings; of many that differ in nothing but their numbers the first ones, and how many more."""
-    alike: Counter[str] = Counter()
-    shown: list[tuple[str, str]] = []
+    """The run's warnings; of many that say one thing of several ranks the first ones, and how many more."""
+    alike: Counter[Code] = Counter()
+    shown: list[Notice] = []
     for warning in report.run.warnings:
-        kind = re.sub(r"\d+", "0", warning)
-        alike[kind] += 1
-        if alike[kind] <= MOST_ALIKE:
-            shown.append((kind, warning))
-    last = {kind: place for place, (kind, _) in enumerate(shown)}
-    left = {last[kind]: number - MOST_ALIKE for kind, number in alike.items() if number > MOST_ALIKE}
+        alike[warning.code] += 1
+        if alike[warning.code] <= MOST_ALIKE or warning.code not in REPEATED:
+            shown.append(warning)
+    last = {warning.code: place for place, warning in enumerate(shown)}
+    left = {last[code]: alike[code] - MOST_ALIKE for code in REPEATED if alike[code] > MOST_ALIKE}
     return [
-        f"{warning} (and {count(left[place], 'more warning')} like it: --json)" if place in left else warning
-        for place, (_, warning) in enumerate(shown)
+        f"{warning} (and {count(left[place], 'more warning')} like it: --json)" if place in left else str(warning)
+        for place, warning in enumerate(shown)
     ]

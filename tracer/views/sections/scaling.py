@@ -9,9 +9,9 @@ from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_S, percent
 from tracer.views import (
+    Caution,
     Column,
     Heading,
-    Notice,
     Section,
     Table,
     TitledTable,
@@ -35,7 +35,7 @@ def scaling_text(study: Scaling, width: int | None = None, color: bool = False) 
     """The study for a terminal; prose wrapped at `width` columns where one is given."""
     sections: list[Section] = [
         [Heading(scaling_title(study))],
-        [Notice(warning) for warning in study.warnings],
+        [Caution(str(warning)) for warning in study.warnings],
         *(shown.blocks for shown in scaling_tables(study)),
     ]
     return rendered(sections, width, color)
@@ -43,7 +43,7 @@ def scaling_text(study: Scaling, width: int | None = None, color: bool = False) 
 
 def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
     """The study as a markdown file, with links to the pictures that lie beside it, and what each figure means."""
-    warnings = [f"* {escaped(warning)}" for warning in study.warnings]
+    warnings = [f"* {escaped(str(warning))}" for warning in study.warnings]
     meanings = [f"* **{name}**: {escaped(words)}" for name, words in study.definitions.items()]
     parts = [f"# {escaped(scaling_title(study))}"]
     parts += ["**Warnings**", "\n".join(warnings)] if warnings else []

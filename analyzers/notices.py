@@ -1,0 +1,173 @@
+"""Notices: warnings and doubts with a code, a text and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+
+class Code(str, Enum):
+    """The codes of all notices: programs go by them, never by a notice's words. docs/formats.md lists them."""
+
+    # Files of a run.
+    RUN_JSON_MISSING = "run_json_missing"
+    RUN_JSON_UNREADABLE = "run_json_unreadable"
+    FILE_OF_A_RUN = "file_of_a_run"
+    RECORDING_NOTE = "recording_note"
+    CALIBRATION_UNREADABLE = "calibration_unreadable"
+    TRACE_INCOMPLETE = "trace_incomplete"
+    EVENTS_WITHOUT_DURATION = "events_without_duration"
+    NOSYNC_WINDOW_UNREADABLE = "nosync_window_unreadable"
+    LIGHT_WINDOW_DOES_NOT_FIT = "light_window_does_not_fit"
+    RANK_UNREADABLE = "rank_unreadable"
+    RANK_NOT_DRAWN = "rank_not_drawn"
+    RANKS_MISSING = "ranks_missing"
+    KERNEL_UNKNOWN = "kernel_unknown"
+    # Controls and epochs.
+    CONTROL_IS_NULL = "control_is_null"
+    CONTROLS_MISSING = "controls_missing"
+    PROFILER_DISTORTS = "profiler_distorts"
+    DISTORTION_IS_UNKNOWN = "distortion_is_unknown"
+    STEPS_SCATTER = "steps_scatter"
+    TRAINING_DIVERGED = "training_diverged"
+    ACCURACY_IS_NULL = "accuracy_is_null"
+    # Steps and their parts.
+    STEPS_ARE_NOT_MARKED = "steps_are_not_marked"
+    ACTIVITY_OUTSIDE_STEPS = "activity_outside_steps"
+    CONTENTION_IS_NULL = "contention_is_null"
+    CONTENTION_IS_ESTIMATED = "contention_is_estimated"
+    SYNC_COST_OVERSHOT = "sync_cost_overshot"
+    CORES_ARE_SHARED = "cores_are_shared"
+    # Communication.
+    CLOCKS_DIFFER = "clocks_differ"
+    CLOCK_IS_UNKNOWN = "clock_is_unknown"
+    STEPS_NUMBERED_APART = "steps_numbered_apart"
+    TRANSFER_IS_NULL = "transfer_is_null"
+    MEMBERS_MISSING = "members_missing"
+    UNMATCHED_COMMUNICATION = "unmatched_communication"
+    BANDWIDTH_IS_NULL = "bandwidth_is_null"
+    TRAFFIC_IS_NULL = "traffic_is_null"
+    LINKS_NOT_CALIBRATED = "links_not_calibrated"
+    LINKS_OF_OTHER_DEVICES = "links_of_other_devices"
+    LINKS_OF_OTHER_TRANSPORT = "links_of_other_transport"
+    UTILIZATION_IS_NULL = "utilization_is_null"
+    # Buckets and layers.
+    BUCKETS_LEFT_ASIDE = "buckets_left_aside"
+    BUCKET_IS_NULL = "bucket_is_null"
+    BUCKET_PARAMETERS_UNKNOWN = "bucket_parameters_unknown"
+    BUCKET_GRADIENTS_MISSING = "bucket_gradients_missing"
+    MODULES_NOT_TRACED = "modules_not_traced"
+    BACKWARD_WITHOUT_LAYER = "backward_without_layer"
+    # Predictions.
+    BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
+    HOST_IS_THE_LIMIT = "host_is_the_limit"
+    DTYPES_DIFFER = "dtypes_differ"
+    LINKS_EXTRAPOLATED = "links_extrapolated"
+    NETWORK_NOT_MEASURED = "network_not_measured"
+    # Comparisons and sweeps.
+    WINDOWS_DIFFER = "windows_differ"
+    DISTORTIONS_DIFFER = "distortions_differ"
+    LAYERS_DIFFER = "layers_differ"
+    LAYOUTS_DIFFER = "layouts_differ"
+    STEPS_TOO_FEW = "steps_too_few"
+    CELL_LEFT_OUT = "cell_left_out"
+    CELL_UNREADABLE = "cell_unreadable"
+    TIMED_UNDER_PROFILER = "timed_under_profiler"
+    BASELINE_OF_STRATEGY = "baseline_of_strategy"
+    EPOCH_IS_ASSUMED = "epoch_is_assumed"
+    ACCURACY_MEANS_NOTHING = "accuracy_means_nothing"
+    # Read back from a document, which holds words alone.
+    SAVED = "saved"
+
+    __str__ = str.__str__
+
+
+# What is said of one rank, file or kernel at a time: a run of many may have any number of them.
+REPEATED = frozenset(
+    {
+        Code.TRACE_INCOMPLETE,
+        Code.EVENTS_WITHOUT_DURATION,
+        Code.NOSYNC_WINDOW_UNREADABLE,
+        Code.RANK_UNREADABLE,
+        Code.RANK_NOT_DRAWN,
+        Code.KERNEL_UNKNOWN,
+        Code.STEPS_NUMBERED_APART,
+    }
+)
+
+
+class Notice:
+    """One thing that a reader must know: its code, the text, and what to do about it, if anything.
+
+    It is no dataclass, which msgspec would write as an object: documents hold its sentence.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, code: Code, text: str, remedy: str | None = None) -> None:
+        self._parts = (code, text, remedy)
+
+    @classmethod
+    def saved(cls, text: str) -> Notice:
+        """Return the notice that a document holds as words."""
+        return cls(Code.SAVED, text)
+
+    @property
+    def code(self) -> Code:
+        """What it is about, for programs."""
+        return self._parts[0]
+
+    @property
+    def text(self) -> str:
+        """What is so, for people."""
+        return self._parts[1]
+
+    @property
+    def remedy(self) -> str | None:
+        """What to do; None where there is nothing to do, or the text says it."""
+        return self._parts[2]
+
+    def within(self, prefix: str) -> Notice:
+        """Return the same notice with its text behind a prefix, which says whose it is."""
+        return Notice(self.code, f"{prefix}{self.text}", self.remedy)
+
+    def __str__(self) -> str:
+        return self.text if self.remedy is None else f"{self.text}; {self.remedy}"
+
+    def __repr__(self) -> str:
+        return f"Notice(code={self.code.value!r}, text={self.text!r}, remedy={self.remedy!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Notice) and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
+
+
+class Notices:
+    """Several notices that one sentence holds: a list here, joined by semicolons where it is shown or saved."""
+
+    __slots__ = ("_notices",)
+
+    def __init__(self, notices: Iterable[Notice]) -> None:
+        self._notices = tuple(notices)
+
+    @classmethod
+    def saved(cls, text: str) -> Notices:
+        """Return what a document holds as words, as one notice."""
+        return cls([Notice.saved(text)])
+
+    def __iter__(self) -> Iterator[Notice]:
+        return iter(self._notices)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self._notices))
+
+    def __repr__(self) -> str:
+        return f"Notices{self._notices!r}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Notices) and self._notices == other._notices
+
+    def __hash__(self) -> int:
+        return hash(self._notices)
