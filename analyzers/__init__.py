@@ -4,6 +4,8 @@ import analyzers
 run = analyzers.load("traces/resnet18-ddp4")
 analyzers.breakdown(run).to_frame()
 analyzers.collectives_frame(analyzers.report(run))
+
+Decisions: docs/decisions/structure.md
 """
 
 from analyzers.collectives import Exchange, exchange

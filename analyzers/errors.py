@@ -1,4 +1,4 @@
-"""Errors of analyses: one clear line that names the file and the remedy."""
+"""Errors of analyses: one line that names file and remedy."""
 
 from __future__ import annotations
 

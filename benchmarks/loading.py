@@ -34,7 +34,7 @@ READERS = {
     "tracer": """
 import sys
 from pathlib import Path
-from analyzers.kineto import read_trace
+from analyzers.trace.reader import read_trace
 print(len(read_trace(Path(sys.argv[1])).events))
 """,
     "report": """
@@ -56,7 +56,7 @@ parse_trace_dataframe(sys.argv[1], ParserConfig.get_default_cfg())
     "inflate": """
 import sys
 from pathlib import Path
-from analyzers.inflate import Blocks
+from analyzers.trace.decompress import Blocks
 print(sum(map(len, Blocks(Path(sys.argv[1])))))
 """,
     "simdjson": """

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite("tests.support")
 ROOT = Path(__file__).resolve().parents[1]
 # How long a case takes says how busy the machine is.
 settings.register_profile("untimed", deadline=None)

@@ -1,5 +1,6 @@
 """The pages of docs/ are true: help, examples, what they print, links, names of files; and the notebook runs."""
 
+import ast
 import io
 import json
 import os
@@ -37,6 +38,14 @@ NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
 WITH_OUTPUT = [page for page in NAMED if blocks(page.values[0].read_text(), "text")]
 NOTEBOOKS = [pytest.param(path, id=path.name) for path in DOCS.rglob("*.ipynb")]
 PLACES = "analyzers|benchmarks|docs|tests|traces|tracer"
+WORDS = re.findall(r"^\* \*\*([a-z ]+)\*\*: ", (DOCS / "maintaining.md").read_text(), re.MULTILINE)
+KINDS_OF_TEXT = {".py", ".md", ".js", ".html", ".css", ".cfg", ".toml", ".ipynb"}
+TEXTS = [
+    *(ROOT / name for name in ("README.md", "Makefile", "setup.cfg", "pyproject.toml")),
+    *(ROOT / "traces").glob("*.md"),
+    *(file for place in ("analyzers", "benchmarks", "docs", "tests", "tracer") for file in (ROOT / place).rglob("*.*")),
+]
+TEXTS = [file for file in TEXTS if file.suffix in KINDS_OF_TEXT or file.name == "Makefile"]
 
 
 def test_every_command_has_a_page_and_every_page_a_command():
@@ -128,8 +137,72 @@ def test_every_link_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", NAMED)
 def test_every_file_of_the_project_that_is_named_exists(page):
-    for name in re.findall(rf"`((?:{PLACES})/[\w./-]+\.\w+)`", page.read_text()):
+    for name in re.findall(rf"`((?:{PLACES})/[\w./-]*(?:\.\w+|/))`", page.read_text()):
         assert (ROOT / name).exists(), name
+
+
+def test_every_path_of_the_project_that_is_mentioned_anywhere_exists():
+    """In pages, docstrings, comments and settings: modules move, and their names are written in many places."""
+    path = re.compile(rf"(?<![\w/.-])((?:{PLACES})/[\w./-]*\w\.(?:py|js|css|html|md|json)\b)")
+    for file in TEXTS:
+        for name in path.findall(file.read_text()):
+            beside = file.suffix == ".md" and (file.parent / name).exists()
+            assert beside or (ROOT / name).exists(), f"{file.relative_to(ROOT)} names {name}"
+
+
+def test_every_module_that_is_mentioned_by_its_dotted_name_exists():
+    """`tracer.run/1` is a schema, `analyzers.lanes` a name that a package exports."""
+    dotted = re.compile(r"(?<![\w/.@-])((?:analyzers|tracer)(?:\.(?!py\b)[a-z_]\w*)+)(?![\w/-])")
+    for file in TEXTS:
+        for name in dotted.findall(file.read_text()):
+            package, *parts = name.split(".")
+            assert _is_known(package, parts), f"{file.relative_to(ROOT)} names {name}"
+
+
+def _is_known(package: str, parts: list[str]) -> bool:
+    """Whether a dotted name leads to a room, a module, or a word of the module or room that it leads to."""
+    place = ROOT / package
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if parts and (place / f"{parts[0]}.py").exists():
+        return len(parts) == 1 or parts[1] in (place / f"{parts[0]}.py").read_text()
+    return not parts or parts[0] in (place / "__init__.py").read_text()
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_of_the_glossary_is_the_packages_word(word):
+    """In a docstring, or in a name as it is defined: what nobody writes any more is no word of ours."""
+    assert re.search(rf"\b{word}(s|es)?\b", used_words()), word
+
+
+@cache
+def used_words() -> str:
+    """Docstrings and defined names of both packages, names taken apart: `LightWindow` and `light_window` alike."""
+    found = []
+    for package in ("analyzers", "tracer"):
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                    found.append(ast.get_docstring(node) or "")
+                if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                    found.append(re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", node.name))
+                elif isinstance(node, ast.arg | ast.AnnAssign):
+                    found.append(
+                        (node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)).replace("_", " ")
+                    )
+    return "\n".join(found).lower()
+
+
+def test_the_glossary_is_in_one_place_and_each_word_once():
+    assert 20 <= len(WORDS) <= 32
+    assert len(set(WORDS)) == len(WORDS)
+
+
+def test_every_room_is_in_the_maintainers_table():
+    page = (DOCS / "maintaining.md").read_text()
+    for package in ("analyzers", "tracer"):
+        for room in (ROOT / package).glob("*/__init__.py"):
+            assert f"| `{package}/{room.parent.name}/` |" in page, room
 
 
 @pytest.mark.parametrize("page", NAMED)

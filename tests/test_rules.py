@@ -45,6 +45,7 @@ ROOTS = {
 }
 LAST = {"tracer": {"cli", "__main__"}}
 MOST_MODULES = 16
+MOST_WORDS = 12
 
 # Rooms whose modules may import torch: who imports from them does so inside a function.
 WITH_TORCH = ("tracer.recording", "tracer.workload", "tracer.launching")
@@ -141,6 +142,22 @@ def test_no_export_is_named_like_a_submodule(room):
 def test_a_room_holds_at_most_so_many_modules_and_says_what_happens_in_it(room):
     assert len(members(room)) <= MOST_MODULES
     assert ast.get_docstring(SOURCES[room])
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_a_modules_first_line_is_short(name):
+    """What somebody would grep for, in at most 12 words; a command's docstring is its help, which says all of it."""
+    line = (ast.get_docstring(SOURCES[name]) or "").split("\n")[0]
+    assert line.endswith(".")
+    assert ";" not in line
+    assert len(line.split()) <= MOST_WORDS or room_of(name) == "tracer.commands"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_leads_to_the_page_of_its_decisions(room):
+    last = (ast.get_docstring(SOURCES[room]) or "").split("\n")[-1]
+    assert last.startswith("Decisions: docs/decisions/")
+    assert (ROOT / last.removeprefix("Decisions: ")).is_file()
 
 
 def test_no_test_imports_a_test():

@@ -1,6 +1,8 @@
-"""Records distributed training under torch.profiler and shows what analyzers find in the traces.
+"""Recorder of distributed training under torch.profiler, and views of its traces.
 
 `tracer.Session` records any training loop; what reads traces is the package `analyzers`, which needs no torch.
+
+Decisions: docs/decisions/structure.md
 """
 
 from __future__ import annotations

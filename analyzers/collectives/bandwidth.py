@@ -1,4 +1,4 @@
-"""Bus bandwidth by kind, group and size; traffic by purpose; copies.
+"""Bus bandwidth by kind, group and size, traffic by purpose, and copies.
 
 algbw is bytes over transfer, busbw is algbw times what a ring moves for each byte (nccl-tests, doc/PERFORMANCE.md), so
 that one figure holds for all kinds and group sizes.

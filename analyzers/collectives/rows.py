@@ -1,4 +1,4 @@
-"""Row types of collectives in the report, and the functions that fill them."""
+"""Row types of collectives in the report, with their builders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stragglers: each instance's waiting is charged to its last arriver, with the cause.
+"""Stragglers: who arrived last at each instance, and why.
 
 rank 0   wwwwww####      rank 2 came last: the 6 and the 3 that others waited are its doing,
 rank 1   ...www####      and what ended last before its kernel began says why

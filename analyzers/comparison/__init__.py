@@ -1,7 +1,9 @@
-"""Several runs: what changed between two, how a sweep scales, and conditions for CI.
+"""Comparison of runs, scaling of sweeps, and conditions for CI.
 
 `runs` and `sweeps` compare (`change` and `permutation_test` judge each figure), `scaling` and `scaling_cell` study a
 sweep, `conditions` and `condition_names` read and judge `--fail-on`. Types are in `document` and `scaling_document`.
+
+Decisions: docs/decisions/comparison.md
 """
 
 from analyzers.comparison.change import Change

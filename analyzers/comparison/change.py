@@ -1,4 +1,4 @@
-"""One figure of two runs: whether it changed beyond the steps' own spread.
+"""Change of one figure between two runs, beyond the steps' spread.
 
 A difference is marked as changed if the test finds it, corrected for all
 figures of its table, and it is at least `LEAST_CHANGE` of A's figure: another launch of the same thing differs, too, by

@@ -1,4 +1,7 @@
-"""Types and JSON of comparisons of runs and of sweeps; A is the baseline."""
+"""Types and JSON of comparisons of runs and of sweeps.
+
+A is the baseline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cell of a sweep: step time, epoch time, and parts of the step."""
+"""One cell of a sweep: step time, epoch time, step parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTA's own classes on exact frames; the only module that imports HTA.
+"""HTA's own classes on exact frames: the one import of HTA.
 
 HTA takes every time for microseconds and rounds those that are not whole. Whole nanoseconds need no rounding, but its
 two thresholds, which are numbers of microseconds, have to be said in nanoseconds.

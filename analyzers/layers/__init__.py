@@ -1,7 +1,9 @@
-"""DDP's buckets and the model's layers: whose communication it is, and what hid it.
+"""DDP's buckets and the model's layers, with what hid their communication.
 
 `ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction, `layer_table` one
 for each layer and window.
+
+Decisions: docs/decisions/layers.md
 """
 
 from analyzers.layers.bucket_table import (

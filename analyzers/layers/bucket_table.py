@@ -1,4 +1,4 @@
-"""Row types of DDP's buckets: one per reduction and rank, and the layout."""
+"""Row types of DDP's buckets: reductions per rank, and the layout."""
 
 from __future__ import annotations
 

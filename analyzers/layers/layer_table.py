@@ -1,4 +1,4 @@
-"""Row types of layers: compute of each module, and its part of communication.
+"""Row types of layers: each module's compute and share of communication.
 
 A bucket's reduction is shared out among the layers whose gradients it holds, by their elements, to the nanosecond; a
 sharded module has its own collectives; what is for no layer (buffers, DataParallel's copies) is a line of its own.

@@ -2,6 +2,8 @@
 
 In order: `bucket_rule` is DDP's own, `link_model` says how long an all-reduce takes, `replay` plays steps, `model` sets
 them up from a run, `predict` answers `tracer whatif`, `scenarios` arranges the answers.
+
+Decisions: docs/decisions/prediction.md
 """
 
 from analyzers.prediction.link_model import Affine, Hosts, Links, calibrated

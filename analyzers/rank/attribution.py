@@ -1,4 +1,4 @@
-"""Attribution of device events to modules, forward or backward, or to other lines.
+"""Attribution of device events to modules by pass, or to other lines.
 
     forward     a kernel belongs to the innermost module whose forward held its launch
     backward    to the module that made the node of autograd that launched it (`analyzers.rank.autograd`)

@@ -1,4 +1,4 @@
-"""DataLoader time on the host, and how long each device was idle meanwhile.
+"""DataLoader time on the host, and each device's idle time meanwhile.
 
     host       |step 3  |loader.......|step 4  |
     launches     ^  ^                   ^  ^

@@ -1,4 +1,4 @@
-"""When each gradient becomes ready within a step, not counting time spent waiting for communication.
+"""Gradient schedule: when each gradient becomes ready, waits for communication left out.
 
     compute      fffff ggg1 ggg2 gg3 ......... oo     1, 2, 3: gradients that become ready
     all_reduce                   aaaaaaa bbbbb

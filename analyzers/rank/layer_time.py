@@ -1,4 +1,4 @@
-"""Compute time of each layer or line per window, and what ran concurrently with communication.
+"""Compute time of each layer per window, alone and concurrent with communication.
 
 kernels      aaaabbbb..ccc        an instant covered by two belongs to the earlier-started,
 pieces       aaaabbbb..ccc        so that the lines of a window add up to its compute

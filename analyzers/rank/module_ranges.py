@@ -1,4 +1,4 @@
-"""Forward ranges of modules on the host, from the profiler, recorder or FSDP.
+"""Forward ranges of modules, from the profiler, the recorder or FSDP.
 
 A compiled region is a module of its own, whatever module holds it: what is inside of it cannot be told apart.
 """

@@ -1,7 +1,9 @@
-"""All analyses of a run become one `Report`, with its verdict and advice.
+"""The report: all analyses of a run, with verdict and advice.
 
 `build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `outliers` and `advice`;
 `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives` are made from it.
+
+Decisions: docs/decisions/reporting.md
 """
 
 from analyzers.reporting.advice import Advice

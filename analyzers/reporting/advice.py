@@ -1,4 +1,4 @@
-"""Rules of advice: what to change, each with the figure it rests on."""
+"""Rules of advice: what to change, with the figure behind it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A folder becomes a `Run`: which files, `run.json`, controls, calibration, the light window's times.
+"""A run from its folder: files, run.json, controls, calibration, light window.
 
 In order: `layout` finds the files, `manifest`, `controls` and `calibration` read what lies beside the traces,
 `rank_trace` reads one rank and gives it the light window's times (`light_window`), `loading` gathers the ranks.
+
+Decisions: docs/decisions/run.md
 """
 
 from analyzers.run.calibration import (

@@ -70,7 +70,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 def calibration_row(collective: str, group_size: int, dtype: str | None, nbytes: int, time_ns: int) -> CalibrationRow:
-    """A row with the bandwidths, in GB/s, that follow from its bytes and its time."""
+    """Build a row with the bandwidths, in GB/s, that follow from its bytes and its time."""
     algbw_gbps = nbytes / time_ns
     busbw_gbps = algbw_gbps * bus_factor(collective, group_size)
     return CalibrationRow(collective, group_size, dtype, nbytes, time_ns, algbw_gbps, busbw_gbps)
@@ -103,7 +103,7 @@ def read_calibration(path: Place) -> Calibration:
 
 
 def to_json(calibration: Calibration) -> str:
-    """The calibration as its file has it."""
+    """Encode the calibration as its file has it."""
     return encoded(calibration)
 
 
@@ -122,7 +122,7 @@ class Curve:
     times_ns: tuple[float, ...]
 
     def time_ns(self, nbytes: ArrayLike) -> Float64:
-        """The time of each size, in ns: a float array of their shape."""
+        """Return the time for each size, in ns: a float array in the sizes' shape."""
         sizes = np.asarray(nbytes, dtype=np.float64)
         within = np.clip(sizes, self.sizes[0], self.sizes[-1])
         time_ns = np.exp(np.interp(np.log(within), np.log(self.sizes), np.log(self.times_ns)))
@@ -130,7 +130,7 @@ class Curve:
 
 
 def curve(calibration: Calibration, collective: str, group_size: int) -> Curve | None:
-    """What was measured of a collective in a group of this size, None where nothing was.
+    """Build the curve for a collective in a group with this size, None where nothing was measured.
 
     dtype is ignored: a link moves bytes. Several rows of one size count as their mean time.
     """
@@ -145,7 +145,7 @@ def curve(calibration: Calibration, collective: str, group_size: int) -> Curve |
 
 
 def peak_busbw_gbps(calibration: Calibration, collective: str, group_size: int, nbytes: int) -> float | None:
-    """The bus bandwidth, in GB/s, that these links were measured to reach for a collective of this size.
+    """Return the bus bandwidth, in GB/s, that these links were measured to reach at this size.
 
     None where it was not measured: another collective or group size, a size below the smallest, or above the largest
     unless that is 64 MiB or more, where bus bandwidth is flat.

@@ -32,7 +32,7 @@ class Control(msgspec.Struct, frozen=True):
     reason: str | None = None  # why median_ns is null
 
     def in_words(self) -> str:
-        """The step as a sentence has it: `30.9 ms`, or what its samples, of which there are some, scatter around."""
+        """Return the step in words: `30.9 ms`, or what its samples, of which there must be some, scatter around."""
         if self.median_ns is not None:
             return ms(self.median_ns)
         pooled = [sample for samples in self.samples_ns.values() for sample in samples]
@@ -45,14 +45,14 @@ class Control(msgspec.Struct, frozen=True):
 
     @property
     def blocks_ns(self) -> list[float]:
-        """Each block's step: the median over its ranks, whose steps are not independent of one another."""
+        """Return each block's step: the median over its ranks, whose steps depend on one another."""
         blocks = zip_longest(*self.samples_ns.values())
         known = [[ns for ns in block if ns is not None and 0 < ns < LONGEST_NS] for block in blocks]
         return [float(np.median(block)) for block in known if block]
 
 
 def control(samples_ns: Mapping[int, list[int]]) -> Control:
-    """Median and spread over all ranks' samples; null with a reason where they scatter too widely to be used."""
+    """Build a control from all ranks' samples; null with a reason where they scatter too widely to be used."""
     by_rank = {str(rank): list(samples) for rank, samples in sorted(samples_ns.items())}
     pooled = np.array([sample for samples in by_rank.values() for sample in samples], dtype=np.int64)
     if not len(pooled):
@@ -72,7 +72,7 @@ def control(samples_ns: Mapping[int, list[int]]) -> Control:
 
 
 def stretch(blocks_ns: Mapping[str, Sequence[float]], window: str) -> float | None:
-    """Profiled step over unprofiled step by their blocks' medians, also where these scatter and there is no control."""
+    """Return profiled step over unprofiled step by their blocks' medians, even where there is no control."""
     under, without = blocks_ns.get(window), blocks_ns.get("unprofiled")
     if not under or not without or np.median(without) <= 0:
         return None
@@ -89,22 +89,22 @@ class Controls(msgspec.Struct, frozen=True):
     reasons: dict[str, str] = {}
 
     def step_ns(self, name: str) -> int | None:
-        """The median step of one control, null where there is none to trust."""
+        """Return the median step in one control, null where none can be trusted."""
         found: Control | None = getattr(self, name)
         return found.median_ns if found else None
 
     def blocks_ns(self) -> dict[str, list[float]]:
-        """Each control's blocks, by its name; of those that were timed."""
+        """Return each timed control's blocks, by its name."""
         timed = {name: found.blocks_ns for name in _NAMES if (found := getattr(self, name)) is not None}
         return {name: blocks for name, blocks in timed.items() if blocks}
 
     def distortion(self, window: str) -> float | None:
-        """Profiled step over unprofiled step, for the window (`light` or `full`) that times are taken from."""
+        """Return profiled step over unprofiled step, for the window (`light` or `full`) that times come from."""
         profiled, unprofiled = self.step_ns(window), self.step_ns("unprofiled")
         return profiled / unprofiled if profiled and unprofiled else None
 
     def sync_cost_ns(self) -> int | None:
-        """Unprofiled step less the same step without gradient synchronization."""
+        """Return the unprofiled step less the same step without gradient synchronization."""
         unprofiled, nosync = self.step_ns("unprofiled"), self.step_ns("nosync")
         return unprofiled - nosync if unprofiled is not None and nosync is not None else None
 
@@ -116,7 +116,7 @@ class Controls(msgspec.Struct, frozen=True):
 
 
 def joined_controls(parts: Sequence[Controls]) -> Controls:
-    """The controls of one run from those that several hosts have of their own ranks."""
+    """Join the controls that several hosts have for their own ranks."""
     samples: dict[str, dict[int, list[int]]] = {}
     for name in _NAMES:
         for part in parts:

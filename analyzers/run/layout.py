@@ -50,12 +50,12 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """The name of the folder, or of the file."""
+        """Return the name of the folder, or of the file."""
         return self.path.resolve().name
 
 
 def find(where: Where) -> Recording:
-    """Look where the files of a run are, without reading them. Raises NoTraces, and AmbiguousRun for several runs."""
+    """Find the files of a run, without reading them. Raises NoTraces, and AmbiguousRun for several runs."""
     given = places(where)
     try:
         return _found(given)
@@ -139,7 +139,7 @@ def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:
 
 
 def trace_files(path: Place) -> list[Place]:
-    """The trace files of a run, by name. Raises NoTraces."""
+    """Return a run's trace files, by name. Raises NoTraces."""
     try:
         if not path.exists():
             raise NoTraces(f"{path}: no such file or folder; give a trace file or a folder of them")

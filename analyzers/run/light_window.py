@@ -32,7 +32,7 @@ class Mismatch:
 
 
 def retime(full: Events, light: Events, window: str = "light") -> Events | Mismatch:
-    """The full window's rows, device rows with the light window's times; or why they do not correspond.
+    """Give the full window's device rows the light window's times, or say why they do not correspond.
 
     Rows correspond by device and stream, in the order of their launches (correlation ids grow with each launch).
     Streams whose kernels differ between the windows are taken together: what a communication hook has done when its

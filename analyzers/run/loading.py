@@ -29,23 +29,23 @@ class Rank(Protocol):
 
     @property
     def path(self) -> Place:
-        """Its file."""
+        """Return its file."""
 
     @property
     def header(self) -> Header:
-        """What its trace says outside of events."""
+        """Return what its trace says outside its events."""
 
     @property
     def lost(self) -> tuple[Notice, ...]:
-        """What of its files could not be read."""
+        """Return what could not be read from its files."""
 
     @property
     def mismatch(self) -> str | None:
-        """Why times are not those of a light window, where they should be."""
+        """Return why times are not a light window's, where they should be."""
 
     @property
     def unknown_communication(self) -> dict[str, int]:
-        """How often each kernel ran that looks like communication."""
+        """Count the kernels, by name, that look like communication."""
 
 
 R = TypeVar("R", bound=Rank)
@@ -76,7 +76,7 @@ def load(path: Where) -> Run:
 
 
 def tried(read: Callable[[RankFile], R]) -> Callable[[RankFile], R | AnalysisError]:
-    """The reader, which returns the error of a file that it cannot read, so that others are read all the same."""
+    """Wrap a reader so that it returns the error for a file that it cannot read, and others are read all the same."""
     return partial(_tried, read)
 
 
@@ -88,7 +88,7 @@ def _tried(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
 
 
 def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[Notice, ...]]:
-    """The ranks in order, and the run's warnings. Raises as `load` does."""
+    """Return the ranks in order, and the run's warnings. Raises as `load` does."""
     ranks: list[R] = []
     failures: list[AnalysisError] = []
     for result in results:
@@ -123,7 +123,7 @@ def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[int, str]:
 
 
 def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
-    """Processes of the run, as its manifest or its traces say it, and at least up to the highest rank read."""
+    """Return the number of processes that manifest or traces say, at least up to the highest rank read."""
     said = [rank.header.distributed.get("world_size") for rank in ranks]
     said.append(manifest.world_size if manifest else None)
     sizes = [size for size in said if isinstance(size, int)]

@@ -1,4 +1,4 @@
-"""run.json: how a run was recorded; a foreign trace has none."""
+"""Manifest in run.json: how a run was recorded."""
 
 from __future__ import annotations
 

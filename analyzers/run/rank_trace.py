@@ -1,4 +1,4 @@
-"""`RankTrace`: one rank's events, with the light window's times where there is one."""
+"""`RankTrace`: one rank's events, with the light window's times if any."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ class RankTrace:
 
     @property
     def is_light(self) -> bool:
-        """Whether its times are those of a light window."""
+        """Whether its times are a light window's."""
         return self.timed is not self.events
 
     def in_full(self) -> RankTrace:
-        """The same rank at the full window's times."""
+        """Return the same rank at the full window's times."""
         return replace(self, timed=self.events)
 
     @cached_property
     def gloo(self) -> NDArray[np.bool_]:
-        """Rows of gloo's collectives, which run on worker threads of the process group."""
+        """Return the rows of gloo's collectives, which run on worker threads of the process group."""
         steps = self.events.named(STEP) & (self.events.category == Category.ANNOTATION)
         stepping = np.unique(self.events.thread[steps])
         return self.events.named(GLOO) & ~np.isin(self.events.thread, stepping)
 
     @cached_property
     def is_cpu_run(self) -> bool:
-        """Whether the host is the device: no accelerator's activity, and gloo at work or no accelerator to be seen."""
+        """Whether the host is the device: no accelerator's activity, and gloo at work or no accelerator at all."""
         if self.events.on_device.any():
             return False
         operators = (self.events.category == Category.OPERATOR) & ~self.events.named(C10D)
@@ -58,7 +58,7 @@ class RankTrace:
 
     @cached_property
     def unknown_communication(self) -> dict[str, int]:
-        """How often each kernel ran that looks like communication and that no rule knows."""
+        """Count the kernels, by name, that look like communication and that no rule knows."""
         events = self.events
         codes, counts = np.unique(events.name[events.category == Category.KERNEL], return_counts=True)
         named = zip(map(events.names.__getitem__, codes.tolist()), counts.tolist(), strict=True)
@@ -66,7 +66,7 @@ class RankTrace:
 
 
 def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
-    """One rank from its files; `on_bytes` hears of each block of bytes that was read.
+    """Read one rank from its files; `on_bytes` hears about each block of bytes.
 
     Raises UnreadableTrace, NoDeviceActivity, AmbiguousRun.
     """

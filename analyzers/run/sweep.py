@@ -44,7 +44,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Where it stands in the grid."""
+        """Return its place in the grid."""
         return self.strategy, self.gpus, self.batch
 
 
@@ -112,7 +112,7 @@ def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:
 
 
 def cell_folder(folder: Path, cell: Cell) -> Path:
-    """Where a cell's recording lies. Raises UnreadableSweep where that is not inside of the sweep's folder."""
+    """Return where a cell's recording lies. Raises UnreadableSweep where that is outside the sweep's folder."""
     place = folder / cell.name
     # A link that goes round in circles is a RuntimeError until Python 3.13.
     try:

@@ -1,8 +1,10 @@
-"""One trace file becomes `Events`: frozen columns, names dictionary-encoded, times in integer ns.
+"""One trace file as `Events`: frozen columns, times in integer nanoseconds.
 
 In order: `decompress` inflates blocks, `event_stream` cuts them into events (`lenient_json` where the text is damaged),
 `reader` fills columns, with `arguments` for what rows carry and `header` for the file's head. The only room that knows
 what Kineto, PyTorch, NCCL and gloo call things: `kernel_names`, `collective_calls`, `range_names`.
+
+Decisions: docs/decisions/trace.md
 """
 
 from analyzers.trace.collective_calls import (

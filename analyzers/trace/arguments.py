@@ -79,7 +79,7 @@ _KEPT_AS_TEXT = ("Input Dims", "Input type", "grid", "block")
 
 
 def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments from parsed JSON, those that are kept as text put into text again."""
+    """Build arguments from parsed JSON, with those that are kept as text put into text again."""
     texts = {key: msgspec.Raw(json.dumps(args[key]).encode()) for key in _KEPT_AS_TEXT if key in args}
     return dict(args) | texts
 
@@ -90,19 +90,19 @@ def needs_more(names: Iterable[str]) -> bool:
 
 
 def call_collectives(names: Iterable[str]) -> bool:
-    """Whether such rows call collectives: what these say is needed where PyTorch's metadata do not say it."""
+    """Whether such rows call collectives: they are needed where PyTorch's metadata are missing."""
     return any(map(_CALLING.match, names))
 
 
 def call_key(args: Args) -> Hashable:
-    """What tells different calls apart, `Seq` left out; as text, since any value may be of any type."""
+    """Return what tells different calls apart, without `Seq`; as text, since any value may have any type."""
     numbers_said = (args.elements_in, args.elements_out, args.group_size, args.source, args.target)
     texts = (args.collective, args.dtype, args.group_name, args.group_ranks, args.split_in, args.split_out)
     return tuple(map(str, (*texts, *numbers_said)))
 
 
 def call_of(args: Args) -> Call | None:
-    """The collective that arguments tell of, None where their call is none (`wait`)."""
+    """Return the collective that arguments describe, None where their call is none (`wait`)."""
     kind = kind_of_call(args.collective)
     if kind is None:
         return None
@@ -145,7 +145,7 @@ def _peer(said: Any, group: Group | None) -> tuple[int, ...]:
 
 
 def inputs_of(dims: bytes, types: bytes) -> Inputs:
-    """Shapes and dtypes from their JSON; empty where they are not of the form that PyTorch writes."""
+    """Return shapes and dtypes from their JSON; empty where they do not have the form that PyTorch writes."""
     try:
         shapes = msgspec.json.decode(dims, type=list[list[int | list[int]]]) if dims else []
         dtypes = msgspec.json.decode(types, type=list[str]) if types else []
@@ -176,11 +176,11 @@ class CallColumns:
 
     @property
     def has_any(self) -> bool:
-        """Whether any row told of a collective."""
+        """Whether any row described a collective."""
         return bool(self._said)
 
     def calls(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
-        """Sparse columns of events: which tell of a collective, counted on from `first`, and what they tell."""
+        """Return sparse columns: which events describe a collective, counted from `first`, and what they describe."""
         calling = [(row, args) for row, args in enumerate(rows, first) if args.collective]
         return _columns({
             "call_row": [row for row, _ in calling],
@@ -190,7 +190,7 @@ class CallColumns:
         })  # fmt: skip
 
     def inputs(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
-        """Sparse columns of events: which have inputs whose shapes are kept, and what these are."""
+        """Return sparse columns: which events have inputs whose shapes are kept, and these shapes."""
         typed = bool(rows) and isinstance(rows[0], TypedArgs)
         kept = [row for row, name in enumerate(names) if name == ACCUMULATE or (typed and _SHAPED.match(name))]
         shaped = [(first + row, rows[row]) for row in kept]
@@ -200,7 +200,7 @@ class CallColumns:
         })  # fmt: skip
 
     def autograd(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
-        """Sparse columns of events: which tell of autograd's nodes, and of which."""
+        """Return sparse columns: which events belong to autograd's nodes, and to which."""
         nodes = [(row, args) for row, args in enumerate(rows, first) if args.forward != UNSAID]
         return _columns({
             "forward_row": [row for row, _ in nodes],
@@ -209,7 +209,7 @@ class CallColumns:
         })  # fmt: skip
 
     def grids(self, rows: Sequence[Args]) -> Int64:
-        """Of each row of a device, which of all grids and blocks its kernel was launched with; -1 for none."""
+        """Return for each device row the code for its kernel's grid and block; -1 for none."""
         said = (
             self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNSAID for args in rows
         )
@@ -222,7 +222,7 @@ class CallColumns:
         return code
 
     def resolved(self, code: Int64) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-        """The column of calls and what they are; what is no operation (`wait`) is -1, as if it said nothing."""
+        """Return the column of calls and the calls; what is no operation (`wait`) is -1, as if it said nothing."""
         calls = [call_of(args) for args in self._said]
         kept = [call for call in calls if call is not None]
         renumbered = np.cumsum([call is not None for call in calls], dtype=np.int64) - 1
@@ -231,7 +231,7 @@ class CallColumns:
 
     @property
     def shapes(self) -> tuple[Inputs, ...]:
-        """The distinct inputs of operators, by code."""
+        """Return the distinct inputs of operators, by code."""
         return tuple(inputs_of(dims, types) for dims, types in self._shapes)
 
 
@@ -249,14 +249,14 @@ def _without_shapes(args: Args) -> Args:
 
 
 def whole(value: Any) -> int:
-    """A whole number that is not negative, written as a number or as text; -1 for anything else."""
+    """Return a non-negative whole number, written as a number or as text; -1 for anything else."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 19:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else UNSAID
 
 
 def numbers(value: Any) -> tuple[int, ...]:
-    """A list of whole numbers, written as a list or as text (`"[0, 1]"`); empty for anything else."""
+    """Return whole numbers, written as a list or as text (`"[0, 1]"`); empty for anything else."""
     if isinstance(value, str):
         found = re.fullmatch(r"\[?\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*\]?", value)
         value = [int(digits) for digits in found[1].split(",")] if found else []

@@ -1,4 +1,4 @@
-"""Kinds, sizes, groups and bus factors of collectives; sole owner of their names.
+"""Kinds, sizes, groups and bus factors of collectives, named here alone.
 
 PyTorch's metadata names the call (`_allgather_base`), NCCL's kernel the algorithm (`ncclDevKernel_AllGather_RING_LL`);
 both are spelled here as docs/formats.md spells them.
@@ -33,7 +33,7 @@ class Collective(IntEnum):
 
     @property
     def label(self) -> str:
-        """As every output spells it."""
+        """Return the name as every output spells it."""
         return self.name.lower()
 
 
@@ -134,16 +134,16 @@ class Call:
 
     @property
     def elements(self) -> int:
-        """What counts (docs/measuring.md): the larger of both sides, -1 where neither is known."""
+        """Return what counts (docs/measuring.md): the larger of both sides, -1 where neither is known."""
         return max(self.elements_in, self.elements_out)
 
     @property
     def nbytes(self) -> int:
-        """What the collective counts, -1 where elements, dtype or members are unknown; a barrier has none."""
+        """Return the bytes that count, -1 where elements, dtype or members are unknown; a barrier has none."""
         return UNSAID if self.is_part else self.nbytes_among(1)
 
     def nbytes_among(self, members: int) -> int:
-        """The same where there are so many members."""
+        """Return the same for a given number of members."""
         if self.kind == Collective.BARRIER or self._keeps_unsaid or self.elements < 0 or not itemsize(self.dtype):
             return UNSAID
         return sensible(self.elements * itemsize(self.dtype) * (members if self.is_part else 1))
@@ -156,12 +156,12 @@ class Call:
 
     @property
     def is_even(self) -> bool:
-        """Of an all-to-all: whether it sends to all and receives from all as much."""
+        """Whether an all-to-all sends the same to all and receives the same from all."""
         shares = {*self.split_in, *self.split_out}
         return len(shares) <= 1 and self.elements_in == self.elements_out
 
     def moved(self, rank: int) -> int:
-        """Elements of an uneven all-to-all that leave or reach a rank, whichever is more; -1 if unsaid."""
+        """Return the elements that leave or reach a rank in an uneven all-to-all, the larger; -1 if unsaid."""
         if self.group is None or self.group.ranks is None or rank not in self.group.ranks:
             return UNSAID
         own = self.group.ranks.index(rank)
@@ -170,23 +170,23 @@ class Call:
 
 
 def sensible(count: int) -> int:
-    """A number of bytes or elements, UNSAID where it is more than there can be."""
+    """Return a number of bytes or elements, UNSAID where it is larger than any can be."""
     return count if count < _MOST else UNSAID
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element of a dtype (`Float`, `float32`, `torch.float32`), 0 where it is not known."""
+    """Return the bytes per element for a dtype (`Float`, `float32`, `torch.float32`), 0 where it is not known."""
     return _ITEMSIZE.get(dtype.removeprefix("torch."), 0)
 
 
 def kind_of_kernel(name: str) -> Collective:
-    """The kind that a kernel's name tells; SEND_RECV may be any of MESSAGES, and OTHER anything."""
+    """Return the kind in a kernel's name; SEND_RECV may be any of MESSAGES, and OTHER anything."""
     # What stands behind the name proper is template arguments and parameters.
     return _kind(re.split(r"[(<]", name.removeprefix("void "), maxsplit=1)[0])
 
 
 def kind_of_call(name: str) -> Collective | None:
-    """The kind of a call that PyTorch recorded, None for what is no operation (`wait`)."""
+    """Return the kind for a call that PyTorch recorded, None for what is no operation (`wait`)."""
     letters = _letters(name)
     if letters in _NO_OPERATION or not letters:
         return None
@@ -211,12 +211,12 @@ class Inputs:
 
     @property
     def dtype(self) -> str:
-        """The first input's dtype by ATen's name, empty where none is said."""
+        """Return the first input's dtype by ATen's name, empty where none is said."""
         first = self.dtypes[0] if self.dtypes else ""
         return _ATEN_DTYPE.get(first, first)
 
     def elements(self, index: int = 0) -> int:
-        """Elements of one input, tensor or list of tensors; -1 where it has no shape."""
+        """Return the elements in one input, tensor or list of tensors; -1 where it has no shape."""
         shape = self.shapes[index] if index < len(self.shapes) else ()
         if not shape:
             return UNSAID
@@ -226,7 +226,7 @@ class Inputs:
 
     @property
     def tensors(self) -> int:
-        """Elements of all inputs where each is a tensor of one dtype, else -1. A scalar's shape is empty."""
+        """Return the elements in all inputs where each is a tensor of one dtype, else -1. A scalar's shape is empty."""
         one = {*self.dtypes[: len(self.shapes)]}
         if not self.shapes or len(one) != 1 or not itemsize(self.dtype):
             return UNSAID
@@ -240,7 +240,7 @@ KINDS = ("all_reduce", *ALL_BUT_OWN_PART, *WHOLE)
 
 
 def bus_factor(collective: str, group_size: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, for a group of so many (nccl-tests, doc/PERFORMANCE.md).
+    """Return bus bandwidth over algorithm bandwidth for a group's size (nccl-tests, doc/PERFORMANCE.md).
 
     Raises ValueError for a kind that has none (barrier, other).
     """

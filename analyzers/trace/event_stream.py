@@ -243,7 +243,7 @@ class Structure:
     is_broken: bool
 
     def separator(self, text: bytearray) -> bytes | None:
-        """The text from one event's last byte to the next one's first, where there are two with a comma between."""
+        """Return the text between one event and the next, where there are two with a comma between."""
         if self.first_end is None or self.second_start is None:
             return None
         between = bytes(text[self.first_end - 1 : self.second_start + 1])

@@ -42,7 +42,7 @@ class Syncs:
 
 
 def said(rows: Sequence[Args], processes: Int64) -> dict[str, Int64]:
-    """What synchronizations alone say, as columns; a device is the row's process where it names none."""
+    """Return as columns what synchronizations alone say; a device is the row's process where it names none."""
     columns = {name: _numbers([getattr(args, name, UNSAID) for args in rows]) for name in SAID}
     return columns | {"device": np.where(columns["device"] < 0, processes, columns["device"])}
 
@@ -101,26 +101,26 @@ class Events:
 
     @cached_property
     def end_ns(self) -> Int64:
-        """End of every row, half-open."""
+        """Return the end of every row, half-open."""
         return self.start_ns + self.dur_ns
 
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
-        """The rows that are device activity."""
+        """Return the mask for rows that are device activity."""
         return np.isin(self.category, DEVICE_CATEGORIES)
 
     def named(self, prefix: str) -> NDArray[np.bool_]:
-        """The rows whose name starts with a prefix."""
+        """Return the mask for rows whose name starts with a prefix."""
         return np.array([name.startswith(prefix) for name in self.names], dtype=bool)[self.name]
 
     def take(self, rows: NDArray[Any]) -> Events:
-        """The rows that a mask or an index selects, names kept as they are."""
+        """Return the rows that a mask or an index selects, with names kept as they are."""
         columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
         return replace(self, **columns)
 
 
 def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
-    """For every row, the start of the first host call with its correlation, UNKNOWN where there is none."""
+    """Return for every row the start of the first host call with its correlation, else UNKNOWN."""
     calls = np.flatnonzero((category == Category.LAUNCH) & (correlation != UNKNOWN))
     calls = calls[np.lexsort((start_ns[calls], correlation[calls]))]
     if not len(calls):

@@ -39,7 +39,7 @@ class _Header(msgspec.Struct):
 
 
 def whole_header(before: bytes, behind: bytes) -> tuple[Header, list[str]]:
-    """The header from the text on both sides of the list of events, and what of it was lost."""
+    """Build the header from the text on both sides of the event list, and list what was lost."""
     behind = behind.lstrip(b" \t\r\n,")
     if not before:
         return Header(), (["text behind the document"] if behind.strip(b"\0") else [])
@@ -108,7 +108,7 @@ def _public(header: _Header) -> Header:
 
 
 def convert(value: Any, wanted: type[T]) -> T | None:
-    """A value as a struct, with numbers in strings taken for numbers; None where it is not of that form."""
+    """Build a struct from a value, numbers in strings taken for numbers; None where it has another form."""
     try:
         return msgspec.convert(value, wanted, strict=False)
     except msgspec.ValidationError:

@@ -65,7 +65,7 @@ _LOOKS_LIKE_COMMUNICATION = re.compile(
 
 
 def is_waiting(name: str) -> bool:
-    """Whether a row tells of a synchronization rather than of work."""
+    """Whether a row tells about a synchronization rather than about work."""
     return name in _WAITING
 
 
@@ -75,14 +75,14 @@ def is_communication(kernel: str) -> bool:
 
 
 def looks_like_communication(kernel: str) -> bool:
-    """Whether a kernel that no rule knows still has a word of communication in its name."""
+    """Whether a kernel that no rule knows still has a word for communication in its name."""
     return not is_communication(kernel) and _LOOKS_LIKE_COMMUNICATION.search(kernel) is not None
 
 
 def kinds(
     category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str], crosses_devices: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
-    """The Kind of every row, int8 of the rows' shape; each distinct kernel name is looked at once.
+    """Return the Kind of every row, int8 in the rows' shape; each distinct kernel name is looked at once.
 
     `crosses_devices` marks copies between two different devices.
     """

@@ -41,7 +41,7 @@ _HALF = re.compile(
 
 
 def cleaned(words: str) -> str:
-    """The text as JSON has it, and as long: what C++ writes of no number is NaN, what is no character a replacement."""
+    """Return the text as valid JSON, equally long: NaN for what C++ writes, a replacement for what is no character."""
     if _FOREIGN.search(words) is None:
         return words
     return _HALF.sub(_character, _NO_NUMBER.sub(_number, words))
@@ -58,12 +58,12 @@ def _character(found: re.Match[str]) -> str:
 
 
 def loads(text: memoryview) -> Any:
-    """A whole text. Raises ValueError, RecursionError."""
+    """Parse a whole text. Raises ValueError, RecursionError."""
     return _LENIENT.decode(cleaned(bytes(text).decode("utf-8", errors="replace")))
 
 
 def first_at(words: str, begin: int) -> tuple[Any, int] | None:
-    """The value that begins at a place of a cleaned text, and where it ends; None where it is not JSON."""
+    """Parse the value that begins at a place in a cleaned text, and find its end; None where it is not JSON."""
     for size in _WINDOWS:
         window = words[begin : begin + size]
         try:
@@ -79,7 +79,7 @@ def first_at(words: str, begin: int) -> tuple[Any, int] | None:
 
 
 def with_escaped_name(words: str) -> Any | None:
-    """An event with the quotes and backslashes of its name escaped; None where that does not make it JSON."""
+    """Escape the quotes and backslashes in an event's name; None where that does not make it JSON."""
     if len(words) > _LONGEST_REPAIRED:
         return None
     try:

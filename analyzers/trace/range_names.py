@@ -41,12 +41,12 @@ class Module:
 
 
 def range_name(name: str, kind: str) -> str:
-    """What the range around the forward of a module of that name and class is called."""
+    """Return the name for the range around the forward of a module with that name and class."""
     return f"{PREFIX}{name or ROOT} ({kind})"
 
 
 def module_of(range_of: str) -> Module | None:
-    """The module that a row of the host is the forward of, None for any other row."""
+    """Return the module whose forward a host row is, None for any other row."""
     if not range_of.startswith(PREFIX):
         return None
     words = range_of.removeprefix(PREFIX)

@@ -1,4 +1,4 @@
-"""Reader of Kineto traces into columns; sole owner of Kineto's keys.
+"""Reader of Kineto traces into columns, where Kineto's keys are named.
 
 Kineto writes microseconds with three decimals; they arrive as exact integer nanoseconds, on the epoch
 (`baseTimeNanoseconds` added). The file is streamed: what is kept of it is the columns of the rows that were asked for.

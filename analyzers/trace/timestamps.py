@@ -21,7 +21,7 @@ NEVER = np.iinfo(np.int64).min
 
 
 def nanoseconds(microseconds: Sequence[float | Decimal]) -> Int64 | None:
-    """Decimal microseconds -> integer nanoseconds, half to even; NEVER for what is no time.
+    """Convert decimal microseconds to integer nanoseconds, half to even; NEVER for what is no time.
 
     None where they are floats, and too large for a float to tell one nanosecond from the next.
     """

@@ -22,12 +22,12 @@ from analyzers.rank.summary import Measured, RankSummary, RunSummary, summarize
 from analyzers.run.manifest import Manifest, read_manifest
 from analyzers.trace.collective_calls import Call, Collective, Group
 from analyzers.trace.header import Header
-from tests.reporting.test_samples import RUNS, SAMPLES
 from tests.support import damage as perturb
 from tests.support import physics
 from tests.support.damage import Document, Member
 from tests.support.drawing import called, meet
 from tests.support.pairs import Short, best_alignments, disputed, judge, left, oracle
+from tests.support.samples import RUNS, SAMPLES
 from tests.support.synthetic_runs import World, any_world, build
 from tests.support.wide import DTYPES, KINDS, Wide, wide
 

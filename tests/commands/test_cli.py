@@ -13,7 +13,8 @@ import torch
 from msgspec.structs import replace
 
 from analyzers.reporting.document import from_json
-from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, ROOT, blocks, commands, parsers
+from tests.support.commands import fails
+from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, blocks, commands, parsers
 from tests.support.kineto_files import write_run
 from tracer.atomic_files import hidden_folder, put_in_place
 from tracer.cli import COMMANDS, build_parser, main
@@ -22,22 +23,10 @@ from tracer.commands.options.workload_checks import check_last_batch
 from tracer.config import EpochPlan, RecordConfig
 from tracer.errors import TracerError, UsageError
 
-# The README with the page of conditions, which it leaves their figures to.
-README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md"))
-
 
 @pytest.fixture
 def run(tmp_path):
     return write_run(tmp_path / "run", [0, 1], 2)
-
-
-def fails(capsys, *arguments: str) -> tuple[int, str]:
-    code = main(arguments)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1, err
-    assert "Traceback" not in err
-    return code, err
 
 
 def test_the_report_is_text_on_stdout(run, capsys):

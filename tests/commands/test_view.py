@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-from tests.serving.test_serving import free_port
 from tests.support.kineto_files import write_run
+from tests.support.ports import free_port
 from tracer.cli import main, parse
 from tracer.commands import view
 

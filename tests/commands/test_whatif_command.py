@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analyzers.prediction.scenarios import USUAL_MB, from_json
-from tests.commands.test_cli import fails
+from tests.support.commands import fails
 from tests.support.samples import SAMPLES
 from tracer.cli import main
 

@@ -14,8 +14,8 @@ from analyzers.comparison.conditions import Figure, Gate, Names, parse
 from analyzers.comparison.runs import compare
 from analyzers.errors import BadExpression
 from analyzers.reporting.document import to_json
-from tests.commands.test_cli import README
 from tests.support.comparing import stepping
+from tests.support.docs import README
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import entry, write_cell, write_sweep
 from tracer.cli import main

@@ -1,4 +1,4 @@
-"""Scripts that nobody changed, recorded for real on CPU ranks; the decisions are tested in test_attach and others."""
+"""Scripts that nobody changed, recorded for real on CPU ranks; the decisions are tested in tests/recording."""
 
 import os
 import shutil

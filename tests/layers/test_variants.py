@@ -10,7 +10,7 @@ from analyzers.layers.bucket_table import BucketRow
 from analyzers.rank.communication import Purpose
 from analyzers.reporting.document import Report
 from analyzers.trace.collective_calls import Collective
-from tests.reporting import test_laws as laws
+from tests.support import laws
 from tests.support.samples import reported, summarized
 from tests.support.variants import VARIANTS
 
@@ -18,12 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 # Elements: head and its bias, and the two layers before, pass the cap; so do the other two.
 FIRST, SECOND = 8 * 65 + 2 * 64 * 65, 2 * 64 * 65
 LAWS = (
-    laws.test_lines_add_up_to_the_compute_of_their_window,
-    laws.test_packing_is_compute,
-    laws.test_buckets_add_up_to_the_exposed_reductions_of_gradients,
-    laws.test_a_bucket_is_its_collective,
-    laws.test_the_times_of_a_bucket_follow_one_another,
-    laws.test_layers_communication_adds_up_to_all_exposed_communication,
+    laws.lines_add_up_to_the_compute_of_their_window,
+    laws.packing_is_compute,
+    laws.buckets_add_up_to_the_exposed_reductions_of_gradients,
+    laws.a_bucket_is_its_collective,
+    laws.the_times_of_a_bucket_follow_one_another,
+    laws.layers_communication_adds_up_to_all_exposed_communication,
 )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from analyzers.reporting.document import from_json, to_json
-from tests.rank.test_attribution import ddp_step, fsdp_step, names_of, shifted
-from tests.reporting import test_laws as laws
+from tests.support import laws
+from tests.support.drawn_steps import ddp_step, fsdp_step, names_of, shifted
 from tests.support.kineto_files import Event
 from tests.support.samples import reported
 from tests.support.saved import saved
@@ -32,10 +32,10 @@ NAMES = [
     "ProfilerStep#7",
 ]
 LAWS = (
-    laws.test_lines_add_up_to_the_compute_of_their_window,
-    laws.test_packing_is_compute,
-    laws.test_a_bucket_is_its_collective,
-    laws.test_layers_communication_adds_up_to_all_exposed_communication,
+    laws.lines_add_up_to_the_compute_of_their_window,
+    laws.packing_is_compute,
+    laws.a_bucket_is_its_collective,
+    laws.layers_communication_adds_up_to_all_exposed_communication,
 )
 
 

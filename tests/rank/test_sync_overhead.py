@@ -10,7 +10,7 @@ from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.reporting.sync_cost import IdleFrom
-from tests.rank.test_attribution import ddp_step
+from tests.support.drawn_steps import ddp_step
 from tests.support.kineto_files import Event, write
 from tests.support.training import all_reduce, document, forward, kernel, step
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 HOOK = Path(__file__).resolve().parents[2] / "tracer" / "recording" / "hook"
+# What the hook imports once torch is there.
+RECORDS = "tracer/recording/unchanged_script.py"
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +36,11 @@ class Places:
 @pytest.fixture
 def places(tmp_path, python):
     root, script, work = tmp_path / "root", tmp_path / "script", tmp_path / "work"
-    for package in (root / "tracer", root / "analyzers", script, tmp_path / "site" / "torch", work):
+    for package in (root / "tracer" / "recording", root / "analyzers", script, tmp_path / "site" / "torch", work):
         package.mkdir(parents=True)
-    (root / "tracer" / "__init__.py").touch()
-    (root / "analyzers" / "__init__.py").touch()
-    (root / "tracer" / "attach.py").write_text("def arm():\n    print('armed')\n")
+    for package in ("tracer", "tracer/recording", "analyzers"):
+        (root / package / "__init__.py").touch()
+    (root / RECORDS).write_text("def arm():\n    print('armed')\n")
     (tmp_path / "site" / "torch" / "__init__.py").write_text("print('torch')\n")
     return Places(tmp_path, python)
 
@@ -112,7 +114,7 @@ def test_a_script_keeps_its_own_module_of_our_name(places):
 
 
 def test_an_interpreter_that_cannot_import_us_says_so(places):
-    (places / "root" / "tracer" / "attach.py").write_text("import no_such_package\n")
+    (places / "root" / RECORDS).write_text("import no_such_package\n")
     assert run(places, "import torch") == ["torch"]
     assert "No module named 'no_such_package'" in reason(places)
     assert str(places.python) in reason(places)

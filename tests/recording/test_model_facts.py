@@ -43,7 +43,7 @@ def test_frozen_modules_are_no_model():
 
 FROZEN = """
 import gc, torch
-from tracer.models import find_model
+from tracer.recording.model_facts import find_model
 
 class Holder:
     model = torch.nn.Linear(3, 3)

@@ -22,6 +22,7 @@ from tracer.config import Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording import link_rates as links
 from tracer.recording import run_json as manifest
+from tracer.recording.rank_part import Facts
 from tracer.recording.recorder import Recorder, Subject
 from tracer.workload import models_and_data as workloads
 
@@ -181,7 +182,7 @@ def test_what_fully_shard_wraps():
 def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters())
-    subject = Subject(model, manifest.Facts(), optimizer)
+    subject = Subject(model, Facts(), optimizer)
     training = Recorder(tmp_path, subject, Plan(0, 1, 1, 1), lambda label, done, total: None)
     with pytest.raises(SessionIncomplete, match="after 1 steps; this recording takes 6"), training as session:
         session.step()

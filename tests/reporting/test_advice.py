@@ -12,7 +12,7 @@ from analyzers.reporting.advice import WORTH, Evidence, advice
 from analyzers.reporting.data_loading import DeviceInput, Input
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.statistics import Spread
-from tests.rank.test_attribution import ddp_step, shifted
+from tests.support.drawn_steps import ddp_step, shifted
 from tests.support.samples import REPORTED, reported
 from tests.support.training import step, told
 

@@ -8,16 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.support.ports import free_port
 from tracer.errors import TracerError
 from tracer.serving.files import LOOPBACK, Site, files_of, server
 
 SECRET = "not to be read"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind((LOOPBACK, 0))
-        return free.getsockname()[1]
 
 
 @contextmanager

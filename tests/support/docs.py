@@ -33,7 +33,10 @@ from tracer.cli import build_parser, main
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 COMMAND_PAGES = DOCS / "commands"
-PAGES = [ROOT / "README.md", ROOT / "DECISIONS.md", *sorted(DOCS.rglob("*.md")), ROOT / "traces" / "README.md"]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "traces" / "README.md"]
+
+# The README with the page of conditions, which it leaves their figures to.
+README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md"))
 
 HELP_BEGINS = "<!-- `make docs` writes from here -->"
 HELP_ENDS = "<!-- to here -->"

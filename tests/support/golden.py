@@ -2,7 +2,7 @@
 
 A column of a list is kept as its sum, where it has one, and a digest of its values; columns that are added later do not
 disturb those that are there. `TRACER_TRACES=... python -m tests.support.golden` writes it anew: a commit that changes a
-number names it, with the line of METRICS.md that asks for it.
+number names it, with the definition in docs/measuring.md that asks for it.
 """
 
 from __future__ import annotations

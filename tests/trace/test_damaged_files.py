@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from analyzers import load
 from analyzers.errors import UnreadableTrace
 from analyzers.notices import Code
-from analyzers.reporting import build as report
+from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
 from analyzers.trace import decompress as inflate
 from analyzers.trace.reader import read_trace

@@ -15,9 +15,9 @@ from matplotlib.image import imread
 
 from analyzers.reporting.device_lanes import lanes
 from analyzers.reporting.document import from_json
+from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
-from tests.views.test_report_page import EVIL, SHOWN_EVIL, lanes_named, named
 from tracer.views.html.report_page import report_html
 
 sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")

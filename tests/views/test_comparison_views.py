@@ -13,9 +13,9 @@ from analyzers.comparison.condition_names import names
 from analyzers.comparison.document import Comparison
 from analyzers.comparison.runs import compare
 from analyzers.reporting.document import Report, to_json
-from tests.commands.test_cli import ROOT, fails
+from tests.support.commands import fails
 from tests.support.comparing import controlled, stepping
-from tests.support.docs import commands
+from tests.support.docs import ROOT, commands
 from tests.support.samples import SAMPLES, reported
 from tests.support.sweeping import write_cell, write_sweep
 from tracer.cli import main, parse

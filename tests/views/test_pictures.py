@@ -1,21 +1,19 @@
 """Pictures of runs and sweeps: what is drawn of every sample, in the palette's colors, with no word upon another."""
 
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
 from msgspec.structs import replace
 
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
-from tests.commands.test_cli import fails
+from tests.support.commands import fails
 from tests.support.drawing import meet
+from tests.support.pictures import HEADS, assert_readable, drawn_words
 from tests.support.samples import REPORTED, reported, summarized
 from tests.support.sweeping import cell, studied, write_cell, write_sweep
 from tracer.cli import main
@@ -29,42 +27,12 @@ from tracer.views.plots.scaling import speedups
 
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 DDP4 = SAMPLES / "resnet18-ddp4"
-HEADS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
 OF_RUN = KINDS[:-1]
 EVIL = "$\\frac{1}{0}$ \x1b[31m\u202e <b> " + "W" * 300 + " 模型 \n %s {}"
 
 
 def calibration(path: Path):
     return summarized(path).calibration
-
-
-def drawn_words(made: Figure) -> list[Text]:
-    """The texts that a figure really draws."""
-    found: list[Text] = []
-    draw = Text.draw
-
-    def heard(text: Text, renderer: object) -> None:
-        if text.get_visible() and text.get_text().strip():
-            found.append(text)
-        draw(text, renderer)
-
-    with mock.patch.object(Text, "draw", heard):
-        made.draw_without_rendering()
-    return list(dict.fromkeys(found))
-
-
-def assert_readable(made: Figure) -> None:
-    """No text lies upon another, and none leaves the page."""
-    page = made.bbox
-    boxes = [(text.get_text(), text.get_window_extent()) for text in drawn_words(made)]
-    assert boxes
-    for words_, box in boxes:
-        inside = (box.x0 >= page.x0 - 1, box.y0 >= page.y0 - 1, box.x1 <= page.x1 + 1, box.y1 <= page.y1 + 1)
-        assert all(inside), words_
-    for (one, a), (other, b) in combinations(boxes, 2):
-        width = min(a.x1, b.x1) - max(a.x0, b.x0)
-        height = min(a.y1, b.y1) - max(a.y0, b.y0)
-        assert width <= 1 or height <= 1, (one, other)
 
 
 @pytest.mark.parametrize("path", REPORTED)

@@ -1,25 +1,21 @@
 """The report as a page: what stands in it, what it carries, and that nothing gets out of its place."""
 
 import base64
-import dataclasses as dc
-import gzip
 import hashlib
 import re
 from functools import cache
-from html.parser import HTMLParser
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
-from analyzers.collectives.rows import UnmatchedRow
-from analyzers.notices import Code, Notice
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
-from analyzers.reporting.document import Report, Window, from_json
+from analyzers.reporting.document import Window, from_json
 from tests.support.drawing import meet
+from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
+from tests.support.pages import Page
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tracer.cli import main
@@ -32,56 +28,6 @@ from tracer.views.sections.overview import run_title
 RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "transformer-fsdp4-bf16"]
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
 SMALL = SAMPLES / "resnet18-ddp2"
-EVIL = "</script><img src=x onerror=alert(1)> \u202egnp.exe \x1b[31m"
-SHOWN_EVIL = "</script><img src=x onerror=alert(1)> \ufffdgnp.exe \ufffd[31m"
-VOID = {"meta", "input", "img", "br", "link"}
-
-
-class Page(HTMLParser):
-    """A page's elements, in order, and the words inside each section; scripts by their id or place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.rows: dict[str, list[list[str]]] = {}
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.section = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "section":
-            self.section = dict(attributes)["id"] or ""
-        if tag == "tr":
-            self.rows.setdefault(self.section, []).append([])
-        if tag in {"td", "th"}:
-            self.rows[self.section][-1].append("")
-        if tag == "script":
-            self.scripts.append((dict(attributes), ""))
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1:] == ["script"]:
-            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
-        elif {"td", "th"} & set(self.open):
-            self.rows[self.section][-1][-1] += data
-        if self.open[-1:] not in (["script"], ["style"]):
-            self.words.append(data)
-
-    def data(self, name: str) -> Any:
-        (packed,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
-        return gzip.decompress(base64.b64decode(packed))
 
 
 @cache
@@ -273,24 +219,6 @@ def test_the_page_loads_nothing_and_runs_only_its_own_scripts():
         assert not {"src", "srcset", "onclick", "onload", "onerror"} & set(attributes)
     assert "url(" not in document
     assert "@import" not in document
-
-
-def named(found: Report, words: str) -> Report:
-    """A report in which every name that a trace or a path may bring holds these words."""
-    layers = [replace(each, layer=each.layer + words, type=words) for each in found.summary.layers]
-    buckets = [replace(each, layers=[words]) for each in found.summary.buckets]
-    summary = replace(found.summary, layers=layers, buckets=buckets, verdict=words)
-    rows = [replace(row, layer=row.layer + words) for row in found.layers]
-    collectives = [replace(row, group_name=words, dtype=words) for row in found.collectives]
-    unmatched = [UnmatchedRow(0, 0, "other", words, 1, 2, None, words)]
-    facts = replace(found.run, name=words, model=words, devices=[words], warnings=[Notice(Code.RECORDING_NOTE, words)])
-    facts = replace(facts, versions=dict.fromkeys(found.run.versions, words))
-    return replace(found, run=facts, summary=summary, layers=rows, collectives=collectives, unmatched=unmatched)
-
-
-def lanes_named(found: tuple[Lanes, ...], words: str) -> tuple[Lanes, ...]:
-    layers = [dc.replace(lane.layers, names=tuple(name + words for name in lane.layers.names)) for lane in found]
-    return tuple(dc.replace(lane, layers=own) for lane, own in zip(found, layers, strict=True))
 
 
 def test_hostile_names_are_shown_as_text():

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from analyzers.comparison.scaling_document import CellRow, scaling_from_json
-from tests.commands.test_cli import fails
+from tests.support.commands import fails
+from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
 from tracer.cli import main
 from tracer.commands import sweep as sweep_command
@@ -30,9 +31,8 @@ STUDY = studied(
         CellRow("dp2-batch64", "dp", 2, 64, "out_of_memory", "CUDA out of memory"),
     ]
 )
-EVIL = "<script>alert(1)</script> | *x* \x1b[31m\u202e"
-ONLY_ONE = studied([cell("single", 1, 8, 1.0)], EVIL)
-NOTHING = studied([CellRow("a", "ddp", 2, 8, "failed", EVIL)], EVIL)
+ONLY_ONE = studied([cell("single", 1, 8, 1.0)], EVIL_CELL)
+NOTHING = studied([CellRow("a", "ddp", 2, 8, "failed", EVIL_CELL)], EVIL_CELL)
 
 
 def line(shown: str, title: str, *first: str) -> list[str]:

@@ -16,10 +16,10 @@ from werkzeug.test import Client
 
 from analyzers.notices import Code, Notice
 from analyzers.reporting.per_step import series
-from tests.commands.test_cli import fails
+from tests.support.commands import fails
+from tests.support.hostile import EVIL_CELL
 from tests.support.samples import reported
 from tests.support.sweeping import cell, studied, write_cell, write_sweep
-from tests.views.test_scaling_views import EVIL
 from tracer.cli import main
 from tracer.commands import tensorboard as command
 from tracer.errors import TracerError
@@ -116,7 +116,7 @@ def test_the_same_report_gives_the_same_bytes():
 
 def test_names_cannot_write_markdown():
     found = reported(DDP4)
-    shown = sections_markdown(report_sections(replace(found, run=replace(found.run, name=EVIL, model="| [x](y)"))))
+    shown = sections_markdown(report_sections(replace(found, run=replace(found.run, name=EVIL_CELL, model="| [x](y)"))))
     assert "<script>" not in shown
     assert "\x1b" not in shown
     assert "\\| \\[x\\](y)" in shown
@@ -253,9 +253,9 @@ def test_tensorboard_finds_the_tab_and_its_files_are_shipped():
     setup.read(SAMPLES.parent / "setup.cfg")
     (line,) = setup["options.entry_points"]["tensorboard_plugins"].split("\n")[1:]
     assert line.partition(" = ")[2] == f"{tab.TracerPlugin.__module__}:{tab.TracerPlugin.__name__}"
-    shipped = setup["options.package_data"]["tracer.views"].split()
+    shipped = setup["options.package_data"]["tracer.views.tensorboard"].split()
     for file, _ in ASSETS.values():
-        assert f"*{Path(file).suffix}" in shipped
+        assert any(Path("static", file).match(pattern) for pattern in shipped)
 
 
 def test_without_runs_the_tab_is_not_active(tmp_path):
@@ -311,12 +311,16 @@ def test_the_tab_shows_what_the_text_shows():
 def test_names_cannot_write_the_tab():
     found = reported(DDP4)
     lanes = [
-        replace(lane, label=EVIL, marks=[replace(mark, kind=EVIL, purpose=EVIL) for mark in lane.marks])
+        replace(lane, label=EVIL_CELL, marks=[replace(mark, kind=EVIL_CELL, purpose=EVIL_CELL) for mark in lane.marks])
         for lane in found.timeline.lanes
     ]
-    run = replace(found.run, name=EVIL, model=EVIL, warnings=[Notice(Code.RECORDING_NOTE, EVIL)])
+    run = replace(found.run, name=EVIL_CELL, model=EVIL_CELL, warnings=[Notice(Code.RECORDING_NOTE, EVIL_CELL)])
     evil = replace(found, run=run, timeline=replace(found.timeline, lanes=lanes))
-    for html in (tab_of_report(evil), tab_of_study(studied([cell("ddp", 2, 8, 1.0)], EVIL)), tab_of_error(EVIL, EVIL)):
+    for html in (
+        tab_of_report(evil),
+        tab_of_study(studied([cell("ddp", 2, 8, 1.0)], EVIL_CELL)),
+        tab_of_error(EVIL_CELL, EVIL_CELL),
+    ):
         assert "<script" not in html
         assert "&lt;script&gt;" in html
         assert "\x1b" not in html

@@ -20,10 +20,10 @@ from analyzers.prediction.scenarios import (
     to_json,
     usual,
 )
+from tests.support.pages import Page
+from tests.support.pictures import HEADS, assert_readable
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
-from tests.views.test_pictures import HEADS, assert_readable
-from tests.views.test_report_page import Page
 from tracer.views.html.prediction_curve import FRAME, by_gpus, cap_places, capline
 from tracer.views.html.report_page import report_html
 from tracer.views.palette import DARK, LIGHT

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from analyzers.run.manifest import Epoch, Manifest
-from tests.workload.test_training_step import CONFIG, CPU, batch, training
+from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DataSource, EpochPlan, LearningRate
 from tracer.errors import TracerError
 from tracer.workload import epochs

@@ -6,16 +6,13 @@ import torch.distributed as dist
 from msgspec.structs import replace
 from torch import nn
 
-from tracer.config import DdpOptions, LearningRate, Plan, RecordConfig
+from tests.support.small_training import CONFIG, CPU, batch, training
+from tracer.config import DdpOptions, LearningRate
 from tracer.recording import torch_compat as compat
 from tracer.recording.module_ranges import module_ranges
 from tracer.workload import models_and_data as workloads
 from tracer.workload import training_step as step
 
-CPU = torch.device("cpu")
-CONFIG = RecordConfig(
-    model="resnet18", strategy="single", device="cpu", devices=1, batch=2, plan=Plan(0, 1, 1, 1), image_size=32, seed=0
-)
 DDP = replace(CONFIG, strategy="ddp")
 
 
@@ -24,21 +21,6 @@ def group():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-def small_model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 3))
-
-
-def training(config: RecordConfig = CONFIG) -> step.Training:
-    model = step.parallelize(small_model(), config)
-    return step.Training(config, CPU, model, torch.optim.SGD(model.parameters(), lr=0.1))
-
-
-def batch(samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(samples, 4, generator=generator), torch.randint(3, (samples,), generator=generator)
 
 
 def weights(trained: step.Training) -> list[torch.Tensor]:

@@ -1,4 +1,7 @@
-"""One file per subcommand: its options, one call, and what it prints."""
+"""One file per subcommand: its options, one call, and what it prints.
+
+Decisions: docs/decisions/structure.md
+"""
 
 from tracer.commands import calibrate, compare, export, hta, plot, record, report, sweep, tensorboard, view, whatif
 

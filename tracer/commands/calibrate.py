@@ -26,7 +26,7 @@ MISSING = "tracer calibrate needs torch: pip install 'tracer-toolkit[record]'"
 MIN_BYTES = 4 * 2**10
 # gloo moves some GB/s, and no more from 16 MiB on than below.
 DEFAULT_MAX_BYTES = {"cuda": 2**30, "cpu": 16 * 2**20}
-# nccl-tests' usual -f: by factors of 4, interpolating between rows was three times as far off (DECISIONS.md).
+# nccl-tests' usual -f: with factors of 4, interpolation was three times as far off (docs/decisions/workload.md).
 FACTOR = 2
 
 

@@ -1,7 +1,9 @@
-"""Starts ranks, scripts and grids, and collects what they leave.
+"""Launch of ranks, scripts and grids, and collection of their files.
 
 `elastic` launches through torch's own launcher with the `environment` that recording wants, `script` records somebody's
 script, `grid` a sweep. Importing this room imports torch.
+
+Decisions: docs/decisions/launching.md
 """
 
 from tracer.launching.elastic import Job, launch, quiet_launcher, rank_arguments

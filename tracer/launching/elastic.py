@@ -1,4 +1,4 @@
-"""Launch of ranks through torch.distributed.run; the first failure stops all."""
+"""Launch of ranks through torch.distributed.run, all stopped by the first failure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLL_S = 0.1
 
 
 def quiet_launcher() -> None:
-    """torch's launcher reports failures through logging, at length; ours says them once."""
+    """Silence torch's launcher, which reports failures at length through logging; ours says them once."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
 
 
@@ -51,12 +51,12 @@ class Job:
 
 
 def rank_arguments(module: str, config: str, folder: Path) -> tuple[str, ...]:
-    """What a rank of ours runs: a module of this package, with its config and the folder that it fills."""
+    """Build the arguments for our ranks: a module of this package, with its config and the folder that it fills."""
     return ("-m", module, config, str(folder))
 
 
 def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], object] = lambda: None) -> None:
-    """Run every rank of a job of ours to its end; each leaves its files in `folder`, and its output there, too.
+    """Run every rank of our own job to its end; each leaves its files and its output in `folder`.
 
     Raises RankFailed, with the first failed rank's last lines and exit code, after all ranks have been stopped.
     """
@@ -73,7 +73,7 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
 
 
 def launch_script(job: Job, recording: Hook) -> int:
-    """Run a script in every rank, recorded from outside, its output untouched; the exit code of the first that failed.
+    """Run a script in every rank, recorded from outside, its output untouched; return the first failure's exit code.
 
     0 where all ended well, 128 + its number where a signal ended one.
     """
@@ -91,7 +91,7 @@ def launch_script(job: Job, recording: Hook) -> int:
 
 
 def launch_command(command: Sequence[str], recording: Hook) -> int:
-    """Run a command that starts its own ranks, recorded from outside, its output untouched; its exit code.
+    """Run a command that starts its own ranks, recorded from outside, its output untouched; return its exit code.
 
     Raises UsageError where there is no such command.
     """
@@ -148,7 +148,7 @@ def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
 
 @contextmanager
 def following(folder: Path, progress: Progress, on_look: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Until the block ends, look into a folder now and then: pass on what rank 0 writes of its progress."""
+    """Look into a folder now and then until the block ends, and pass on what rank 0 writes about its progress."""
     (folder / WORK).mkdir(parents=True, exist_ok=True)
     ended = threading.Event()
     thread = threading.Thread(target=_follow, args=(folder / PROGRESS, progress, on_look, ended.wait), daemon=True)

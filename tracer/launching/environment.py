@@ -1,4 +1,4 @@
-"""Environment variables of recorded processes; the user's own are kept."""
+"""Environment variables of recorded processes, set unless the user has set them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tracer.recording import HOOK_FOLDER, NCCL_LOG, WORK
 
 
 def environment_of(folder: Path, device: DeviceType | None, threads: int | None = None) -> dict[str, str]:
-    """What processes need that leave their traces in a folder.
+    """Return the environment that processes need to leave their traces in a folder.
 
     `device` is None where nobody knows what they run on, `threads` where they have as many as they take.
     """
-    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: DECISIONS.md.
+    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: docs/decisions/recording.md.
     # Kineto tells of each of its profiles on stderr, among which a script's own words are lost.
     wanted = {"TEARDOWN_CUPTI": "1", "KINETO_LOG_LEVEL": "99"}
     if threads is not None:
@@ -32,7 +32,7 @@ def environment_of(folder: Path, device: DeviceType | None, threads: int | None 
 
 
 def rank_environment(device: DeviceType, processes: int, folder: Path) -> dict[str, str]:
-    """The same of our own ranks."""
+    """Return the same for our own ranks."""
     # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
     # from launching kernels, most of all under the profiler.
     threads = max((os.cpu_count() or 1) // processes, 1) if device == "cpu" else 1
@@ -40,17 +40,17 @@ def rank_environment(device: DeviceType, processes: int, folder: Path) -> dict[s
 
 
 def script_environment(device: DeviceType, processes: int, recording: Hook) -> dict[str, str]:
-    """The same of a script's ranks, which are recorded: as many threads as torchrun would give them."""
+    """Return the same for a script's recorded ranks: as many threads as torchrun would give them."""
     return environment_of(Path(recording.folder), device, 1 if processes > 1 else None) | hook_environment(recording)
 
 
 def command_environment(recording: Hook) -> dict[str, str]:
-    """The same of a command that starts its own ranks, which are recorded, on devices that it chooses."""
+    """Return the same for a command that starts its own recorded ranks, on devices that it chooses."""
     return environment_of(Path(recording.folder), None) | hook_environment(recording)
 
 
 def hook_environment(recording: Hook) -> dict[str, str]:
-    """What has every Python process of a script run our hook first."""
+    """Return what makes every Python process of a script run our hook first."""
     places = [str(HOOK_FOLDER), os.environ.get("PYTHONPATH", "")]
     return {
         HOOK: msgspec.json.encode(recording).decode(),
@@ -60,7 +60,7 @@ def hook_environment(recording: Hook) -> dict[str, str]:
 
 @contextmanager
 def environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """This process's environment with some changes, until the block ends."""
+    """Change this process's environment until the block ends."""
     before = {key: os.environ.get(key) for key in changes}
     os.environ.update(changes)
     try:

@@ -36,7 +36,7 @@ class Grid:
     began: float = field(default_factory=time.monotonic)
 
     def rows(self) -> Iterator[list[Cell]]:
-        """Cells still to be recorded, by launch: alike but for their batch, the smallest first."""
+        """Return the cells still to be recorded, by launch: alike but for their batch, the smallest first."""
         wanted = [cell for cell in self.sweep.cells if cell.state == "pending" and cell.name in self.configs]
         launches = dict.fromkeys((cell.gpus, cell.strategy) for cell in sorted(wanted, key=lambda cell: cell.gpus))
         for gpus, strategy in launches:
@@ -44,11 +44,11 @@ class Grid:
             yield sorted(row, key=lambda cell: cell.batch)
 
     def state(self, name: str) -> State:
-        """What became of a cell so far."""
+        """Return what became of a cell so far."""
         return next(cell.state for cell in self.sweep.cells if cell.name == name)
 
     def mark(self, name: str, state: State, why: str | None = None) -> None:
-        """Say what became of a cell, on disk. Raises TracerError."""
+        """Write down what became of a cell. Raises TracerError."""
         cells = [
             msgspec.structs.replace(cell, state=state, why=why) if cell.name == name else cell
             for cell in self.sweep.cells
@@ -61,7 +61,7 @@ class Grid:
         write_text(self.folder / SWEEP, encoded(self.sweep) + "\n", force=True)
 
     def in_words(self) -> str:
-        """How far the sweep is, and the time that is left if the cells to come take as long as those that have been."""
+        """Return how far the sweep is, and the time left if the coming cells take as long as the past ones."""
         ours = [cell for cell in self.sweep.cells if cell.name in self.configs]
         left = sum(cell.state == "pending" for cell in ours)
         done = len(ours) - left
@@ -142,7 +142,7 @@ def _share_links(folder: Path, row: Sequence[Cell], place: Path) -> None:
 
 
 def merged(written: Sweep | None, wanted: Sweep, folder: Path) -> Sweep:
-    """The grid that is wanted, with what an earlier command has done of it. Raises TracerError for another sweep's."""
+    """Merge the wanted grid with what an earlier command has recorded. Raises TracerError for another sweep's."""
     if written is None:
         return wanted
     if written.settings != wanted.settings:

@@ -13,7 +13,7 @@ from tracer.errors import UsageError
 from tracer.launching.elastic import Job, following, launch_command, launch_script
 from tracer.recording import Finisher, Taking, reasons, silent
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Script:
 
     @property
     def name(self) -> str:
-        """What to call its recording: by its Python file, else by its module, else by its command."""
+        """Return its recording's name: from its Python file, else its module, else its command."""
         if not self.is_command:
             return Path(self.words[self.words[0] == "-m"]).name.removesuffix(".py")
         files = [word for word in self.words if word.endswith(".py")]

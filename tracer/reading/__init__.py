@@ -1,4 +1,7 @@
-"""Ranks read by several processes, or by Dask's workers; which runs a folder holds."""
+"""Reading of ranks by processes or Dask, and listing of runs.
+
+Decisions: docs/decisions/reading.md
+"""
 
 from tracer.reading.processes import Readers, read_lanes, read_run
 from tracer.reading.run_listing import Found, listed

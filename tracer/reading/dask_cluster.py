@@ -45,7 +45,7 @@ class Cluster(Executor):
         self._threads, self._counted, self._seen = 0, 0.0, time.monotonic()
 
     def map(self, fn: Callable[..., Any], *files: Any, **_: Any) -> Iterator[Any]:
-        """The results in the files' order; of a lost rank a LostRank. Raises TracerError where the cluster is lost."""
+        """Return results in the files' order, LostRank for a lost rank. Raises TracerError if the cluster is lost."""
         todo = list(zip(*files, strict=True))
         results: dict[int, Any] = {}
         with _cluster_errors(self._address):
@@ -110,7 +110,7 @@ class Cluster(Executor):
 
 @contextmanager
 def cluster(address: str, places: Sequence[Place], on_done: Callable[[RankFile], None]) -> Iterator[Cluster]:
-    """The cluster of a scheduler, of whose workers all have our versions and see the places. Raises TracerError."""
+    """Connect to a scheduler's cluster whose workers have our versions and see the paths. Raises TracerError."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -175,7 +175,7 @@ def _check(client: Any, address: str, paths: Sequence[Path]) -> None:
 
 
 def own_versions() -> dict[str, str]:
-    """What must be the same where results are made and where they are read; of numpy only what its pickles need."""
+    """Return the versions that writers and readers of results must share; for numpy only what its pickles need."""
     return {
         "tracer": VERSION,
         "python": ".".join(map(str, sys.version_info[:2])),

@@ -26,7 +26,7 @@ Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
 
 
 def silent(done: Callable[[], int], total: int) -> AbstractContextManager[None]:
-    """Nobody asks how far reading is."""
+    """Do nothing: nobody asks how far reading is."""
     return nullcontext()
 
 
@@ -43,7 +43,7 @@ BY_CORES = Readers()
 
 
 def read_run(path: Where, *, lanes: bool = False, schedules: bool = False, by: Readers = BY_CORES) -> RunSummary:
-    """A run's summary, its ranks read by several processes or a cluster.
+    """Read a run's summary, its ranks by several processes or a cluster.
 
     With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. Raises as
     `analyzers.load` does, and TracerError.
@@ -54,7 +54,7 @@ def read_run(path: Where, *, lanes: bool = False, schedules: bool = False, by: R
 
 
 def read_lanes(run: RunSummary, path: Where, ranks: Collection[int], by: Readers = BY_CORES) -> RunSummary:
-    """The same run, in which these ranks have what `analyzers.lanes` needs. Raises as `read`."""
+    """Read the same run, with what `analyzers.lanes` needs for these ranks. Raises as `read_run`."""
     path = _named(path, by)
     chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
     files = [file for file in find(path).files if file.path in chosen]
@@ -117,7 +117,7 @@ def _in_words(path: Sequence[Place]) -> str:
 
 
 def start_method(path: Sequence[Place] = ()) -> str:
-    """`fork` where that is safe, since forked processes need no imports of their own; else `spawn`.
+    """Return `fork` where that is safe, since forked processes need no imports of their own; else `spawn`.
 
     Forking is not safe on macOS, nor beside threads: those that torch has once it is loaded, as after a recording, and
     those of what opens URLs.

@@ -24,11 +24,11 @@ class Found:
 
     @property
     def key(self) -> str:
-        """What a request asks for it by."""
+        """Return the key that a request asks by."""
         return hashlib.sha256(f"{self.is_sweep}{self.name}".encode(errors="surrogateescape")).hexdigest()[:20]
 
     def state(self) -> tuple[tuple[str, int, int], ...]:
-        """What changes when any file of it does: names, times of modification, sizes."""
+        """Return what changes when any of its files does: names, times of modification, sizes."""
         found = []
         for folder, _, files in os.walk(self.path):
             for file in files:
@@ -42,7 +42,7 @@ class Found:
 
 
 def listed(root: Path) -> Iterator[Found]:
-    """Sweeps, their cells and all other runs, by name; hidden folders and links to folders are passed by."""
+    """List sweeps, their cells and all other runs, by name, without hidden folders and links to folders."""
     for number, (folder, folders, files) in enumerate(os.walk(root)):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if number >= MOST_FOLDERS:

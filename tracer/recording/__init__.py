@@ -1,8 +1,10 @@
-"""Inside the training process: schedule, profiles, controls, `run.json`, `Session`, the hook.
+"""Recording in the training process: schedule, profiles, controls, run.json, `Session`, hook.
 
 `session` (and `unchanged_script`, which the hook arms) drive a `recorder` step by step; `profiles` writes windows,
 `rendezvous` lets ranks meet, `rank_part` and `run_json` write down what they know, `collect` puts the recording in its
 place. What differs between versions of torch is in `torch_compat`. Importing this room imports torch.
+
+Decisions: docs/decisions/recording.md
 """
 
 from tracer.recording.collect import Finisher, Taking

@@ -46,7 +46,7 @@ class Finisher:
         return [self._take(place, parts) for place, parts in self._unfinished() if _is_usable(parts)]
 
     def how_far(self) -> str | None:
-        """How far the recording is that could not be used; None where no rank has begun one."""
+        """Return how far the recording is that could not be used; None where no rank has begun one."""
         for _, parts in self._unfinished():
             least = min(parts, key=lambda part: part.rounds)
             rounds = "the one round" if least.plan.rounds == 1 else f"the first of {least.plan.rounds} rounds"
@@ -119,7 +119,7 @@ class Taking:
             self._try(finisher.take_complete)
 
     def look_last(self) -> None:
-        """And, when all ranks have ended, what can be used."""
+        """Put in its place what can be used, when all ranks have ended."""
         self.look()
         for finisher in self.finishers:
             self._try(finisher.take_rest)

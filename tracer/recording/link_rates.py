@@ -1,4 +1,4 @@
-"""Transport that NCCL chose, and its link's own rate; null if unknown.
+"""Transport that NCCL chose, and its link's own rate where known.
 
 Rates are in one direction, in GB/s (1e9 bytes), which is what a bus bandwidth compares with.
 """
@@ -52,18 +52,18 @@ class _Unknown(Exception):
 
 
 def nccl_logs(folder: Path) -> list[Path]:
-    """The logs that NCCL left in a folder, one a process."""
+    """Return the logs that NCCL left in a folder, one per process."""
     return sorted(folder.glob(NCCL_LOG.replace("%p", "*")))
 
 
 def nccl_transport(logs: Sequence[Path]) -> str | None:
-    """The transports that NCCL's own log names for its channels: `P2P/CUMEM`, `NET/Socket`; null if it is silent."""
+    """Return the transports that NCCL's log names for its channels: `P2P/CUMEM`, `NET/Socket`; null if silent."""
     found = re.findall(r"Channel .* via (P2P|SHM|NET)/?([A-Za-z]*)", _text(logs))
     return " + ".join(sorted({"/".join(filter(None, names)) for names in found})) or None
 
 
 def link_of(backend: str, members: Sequence[Member], logs: Sequence[Path], sys_class: Path = SYS_CLASS) -> Link:
-    """The link under a process group, from NCCL's logs, NVML and the kernel's /sys/class."""
+    """Find the link under a process group, from NCCL's logs, NVML and the kernel's /sys/class."""
     if backend != "nccl":
         return Link(None, None, f"{backend} on the CPU: no link of known rate")
     transport = nccl_transport(logs)

@@ -23,7 +23,7 @@ DDP_FIGURES = re.compile(r"avg_\w+_time$|find_unused_parameters$|gradient_as_buc
 
 
 def find_model(optimizer: torch.optim.Optimizer | None = None) -> nn.Module | None:
-    """The model that this process trains: of all modules that are no other's part, the one with most parameters.
+    """Find the model that this process trains: of modules that are no other's part, the one with most parameters.
 
     An optimizer tells it from a teacher that is larger: its are parameters of the model. Inside of it a DDP or
     DataParallel is the model. Modules are looked for among all objects, so that a wrapper is found whoever made it.
@@ -74,13 +74,13 @@ def _trained(module: nn.Module) -> int:
 
 
 def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
-    """The DDP that a model is, compiled or not."""
+    """Return the DDP that a model is, compiled or not."""
     eager = getattr(model, "_orig_mod", model)
     return eager if isinstance(eager, DistributedDataParallel) else None
 
 
 def inner(model: nn.Module) -> nn.Module:
-    """The model inside DDP's or DataParallel's wrapper, which prefixes every name."""
+    """Return the model inside DDP's or DataParallel's wrapper, which prefixes every name."""
     wrapper = ddp_of(model) or model
     own = wrapper.module if isinstance(wrapper, DistributedDataParallel | nn.DataParallel) else model
     assert isinstance(own, nn.Module)
@@ -88,7 +88,7 @@ def inner(model: nn.Module) -> nn.Module:
 
 
 def class_name(model: nn.Module) -> str:
-    """The name of a model's own class, without what wraps it, shards it or compiles it."""
+    """Return the name of a model's own class, without what wraps, shards or compiles it."""
     own = inner(model)
     kind = type(getattr(own, "_orig_mod", own))
     # fully_shard makes a class of a model's: FSDPTransformer, of FSDPModule and Transformer.
@@ -97,7 +97,7 @@ def class_name(model: nn.Module) -> str:
 
 
 def strategy_of(model: nn.Module) -> Strategy | None:
-    """How a model is parallelized, None where that is not told by its wrapper."""
+    """Return how a model is parallelized, None where its wrapper does not tell."""
     if ddp_of(model) is not None:
         return "ddp"
     if isinstance(model, nn.DataParallel):
@@ -109,20 +109,20 @@ def strategy_of(model: nn.Module) -> Strategy | None:
 
 
 def gpus_of(model: nn.Module) -> list[int]:
-    """The GPUs this process drives; touching any other would create a context there."""
+    """Return the GPUs that this process drives; touching any other would create a context there."""
     if isinstance(model, nn.DataParallel):
         return list(model.device_ids)
     return sorted({parameter.device.index for parameter in model.parameters() if parameter.device.type == "cuda"})
 
 
 def device_names(model: nn.Module) -> list[str]:
-    """The names of the devices this process drives."""
+    """Return the names of the devices that this process drives."""
     gpus = gpus_of(model)
     return [torch.cuda.get_device_name(gpu) for gpu in gpus] or [platform.processor() or platform.machine()]
 
 
 def peak_memory(model: nn.Module) -> tuple[str, int]:
-    """The most memory that this process has had in use until now, in bytes, and what says so."""
+    """Return the most memory in bytes that this process has used so far, and what says so."""
     gpus = gpus_of(model)
     if gpus:
         source = "torch.cuda.max_memory_allocated, the greatest of the process's devices"
@@ -135,7 +135,7 @@ def peak_memory(model: nn.Module) -> tuple[str, int]:
 
 
 def parameters_of(model: nn.Module) -> list[Parameter]:
-    """Parameters in the model's order, which is the order DDP numbers them in."""
+    """Return the parameters in the model's order, in which DDP numbers them."""
     return [
         Parameter(name, list(parameter.shape), str(parameter.dtype).removeprefix("torch."), name.rpartition(".")[0])
         for name, parameter in inner(model).named_parameters()
@@ -143,13 +143,13 @@ def parameters_of(model: nn.Module) -> list[Parameter]:
 
 
 def bucket_cap_mb(model: nn.Module) -> float | None:
-    """The cap that DDP was given, None for its default."""
+    """Return the cap that DDP was given, None for its default."""
     ddp = ddp_of(model)
     return None if ddp is None or ddp.bucket_bytes_cap_default else float(ddp.bucket_bytes_cap) / 2**20
 
 
 def ddp_figures(model: nn.Module) -> dict[str, int] | None:
-    """How DDP says it is set up, and its own times; None without DDP."""
+    """Return how DDP says it is set up, and its own times; None without DDP."""
     ddp = ddp_of(model)
     if ddp is None:
         return None
@@ -158,7 +158,7 @@ def ddp_figures(model: nn.Module) -> dict[str, int] | None:
 
 
 def buckets_of(model: nn.Module) -> list[Bucket] | None:
-    """DDP's buckets in the order of their reduction, as rebuilt after the first step; None where DDP does not say."""
+    """Return DDP's buckets in reduction order, as rebuilt after the first step; None where DDP does not say."""
     ddp = ddp_of(model)
     if ddp is None:
         return None

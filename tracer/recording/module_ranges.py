@@ -21,7 +21,7 @@ from tracer.recording.model_facts import inner
 
 @contextmanager
 def module_ranges(model: nn.Module) -> Iterator[None]:
-    """While this is entered, each module's forward is a range of the profiler, named by the module."""
+    """Make each module's forward a profiler range, named after the module, while this is entered."""
     open_ranges = _Open()
     handles = []
     for name, module in _modules(inner(model)):

@@ -21,7 +21,8 @@ PROFILES: dict[str, dict[str, Any]] = {
     # On a CPU run the operators are the device's activity, so that one profile says everything.
     "cpu": {"activities": [ProfilerActivity.CPU], "record_shapes": True},
 }
-# The training waits while its trace is packed: level 9 takes three times as long for a tenth less (DECISIONS.md).
+# The training waits while its trace is packed: level 9 takes three times as long for a tenth less
+# (docs/decisions/recording.md).
 GZIP_LEVEL = 6
 
 
@@ -33,7 +34,7 @@ class _Ours:
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """Whatever profiler is made or started while this is entered is tracer's."""
+    """Mark as tracer's every profiler that is made or started while this is entered."""
     _Ours.depth += 1
     try:
         yield
@@ -66,7 +67,7 @@ class Profiling:
             self._profiler.stop()
 
     def step(self) -> None:
-        """A step has ended."""
+        """Say that a step has ended."""
         with ours():
             self._profiler.step()
 

@@ -58,7 +58,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
-    """What a model that somebody else trains says of itself."""
+    """Return what a model that somebody else trains says about itself."""
     return Facts(
         command=list(command),
         model=class_name(model),
@@ -100,7 +100,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part(model: nn.Module, facts: Facts) -> Part:
-    """What this process knows now."""
+    """Build the part that this process knows now."""
     rank, size = compat.rank_and_size()
     memory_source, peak_bytes = peak_memory(model)
     return Part(
@@ -120,7 +120,7 @@ def part(model: nn.Module, facts: Facts) -> Part:
 
 
 def write_part(folder: Path, found: Part) -> None:
-    """Leave a rank's part in the run's unfinished folder, in place of what it left before. Raises TracerError."""
+    """Write a rank's part into the run's unfinished folder, over what it left before. Raises TracerError."""
     file = folder / PART.format(rank=found.rank)
     partial = file.with_suffix(".writing")
     try:
@@ -132,20 +132,20 @@ def write_part(folder: Path, found: Part) -> None:
 
 
 def recordings(folder: Path) -> list[Path]:
-    """The recordings that ranks have begun in the folder that they fill, in order."""
+    """Return the recordings that ranks have begun in the folder that they fill, in order."""
     steps = folder.glob(STEP.format(number="*"))
     return [*filter(Path.is_dir, [folder / RUN]), *sorted(steps, key=lambda step: int(step.name.strip("step")))]
 
 
 def read_parts(folder: Path) -> list[Part]:
-    """The parts of all ranks that left one in a folder, in order."""
+    """Read the parts that ranks left in a folder, in order."""
     files = folder.glob(PART.format(rank="*"))
     parts = [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
     return sorted(parts, key=lambda part: part.rank)
 
 
 def typical_round(samples_ns: Sequence[Sequence[int]]) -> int:
-    """The round, from 1, whose step is nearest to the median of all rounds: that window is what is kept.
+    """Return the round, from 1, whose step is nearest to the median over all rounds: its windows are kept.
 
     `samples_ns` has a sequence for each rank, of a sample for each round. A window by itself may be an odd one (a host
     that was busy for a moment), and all times come from it.

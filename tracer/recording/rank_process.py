@@ -45,7 +45,7 @@ def die_with(parent: int) -> None:
 
 
 def pick_device(kind: DeviceType) -> torch.device:
-    """This rank's device, made current."""
+    """Return this rank's device, made current."""
     if kind == "cpu":
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -54,7 +54,7 @@ def pick_device(kind: DeviceType) -> torch.device:
 
 
 def progress_of(rank: int, folder: Path) -> Progress:
-    """Rank 0 says how far it is in a file that the launcher reads; the others say nothing."""
+    """Return rank 0's way to write how far it is for the launcher; the others' says nothing."""
     if rank != 0:
         return silent
     file = (folder / PROGRESS).open("wb", buffering=0)
@@ -73,7 +73,7 @@ def leave_notes(folder: Path, notes: list[str]) -> None:
 
 
 def take_notes(folder: Path) -> list[str]:
-    """The lines that a rank left, which are then gone."""
+    """Return the lines that a rank left, and remove them."""
     file = folder / NOTES
     if not file.exists():
         return []
@@ -98,7 +98,7 @@ def leave_reason(folder: Path, why: str) -> None:
 
 
 def reasons(folder: Path) -> list[str]:
-    """The reasons that processes left, each once, and not again what others heard of it."""
+    """Return the reasons that processes left, each once, and not again what others heard."""
     said = list(dict.fromkeys(last_words(folder, REASON.format(process="*"))))
     return [why for why in said if not any(why != other and why.endswith(other) for other in said)]
 
@@ -116,7 +116,7 @@ def refusing(rank: int, folder: Path) -> Iterator[None]:
 
 
 def last_words(folder: Path, pattern: str) -> list[str]:
-    """What processes left in files of that pattern; of one that was cut off, that it was."""
+    """Return what processes left in files that match a pattern, or that they were cut off."""
     said = [file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob(pattern))]
     return [words.strip() or WORDLESS for words in said if words.strip() or not words]
 

@@ -51,7 +51,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(label: str, done: int, total: int) -> None:
-    """Nobody asks how far it is."""
+    """Do nothing: nobody asks how far it is."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Subject:
 
     @property
     def may_skip_sync(self) -> bool:
-        """Whether steps without gradient synchronization can be had."""
+        """Whether there can be steps without gradient synchronization."""
         return self.optimizer is not None and ddp_of(self.model) is not None
 
 
@@ -145,7 +145,7 @@ class Recorder:
         next(self._schedule)
 
     def step(self) -> bool:
-        """Say that a training step has ended. False once the recording is complete."""
+        """Say that a training step has ended. Returns False once the recording is complete."""
         self.done += 1
         self._finished = next(self._schedule, True) is True
         if self._label is not None:
@@ -159,7 +159,7 @@ class Recorder:
             self.meeting.leave(why)
 
     def how_far(self) -> str:
-        """How much of the recording there was."""
+        """Return how far the recording came."""
         return f"training ended after {self.done} steps; this recording takes {self._total}"
 
     def is_first_here(self) -> bool:

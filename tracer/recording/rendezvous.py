@@ -38,19 +38,19 @@ class Meeting:
             self._together(f"{self._name}-{next(self._calls)}")
 
     def told(self, text: str) -> str:
-        """What rank 0 says. Raises NotAllCame."""
+        """Return what rank 0 says. Raises NotAllCame."""
         if self.size == 1:
             return text
         return self._told(f"{self._name}-{next(self._calls)}", text)
 
     def heard(self, text: str) -> list[str]:
-        """What each rank says, in order, on rank 0; the others hear nothing. Raises NotAllCame."""
+        """Return what each rank says, in order, on rank 0; the others hear nothing. Raises NotAllCame."""
         if self.size == 1:
             return [text]
         return self._heard(f"{self._name}-{next(self._calls)}", text)
 
     def leave(self, why: str) -> None:
-        """Say that this rank comes no more: who waits for it at the next meeting learns why, and waits no longer."""
+        """Say that this rank will not come again: who waits for it next learns why, and waits no longer."""
         if self.size == 1:
             return
         try:

@@ -58,7 +58,7 @@ class Session:
 
     @property
     def recorded(self) -> tuple[Path, ...]:
-        """The folders that have appeared so far; on the first rank of each host, which puts them there."""
+        """Return the folders that have appeared so far; on the first rank of each host, which puts them there."""
         return tuple(self._finisher.placed) if self._finisher else ()
 
     def __enter__(self) -> Session:
@@ -75,7 +75,7 @@ class Session:
             self._abandon(f"its training failed: {kind.__name__}")
 
     def step(self) -> bool:
-        """Say that a training step has ended. False once the recording is complete, and ever after.
+        """Say that a training step has ended. Returns False once the recording is complete, and ever after.
 
         Raises TracerError where the recording cannot go on: ranks that do not come, a disk that is full.
         """
@@ -97,7 +97,7 @@ class Session:
         return not self._ended
 
     def close(self) -> None:
-        """End the session: of a recording that is not complete the rounds are kept that all ranks have.
+        """End the session: from an incomplete recording the rounds are kept that all ranks have.
 
         Raises SessionIncomplete where there is none.
         """
@@ -179,6 +179,6 @@ def is_in_use() -> bool:
 
 
 def hooked_folder() -> Path | None:
-    """The folder that `tracer record` waits for, where it launched this process."""
+    """Return the folder that `tracer record` waits for, where it launched this process."""
     hook = hooked()
     return Path(hook.folder) if hook else None

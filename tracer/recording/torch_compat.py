@@ -16,7 +16,7 @@ Store = Any
 
 
 def meeting_store(name: str) -> Store:
-    """A corner of its own, by name, in the store that the default process group was made with.
+    """Return a named corner in the store that the default process group was made with.
 
     Raises ValueError where the group has none.
     """
@@ -24,14 +24,14 @@ def meeting_store(name: str) -> Store:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """This process's rank and how many there are; one process without a group is rank 0 of 1."""
+    """Return this process's rank and the number of ranks; a process without a group is rank 0 of 1."""
     if not (torch.distributed.is_available() and distributed_c10d.is_initialized()):
         return 0, 1
     return distributed_c10d.get_rank(), distributed_c10d.get_world_size()
 
 
 def wrap_ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> DistributedDataParallel:
-    """DDP that broadcasts buffers before each forward, or does not.
+    """Wrap a model in DDP that broadcasts buffers before each forward, or does not.
 
     torch 2.15 has a new name for that and warns of the old one, which is all that torch 2.11 knows.
     """
@@ -42,7 +42,7 @@ def wrap_ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> Distribut
 
 
 def compile_in_place(module: nn.Module) -> None:
-    """torch.compile that leaves names of parameters and layouts as they are; each shape of the input has its own code.
+    """Compile a model with torch.compile, keeping parameters' names and layouts; each input shape has its own code.
 
     Code for any shape, which torch turns to at the second one, is slower, and not all of it compiles: torch 2.15's
     inductor fails on stages of a ResNet one by one. Where inductor may choose channels last by itself, torch 2.11's
@@ -63,19 +63,19 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 def ddp_logging_data(model: DistributedDataParallel) -> dict[str, Any]:
-    """What DDP says of itself: bucket sizes and the indices of their parameters among them."""
+    """Return what DDP says about itself, bucket sizes and their parameters' indices among it."""
     return cast(dict[str, Any], model._get_ddp_logging_data())  # type: ignore[no-untyped-call]
 
 
 def backend() -> str | None:
-    """The default process group's backend, None without a group."""
+    """Return the default process group's backend, None without a group."""
     if not (torch.distributed.is_available() and distributed_c10d.is_initialized()):
         return None
     return str(distributed_c10d.get_backend())
 
 
 def torchvision_version() -> str | None:
-    """torchvision's version where it is installed; training need not use it, and importing it takes a second."""
+    """Return torchvision's version if installed, without importing it, which takes a second."""
     try:
         return metadata.version("torchvision")
     except metadata.PackageNotFoundError:
@@ -83,7 +83,7 @@ def torchvision_version() -> str | None:
 
 
 def nccl_version() -> str | None:
-    """The NCCL that torch was built with, null in a build without CUDA."""
+    """Return the NCCL version that torch was built with, null in a build without CUDA."""
     if not torch.cuda.is_available():
         return None
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
@@ -91,6 +91,6 @@ def nccl_version() -> str | None:
 
 
 def is_fsdp(module: nn.Module) -> bool:
-    """Whether a module is sharded, by either of FSDP's versions; nothing is imported to find out."""
+    """Whether a module is sharded by either version of FSDP; nothing is imported to find out."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return fsdp is not None and isinstance(module, (fsdp.FSDPModule, fsdp.FullyShardedDataParallel))

@@ -60,12 +60,12 @@ class Watched:
         self._pid = os.getpid()
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """An optimizer has stepped."""
+        """Count a step that an optimizer has made."""
         if not self.is_out:
             self._guard(lambda: self._heard(optimizer))
 
     def stay_out(self, why: str) -> None:
-        """Record no more, and say why."""
+        """Stop recording, and say why."""
         if self.is_out or self._is_a_fork():
             return
         leave_reason(Path(self._hook.folder), why)
@@ -74,7 +74,7 @@ class Watched:
             self._end(why)
 
     def end(self) -> None:
-        """The process ends: what it has recorded is on disk already."""
+        """Stop when the process ends: what it has recorded is on disk already."""
         if self._recorder is None or self._is_a_fork():
             return
         if self._beat.has_stopped:

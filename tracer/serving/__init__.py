@@ -1,4 +1,7 @@
-"""Local servers for pages, Perfetto and TensorBoard: loopback only."""
+"""Local servers for pages, Perfetto and TensorBoard, on loopback alone.
+
+Decisions: docs/decisions/views.md
+"""
 
 from tracer.serving.files import LOOPBACK, Site, files_of, server
 from tracer.serving.tensorboard import TENSORBOARD_PORT, check_tensorboard, serve_tensorboard, tensorboard_address

@@ -37,7 +37,7 @@ class Site:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """All files of a folder by the paths of their URLs, `/` for its index; what links lead out of it to is left out."""
+    """Return a folder's files by their URLs' paths, `/` for its index, without links that lead out."""
     root = folder.resolve()
     inside = (path for path in sorted(root.rglob("*")) if path.is_file() and path.resolve().is_relative_to(root))
     found = {f"/{path.relative_to(root).as_posix()}": path for path in inside}
@@ -46,7 +46,7 @@ def files_of(folder: Path) -> dict[str, Path]:
 
 @contextmanager
 def server(site: Site, port: int, *, or_next: bool) -> Iterator[ThreadingHTTPServer]:
-    """A server of a site on a port of the loopback address, or (`or_next`) the next that is free; closed at the end.
+    """Serve a site on a port of the loopback address, or (`or_next`) the next that is free; closed at the end.
 
     Raises TracerError.
     """

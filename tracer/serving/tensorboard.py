@@ -16,22 +16,22 @@ TENSORBOARD_PORT = 6006
 
 
 def check_tensorboard() -> None:
-    """Raises TracerError where TensorBoard is missing."""
+    """Raise TracerError where TensorBoard is missing."""
     if importlib.util.find_spec("tensorboard") is None:
         raise TracerError(MISSING)
 
 
 def command(logdir: Path, port: int = TENSORBOARD_PORT) -> list[str]:
-    """What starts TensorBoard over a folder; it can be reached from this machine alone."""
+    """Build the command that starts TensorBoard over a folder, to be reached from this machine alone."""
     return [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
 
 
 def tensorboard_address(port: int = TENSORBOARD_PORT) -> str:
-    """Where TensorBoard shows our tab."""
+    """Return the address where TensorBoard shows our tab."""
     return f"http://{LOOPBACK}:{port}/#tracer"
 
 
 def serve_tensorboard(logdir: Path, port: int = TENSORBOARD_PORT) -> int:
-    """Run TensorBoard over a folder until it is interrupted; its exit code. Raises TracerError where it is missing."""
+    """Run TensorBoard over a folder until interrupted; returns its exit code. Raises TracerError if it is missing."""
     check_tensorboard()
     return subprocess.run(command(logdir, port), check=False).returncode

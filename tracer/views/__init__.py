@@ -1,7 +1,9 @@
-"""Results as terminal text, markdown, pages, plots, timelines and TensorBoard's files; none computes.
+"""Views of results: terminal, markdown, pages, plots, timelines, TensorBoard.
 
-Here is what all share: `document` and `terminal`, `markdown`, `format` for numbers, `palette` for colours. `sections`
-arrange a result; `html`, `plots`, `perfetto` and `tensorboard` are where it is shown.
+None computes. Here is what all share: `document` and `terminal`, `markdown`, `format` for numbers, `palette` for
+colours. `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` are where it is shown.
+
+Decisions: docs/decisions/views.md
 """
 
 from tracer.views.document import Column, Table, escaped, section, table_markdown

@@ -1,7 +1,7 @@
-"""Training of the built-in workload as one rank: `python -m tracer.workload.train CONFIGS FOLDER`.
+"""Training of the built-in workload as one rank.
 
-One recording after another, each in its own place below the folder. The loop knows of a recording only that it wants to
-hear of each step, and when it has enough.
+`python -m tracer.workload.train CONFIGS FOLDER`. One recording after another, each in its own place below the folder.
+The loop knows of a recording only that it wants to hear of each step, and when it has enough.
 """
 
 from __future__ import annotations

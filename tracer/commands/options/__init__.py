@@ -1,4 +1,7 @@
-"""Options that several subcommands share, and what they have in common in reading and printing."""
+"""Options that several subcommands share, with their reading and printing.
+
+Decisions: docs/decisions/structure.md
+"""
 
 from tracer.commands.options.devices import add_device_arguments, devices_of, pick_devices, positive
 from tracer.commands.options.fail_on import add_gate_argument, judged, parsed

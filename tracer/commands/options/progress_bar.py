@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, one line per phase elsewhere."""
+"""Progress on stderr: a bar on a terminal, else lines per phase."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class TorchFinder:
         self._looking = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The importlib protocol. Who only asks whether there is a torch asks here, too: each answer arms."""
+        """Follow the importlib protocol. Who only asks whether there is a torch asks here, too: each answer arms."""
         if name != "torch" or self._looking:
             return None
         self._looking = True
@@ -76,7 +76,7 @@ def arm() -> None:
 
 
 def make_importable(root: Path) -> None:
-    """Add our packages to those that the script can import; its own come first. Raises ImportError."""
+    """Add our packages to those that the script can import, behind its own. Raises ImportError."""
     for name in ("tracer", "analyzers"):
         spec = find_spec(name)
         if spec is not None and spec.origin is not None and Path(spec.origin).resolve().parents[1] != root:

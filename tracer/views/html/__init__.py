@@ -1,4 +1,7 @@
-"""Pages for a browser, each one file that loads nothing."""
+"""Pages for a browser, each one file that loads nothing.
+
+Decisions: docs/decisions/views.md
+"""
 
 from tracer.views.html.comparison_page import comparison_html
 from tracer.views.html.prediction_curve import by_gpus, cap_places

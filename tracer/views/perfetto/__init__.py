@@ -1,6 +1,8 @@
-"""Timelines for Perfetto: lanes become tracks, tracks become a file, alone or beside the raw traces.
+"""Timelines for Perfetto: lanes as tracks, alone or beside raw traces.
 
 `tracks` turns a run's lanes into groups of tracks, `critical_path` HTA's path; `writer` writes them as protobuf.
+
+Decisions: docs/decisions/views.md
 """
 
 from tracer.views.perfetto.critical_path import path_group

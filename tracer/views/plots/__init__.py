@@ -1,4 +1,7 @@
-"""Pictures to publish, drawn with matplotlib."""
+"""Pictures to publish, drawn with matplotlib.
+
+Decisions: docs/decisions/views.md
+"""
 
 from tracer.views.plots.axes import FORMS
 from tracer.views.plots.pictures import BANDWIDTH, KINDS, SCALING, report_picture, scaling_picture

@@ -1,4 +1,7 @@
-"""What a report, a comparison, a sweep or a prediction says, section by section."""
+"""Sections of a report, a comparison, a sweep or a prediction.
+
+Decisions: docs/decisions/views.md
+"""
 
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket, is_layer, why_none

@@ -1,4 +1,4 @@
-"""TensorBoard plugin: our tab, with the report of every run below the log directory.
+"""TensorBoard plugin: a tab of reports below the log directory.
 
 TensorBoard loads this by its entry point, `tensorboard_plugins`. Requests name a run by a key of the listing.
 """
