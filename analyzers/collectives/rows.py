@@ -21,7 +21,7 @@ def clock_row(found: Exchange) -> Clock:
     """The clocks as the report has them."""
     ranks = [summary.rank for summary in found.run.ranks]
     known = found.clocks.by_rank
-    applied = [rank for rank in ranks if rank in known and known[rank].applied]
+    applied: list[int] = [rank for rank in ranks if rank in known and known[rank].applied]
     return Clock(
         offsets_ns={str(rank): known[rank].offset_ns if rank in known else None for rank in ranks},
         spread_ns={str(rank): known[rank].spread_ns if rank in known else None for rank in ranks},

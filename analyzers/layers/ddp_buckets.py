@@ -18,6 +18,7 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.rank import Measured, RunSummary, Source
+from analyzers.ranks import RankIndex
 from analyzers.run import Manifest, Parameter
 from analyzers.trace import ROOT, UNKNOWN
 
@@ -49,7 +50,7 @@ class Bucket:
 class Reduced:
     """The reductions of one backward pass of one rank: their rows, sizes, and the gradients that went with each."""
 
-    rank: int
+    index: RankIndex
     step: int
     pass_: int
     rows: tuple[int, ...]
@@ -100,7 +101,7 @@ class _Recorded:
 def buckets(run: RunSummary) -> Buckets:
     """The buckets of a run."""
     manifest = run.manifest or Manifest()
-    passes = [each for rank, measured in enumerate(run.measured) for each in _passes(rank, measured)]
+    passes = [each for index, _, measured in run.numbered() for each in _passes(index, measured)]
     recorded = _recorded(manifest)
     sizes = tuple(bucket.elements for bucket in recorded)
     fits = bool(recorded) and _is_within(sizes, _common_sizes(passes))
@@ -108,7 +109,7 @@ def buckets(run: RunSummary) -> Buckets:
     numbers = [_numbers(each, *plan[each.pass_]) for each in passes]
     number = tuple(np.full(len(measured.reductions), UNKNOWN, dtype=np.int64) for measured in run.measured)
     for each, found in zip(passes, numbers, strict=True):
-        number[each.rank][list(each.rows)] = found
+        number[each.index][list(each.rows)] = found
     layout = _layout(plan, passes, numbers, recorded if fits else ())
     named = _named(layout, recorded) if fits else {}
     if run.measured[0].work.source != Source.OPERATORS:
@@ -159,7 +160,7 @@ def taken(measured: Measured) -> list[Taken]:
     return found
 
 
-def _passes(rank: int, measured: Measured) -> Iterator[Reduced]:
+def _passes(index: RankIndex, measured: Measured) -> Iterator[Reduced]:
     """The reductions of a rank by backward pass, in order."""
     reduced, gradients, comm = measured.reductions, measured.gradients, measured.communication
     if not len(reduced):
@@ -172,12 +173,12 @@ def _passes(rank: int, measured: Measured) -> Iterator[Reduced]:
     for begin, end in zip(begins, [*begins[1:], len(reduced)], strict=True):
         own = range(begin, end)
         yield Reduced(
-            rank=rank,
+            index=index,
             step=int(reduced.step[begin]),
             pass_=int(reduced.pass_[begin]),
             rows=tuple(own),
             elements=tuple(elements[row] for row in own),
-            gradients=tuple(tuple(parameters[index] for index in with_them[row]) for row in own),
+            gradients=tuple(tuple(parameters[gradient] for gradient in with_them[row]) for row in own),
             gradient_elements=tuple(_total(gradients.elements[with_them[row]]) for row in own),
         )
 

@@ -17,6 +17,7 @@ from analyzers.collectives import Exchange
 from analyzers.layers.bucket_table import PASSES
 from analyzers.layers.ddp_buckets import Buckets, taken
 from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label
+from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import LISTED_RANKS, Manifest
 from analyzers.statistics import Spread, row_columns, spreads
 from analyzers.trace import ROOT, UNKNOWN, UNSAID, Collective, Module, itemsize
@@ -69,25 +70,25 @@ Windows = dict[tuple[int, int], Lines]  # by device and step
 
 def layer_rows(exchanged: Exchange, found: Buckets) -> list[LayerRow]:
     """Every line of every window, by rank, device and step; layers in the order of their forward, other lines last."""
-    return [row for rank in range(len(exchanged.run.ranks)) for row in _of_rank(exchanged, found, rank)]
+    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, found, index, number)]
 
 
-def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[LayerRow]:
+def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: RankNumber) -> Iterator[LayerRow]:
     run = exchanged.run
-    measured = run.measured[rank]
-    wait_ns = exchanged.wait_ns(rank)
+    measured = run.measured[index]
+    wait_ns = exchanged.wait_ns(index)
     windows = _compute(measured, found)
-    _reductions(windows, measured, (found, found.number[rank]), wait_ns)
+    _reductions(windows, measured, (found, found.number[index]), wait_ns)
     _gradients(windows, measured, found, _itemsizes(run.manifest or Manifest(), measured))
-    _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(rank))
+    _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(index))
     for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
         for name, line in sorted(
             windows[device, step].items(), key=lambda item: item[0].startswith("(") and item[0] != ROOT
         ):
-            yield _row(run.ranks[rank].rank, device, step, name, line)
+            yield _row(number, device, step, name, line)
 
 
-def _row(rank: int, device: int, step: int, name: str, line: _Line) -> LayerRow:
+def _row(rank: RankNumber, device: int, step: int, name: str, line: _Line) -> LayerRow:
     comm = [
         LayerComm(
             kind=kind,
@@ -286,7 +287,7 @@ def layer_warnings(run: RunSummary, found: Buckets) -> list[str]:
     return words
 
 
-def _of(ranks: list[int]) -> str:
+def _of(ranks: Sequence[int]) -> str:
     listed = ", ".join(map(str, ranks[:LISTED_RANKS])) + (", ..." if len(ranks) > LISTED_RANKS else "")
     return f" of rank {listed}"
 

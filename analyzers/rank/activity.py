@@ -11,6 +11,7 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace
 from analyzers.trace import C10D, UNKNOWN, Category, Kind
 
@@ -30,7 +31,7 @@ class Activity:
     call that launched each, UNKNOWN where the trace does not have it. `compute`, `comm`, `copy` are the unions of time.
     """
 
-    rank: int
+    rank: RankNumber
     device: int
     start_ns: Int64
     end_ns: Int64

@@ -7,7 +7,7 @@ The phase behind the arrow reads no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -28,6 +28,7 @@ from analyzers.rank.gradient_schedule import Pace, Synchronized, pace
 from analyzers.rank.layer_time import Pieces, Work, pieces, work
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, occupancy
+from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import Calibration, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
 from analyzers.trace import Category, Events, Header, Kind
 
@@ -81,7 +82,7 @@ class Measured:
 class RankSummary:
     """One rank without its rows. `full` has the full window's times where `timed` has a light window's."""
 
-    rank: int
+    rank: RankNumber
     path: Place
     header: Header
     lost: tuple[str, ...]
@@ -112,6 +113,11 @@ class RunSummary:
         if self.is_light:
             return tuple(rank.timed for rank in self.ranks)
         return self.in_full
+
+    def numbered(self) -> Iterator[tuple[RankIndex, RankNumber, Measured]]:
+        """Each rank's index among those read, its number, and what its times say."""
+        for index, (summary, measured) in enumerate(zip(self.ranks, self.measured, strict=True)):
+            yield RankIndex(index), summary.rank, measured
 
     def of_full_windows(self) -> RunSummary:
         """The same run with the times of full windows, as the traces have them that lie in its folder."""

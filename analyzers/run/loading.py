@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from analyzers.errors import AmbiguousRun, AnalysisError
 from analyzers.paths import Place, Where
+from analyzers.ranks import RankNumber
 from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
 from analyzers.run.manifest import Manifest
@@ -23,7 +24,7 @@ class Rank(Protocol):
     """What a rank says of itself, read whole or summarized."""
 
     @property
-    def rank(self) -> int:
+    def rank(self) -> RankNumber:
         """Its number."""
 
     @property
@@ -112,12 +113,12 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
     return tuple(ranks), tuple(warnings)
 
 
-def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[int, str]:
+def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, str]:
     """The host of each rank, where its trace names it or the run was recorded on one."""
     if manifest is not None and len(manifest.hosts) == 1:
         return {each.rank: manifest.hosts[0] for each in ranks}
     if manifest is not None and manifest.host_of_rank:
-        return {int(rank): host for rank, host in manifest.host_of_rank.items()}
+        return {RankNumber(int(rank)): host for rank, host in manifest.host_of_rank.items()}
     return {each.rank: each.header.host_name for each in ranks if each.header.host_name}
 
 

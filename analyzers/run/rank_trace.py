@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.errors import AmbiguousRun, NoDeviceActivity, UnreadableTrace
 from analyzers.paths import Place
+from analyzers.ranks import RankNumber
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_like_communication, read_trace
@@ -21,7 +22,7 @@ from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_li
 class RankTrace:
     """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one."""
 
-    rank: int
+    rank: RankNumber
     path: Place
     header: Header
     events: Events
@@ -116,17 +117,17 @@ def _nosync_events(
     return trace.events, tuple(f"{NOSYNC}/{said}" for said in trace.lost)
 
 
-def _rank(file: RankFile, header: Header) -> int:
+def _rank(file: RankFile, header: Header) -> RankNumber:
     said = header.distributed.get("rank")
     if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
-        return said
+        return RankNumber(said)
     name = file.path.name
     stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
     found = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)
     if found is None and not file.alone and ".pt.trace." not in name:
         found = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
     if found:
-        return int(found[1])
+        return RankNumber(int(found[1]))
     if file.alone:
-        return 0
+        return RankNumber(0)
     raise AmbiguousRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
