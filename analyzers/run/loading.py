@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from analyzers.errors import AmbiguousRun, AnalysisError
 from analyzers.paths import Place, Where
-from analyzers.ranks import RankNumber
+from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
 from analyzers.run.manifest import Manifest
@@ -118,7 +118,8 @@ def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, 
     if manifest is not None and len(manifest.hosts) == 1:
         return {each.rank: manifest.hosts[0] for each in ranks}
     if manifest is not None and manifest.host_of_rank:
-        return {RankNumber(int(rank)): host for rank, host in manifest.host_of_rank.items()}
+        said = {rank_number(key): host for key, host in manifest.host_of_rank.items()}
+        return {rank: host for rank, host in said.items() if rank is not None}
     return {each.rank: each.header.host_name for each in ranks if each.header.host_name}
 
 

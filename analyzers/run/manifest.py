@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from analyzers.paths import Place
+from analyzers.ranks import is_world_size, rank_number
 from analyzers.run.controls import Controls, joined_controls
 
 MANIFEST = "run.json"
@@ -108,9 +109,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def joined(manifests: Sequence[Manifest]) -> Manifest:
     """What several hosts wrote of one run: the first's, with what each says of its own ranks put together."""
-    manifests = sorted(
-        manifests, key=lambda each: min((int(rank) for rank in each.host_of_rank if rank.isdecimal()), default=0)
-    )
+    manifests = sorted(manifests, key=_first_rank)
     first = manifests[0]
     return msgspec.structs.replace(
         first,
@@ -121,6 +120,11 @@ def joined(manifests: Sequence[Manifest]) -> Manifest:
         memory=_joined_memory([each.memory for each in manifests if each.memory is not None]),
         notes=list(dict.fromkeys(note for each in manifests for note in each.notes)),
     )
+
+
+def _first_rank(manifest: Manifest) -> int:
+    ranks = map(rank_number, manifest.host_of_rank)
+    return min((rank for rank in ranks if rank is not None), default=0)
 
 
 def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
@@ -140,4 +144,7 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[str]]:
         return None, [f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"]
     if manifest.schema != SCHEMA:
         return None, [f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"]
+    if manifest.world_size is not None and not is_world_size(manifest.world_size):
+        said = f"{MANIFEST}: world_size {str(manifest.world_size)[:20]} can be none; it is as traces and ranks say"
+        return msgspec.structs.replace(manifest, world_size=None), [said]
     return manifest, []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analyzers.errors import AmbiguousRun, NoDeviceActivity, UnreadableTrace
 from analyzers.paths import Place
-from analyzers.ranks import RankNumber
+from analyzers.ranks import RankNumber, is_world_size, rank_number
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_like_communication, read_trace
@@ -71,9 +71,10 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     Raises UnreadableTrace, NoDeviceActivity, AmbiguousRun.
     """
     trace = read_trace(file.path, on_bytes=on_bytes)
-    rank = _rank(file, trace.header)
+    header, doubted = _believed(file, trace.header)
+    rank = _rank(file, header)
     timed: Events | Mismatch = trace.events
-    lost = trace.lost
+    lost = (*trace.lost, *doubted)
     if file.expects_light:
         timed, more = _light_times(trace.events, file.light, on_bytes)
         lost += more
@@ -81,7 +82,7 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     lost += more
     mismatch = timed.reason if isinstance(timed, Mismatch) else None
     timed = trace.events if isinstance(timed, Mismatch) else timed
-    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, nosync, lost, mismatch)
+    loaded = RankTrace(rank, file.path, header, trace.events, timed, nosync, lost, mismatch)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
         what = f" in what could be read ({lost[0]})" if lost else ""
@@ -117,10 +118,29 @@ def _nosync_events(
     return trace.events, tuple(f"{NOSYNC}/{said}" for said in trace.lost)
 
 
+def _believed(file: RankFile, header: Header) -> tuple[Header, list[str]]:
+    """The header without a rank or world size that can be none, and a line that says so."""
+    said = header.distributed
+    doubted = [
+        name
+        for name, is_one in (("rank", _is_rank), ("world_size", is_world_size))
+        if said.get(name) is not None and not is_one(said[name])
+    ]
+    if not doubted:
+        return header, []
+    left = {name: value for name, value in said.items() if name not in doubted}
+    words = " and ".join(f"{name} {repr(said[name])[:20]}" for name in doubted)
+    return replace(header, distributed=left), [f"{file.path.name}: not believed of distributedInfo: {words}"]
+
+
+def _is_rank(said: object) -> bool:
+    return not isinstance(said, str) and rank_number(said) is not None
+
+
 def _rank(file: RankFile, header: Header) -> RankNumber:
-    said = header.distributed.get("rank")
-    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
-        return RankNumber(said)
+    said = rank_number(header.distributed.get("rank"))
+    if said is not None:
+        return said
     name = file.path.name
     stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
     found = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)

@@ -34,10 +34,9 @@ def test_a_number_at_the_end_tells_the_files_of_a_folder_apart(tmp_path, name):
     assert [trace.rank for trace in analyzers.load(tmp_path).ranks] == [0, 1]
 
 
-def test_absurd_ranks_and_world_sizes_do_no_harm(tmp_path):
-    run = analyzers.load(write(tmp_path / "a.json", small_trace(rank=10**9, world_size=10**12)))
-    assert any("999999999999 of them" in warning for warning in run.warnings)
-    assert analyzers.load(write(tmp_path / "b.json", small_trace(rank=-1))).ranks[0].rank == 0
+def test_most_ranks_of_a_large_world_may_be_missing(tmp_path):
+    run = analyzers.load(write(tmp_path / "a.json", small_trace(rank=10**6 - 1, world_size=10**6)))
+    assert any("999999 of them" in warning for warning in run.warnings)
 
 
 def test_a_gpu_trace_without_its_device_is_no_cpu_run(tmp_path):
