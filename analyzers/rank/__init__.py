@@ -12,7 +12,7 @@ from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import Pace, queued
 from analyzers.rank.layer_time import Parts
 from analyzers.rank.module_ranges import Source
-from analyzers.rank.summary import Course, Measured, RankSummary, RunSummary, summarize, summary_of, watch, with_lanes
+from analyzers.rank.summary import Course, Measured, OnBytes, RankSummary, RunSummary, summarize, summary_of, with_lanes
 from analyzers.rank.sync_overhead import NOT_KNOWN
 from analyzers.rank.time_breakdown import CELLS, Breakdown, breakdown, cell_edges, joined
 from analyzers.rank.windows import profiler_steps
@@ -25,6 +25,7 @@ __all__ = [
     "Communication",
     "Course",
     "Measured",
+    "OnBytes",
     "Own",
     "Pace",
     "Parts",
@@ -40,6 +41,5 @@ __all__ = [
     "queued",
     "summarize",
     "summary_of",
-    "watch",
     "with_lanes",
 ]

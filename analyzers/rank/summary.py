@@ -32,6 +32,9 @@ from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import Calibration, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
 from analyzers.trace import Category, Events, Header, Kind
 
+# Who hears of the bytes that are read, block by block.
+OnBytes = Callable[[int], None]
+
 
 @dataclass(frozen=True, eq=False)
 class Copies:
@@ -131,28 +134,37 @@ class RunSummary:
 
 
 def summarize(
-    path: Where, executor: Executor | None = None, *, lanes: bool = False, schedules: bool = True
+    path: Where,
+    executor: Executor | None = None,
+    *,
+    lanes: bool = False,
+    schedules: bool = True,
+    on_bytes: OnBytes | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
-    `analyzers.whatif` alone needs, it is made sooner. Raises as `analyzers.load` does.
+    `analyzers.whatif` alone needs, it is made sooner. `on_bytes` hears of each block of bytes where it is read: for
+    other processes it is pickled. Raises as `analyzers.load` does.
     """
     recording = find(path)
     mapped = executor.map if executor is not None else map
-    one = partial(summarize_file, lanes=lanes, schedules=schedules)
+    one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
     ranks, warnings = gather(recording, mapped(tried(one), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
-def with_lanes(run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None) -> RunSummary:
+def with_lanes(
+    run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None, on_bytes: OnBytes | None = None
+) -> RunSummary:
     """The same run, in which the ranks of some files have what `analyzers.lanes` needs: these files are read again.
 
     A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
     """
     mapped = executor.map if executor is not None else map
     schedules = any(measured.paces is not None for measured in run.measured)
-    results = list(mapped(tried(partial(summarize_file, lanes=True, schedules=schedules)), files))
+    one = partial(summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
+    results = list(mapped(tried(one), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
     lost = [f"not drawn: {result}" for result in results if isinstance(result, AnalysisError)]
     ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
@@ -165,9 +177,11 @@ def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> Run
     return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration)
 
 
-def summarize_file(file: RankFile, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
+def summarize_file(
+    file: RankFile, *, lanes: bool = False, schedules: bool = False, on_bytes: OnBytes | None = None
+) -> RankSummary:
     """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
-    return summarize_rank(read_rank(file, _watcher.on_bytes), lanes=lanes, schedules=schedules)
+    return summarize_rank(read_rank(file, on_bytes), lanes=lanes, schedules=schedules)
 
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
@@ -230,18 +244,3 @@ def _copies(events: Events) -> Copies:
 
 def _exposed(activity: Activity) -> Intervals:
     return activity.comm - activity.compute
-
-
-@dataclass
-class _Watcher:
-    """Who hears, in this process, of the bytes that are read."""
-
-    on_bytes: Callable[[int], None] | None = None
-
-
-_watcher = _Watcher()
-
-
-def watch(on_bytes: Callable[[int], None] | None) -> None:
-    """Have `summarize_file` report each block of bytes it reads in this process."""
-    _watcher.on_bytes = on_bytes
