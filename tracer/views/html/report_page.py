@@ -20,7 +20,7 @@ from analyzers.collectives import UnmatchedRow
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
-from analyzers.units import NS_PER_MS, ms, us
+from analyzers.units import duration, ms
 from tracer.views import SPLIT_PARTS, Column, Section, count, milliseconds, plain, styled, table
 from tracer.views.html.bandwidth_curve import curve
 from tracer.views.html.prediction_curve import CapLine, capline
@@ -248,7 +248,7 @@ def _bars(report: Report) -> list[Bar]:
 
 
 def _figure(figure_ns: int) -> str:
-    return ms(figure_ns) if figure_ns >= NS_PER_MS else us(figure_ns)
+    return duration(figure_ns)
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzers.reporting import Lane, Mark, Report, Timeline
-from analyzers.units import NS_PER_MS, ms, us
+from analyzers.units import NS_PER_MS, duration
 from tracer.views import COMM, COMPUTE, COPY, Section, columns, plain, styled
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def timeline(report: Report, wide: bool) -> Section:
     rows.add_row("", _axis(drawn.span_ns, cells))
     place = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
     cell_ns = drawn.span_ns / cells
-    title = (
-        f"The step of median length in time ({place}); a cell is {ms(cell_ns) if cell_ns >= NS_PER_MS else us(cell_ns)}"
-    )
+    title = f"The step of median length in time ({place}); a cell is {duration(cell_ns)}"
     return [styled(title, "bold"), rows, *_legend(drawn)]
 
 
