@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzers.json_documents import decoded, encoded
-from analyzers.reporting import GradientBandwidth
+from analyzers.reporting import SPLIT_PARTS, GradientBandwidth
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
 
@@ -246,7 +246,7 @@ def _cell(row: CellRow) -> dict[str, Any]:
     }
     for name in MEASURES:
         columns |= _spread(name, row.measured.get(name, Spread(0)))
-    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in SHARES}
+    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in SPLIT_PARTS}
     columns |= {"gradient_bytes": row.gradients.bytes, "gradient_bus_bytes": row.gradients.bus_bytes}
     for name in ("transfer_ns", "busbw_gbps", "utilization"):
         columns |= _spread(f"gradient_{name}", getattr(row.gradients, name))
@@ -258,7 +258,6 @@ MEASURES = (
     *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_transfer_ns"),
     *("exposed_copy_ns", "idle_ns", "input_idle_ns", "overlap"),
 )
-SHARES = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
 
 
 def _spread(name: str, spread: Spread) -> dict[str, float | None]:

@@ -16,14 +16,17 @@ from analyzers.arrays import Int64, natural
 from analyzers.collectives import Exchange
 from analyzers.layers.bucket_table import PASSES
 from analyzers.layers.ddp_buckets import Buckets, taken
-from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label
+from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label, is_layer, layer_name
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import LISTED_RANKS, Manifest
 from analyzers.statistics import Spread, row_columns, spreads
-from analyzers.trace import ROOT, UNKNOWN, UNSAID, Collective, Module, itemsize
+from analyzers.trace import UNKNOWN, UNSAID, Collective, Module, itemsize
 
 # From this share of the backward on, what belongs to no layer is worth a warning.
 MUCH_LOST = 0.1
+
+# What gradients take that belong to no layer.
+GRADIENTS = f"({Purpose.GRADIENTS.label})"
 
 Key = tuple[str, str, bool | None]  # kind, pass, prefetched
 
@@ -82,9 +85,7 @@ def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: Rank
     _gradients(windows, measured, found, _itemsizes(run.manifest or Manifest(), measured))
     _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(index))
     for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
-        for name, line in sorted(
-            windows[device, step].items(), key=lambda item: item[0].startswith("(") and item[0] != ROOT
-        ):
+        for name, line in sorted(windows[device, step].items(), key=lambda item: not is_layer(item[0])):
             yield _row(number, device, step, name, line)
 
 
@@ -154,7 +155,7 @@ def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: 
             continue
         module = lines[code]
         if measured.work.source == Source.NODES:
-            module = Module("(gradients)", "gradients")  # of replicas together, which no layer stands for
+            module = Module(GRADIENTS, "gradients")  # of replicas together, which no layer stands for
         line = _line(window, found.layer(module.name), module.type)
         size = itemsizes.get(found.layer(module.name), itemsizes[""])
         line.parameters += 1
@@ -164,7 +165,7 @@ def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: 
 
 def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
     """Bytes of an element of each layer's gradients: as run.json says, else as gradients are reduced; "" for others."""
-    sizes = {parameter.module: itemsize(parameter.dtype) for parameter in manifest.parameters}
+    sizes = {layer_name(parameter.module): itemsize(parameter.dtype) for parameter in manifest.parameters}
     comm = measured.communication
     calls = np.unique(comm.call[(comm.purpose == Purpose.GRADIENTS) & (comm.call >= 0)]).tolist()
     reduced = {itemsize(comm.calls[call].dtype) for call in calls}
@@ -196,13 +197,13 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
         shares = {} if unknown else shares
         rest = elements - sum(shares.values())
         if rest > 0 or not shares:
-            name = "(gradients)"
+            name = GRADIENTS
             shares[name], types[name] = max(rest, 1), "gradients"
         lengths_ns = (int(comm.dur_ns[kernel]), int(comm.exposed_ns[kernel]), int(wait_ns[kernel]))
         _share_out(lines, shares, types, lengths_ns, size)
         bucket = int(number[index])
         for name, count in shares.items():
-            if bucket >= 0 and name != "(gradients)":
+            if bucket >= 0 and name != GRADIENTS:
                 lines[name].buckets[bucket] = lines[name].buckets.get(bucket, 0) + count
 
 
@@ -227,7 +228,7 @@ def _share_out(
             length * (before + count) // whole - length * before // whole for length in lengths_ns
         )
         comm = _line(lines, name, types[name]).comm
-        known = size and name != "(gradients)"
+        known = size and name != GRADIENTS
         entry = comm.setdefault(("all_reduce", "backward", None), _Sum())
         entry.add(count * size if known else None, dur_ns, exposed_ns, None if lengths_ns[2] < 0 else wait_ns)
         before += count
@@ -243,7 +244,7 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
             continue
         ahead = None if sharded.prefetched[row] < 0 else bool(sharded.prefetched[row])
         if sharded.module[row] >= 0:
-            name = sharded.modules[sharded.module[row]]
+            name = layer_name(sharded.modules[sharded.module[row]])
             kind, backward = types.get(name, "FSDP"), bool(sharded.backward[row])
         else:
             purpose = Purpose(int(comm.purpose[row]))
@@ -258,6 +259,7 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
                 entry.add(natural(nbytes[row]), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
 
 
+_MIXED = " on some ranks, on others "
 _NO_RANGES = {
     Source.NODES: "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, "
     "(replicas), and layers are autograd's nodes, numbered in the order of the forward",
@@ -273,7 +275,8 @@ def layer_warnings(run: RunSummary, found: Buckets) -> list[str]:
     for summary, measured in zip(run.ranks, run.measured, strict=True):
         ranks.setdefault(measured.work.source, []).append(summary.rank)
     names = " (named by run.json)" if found.layers else ""
-    words = [
+    words = [f"layers are {_MIXED.join(ranks)}: lines of both stand in one table"] if len(ranks) > 1 else []
+    words += [
         text.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names)
         for source, text in _NO_RANGES.items()
         if source in ranks

@@ -7,7 +7,7 @@ and `gradient_schedule` what gradients cost. `summary` puts them together. After
 """
 
 from analyzers.rank.activity import CPU_DEVICE, device_label
-from analyzers.rank.attribution import Own
+from analyzers.rank.attribution import NO_LAYERS, OWN_LINES, Own, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import Pace, queued
 from analyzers.rank.layer_time import Parts
@@ -21,6 +21,8 @@ __all__ = [
     "CELLS",
     "CPU_DEVICE",
     "NOT_KNOWN",
+    "NO_LAYERS",
+    "OWN_LINES",
     "Breakdown",
     "Communication",
     "Course",
@@ -36,7 +38,9 @@ __all__ = [
     "breakdown",
     "cell_edges",
     "device_label",
+    "is_layer",
     "joined",
+    "layer_name",
     "profiler_steps",
     "queued",
     "summarize",

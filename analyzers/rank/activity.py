@@ -15,12 +15,13 @@ from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace
 from analyzers.trace import C10D, UNKNOWN, Category, Kind
 
-CPU_DEVICE = -1
+# Not UNKNOWN: no row that says no peer is a copy to the CPU.
+CPU_DEVICE = -2
 
 
 def device_label(device: int) -> int | str:
     """How a device is called in every output: its index, or `cpu`."""
-    return "cpu" if device == CPU_DEVICE else device
+    return "cpu" if device < 0 else device
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@
 `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives` are made from it.
 """
 
-from analyzers.reporting.advice import Advice
+from analyzers.reporting.advice import Advice, is_cheap
 from analyzers.reporting.build import PARTS, report
 from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
@@ -12,6 +12,7 @@ from analyzers.reporting.frames import buckets_frame, collectives_frame, layers_
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.per_step import (
     GRADIENTS,
+    SPLIT_PARTS,
     GradientBandwidth,
     Series,
     StepFigures,
@@ -30,6 +31,7 @@ __all__ = [
     "PARTS",
     "QUIET",
     "REPORT_SCHEMA",
+    "SPLIT_PARTS",
     "Advice",
     "CollectiveLane",
     "DeviceSummary",
@@ -52,6 +54,7 @@ __all__ = [
     "from_json",
     "gradient_bandwidth",
     "gradient_steps",
+    "is_cheap",
     "lanes",
     "layers_frame",
     "report",

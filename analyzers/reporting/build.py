@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -263,7 +264,7 @@ def _summary(
         advice=advised,
         buckets=bucket_summaries(lists[0], layout),
         layers=layer_summaries(lists[1]),
-        layers_from=found.run.measured[0].work.source,
+        layers_from=Counter(measured.work.source for measured in found.run.measured).most_common(1)[0][0],
         layout=layout,
         sync_cost=cost,
         input=found.input,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.reporting import BESIDE, QUIET, Advice, Report, SyncCost
-from analyzers.units import NS_PER_MS, ms, percent, us
+from analyzers.reporting import BESIDE, QUIET, Advice, Report, SyncCost, is_cheap
+from analyzers.units import duration, percent
 from tracer.views import Section, indented, milliseconds, styled, table
 
 _IDLE = {
     QUIET: "change from the window without synchronization",
     BESIDE: "right before packing and communication",
 }
-# The share of a step from which on there is advice.
-ADVISED = 0.01
 _NOTHING = "Nothing to change: no part of communication costs 1 % of a step or more."
 _NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1 % of a step."
 
@@ -27,13 +25,11 @@ def advice_section(report: Report) -> Section:
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
         return []
-    least = max(value or 0 for _, value, _ in _parts(cost)) < ADVISED * step_ns
-    return [styled(_NOTHING if least else _NO_REMEDY, "bold")]
+    return [styled(_NOTHING if is_cheap(cost, step_ns) else _NO_REMEDY, "bold")]
 
 
 def _advice(each: Advice) -> Section:
-    figure = ms(each.figure_ns) if each.figure_ns >= NS_PER_MS else us(each.figure_ns)
-    return [styled(f"{figure}: {each.text}"), indented(each.because, "dim")]
+    return [styled(f"{duration(each.figure_ns)}: {each.text}"), indented(each.because, "dim")]
 
 
 def true_cost(report: Report) -> Section:

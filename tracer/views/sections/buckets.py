@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analyzers.layers import BucketSummary, HiddenBy
+from analyzers.rank import is_layer
 from analyzers.reporting import Report
 from analyzers.statistics import Spread
-from analyzers.trace import ROOT
 from analyzers.units import percent
 from tracer.views import Section, columns, count, milliseconds, plain, size, styled, table
 
@@ -105,11 +105,6 @@ def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
             break
         shown.append(name)
     return ", ".join(shown)
-
-
-def is_layer(name: str) -> bool:
-    """Names in brackets are lines of their own, except for the model itself."""
-    return name == ROOT or not name.startswith("(")
 
 
 def why_none(report: Report) -> str:

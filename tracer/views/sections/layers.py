@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzers.layers import LayerComm, LayerRow, LayerSummary
+from analyzers.rank import is_layer
 from analyzers.reporting import Report
 from analyzers.units import ms
 from tracer.views import Section, milliseconds, plain, size, styled, table
-from tracer.views.sections.buckets import holdings, is_layer
+from tracer.views.sections.buckets import holdings
 
 if TYPE_CHECKING:
     from rich.table import Table
