@@ -218,7 +218,7 @@ def scaling_json(study: Scaling) -> str:
 
 
 def scaling_from_json(text: str | bytes) -> Scaling:
-    """A study that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    """A study that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Scaling, SCALING_SCHEMA, "make one with `tracer sweep --report DIR --json`")
 
 

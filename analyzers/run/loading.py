@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from analyzers.errors import AmbiguousRun, AnalysisError
+from analyzers.errors import AnalysisError, UnusableRun
 from analyzers.paths import Place, Where
 from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.calibration import Calibration
@@ -65,8 +65,8 @@ class Run:
 def load(path: Where) -> Run:
     """Read a run: a folder of traces (ours or anyone's), one trace file, or the folders that several hosts wrote.
 
-    What cannot be read of it is left out and said in the run's warnings. Raises NoTraces, UnreadableTrace,
-    NoDeviceActivity where nothing is left, AmbiguousRun where two files claim one rank.
+    What cannot be read of it is left out and said in the run's warnings. Raises UnreadableTrace where
+    nothing is left, and UnusableRun, also where two files claim one rank.
     """
     recording = find(path)
     ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
@@ -144,7 +144,7 @@ def _check_ranks(ranks: Sequence[Rank]) -> None:
         if count > 1:
             files = ", ".join(rank.path.name for rank in ranks if rank.rank == number)
             folder = ranks[0].path.parent
-            raise AmbiguousRun(
+            raise UnusableRun(
                 f"{folder}: rank {number} has {count} files ({files}); keep one, or report one file by itself"
             )
 

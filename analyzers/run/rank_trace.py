@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.errors import AmbiguousRun, NoDeviceActivity, UnreadableTrace
+from analyzers.errors import UnreadableTrace, UnusableRun
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, rank_number
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
@@ -68,7 +68,7 @@ class RankTrace:
 def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
     """One rank from its files; `on_bytes` hears of each block of bytes that was read.
 
-    Raises UnreadableTrace, NoDeviceActivity, AmbiguousRun.
+    Raises UnreadableTrace, UnusableRun.
     """
     trace = read_trace(file.path, on_bytes=on_bytes)
     header, doubted = _believed(file, trace.header)
@@ -86,7 +86,7 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
         what = f" in what could be read ({lost[0]})" if lost else ""
-        raise NoDeviceActivity(
+        raise UnusableRun(
             f"{file.path}: no device activity{what}; profile with ProfilerActivity.CUDA, and at least one whole step"
         )
     return loaded
@@ -150,4 +150,4 @@ def _rank(file: RankFile, header: Header) -> RankNumber:
         return RankNumber(int(found[1]))
     if file.alone:
         return RankNumber(0)
-    raise AmbiguousRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
+    raise UnusableRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
