@@ -1,4 +1,4 @@
-"""Array types and column helpers: runs of equal values, null for negative.
+"""Array types and column helpers: runs of equal values, lookups, null for negative.
 
 values          a a a b b a        begins        x . . x . x        places_since(begins)    0 1 2 0 1 0
 """
@@ -30,6 +30,15 @@ def first_of(values: Int64, beginnings: Mask) -> Int64:
     """Of each entry the value at the last beginning."""
     first: Int64 = values[np.arange(len(values)) - places_since(beginnings)]
     return first
+
+
+def find(known: Int64, wanted: Int64) -> Int64:
+    """Where each wanted value first stands in a sorted column, -1 where it does not."""
+    if not len(known):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+    found: Int64 = np.where(known[place] == wanted, place, -1)
+    return found
 
 
 def natural(value: int | np.int64) -> int | None:

@@ -11,28 +11,16 @@ class UnreadableTrace(AnalysisError):
     """A file that should hold a trace and does not."""
 
 
-class NoTraces(AnalysisError):
-    """A folder (or path) in which there is no trace."""
+class UnusableRun(AnalysisError):
+    """Files that are no run, or not one run: none, several of one rank, or none with device activity."""
 
 
-class NoDeviceActivity(AnalysisError):
-    """A trace that holds no device activity to analyze."""
-
-
-class AmbiguousRun(AnalysisError):
-    """Files that cannot belong to one run, such as two of the same rank."""
+class UnreadableDocument(AnalysisError):
+    """What should be a document of this program (a report, a study, a sweep), and is not."""
 
 
 class UnreadableCalibration(AnalysisError):
     """A file that should hold a calibration and does not."""
-
-
-class UnreadableReport(AnalysisError):
-    """JSON that should be a document of this program, and is not."""
-
-
-class UnreadableSweep(AnalysisError):
-    """A folder that should hold a sweep and does not."""
 
 
 class NotReplayable(AnalysisError):

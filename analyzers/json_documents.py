@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from analyzers.errors import UnreadableReport
+from analyzers.errors import UnreadableDocument
 from analyzers.notices import Notice, Notices
 
 
@@ -41,11 +41,11 @@ def _from_words(kind: type, value: Any) -> Notice | Notices:
 
 
 def decoded(text: str | bytes, kind: type[Document], schema: str, remedy: str) -> Document:
-    """A document of one schema. Raises UnreadableReport, with the remedy, where the text is something else."""
+    """A document of one schema. Raises UnreadableDocument, with the remedy, where the text is something else."""
     try:
         document = msgspec.json.decode(text, type=kind, dec_hook=_from_words)
     except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, of nesting
-        raise UnreadableReport(f"not a {schema} document ({error}); {remedy}") from error
+        raise UnreadableDocument(f"not a {schema} document ({error}); {remedy}") from error
     if document.schema != schema:
-        raise UnreadableReport(f"schema {document.schema!r}, not {schema!r}; {remedy}")
+        raise UnreadableDocument(f"schema {document.schema!r}, not {schema!r}; {remedy}")
     return document

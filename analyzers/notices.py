@@ -23,6 +23,7 @@ class Code(str, Enum):
     RANK_NOT_DRAWN = "rank_not_drawn"
     RANKS_MISSING = "ranks_missing"
     KERNEL_UNKNOWN = "kernel_unknown"
+    RANK_IS_IMPOSSIBLE = "rank_is_impossible"
     # Controls and epochs.
     CONTROL_IS_NULL = "control_is_null"
     CONTROLS_MISSING = "controls_missing"
@@ -57,6 +58,7 @@ class Code(str, Enum):
     BUCKET_PARAMETERS_UNKNOWN = "bucket_parameters_unknown"
     BUCKET_GRADIENTS_MISSING = "bucket_gradients_missing"
     MODULES_NOT_TRACED = "modules_not_traced"
+    LAYERS_OF_SEVERAL_SOURCES = "layers_of_several_sources"
     BACKWARD_WITHOUT_LAYER = "backward_without_layer"
     # Predictions.
     BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
@@ -91,6 +93,7 @@ REPEATED = frozenset(
         Code.RANK_UNREADABLE,
         Code.RANK_NOT_DRAWN,
         Code.KERNEL_UNKNOWN,
+        Code.RANK_IS_IMPOSSIBLE,
         Code.STEPS_NUMBERED_APART,
     }
 )

@@ -9,6 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+# What is less than this share is not worth a line: of a step no advice and no outlier, of a figure no change.
+LEAST_SHARE = 0.01
+
 
 class Spread(msgspec.Struct, frozen=True):
     """A median with its quartiles and extremes, over `count` values; all null where there is none."""

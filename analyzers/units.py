@@ -28,6 +28,11 @@ def us(ns: float) -> str:
     return f"{value:,.0f} us" if abs(value) >= 100 else f"{value:.3g} us"
 
 
+def duration(ns: float) -> str:
+    """Milliseconds from one on, below it microseconds."""
+    return ms(ns) if ns >= NS_PER_MS else us(ns)
+
+
 def percent(share: float | None) -> str:
     """A share as a percentage with one decimal, `-` where there is none."""
     return "-" if share is None else f"{100 * share:.1f} %"

@@ -7,7 +7,16 @@ import pytest
 from torch import nn
 
 import tracer
-from tracer.atomic_files import OWNER, hidden_folder, hidden_name, own, put_in_place, refuse_folder, remove_abandoned
+from tracer.atomic_files import (
+    OWNER,
+    hidden_folder,
+    hidden_name,
+    own,
+    put_in_place,
+    refuse_folder,
+    remove_abandoned,
+    write_text,
+)
 from tracer.errors import TracerError
 
 MARKER = "run.json"
@@ -97,3 +106,14 @@ def test_what_came_up_meanwhile_stays_and_the_recording_lies_beside_it(tmp_path)
     with pytest.raises(TracerError, match=r"The recording is in .*old-2"):
         put_in_place(new, old, False, MARKER)
     assert (tmp_path / "old-2" / MARKER).is_file()
+
+
+def test_what_is_new_has_the_modes_of_the_umask_and_never_sets_it(tmp_path, monkeypatch):
+    """To set it, for however short a time, is to set it for all threads."""
+    mask = os.umask(0)
+    os.umask(mask)
+    monkeypatch.setattr(os, "umask", pytest.fail)
+    write_text(tmp_path / "file", "text", force=False)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+    with hidden_folder(tmp_path / "folder") as folder:
+        assert folder.stat().st_mode & 0o777 == 0o777 & ~mask

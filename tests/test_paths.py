@@ -10,7 +10,7 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
-from analyzers.errors import NoTraces, UnknownPlace
+from analyzers.errors import UnknownPlace, UnusableRun
 from analyzers.paths import Remote, names, place, size
 from analyzers.run.layout import find
 from tracer.cli import main
@@ -156,7 +156,7 @@ def test_a_remote_has_of_a_path_what_reading_needs(memory):
         assert opened.read(2) == b"12" and opened.read() == b"345"
     with pytest.raises(FileNotFoundError, match="no such object"):
         Remote("memory://bucket/none").read_bytes()
-    with pytest.raises(NoTraces):
+    with pytest.raises(UnusableRun):
         find("memory://bucket/none")
     with pytest.raises(UnknownPlace):
         find("zzz://bucket/none")

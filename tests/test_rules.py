@@ -40,7 +40,9 @@ ROOMS = [
 ]
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
-    "analyzers": {"arrays", "errors", "intervals", "json_documents", "notices", "paths", "statistics", "units"},
+    "analyzers": {
+        *("arrays", "errors", "intervals", "json_documents", "notices", "paths", "ranks", "statistics", "units"),
+    },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }
 LAST = {"tracer": {"cli", "__main__"}}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 
 from tracer.errors import TracerError
@@ -47,23 +48,16 @@ def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
         raise TracerError(f"{path}: is no ordinary file; give another name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.name}.{token_hex(8)}")
         try:
-            with os.fdopen(handle, "wb") as file:
+            # The kernel takes the umask off its mode; to read the umask is to set it, for all threads.
+            with temporary.open("xb") as file:
                 yield file
-            temporary.chmod(0o666 & ~_umask())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise TracerError(f"{path}: cannot be written ({error.strerror or error})") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def hidden_name(path: Path, token: str) -> Path:
@@ -80,8 +74,8 @@ def hidden_folder(path: Path, say: Callable[[str], object] = lambda words: None)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path, say)
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=hidden_name(path, "").name))
-        folder.chmod(0o777 & ~_umask())
+        folder = hidden_name(path, token_hex(8))
+        folder.mkdir()
         own(folder)
     except OSError as error:
         raise TracerError(f"{path}: cannot be created ({error.strerror or error})") from error

@@ -16,6 +16,7 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.collectives.matching import Matching
 from analyzers.rank import RunSummary
+from analyzers.ranks import RankNumber
 from analyzers.run import hosts
 
 
@@ -30,7 +31,7 @@ class Clock:
     offset_ns: int
     spread_ns: int
     shortest_transfer_ns: int
-    reference: int
+    reference: RankNumber
     shift_ns: int = 0
 
     @property
@@ -43,17 +44,21 @@ class Clock:
 class Clocks:
     """The clocks of all ranks; only those of one reference can be compared."""
 
-    reference: int
-    all: dict[int, Clock] = field(default_factory=dict)
+    reference: RankNumber
+    all: dict[RankNumber, Clock] = field(default_factory=dict)
 
     @property
-    def by_rank(self) -> dict[int, Clock]:
+    def by_rank(self) -> dict[RankNumber, Clock]:
         """The clocks that can be compared with the lowest rank's."""
         return {rank: clock for rank, clock in self.all.items() if clock.reference == self.reference}
 
     def shift_ns(self, ranks: Int64) -> Int64:
         """What to take off the times of each rank, 0 where nothing is known of its clock."""
         return self._looked_up(ranks, "shift_ns", 0)
+
+    def shift_of(self, rank: RankNumber) -> int:
+        """What to take off the times of one rank."""
+        return self.all[rank].shift_ns if rank in self.all else 0
 
     def spread_ns(self, ranks: Int64) -> Int64:
         """The spread of each rank's clock."""
@@ -73,14 +78,14 @@ def clocks(run: RunSummary, matching: Matching) -> Clocks:
     """The clocks of a run whose collectives are matched."""
     ranks = [summary.rank for summary in run.ranks]
     shared = _Shared(matching)
-    found: dict[int, Clock] = {}
+    found: dict[RankNumber, Clock] = {}
     for reference in ranks:
         if reference not in found:
             found |= _reached(reference, shared, len(ranks) - len(found))
     return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run.manifest, run.ranks)))
 
 
-def _reached(reference: int, shared: _Shared, most: int) -> dict[int, Clock]:
+def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, Clock]:
     """The clocks of all ranks that share collectives with one, directly or by way of others."""
     found = {reference: Clock(0, 0, 0, reference)}
     queue = deque([reference])
@@ -102,12 +107,12 @@ def _led(before: Clock, direct: Clock) -> Clock:
     )
 
 
-def _shifted(clocks: dict[int, Clock], hosts: dict[int, str]) -> dict[int, Clock]:
+def _shifted(clocks: dict[RankNumber, Clock], hosts: dict[RankNumber, str]) -> dict[RankNumber, Clock]:
     """The clocks with what is taken off each: a host's ranks have one clock, and one shift."""
-    of_host: dict[tuple[int, str | int], list[int]] = {}
+    of_host: dict[tuple[RankNumber, str | int], list[RankNumber]] = {}
     for rank, clock in clocks.items():
         of_host.setdefault((clock.reference, hosts.get(rank, rank)), []).append(rank)
-    shifted: dict[int, Clock] = {}
+    shifted: dict[RankNumber, Clock] = {}
     for (reference, host), ranks in of_host.items():
         shift_ns = 0 if host == hosts.get(reference, reference) else _shift_ns([clocks[rank] for rank in ranks])
         shifted |= {rank: replace(clocks[rank], shift_ns=shift_ns) for rank in ranks}
@@ -132,7 +137,7 @@ class _Shared:
         self._shortest = np.full(len(instances), np.iinfo(np.int64).max)
         np.minimum.at(self._shortest, number, table.end_ns[rows] - table.start_ns[rows])
 
-    def clocks_against(self, rank: int) -> dict[int, Clock]:
+    def clocks_against(self, rank: RankNumber) -> dict[RankNumber, Clock]:
         """The clock of every rank that shares an instance with this one, against this one's."""
         own = self._rank == rank
         end = np.zeros(len(self._shortest), dtype=np.int64)
@@ -144,7 +149,7 @@ class _Shared:
             return {}
         ranks, first = np.unique(self._rank[others], return_index=True)
         return {
-            int(other): self._clock(rows, end[self._number[rows]])
+            RankNumber(other): self._clock(rows, end[self._number[rows]])
             for other, rows in zip(ranks.tolist(), np.split(others, first[1:]), strict=True)
         }
 
@@ -152,7 +157,7 @@ class _Shared:
         later = self._end_ns[rows] - end_ns
         median_ns, spread_ns = _middle(later.tolist())
         shortest = int(self._shortest[self._number[rows]].min())
-        return Clock(median_ns, spread_ns, shortest, -1)
+        return Clock(median_ns, spread_ns, shortest, RankNumber(-1))
 
 
 def _middle(values: Sequence[int]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import Int64, Mask
 from analyzers.rank import RunSummary
+from analyzers.ranks import RankNumber
 from analyzers.run import world_size
 from analyzers.trace import UNKNOWN, Call, Collective, Group
 
@@ -67,18 +68,19 @@ class Grouping:
         known = self._known(distinct)
         ranks, first = np.unique(distinct[0], return_index=True)
         of_rank = np.split(distinct[1], first)[1:]
-        devices = {one: np.unique(own) for one, own in zip(ranks.tolist(), of_rank, strict=True)}
+        devices = {RankNumber(one): np.unique(own) for one, own in zip(ranks.tolist(), of_rank, strict=True)}
         found = [
-            self._of(int(one), int(dev), int(code), known[int(one)], devices[int(one)]) for one, dev, code in distinct.T
+            self._of(RankNumber(one), dev, code, known[RankNumber(one)], devices[RankNumber(one)])
+            for one, dev, code in distinct.T.tolist()
         ]
         pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
         group[rows], place[rows] = pairs[which, 0], pairs[which, 1]
         return group, place
 
-    def _known(self, distinct: NDArray[np.int64]) -> dict[int, set[Group]]:
+    def _known(self, distinct: NDArray[np.int64]) -> dict[RankNumber, set[Group]]:
         """The groups of more than one rank that each rank knows of."""
         known = {rank: set(configured.values()) for rank, configured in self._configured.items()}
-        told = [(rank, self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
+        told = [(RankNumber(rank), self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
         for rank, group in told:
             if group is not None and group.name:
                 known[rank].add(self._whole(rank, group))
@@ -91,7 +93,7 @@ class Grouping:
         """Whether a group of which only the size is said may be one that is known, or the whole run where none is."""
         return size in ({group.size for group in known} or {self._world_size})
 
-    def _whole(self, rank: int, group: Group) -> Group:
+    def _whole(self, rank: RankNumber, group: Group) -> Group:
         """The group with its ranks, which long lists leave out and the header has."""
         if group.ranks is not None:
             return group
@@ -100,7 +102,9 @@ class Grouping:
             return same
         return Group(group.name, group.size, tuple(range(group.size))) if group.size == self._world_size else group
 
-    def _of(self, rank: int, device: int, code: int, known: set[Group], devices: NDArray[np.int64]) -> tuple[int, int]:
+    def _of(
+        self, rank: RankNumber, device: int, code: int, known: set[Group], devices: NDArray[np.int64]
+    ) -> tuple[int, int]:
         call = self._calls[code] if code >= 0 else None
         if len(devices) > 1 and (call is None or call.group is None or not call.group.name):
             members = tuple(Member(rank, int(each)) for each in devices)
@@ -121,7 +125,7 @@ class Grouping:
             return None
         return Group("", self._world_size, tuple(range(self._world_size)))
 
-    def _of_message(self, rank: int, device: int, call: Call, group: Group) -> tuple[int, int]:
+    def _of_message(self, rank: RankNumber, device: int, call: Call, group: Group) -> tuple[int, int]:
         """A message's two peers; of a batch its one other rank, or the whole group."""
         peers = sorted({*call.sent_to, *call.received_from})
         if not peers:
@@ -130,7 +134,7 @@ class Grouping:
         if len(peers) > 1:
             return self._of_ranks(rank, device, f"{group.name} batch", group.ranks or (), batch)
         (peer,) = peers
-        pair = (rank, peer) if call.sent_to else (peer, rank)
+        pair: tuple[int, int] = (rank, peer) if call.sent_to else (peer, rank)
         if batch:
             pair = (min(pair), max(pair))
         return self._of_ranks(rank, device, f"{group.name} {'batch' if batch else 'message'}", pair, batch)

@@ -18,6 +18,7 @@ from analyzers.collectives.matching import Matching, match_run
 from analyzers.collectives.transfer import Transfers, in_transfer, transfers
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank import Breakdown, Measured, RunSummary
+from analyzers.ranks import RankIndex
 from analyzers.run import Calibration, world_size
 
 
@@ -72,15 +73,15 @@ class Exchange:
         """Bytes of each row of the table, as any member says them; -1 where none does."""
         return sizes(self.matching, self.transfers)
 
-    def nbytes(self, rank: int) -> Int64:
-        """Bytes of each row of a rank's communication (by its place in the run), -1 where unknown."""
-        first = int(self.first_row[rank])
-        return self.sizes[first : first + len(self.run.measured[rank].communication)]
+    def nbytes(self, index: RankIndex) -> Int64:
+        """Bytes of each row of a rank's communication, -1 where unknown."""
+        first = int(self.first_row[index])
+        return self.sizes[first : first + len(self.run.measured[index].communication)]
 
-    def wait_ns(self, rank: int) -> Int64:
-        """Of each row of a rank's communication (by its place in the run) how long it waited, -1 where unknown."""
-        first = int(self.first_row[rank])
-        entry = self.entry[first : first + len(self.run.measured[rank].communication)]
+    def wait_ns(self, index: RankIndex) -> Int64:
+        """Of each row of a rank's communication how long it waited, -1 where unknown."""
+        first = int(self.first_row[index])
+        entry = self.entry[first : first + len(self.run.measured[index].communication)]
         wait_ns: Int64 = np.r_[self.transfers.wait_ns, -1][entry]
         return wait_ns
 
@@ -89,18 +90,18 @@ class Exchange:
         """Of each row of the table, from when on it was transfer, on its rank's own clock."""
         return in_transfer(self.matching, self.transfers)
 
-    def rows_of(self, rank: int, device: int) -> Int64:
-        """Rows of the table that one device of a rank (by its place in the run) takes part in."""
-        table, low = self.matching.table, int(self.first_row[rank])
-        high = low + len(self.run.measured[rank].communication)
+    def rows_of(self, index: RankIndex, device: int) -> Int64:
+        """Rows of the table that one device of a rank takes part in."""
+        table, low = self.matching.table, int(self.first_row[index])
+        high = low + len(self.run.measured[index].communication)
         rows: Int64 = low + np.flatnonzero((table.device[low:high] == device) | (table.peer[low:high] == device))
         return rows
 
-    def exposed_transfer(self, rank: int, device: int) -> Intervals:
-        """When a device of a rank (by its place in the run) transferred and did not compute; on its own clock."""
-        own = self.rows_of(rank, device)
+    def exposed_transfer(self, index: RankIndex, device: int) -> Intervals:
+        """When a device of a rank transferred and did not compute; on its own clock."""
+        own = self.rows_of(index, device)
         moving = union_of(self.begun_ns[own], self.matching.table.end_ns[own])
-        return moving & _exposed(self.run.measured[rank], device)
+        return moving & _exposed(self.run.measured[index], device)
 
     @cached_property
     def world_size(self) -> int:
@@ -134,11 +135,11 @@ class Exchange:
         table = self.matching.table
         alone = self.matching.instance < 0
         exposed_ns, unmatched_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-        place_of = {summary.rank: place for place, summary in enumerate(self.run.ranks)}
-        for (rank, device), windows in rows.by_device():
-            place, start = place_of[rank], rows.start_ns[windows]
-            own, end = self.rows_of(place, device), start + rows.span_ns[windows]
-            exposed_ns[windows] = self.exposed_transfer(place, device).length_within(start, end)
+        index_of = {number: index for index, number, _ in self.run.numbered()}
+        for (number, device), windows in rows.by_device():
+            index, start = index_of[number], rows.start_ns[windows]
+            own, end = self.rows_of(index, device), start + rows.span_ns[windows]
+            exposed_ns[windows] = self.exposed_transfer(index, device).length_within(start, end)
             lost = own[alone[own]]
             unmatched_ns[windows] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
         return exposed_ns, unmatched_ns

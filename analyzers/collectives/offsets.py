@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from analyzers.collectives.alignment import Offset
+from analyzers.ranks import RankNumber
 
 
 class _Place(NamedTuple):
@@ -25,7 +26,7 @@ class _Place(NamedTuple):
 class Offsets:
     """Offsets between ranks' clocks as groups reveal them, so that a group with few kernels learns from larger ones."""
 
-    def __init__(self, hosts: Mapping[int, str]) -> None:
+    def __init__(self, hosts: Mapping[RankNumber, str]) -> None:
         self._hosts = hosts
         self._place: dict[int, _Place] = {}
         self._members: dict[int, list[int]] = {}  # of each component
@@ -43,7 +44,8 @@ class Offsets:
 
     def are_one(self, a: int, b: int) -> bool:
         """Whether two ranks are known to share a host, and its clock."""
-        return a in self._hosts and self._hosts[a] == self._hosts.get(b)
+        host = self._hosts.get(RankNumber(a))
+        return host is not None and host == self._hosts.get(RankNumber(b))
 
     def are_unclear(self, a: int, b: int) -> bool:
         """Whether two ranks share synchronizing collectives, and these align in no clear way."""

@@ -21,7 +21,7 @@ def clock_row(found: Exchange) -> Clock:
     """The clocks as the report has them."""
     ranks = [summary.rank for summary in found.run.ranks]
     known = found.clocks.by_rank
-    applied = [rank for rank in ranks if rank in known and known[rank].applied]
+    applied: list[int] = [rank for rank in ranks if rank in known and known[rank].applied]
     return Clock(
         offsets_ns={str(rank): known[rank].offset_ns if rank in known else None for rank in ranks},
         spread_ns={str(rank): known[rank].spread_ns if rank in known else None for rank in ranks},
@@ -289,3 +289,14 @@ class Clock(msgspec.Struct, frozen=True):
     spread_ns: dict[str, int | None]
     applied: bool
     applied_to: list[int]
+
+    @property
+    def apart_ns(self) -> int | None:
+        """How far the clocks of ranks that can be compared are apart at most; None for fewer than two."""
+        known = [offset for offset in self.offsets_ns.values() if offset is not None]
+        return max(known) - min(known) if len(known) > 1 else None
+
+    @property
+    def widest_spread_ns(self) -> int:
+        """The widest spread of those clocks."""
+        return max((spread for spread in self.spread_ns.values() if spread is not None), default=0)

@@ -1,7 +1,7 @@
 """Change of one figure between two runs, beyond the steps' spread.
 
 A difference is marked as changed if the test finds it, corrected for all
-figures of its table, and it is at least `LEAST_CHANGE` of A's figure: another launch of the same thing differs, too, by
+figures of its table, and it is at least `LEAST_SHARE` of A's figure: another launch of the same thing differs, too, by
 what the steps of one launch do not show.
 """
 
@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.comparison.permutation_test import Significance, significance
+from analyzers.statistics import LEAST_SHARE
 
 # The chance that a table of figures that did not change has any that is marked.
 LEVEL = 0.05
-# A difference below this share of A's figure is not marked: advice, too, leaves out what is less than 1 % of a step.
-LEAST_CHANGE = 0.01
 
 State = Literal["changed", "within", "small", "too_few", "same", "only_a", "only_b"]
 Key = TypeVar("Key", bound=Hashable)
@@ -38,7 +37,7 @@ class Method(msgspec.Struct, frozen=True):
 
     method: str = METHOD
     level: float = LEVEL
-    least_change: float = LEAST_CHANGE
+    least_change: float = LEAST_SHARE
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -130,7 +129,7 @@ def _change(pair: Pair, found: Significance, place: int | None) -> Change:
     if difference == 0:
         state = "same"
     elif adjusted <= LEVEL:
-        state = "changed" if abs(difference) >= LEAST_CHANGE * abs(a.median) else "small"
+        state = "changed" if abs(difference) >= LEAST_SHARE * abs(a.median) else "small"
     else:
         state = "too_few" if apart or found.least_p[place] > LEVEL else "within"
     return Change(a.median, b.median, difference, relative, *counts, p, adjusted, apart, state)

@@ -15,10 +15,10 @@ from analyzers.collectives import CollectiveRow, UnmatchedRow, WaitingRow
 from analyzers.comparison.change import Change
 from analyzers.comparison.conditions import Figure, Gate, Names
 from analyzers.comparison.document import CellChange, Comparison, SweepComparison
-from analyzers.comparison.runs import BUSBW, CONTROLS, PARTS, STEP
+from analyzers.comparison.runs import BUSBW, CONTROLS, STEP
 from analyzers.comparison.sweeps import MEASURES
 from analyzers.layers import BucketRow, LayerRow
-from analyzers.reporting import Report, Window, gradient_bandwidth
+from analyzers.reporting import SPLIT_PARTS, Report, Window, gradient_bandwidth
 from analyzers.statistics import Spread
 
 
@@ -113,7 +113,7 @@ def names(*, of_comparison: bool) -> Names:
 
 
 def _judged_names() -> set[str]:
-    return {*CONTROLS, *STEP, *PARTS, BUSBW}
+    return {*CONTROLS, *STEP, *SPLIT_PARTS, BUSBW}
 
 
 def _numeric(kind: type[msgspec.Struct]) -> dict[str, str]:

@@ -22,14 +22,13 @@ from analyzers.comparison.document import (
 )
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
-from analyzers.reporting import Report, RunFacts, gradient_steps
+from analyzers.reporting import SPLIT_PARTS, Report, RunFacts, gradient_steps
 from analyzers.run import HIGH_DISTORTION, WIDEST_SPREAD, stretch
 from analyzers.units import ms, percent
 
 # A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.
 STEP = ("span_ns", "exposed_comm_ns", "overlap")
 BUSBW = "gradients_busbw_gbps"
-PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
 OF_BUCKETS = ("wait_ns", "transfer_ns", "queued_ns", "overlapped_ns", "exposed_ns")
 OF_LAYERS = ("forward_ns", "backward_ns", "exposed_ns")
 # Each control with the report's figure for it.
@@ -64,7 +63,7 @@ def compare(a: Report, b: Report) -> Comparison:
         layouts=layouts,
         controls=changes(unprofiled) | changes(controls),
         step=step,
-        parts=changes(_windows(a, b, PARTS)),
+        parts=changes(_windows(a, b, SPLIT_PARTS)),
         totals=changes({name: (_total(a.buckets, name), _total(b.buckets, name)) for name in OF_BUCKETS}),
         buckets=_buckets(a, b) if layouts.same else [],
         layers=_layers(a, b),

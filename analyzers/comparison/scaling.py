@@ -45,7 +45,7 @@ NAMED = 6
 
 
 def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) -> Scaling:
-    """The study of a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableSweep."""
+    """The study of a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument."""
     sweep, warnings = read_sweep(Path(folder))
     return scaling(sweep, [_row(Path(folder), cell, read) for cell in sweep.cells], warnings)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyzers.comparison.scaling_document import MEASURES, PROFILED, SHARES, UNPROFILED, CellRow, EpochTime, StepTime
+from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, EpochTime, StepTime
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
-from analyzers.reporting import GRADIENTS, PARTS, Report, gradient_bandwidth, report
+from analyzers.reporting import GRADIENTS, PARTS, SPLIT_PARTS, Report, gradient_bandwidth, report
 from analyzers.run import LONGEST_NS, SINGLE, WIDEST_SPREAD, Cell, Control, Controls, Dataset, Epoch, Manifest
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_S
@@ -56,7 +56,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         memory_source=manifest.memory.source if manifest.memory else None,
         measured=_windows(found),
         exposed_mean_ns=float(np.mean([window.exposed_comm_ns for window in found.windows])),
-        shares={name: found.summary.shares.get(name) for name in SHARES},
+        shares={name: found.summary.shares.get(name) for name in SPLIT_PARTS},
         representative=_representative(found),
         gradients=gradient_bandwidth(found.collectives, found.traffic.get(GRADIENTS)),
         epochs=manifest.epochs,

@@ -13,7 +13,7 @@ import msgspec
 
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
-from analyzers.reporting import GradientBandwidth
+from analyzers.reporting import SPLIT_PARTS, GradientBandwidth
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
 
@@ -219,7 +219,7 @@ def scaling_json(study: Scaling) -> str:
 
 
 def scaling_from_json(text: str | bytes) -> Scaling:
-    """A study that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    """A study that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Scaling, SCALING_SCHEMA, "make one with `tracer sweep --report DIR --json`")
 
 
@@ -247,7 +247,7 @@ def _cell(row: CellRow) -> dict[str, Any]:
     }
     for name in MEASURES:
         columns |= _spread(name, row.measured.get(name, Spread(0)))
-    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in SHARES}
+    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in SPLIT_PARTS}
     columns |= {"gradient_bytes": row.gradients.bytes, "gradient_bus_bytes": row.gradients.bus_bytes}
     for name in ("transfer_ns", "busbw_gbps", "utilization"):
         columns |= _spread(f"gradient_{name}", getattr(row.gradients, name))
@@ -259,7 +259,6 @@ MEASURES = (
     *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_transfer_ns"),
     *("exposed_copy_ns", "idle_ns", "input_idle_ns", "overlap"),
 )
-SHARES = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
 
 
 def _spread(name: str, spread: Spread) -> dict[str, float | None]:

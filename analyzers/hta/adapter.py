@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, find
 from analyzers.errors import NotInstalled
 from analyzers.rank import profiler_steps
 from analyzers.run import RankTrace, Run
@@ -173,8 +173,8 @@ def _joins(events: Events, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np
     for here, there in (sides, sides[::-1]):
         if len(there):
             there = there[np.lexsort((columns["ts"][there], correlation[there]))]
-            place = np.searchsorted(correlation[there], correlation[here]).clip(max=len(there) - 1)
-            same = correlation[there[place]] == correlation[here]
+            place = find(correlation[there], correlation[here])
+            same = place >= 0
             other[here[same]] = there[place[same]]
     return on_device, other
 

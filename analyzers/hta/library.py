@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # HTA's default for kernels that follow one another; its documentation says ns, its traces are in us.
 KERNEL_WAIT_NS = 30 * NS_PER_US
+# Who holds it may change what all threads share: HTA's threshold, where output goes, logging, warnings.
+_OF_PROCESS = threading.RLock()
 
 
 class ExactTrace(Trace):  # type: ignore[misc]  # HTA has no types
@@ -69,12 +72,13 @@ class ExactAnalysis(TraceAnalysis):  # type: ignore[misc]
 
     def critical_path_analysis(self, *arguments: Any, **options: Any) -> Any:
         """As HTA's, with its threshold between kernels in ns."""
-        threshold_us = critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US
-        critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US = threshold_us * NS_PER_US
-        try:
-            return super().critical_path_analysis(*arguments, **options)
-        finally:
-            critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US = threshold_us
+        with _OF_PROCESS:
+            threshold_us = critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US
+            critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US = threshold_us * NS_PER_US
+            try:
+                return super().critical_path_analysis(*arguments, **options)
+            finally:
+                critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US = threshold_us
 
     def get_idle_time_breakdown(
         self, *arguments: Any, consecutive_kernel_delay: int = KERNEL_WAIT_NS, **options: Any
@@ -86,17 +90,24 @@ class ExactAnalysis(TraceAnalysis):  # type: ignore[misc]
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """HTA logs, prints and warns as it goes; a block in which none of it is heard."""
+    with (
+        _OF_PROCESS,
+        _without_logs(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
     root = logging.getLogger()
     handlers, disabled = root.handlers[:], logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         # It logs through the root logger, which gets a handler by that.
         root.handlers[:] = handlers

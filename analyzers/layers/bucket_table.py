@@ -14,6 +14,7 @@ from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Bucket, Buckets
 from analyzers.notices import Code, Notice
 from analyzers.rank import Breakdown, Communication, Measured, Parts, device_label
+from analyzers.ranks import RankIndex, RankNumber
 from analyzers.statistics import Spread, row_columns, spreads
 from analyzers.trace import UNKNOWN
 
@@ -52,30 +53,29 @@ def beside(measured: Measured, found: Buckets) -> Beside:
 
 def bucket_rows(exchanged: Exchange, found: Buckets) -> list[BucketRow]:
     """Every reduction of every rank, by rank, step and order."""
-    return [row for rank in range(len(exchanged.run.ranks)) for row in _of_rank(exchanged, found, rank)]
+    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, found, index, number)]
 
 
-def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[BucketRow]:
-    measured = exchanged.run.measured[rank]
+def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: RankNumber) -> Iterator[BucketRow]:
+    measured = exchanged.run.measured[index]
     reduced, comm = measured.reductions, measured.communication
     if not len(reduced):
         return
     hidden = beside(measured, found)
     exposed_of = _exposed_by_window(measured.windows)
-    number = exchanged.run.ranks[rank].rank
-    shift_ns = int(exchanged.clocks.shift_ns(np.array([number]))[0]) + exchanged.origin_ns
-    for index, kernel in enumerate(reduced.kernel.tolist()):
-        row = int(exchanged.first_row[rank]) + kernel
+    shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
+    for place, kernel in enumerate(reduced.kernel.tolist()):
+        row = int(exchanged.first_row[index]) + kernel
         entry, instance = int(exchanged.entry[row]), int(exchanged.matching.instance[row])
         start_ns, dur_ns, exposed_ns = (int(column[kernel]) for column in (comm.start_ns, comm.dur_ns, comm.exposed_ns))
-        ready_ns, launched_ns = int(reduced.ready_ns[index]), int(reduced.launched_ns[index])
-        device, step = device_label(int(comm.device[kernel])), int(reduced.step[index])
-        bucket = int(found.number[rank][index])
+        ready_ns, launched_ns = int(reduced.ready_ns[place]), int(reduced.launched_ns[place])
+        device, step = device_label(int(comm.device[kernel])), int(reduced.step[place])
+        bucket = int(found.number[index][place])
         yield BucketRow(
             rank=number,
             device=device,
             step=step,
-            backward_pass=int(reduced.pass_[index]),
+            backward_pass=int(reduced.pass_[place]),
             bucket=natural(bucket),
             collective=int(exchanged.index[instance]) if instance >= 0 else None,
             bytes=_bytes(exchanged, comm, kernel, instance),

@@ -17,7 +17,8 @@ from math import prod
 import numpy as np
 
 from analyzers.arrays import Int64
-from analyzers.rank import Measured, RunSummary, Source
+from analyzers.rank import Measured, RunSummary, Source, is_layer, layer_name
+from analyzers.ranks import RankIndex
 from analyzers.run import Manifest, Parameter
 from analyzers.trace import ROOT, UNKNOWN
 
@@ -49,7 +50,7 @@ class Bucket:
 class Reduced:
     """The reductions of one backward pass of one rank: their rows, sizes, and the gradients that went with each."""
 
-    rank: int
+    index: RankIndex
     step: int
     pass_: int
     rows: tuple[int, ...]
@@ -100,7 +101,7 @@ class _Recorded:
 def buckets(run: RunSummary) -> Buckets:
     """The buckets of a run."""
     manifest = run.manifest or Manifest()
-    passes = [each for rank, measured in enumerate(run.measured) for each in _passes(rank, measured)]
+    passes = [each for index, _, measured in run.numbered() for each in _passes(index, measured)]
     recorded = _recorded(manifest)
     sizes = tuple(bucket.elements for bucket in recorded)
     fits = bool(recorded) and _is_within(sizes, _common_sizes(passes))
@@ -108,15 +109,19 @@ def buckets(run: RunSummary) -> Buckets:
     numbers = [_numbers(each, *plan[each.pass_]) for each in passes]
     number = tuple(np.full(len(measured.reductions), UNKNOWN, dtype=np.int64) for measured in run.measured)
     for each, found in zip(passes, numbers, strict=True):
-        number[each.rank][list(each.rows)] = found
+        number[each.index][list(each.rows)] = found
     layout = _layout(plan, passes, numbers, recorded if fits else ())
     named = _named(layout, recorded) if fits else {}
-    if run.measured[0].work.source != Source.OPERATORS:
-        named = _named_by_module(manifest, run) | {each: name for each, name in named.items() if each.shape is None}
+    operators = _operators(run)
+    if any(measured.work.source != Source.OPERATORS for measured in run.measured):
+        by_layout = {each: name for each, name in named.items() if each.shape is None or each.line in operators}
+        named = _named_by_module(manifest, run) | by_layout
     names = {each: parameter.name for each, parameter in named.items()}
     elements = {each: prod(parameter.shape) for each, parameter in named.items()}
     mismatch = None if fits or not manifest.buckets or not passes else _why_not(recorded)
-    return Buckets("run.json" if fits else "trace", layout, number, names, elements, _modules(run, named), mismatch)
+    return Buckets(
+        "run.json" if fits else "trace", layout, number, names, elements, _modules(operators, named), mismatch
+    )
 
 
 def _recorded(manifest: Manifest) -> list[_Recorded]:
@@ -159,7 +164,7 @@ def taken(measured: Measured) -> list[Taken]:
     return found
 
 
-def _passes(rank: int, measured: Measured) -> Iterator[Reduced]:
+def _passes(index: RankIndex, measured: Measured) -> Iterator[Reduced]:
     """The reductions of a rank by backward pass, in order."""
     reduced, gradients, comm = measured.reductions, measured.gradients, measured.communication
     if not len(reduced):
@@ -172,12 +177,12 @@ def _passes(rank: int, measured: Measured) -> Iterator[Reduced]:
     for begin, end in zip(begins, [*begins[1:], len(reduced)], strict=True):
         own = range(begin, end)
         yield Reduced(
-            rank=rank,
+            index=index,
             step=int(reduced.step[begin]),
             pass_=int(reduced.pass_[begin]),
             rows=tuple(own),
             elements=tuple(elements[row] for row in own),
-            gradients=tuple(tuple(parameters[index] for index in with_them[row]) for row in own),
+            gradients=tuple(tuple(parameters[gradient] for gradient in with_them[row]) for row in own),
             gradient_elements=tuple(_total(gradients.elements[with_them[row]]) for row in own),
         )
 
@@ -243,7 +248,7 @@ def _parameters(elements: int, seen: Sequence[tuple[int, tuple[Taken, ...]]]) ->
     """The parameters of a bucket: of what passes show, what fills it best, and of layers that are known."""
     if not seen:
         return None
-    filled, best = max(seen, key=lambda item: (item[0], sum(not each.line.startswith("(") for each in item[1])))
+    filled, best = max(seen, key=lambda item: (item[0], sum(is_layer(each.line) for each in item[1])))
     # Where shapes were not recorded, the order must do, if all passes agree in it.
     agreed = filled == UNKNOWN and len({gradients for _, gradients in seen}) == 1
     # More gradients than the bucket holds in any pass: they do not come in the buckets' order.
@@ -283,16 +288,24 @@ def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[Taken, Paramet
 
 def _line_of(module: str, lines: set[str]) -> str:
     """The innermost module around a parameter's own whose forward ran."""
-    while module not in lines and "." in module:
+    while layer_name(module) not in lines and "." in module:
         module = module.rpartition(".")[0]
-    return module if module in lines else ROOT
+    return layer_name(module) if layer_name(module) in lines else ROOT
 
 
-def _modules(run: RunSummary, named: dict[Taken, Parameter]) -> dict[str, str]:
+def _operators(run: RunSummary) -> set[str]:
+    """The lines that are operators': of ranks whose traces have no modules, and no other rank's."""
+    lines: dict[bool, set[str]] = {True: set(), False: set()}
+    for measured in run.measured:
+        lines[measured.work.source == Source.OPERATORS] |= {line.name for line in measured.work.lines}
+    return lines[True] - lines[False]
+
+
+def _modules(operators: set[str], named: dict[Taken, Parameter]) -> dict[str, str]:
     """The module that each operator's line is, where all its parameters are of one module."""
-    if run.measured[0].work.source != Source.OPERATORS:
-        return {}
     of_line: dict[str, set[str]] = {}
     for each, parameter in named.items():
-        of_line.setdefault(each.line, set()).add(parameter.module)
-    return {line: next(iter(modules)) for line, modules in of_line.items() if len(modules) == 1 and all(modules)}
+        if each.line in operators:
+            of_line.setdefault(each.line, set()).add(parameter.module)
+    one = {line: modules for line, modules in of_line.items() if len(modules) == 1 and all(modules)}
+    return {line: layer_name(next(iter(modules))) for line, modules in one.items()}

@@ -17,13 +17,17 @@ from analyzers.collectives import Exchange
 from analyzers.layers.bucket_table import PASSES
 from analyzers.layers.ddp_buckets import Buckets, taken
 from analyzers.notices import Code, Notice
-from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label
+from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label, is_layer, layer_name
+from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import LISTED_RANKS, Manifest
 from analyzers.statistics import Spread, row_columns, spreads
-from analyzers.trace import ROOT, UNKNOWN, UNSAID, Collective, Module, itemsize
+from analyzers.trace import UNKNOWN, UNSAID, Collective, Module, itemsize
 
 # From this share of the backward on, what belongs to no layer is worth a warning.
 MUCH_LOST = 0.1
+
+# What gradients take that belong to no layer.
+GRADIENTS = f"({Purpose.GRADIENTS.label})"
 
 Key = tuple[str, str, bool | None]  # kind, pass, prefetched
 
@@ -70,25 +74,23 @@ Windows = dict[tuple[int, int], Lines]  # by device and step
 
 def layer_rows(exchanged: Exchange, found: Buckets) -> list[LayerRow]:
     """Every line of every window, by rank, device and step; layers in the order of their forward, other lines last."""
-    return [row for rank in range(len(exchanged.run.ranks)) for row in _of_rank(exchanged, found, rank)]
+    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, found, index, number)]
 
 
-def _of_rank(exchanged: Exchange, found: Buckets, rank: int) -> Iterator[LayerRow]:
+def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: RankNumber) -> Iterator[LayerRow]:
     run = exchanged.run
-    measured = run.measured[rank]
-    wait_ns = exchanged.wait_ns(rank)
+    measured = run.measured[index]
+    wait_ns = exchanged.wait_ns(index)
     windows = _compute(measured, found)
-    _reductions(windows, measured, (found, found.number[rank]), wait_ns)
+    _reductions(windows, measured, (found, found.number[index]), wait_ns)
     _gradients(windows, measured, found, _itemsizes(run.manifest or Manifest(), measured))
-    _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(rank))
+    _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(index))
     for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
-        for name, line in sorted(
-            windows[device, step].items(), key=lambda item: item[0].startswith("(") and item[0] != ROOT
-        ):
-            yield _row(run.ranks[rank].rank, device, step, name, line)
+        for name, line in sorted(windows[device, step].items(), key=lambda item: not is_layer(item[0])):
+            yield _row(number, device, step, name, line)
 
 
-def _row(rank: int, device: int, step: int, name: str, line: _Line) -> LayerRow:
+def _row(rank: RankNumber, device: int, step: int, name: str, line: _Line) -> LayerRow:
     comm = [
         LayerComm(
             kind=kind,
@@ -154,7 +156,7 @@ def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: 
             continue
         module = lines[code]
         if measured.work.source == Source.NODES:
-            module = Module("(gradients)", "gradients")  # of replicas together, which no layer stands for
+            module = Module(GRADIENTS, "gradients")  # of replicas together, which no layer stands for
         line = _line(window, found.layer(module.name), module.type)
         size = itemsizes.get(found.layer(module.name), itemsizes[""])
         line.parameters += 1
@@ -164,7 +166,7 @@ def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: 
 
 def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
     """Bytes of an element of each layer's gradients: as run.json says, else as gradients are reduced; "" for others."""
-    sizes = {parameter.module: itemsize(parameter.dtype) for parameter in manifest.parameters}
+    sizes = {layer_name(parameter.module): itemsize(parameter.dtype) for parameter in manifest.parameters}
     comm = measured.communication
     calls = np.unique(comm.call[(comm.purpose == Purpose.GRADIENTS) & (comm.call >= 0)]).tolist()
     reduced = {itemsize(comm.calls[call].dtype) for call in calls}
@@ -196,13 +198,13 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
         shares = {} if unknown else shares
         rest = elements - sum(shares.values())
         if rest > 0 or not shares:
-            name = "(gradients)"
+            name = GRADIENTS
             shares[name], types[name] = max(rest, 1), "gradients"
         lengths_ns = (int(comm.dur_ns[kernel]), int(comm.exposed_ns[kernel]), int(wait_ns[kernel]))
         _share_out(lines, shares, types, lengths_ns, size)
         bucket = int(number[index])
         for name, count in shares.items():
-            if bucket >= 0 and name != "(gradients)":
+            if bucket >= 0 and name != GRADIENTS:
                 lines[name].buckets[bucket] = lines[name].buckets.get(bucket, 0) + count
 
 
@@ -227,7 +229,7 @@ def _share_out(
             length * (before + count) // whole - length * before // whole for length in lengths_ns
         )
         comm = _line(lines, name, types[name]).comm
-        known = size and name != "(gradients)"
+        known = size and name != GRADIENTS
         entry = comm.setdefault(("all_reduce", "backward", None), _Sum())
         entry.add(count * size if known else None, dur_ns, exposed_ns, None if lengths_ns[2] < 0 else wait_ns)
         before += count
@@ -243,7 +245,7 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
             continue
         ahead = None if sharded.prefetched[row] < 0 else bool(sharded.prefetched[row])
         if sharded.module[row] >= 0:
-            name = sharded.modules[sharded.module[row]]
+            name = layer_name(sharded.modules[sharded.module[row]])
             kind, backward = types.get(name, "FSDP"), bool(sharded.backward[row])
         else:
             purpose = Purpose(int(comm.purpose[row]))
@@ -258,6 +260,7 @@ def _other_communication(windows: Windows, measured: Measured, found: Buckets, w
                 entry.add(natural(nbytes[row]), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
 
 
+_MIXED = " on some ranks, on others "
 # Where layers come from, and what would bring the model's own modules.
 _NO_RANGES = {
     Source.NODES: (
@@ -280,7 +283,9 @@ def layer_warnings(run: RunSummary, found: Buckets) -> list[Notice]:
     for summary, measured in zip(run.ranks, run.measured, strict=True):
         ranks.setdefault(measured.work.source, []).append(summary.rank)
     names = " (named by run.json)" if found.layers else ""
-    notices = [
+    words = f"layers are {_MIXED.join(ranks)}: lines of both stand in one table"
+    notices = [Notice(Code.LAYERS_OF_SEVERAL_SOURCES, words)] if len(ranks) > 1 else []
+    notices += [
         Notice(
             Code.MODULES_NOT_TRACED,
             text.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names),
@@ -297,7 +302,7 @@ def layer_warnings(run: RunSummary, found: Buckets) -> list[Notice]:
     return notices
 
 
-def _of(ranks: list[int]) -> str:
+def _of(ranks: Sequence[int]) -> str:
     listed = ", ".join(map(str, ranks[:LISTED_RANKS])) + (", ..." if len(ranks) > LISTED_RANKS else "")
     return f" of rank {listed}"
 

@@ -169,7 +169,8 @@ def _own(run: RunSummary, transfers: _Transfers, gpus: int, given: Links | None)
             words = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
             return _Own(replace(curves, strain=strain), words, is_measured=True)
     elif curves is not None and (beside is not None or not len(transfers.nbytes)):
-        words = f"all-reduces take {BUSY_LINKS} times what was measured of them alone: this run does not tell"
+        words = f"all-reduces take {BUSY_LINKS} times what was measured of them alone, as on an H200"
+        words += ": this run does not tell"
         return _Own(replace(curves, strain=BUSY_LINKS), words)
     if not len(transfers.nbytes):
         return None

@@ -239,7 +239,9 @@ def _contention(paces: Sequence[Pace]) -> tuple[float, list[str]]:
     if beside > longer > 0:
         slower = longer / (beside - longer)
         return slower, [f"beside communication compute takes {percent(slower)} longer, as in this run"]
-    return SLOWER, [f"beside communication compute takes {percent(SLOWER)} longer: this run does not tell"]
+    return SLOWER, [
+        f"beside communication compute takes {percent(SLOWER)} longer, as on an H200: this run does not tell"
+    ]
 
 
 def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]]:

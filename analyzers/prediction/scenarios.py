@@ -112,7 +112,7 @@ def to_json(found: WhatIf) -> str:
 
 
 def from_json(text: str | bytes) -> Prospect:
-    """Predictions that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    """Predictions that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Prospect, SCHEMA, "make them with `tracer whatif RUN --json`")
 
 

@@ -9,12 +9,12 @@ Decisions: docs/decisions/rank.md
 """
 
 from analyzers.rank.activity import CPU_DEVICE, device_label
-from analyzers.rank.attribution import Own
+from analyzers.rank.attribution import NO_LAYERS, OWN_LINES, Own, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import Pace, queued
 from analyzers.rank.layer_time import Parts
 from analyzers.rank.module_ranges import Source
-from analyzers.rank.summary import Course, Measured, RankSummary, RunSummary, summarize, summary_of, watch, with_lanes
+from analyzers.rank.summary import Course, Measured, OnBytes, RankSummary, RunSummary, summarize, summary_of, with_lanes
 from analyzers.rank.sync_overhead import NOT_KNOWN
 from analyzers.rank.time_breakdown import CELLS, Breakdown, breakdown, cell_edges, joined
 from analyzers.rank.windows import profiler_steps
@@ -23,10 +23,13 @@ __all__ = [
     "CELLS",
     "CPU_DEVICE",
     "NOT_KNOWN",
+    "NO_LAYERS",
+    "OWN_LINES",
     "Breakdown",
     "Communication",
     "Course",
     "Measured",
+    "OnBytes",
     "Own",
     "Pace",
     "Parts",
@@ -37,11 +40,12 @@ __all__ = [
     "breakdown",
     "cell_edges",
     "device_label",
+    "is_layer",
     "joined",
+    "layer_name",
     "profiler_steps",
     "queued",
     "summarize",
     "summary_of",
-    "watch",
     "with_lanes",
 ]

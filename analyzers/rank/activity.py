@@ -11,15 +11,17 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace
 from analyzers.trace import C10D, UNKNOWN, Category, Kind
 
-CPU_DEVICE = -1
+# Not UNKNOWN: no row that says no peer is a copy to the CPU.
+CPU_DEVICE = -2
 
 
 def device_label(device: int) -> int | str:
     """How a device is called in every output: its index, or `cpu`."""
-    return "cpu" if device == CPU_DEVICE else device
+    return "cpu" if device < 0 else device
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class Activity:
     call that launched each, UNKNOWN where the trace does not have it. `compute`, `comm`, `copy` are the unions of time.
     """
 
-    rank: int
+    rank: RankNumber
     device: int
     start_ns: Int64
     end_ns: Int64

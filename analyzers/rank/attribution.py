@@ -16,8 +16,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask, places_since
+from analyzers.arrays import Int64, Mask, find, places_since
 from analyzers.rank.autograd import Autograd, autograd
+from analyzers.rank.communication import Purpose
 from analyzers.rank.host_threads import Host, Places
 from analyzers.rank.module_ranges import Source, forwards
 from analyzers.run import RankTrace
@@ -50,6 +51,8 @@ class Own(IntEnum):
 
 # What stands for the type of a line that is no layer, under the line's name in brackets.
 OWN_LINES = tuple(Module(f"({own.name.lower()})", own.name.lower()) for own in Own)
+# Every name of a line that is no layer; communication that is for no layer is a line by its purpose.
+NO_LAYERS = frozenset([*(line.name for line in OWN_LINES), *(f"({purpose.label})" for purpose in Purpose)])
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 _LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
 _COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
@@ -62,6 +65,16 @@ _FLATTENING = re.compile(
 _RECORDING = (C10D, "record_param_comms")
 # What nn.DataParallel runs to spread and gather tensors, and their backwards.
 _SPREADING = ("Broadcast", "Scatter", "Gather", "ReduceAddCoalesced", "flatten_dense_tensors")
+
+
+def is_layer(name: str) -> bool:
+    """Whether a line of that name is a layer: a name in brackets may be a module's."""
+    return name not in NO_LAYERS
+
+
+def layer_name(module: str) -> str:
+    """A module's name as a line's, told apart from the lines that are no layers."""
+    return module if is_layer(module) else f"{module} module"
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +164,7 @@ class _Attributing:
     def _line_of_module(self, module: Module) -> int:
         # torch.nn's losses are called so; the one that owns parameters (AdaptiveLogSoftmaxWithLoss) is a layer.
         is_loss = module.type.endswith("Loss") and not module.type.endswith("WithLoss")
-        return Own.LOSS if is_loss else self.lines.code(module)
+        return Own.LOSS if is_loss else self.lines.code(Module(layer_name(module.name), module.type))
 
     def _lines_of(self, launches: Int64) -> tuple[Int64, Mask]:
         """By the innermost of module and node around each launch; a node counts where its forward operator ran."""
@@ -303,13 +316,7 @@ class _Attributing:
         number = np.empty(len(rows), dtype=np.int64)
         number[order] = place
         codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(place.max() + 1)])
-        return np.where(graphs, np.r_[codes, UNKNOWN][np.r_[number, UNKNOWN][_places_of(launches, rows)]], line)
-
-
-def _places_of(values: Int64, known: Int64) -> Int64:
-    """Where each value stands among known ones, sorted; -1 where it does not."""
-    place = np.searchsorted(known, values).clip(max=len(known) - 1)
-    return np.where(known[place] == values, place, UNKNOWN)
+        return np.where(graphs, np.r_[codes, UNKNOWN][np.r_[number, UNKNOWN][find(rows, launches)]], line)
 
 
 class _Lines:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import Int64, Mask, find
 from analyzers.trace import C10D, UNKNOWN, Category, Events
 
 # gloo has two threads for each group; more groups may be at work at a time.
@@ -88,8 +88,8 @@ class Host:
         events, known = self.events, self.events.correlation[self._launches]
         if not len(known):
             return self._queued(rows)
-        place = np.searchsorted(known, events.correlation[rows]).clip(max=len(known) - 1)
-        return np.where(known[place] == events.correlation[rows], self._launches[place], UNKNOWN)
+        place = find(known, events.correlation[rows])
+        return np.where(place >= 0, self._launches[place], UNKNOWN)
 
     def _queued(self, rows: Int64) -> Int64:
         """Of gloo's spans in order: the calls that queued them for its threads, if there are as many."""

@@ -7,7 +7,7 @@ The phase behind the arrow reads no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -29,8 +29,12 @@ from analyzers.rank.gradient_schedule import Pace, Synchronized, pace
 from analyzers.rank.layer_time import Pieces, Work, pieces, work
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, occupancy
+from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import Calibration, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
 from analyzers.trace import Category, Events, Header, Kind
+
+# Who hears of the bytes that are read, block by block.
+OnBytes = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +86,7 @@ class Measured:
 class RankSummary:
     """One rank without its rows. `full` has the full window's times where `timed` has a light window's."""
 
-    rank: int
+    rank: RankNumber
     path: Place
     header: Header
     lost: tuple[Notice, ...]
@@ -114,6 +118,11 @@ class RunSummary:
             return tuple(rank.timed for rank in self.ranks)
         return self.in_full
 
+    def numbered(self) -> Iterator[tuple[RankIndex, RankNumber, Measured]]:
+        """Each rank's index among those read, its number, and what its times say."""
+        for index, (summary, measured) in enumerate(zip(self.ranks, self.measured, strict=True)):
+            yield RankIndex(index), summary.rank, measured
+
     def of_full_windows(self) -> RunSummary:
         """The same run with the times of full windows, as the traces have them that lie in its folder."""
         ranks = (replace(rank, timed=rank.full or rank.timed, full=None) for rank in self.ranks)
@@ -126,28 +135,37 @@ class RunSummary:
 
 
 def summarize(
-    path: Where, executor: Executor | None = None, *, lanes: bool = False, schedules: bool = True
+    path: Where,
+    executor: Executor | None = None,
+    *,
+    lanes: bool = False,
+    schedules: bool = True,
+    on_bytes: OnBytes | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
-    `analyzers.whatif` alone needs, it is made sooner. Raises as `analyzers.load` does.
+    `analyzers.whatif` alone needs, it is made sooner. `on_bytes` hears of each block of bytes where it is read: for
+    other processes it is pickled. Raises as `analyzers.load` does.
     """
     recording = find(path)
     mapped = executor.map if executor is not None else map
-    one = partial(summarize_file, lanes=lanes, schedules=schedules)
+    one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
     ranks, warnings = gather(recording, mapped(tried(one), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
-def with_lanes(run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None) -> RunSummary:
+def with_lanes(
+    run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None, on_bytes: OnBytes | None = None
+) -> RunSummary:
     """The same run, in which the ranks of some files have what `analyzers.lanes` needs: these files are read again.
 
     A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
     """
     mapped = executor.map if executor is not None else map
     schedules = any(measured.paces is not None for measured in run.measured)
-    results = list(mapped(tried(partial(summarize_file, lanes=True, schedules=schedules)), files))
+    one = partial(summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
+    results = list(mapped(tried(one), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
     errors = [result for result in results if isinstance(result, AnalysisError)]
     lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
@@ -161,9 +179,11 @@ def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> Run
     return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration)
 
 
-def summarize_file(file: RankFile, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
+def summarize_file(
+    file: RankFile, *, lanes: bool = False, schedules: bool = False, on_bytes: OnBytes | None = None
+) -> RankSummary:
     """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
-    return summarize_rank(read_rank(file, _watcher.on_bytes), lanes=lanes, schedules=schedules)
+    return summarize_rank(read_rank(file, on_bytes), lanes=lanes, schedules=schedules)
 
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
@@ -226,18 +246,3 @@ def _copies(events: Events) -> Copies:
 
 def _exposed(activity: Activity) -> Intervals:
     return activity.comm - activity.compute
-
-
-@dataclass
-class _Watcher:
-    """Who hears, in this process, of the bytes that are read."""
-
-    on_bytes: Callable[[int], None] | None = None
-
-
-_watcher = _Watcher()
-
-
-def watch(on_bytes: Callable[[int], None] | None) -> None:
-    """Have `summarize_file` report each block of bytes it reads in this process."""
-    _watcher.on_bytes = on_bytes

@@ -22,6 +22,7 @@ from analyzers.arrays import Int64
 from analyzers.intervals import Intervals
 from analyzers.rank.activity import Activity, activities, device_label
 from analyzers.rank.windows import Windows, profiler_steps, windows
+from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace, Run
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ class Breakdown:
         """The windows that a mask or an index selects."""
         return Breakdown(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
-    def by_device(self) -> Iterator[tuple[tuple[int, int], Int64]]:
+    def by_device(self) -> Iterator[tuple[tuple[RankNumber, int], Int64]]:
         """Every rank and device in order, with its windows."""
         order = np.lexsort((self.device, self.rank))
         places = np.stack([self.rank, self.device])[:, order]
         starts = np.flatnonzero(np.r_[True, (np.diff(places) != 0).any(axis=0)][: len(order)])
         for rows in np.split(order, starts[1:]) if len(order) else ():
-            yield (int(self.rank[rows[0]]), int(self.device[rows[0]])), rows
+            yield (RankNumber(int(self.rank[rows[0]])), int(self.device[rows[0]])), rows
 
     def to_frame(self) -> pd.DataFrame:
         """A row a window, columns named as in the JSON; `device` is an index, or `cpu`."""

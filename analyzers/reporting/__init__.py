@@ -6,7 +6,7 @@
 Decisions: docs/decisions/reporting.md
 """
 
-from analyzers.reporting.advice import Advice
+from analyzers.reporting.advice import Advice, is_cheap
 from analyzers.reporting.build import PARTS, report
 from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
@@ -14,6 +14,7 @@ from analyzers.reporting.frames import buckets_frame, collectives_frame, layers_
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.per_step import (
     GRADIENTS,
+    SPLIT_PARTS,
     GradientBandwidth,
     Series,
     StepFigures,
@@ -30,6 +31,7 @@ __all__ = [
     "MANY",
     "PARTS",
     "REPORT_SCHEMA",
+    "SPLIT_PARTS",
     "Advice",
     "CollectiveLane",
     "DeviceSummary",
@@ -53,6 +55,7 @@ __all__ = [
     "from_json",
     "gradient_bandwidth",
     "gradient_steps",
+    "is_cheap",
     "lanes",
     "layers_frame",
     "report",

@@ -12,10 +12,12 @@ import msgspec
 
 from analyzers.collectives import WaitingRow
 from analyzers.layers import BucketRow, LayerRow
+from analyzers.rank import OWN_LINES, Own, Purpose
 from analyzers.reporting.data_loading import Input
 from analyzers.reporting.sync_cost import SyncCost
+from analyzers.statistics import LEAST_SHARE
 from analyzers.trace import ROOT
-from analyzers.units import NS_PER_MS, ms, percent, us
+from analyzers.units import duration, percent
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -26,13 +28,11 @@ class Advice(msgspec.Struct, frozen=True):
     because: str
 
 
-# A change that brings less than this share of a step is not worth a line.
-WORTH = 0.01
 # A kernel that starts so soon behind another of its stream stood in a queue.
 BEHIND_NS = 20_000
 # From this share of the overlap on, what hides only packing is worth a word.
 LARGE_PART = 0.2
-PACKING = "(packing)"
+_PACKING, _BUFFERS = OWN_LINES[Own.PACKING].name, f"({Purpose.BUFFERS.label})"
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,26 @@ def advice(evidence: Evidence) -> list[Advice]:
         )
         for rule in rules
         for each in rule(evidence)
-        if each.figure_ns >= WORTH * evidence.step_ns
+        if each.figure_ns >= LEAST_SHARE * evidence.step_ns
     ]
     return sorted(found, key=lambda each: -each.figure_ns)
+
+
+def is_cheap(cost: SyncCost, step_ns: float) -> bool:
+    """Whether no part of what communication costs is worth a line."""
+    parts = (cost.exposed_wait_ns, cost.exposed_transfer_ns, cost.packing_ns, cost.packing_copies_ns, cost.idle_ns)
+    return max(*parts, cost.contention_ns or 0) < LEAST_SHARE * step_ns
 
 
 def _beyond(figure_ns: int, control_ns: int | None) -> str:
     """Where a figure of profiled steps is more than synchronization costs without the profiler."""
     if control_ns is None or control_ns <= 0 or figure_ns <= control_ns:
         return ""
-    return f"; without the profiler synchronization costs {_length(control_ns)} a step in all"
+    return f"; without the profiler synchronization costs {duration(control_ns)} a step in all"
 
 
 def _share(evidence: Evidence, ns: float) -> str:
-    return f"{_length(ns)} a step ({percent(ns / evidence.step_ns)})"
+    return f"{duration(ns)} a step ({percent(ns / evidence.step_ns)})"
 
 
 def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
@@ -104,10 +110,6 @@ def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
         f"it is reduced when the backward is over, and nothing is left to hide it: {_share(evidence, figure)} of its "
         "transfer is exposed",
     )
-
-
-def _length(ns: float) -> str:
-    return ms(ns) if ns >= NS_PER_MS else us(ns)
 
 
 def _exposed_transfer(row: BucketRow) -> int:
@@ -130,12 +132,12 @@ def _queued(evidence: Evidence) -> Iterator[Advice]:
         "of another size are as many bytes",
         figure,
         f"buckets queue behind one another, so that the links are the limit: {_share(evidence, figure)} of their "
-        f"transfer is exposed, and they stood {_length(_stood(evidence))} behind others' transfers, added up",
+        f"transfer is exposed, and they stood {duration(_stood(evidence))} behind others' transfers, added up",
     )
 
 
 def _is_queue(evidence: Evidence) -> bool:
-    return _stood(evidence) >= WORTH * evidence.step_ns
+    return _stood(evidence) >= LEAST_SHARE * evidence.step_ns
 
 
 def _stood(evidence: Evidence) -> int:
@@ -216,7 +218,7 @@ def _waiting(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _buffers(evidence: Evidence) -> Iterator[Advice]:
-    buffers = [row for row in evidence.layers if row.layer == "(buffers)"]
+    buffers = [row for row in evidence.layers if row.layer == _BUFFERS]
     if not buffers or evidence.is_data_parallel:
         return
     # Waiting would be there without them, at the next collective.
@@ -260,14 +262,14 @@ def _copied_out(evidence: Evidence) -> Iterator[Advice]:
 
 def _hides_packing(evidence: Evidence) -> Iterator[Advice]:
     figure = evidence.typical(
-        (row, part.ns) for row in evidence.buckets for part in row.hidden_by if part.layer == PACKING
+        (row, part.ns) for row in evidence.buckets for part in row.hidden_by if part.layer == _PACKING
     )
     hidden = evidence.typical((row, row.overlapped_ns) for row in evidence.buckets)
     if figure >= LARGE_PART * hidden > 0:
         yield Advice(
             "expect less of overlap than it shows: a large part hides behind copies into buckets alone",
             figure,
-            f"of {_length(hidden)} hidden a step, {_length(figure)} ({percent(figure / hidden)}) are "
+            f"of {duration(hidden)} hidden a step, {duration(figure)} ({percent(figure / hidden)}) are "
             "hidden behind packing alone",
         )
 
@@ -308,15 +310,15 @@ def _waits_for_input(evidence: Evidence) -> Iterator[Advice]:
         return
     longest = evidence.input.longest
     idle_ns, fetch_ns, span_ns = (each.median or 0 for each in (longest.idle_ns, longest.fetch_ns, longest.span_ns))
-    if not span_ns or idle_ns < WORTH * span_ns:
+    if not span_ns or idle_ns < LEAST_SHARE * span_ns:
         return
     where = f" on rank {longest.rank}, most of all" if len(evidence.input.by_device) > 1 else ""
     yield Advice(
         "give the loader more workers (num_workers), pinned memory (pin_memory=True) and batches ahead of need "
         "(prefetch_factor)",
         round(idle_ns),
-        f"the host is in the DataLoader for {_length(fetch_ns)} a step{where}, and the device idles for "
-        f"{_length(idle_ns)} of it ({percent(idle_ns / span_ns)} of a step of the {evidence.input.window} window)",
+        f"the host is in the DataLoader for {duration(fetch_ns)} a step{where}, and the device idles for "
+        f"{duration(idle_ns)} of it ({percent(idle_ns / span_ns)} of a step of the {evidence.input.window} window)",
     )
 
 

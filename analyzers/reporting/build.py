@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,7 @@ from analyzers.layers import (
 )
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, Source, device_label, joined, summary_of
+from analyzers.ranks import RankIndex
 from analyzers.reporting.advice import Advice, Evidence, advice
 from analyzers.reporting.data_loading import Input, input_summary
 from analyzers.reporting.document import (
@@ -161,15 +163,15 @@ def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
 def _timeline(found: _Found) -> Timeline:
     """The window of median length."""
     counts = np.cumsum([0, *(len(measured.windows) for measured in found.run.measured)])
-    rank = int(np.searchsorted(counts, found.median_window, side="right")) - 1
+    index = RankIndex(int(np.searchsorted(counts, found.median_window, side="right")) - 1)
     bucket_of = {
-        int(found.exchanged.first_row[rank]) + kernel: bucket
+        int(found.exchanged.first_row[index]) + kernel: bucket
         for kernel, bucket in zip(
-            found.run.measured[rank].reductions.kernel.tolist(), found.buckets.number[rank].tolist(), strict=True
+            found.run.measured[index].reductions.kernel.tolist(), found.buckets.number[index].tolist(), strict=True
         )
         if bucket >= 0
     }
-    return timeline(found.exchanged, rank, found.median_window - int(counts[rank]), bucket_of)
+    return timeline(found.exchanged, index, found.median_window - int(counts[index]), bucket_of)
 
 
 def _evidence(
@@ -265,7 +267,7 @@ def _summary(
         advice=advised,
         buckets=bucket_summaries(lists[0], layout),
         layers=layer_summaries(lists[1]),
-        layers_from=found.run.measured[0].work.source,
+        layers_from=Counter(measured.work.source for measured in found.run.measured).most_common(1)[0][0],
         layout=layout,
         sync_cost=cost,
         input=found.input,

@@ -26,6 +26,7 @@ from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
 from analyzers.rank import Course, Purpose, RunSummary, device_label
+from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reporting.document import Report
 from analyzers.run import hosts
 from analyzers.trace import Collective
@@ -91,7 +92,7 @@ class Lanes:
     `shift_ns` leads back to the rank's own clock: added to an instant, it gives the epoch of the rank's trace.
     """
 
-    rank: int
+    rank: RankNumber
     device: int | str
     host: str | None
     shift_ns: int
@@ -152,22 +153,22 @@ def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
         raise AnalysisError(f"{run.name}: summarized without lanes; ask for them: summarize(path, lanes=True)")
     of = found, buckets(run), report
     return tuple(
-        _of_device(of, place, device, course)
-        for place, measured in enumerate(run.measured)
+        _of_device(of, index, device, course)
+        for index, _, measured in run.numbered()
         for device, course in (measured.course or {}).items()
     )
 
 
-def _of_device(of: tuple[Exchange, Buckets, Report], place: int, device: int, course: Course) -> Lanes:
+def _of_device(of: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, course: Course) -> Lanes:
     found, named, _ = of
-    summary, measured = found.run.ranks[place], found.run.measured[place]
-    shift_ns = found.origin_ns + int(found.clocks.shift_ns(np.array([summary.rank]))[0])
+    summary, measured = found.run.ranks[index], found.run.measured[index]
+    shift_ns = found.origin_ns + found.clocks.shift_of(summary.rank)
     windows = measured.windows.take(measured.windows.device == device)
     begin, end = windows.start_ns, windows.start_ns + windows.span_ns
-    table, own = found.matching.table, found.rows_of(place, device)
+    table, own = found.matching.table, found.rows_of(index, device)
     compute = union_of(course.compute.start, course.compute.end)
     comm, copy = union_of(table.start_ns[own], table.end_ns[own]), course.copy
-    transfer = found.exposed_transfer(place, device)
+    transfer = found.exposed_transfer(index, device)
     names = tuple(named.layer(module.name) for module in measured.work.lines)
     parts = course.compute
     return Lanes(
@@ -184,20 +185,20 @@ def _of_device(of: tuple[Exchange, Buckets, Report], place: int, device: int, co
         idle=(union_of(begin, end) - (compute | comm | copy)).moved(-shift_ns),
         steps=StepLane(begin - shift_ns, end - shift_ns, windows.step),
         layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
-        collectives=_collectives(of, place, device, shift_ns),
+        collectives=_collectives(of, index, device, shift_ns),
     )
 
 
-def _collectives(of: tuple[Exchange, Buckets, Report], place: int, device: int, shift_ns: int) -> CollectiveLane:
+def _collectives(of: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, shift_ns: int) -> CollectiveLane:
     """The communication of a device; what is matched is what the report says of its collective."""
     found, named, report = of
-    measured = found.run.measured[place]
-    comm, own = measured.communication, found.rows_of(place, device)
-    rows = own - found.first_row[place]
-    index = np.r_[found.index, -1][found.matching.instance[own]]
+    measured = found.run.measured[index]
+    comm, own = measured.communication, found.rows_of(index, device)
+    rows = own - found.first_row[index]
+    collective = np.r_[found.index, -1][found.matching.instance[own]]
     bucket = np.full(len(comm), -1, dtype=np.int64)
-    bucket[measured.reductions.kernel] = named.number[place]
-    matched = [report.collectives[number] if number >= 0 else None for number in index.tolist()]
+    bucket[measured.reductions.kernel] = named.number[index]
+    matched = [report.collectives[number] if number >= 0 else None for number in collective.tolist()]
     alone = zip(bucket[rows].tolist(), comm.kind[rows].tolist(), comm.purpose[rows].tolist(), strict=True)
     said = [
         (row.bucket if row.bucket is not None else -1, row.kind, row.purpose)
@@ -208,10 +209,10 @@ def _collectives(of: tuple[Exchange, Buckets, Report], place: int, device: int, 
     return CollectiveLane(
         start_ns=comm.start_ns[rows] - shift_ns,
         end_ns=comm.end_ns[rows] - shift_ns,
-        wait_ns=found.wait_ns(place)[rows],
+        wait_ns=found.wait_ns(index)[rows],
         exposed_ns=np.where(comm.device[rows] == device, comm.exposed_ns[rows], comm.peer_exposed_ns[rows]),
         stream=comm.stream[rows],
-        index=index,
+        index=collective,
         bucket=np.array([number for number, _, _ in said], dtype=np.int64),
         kind=tuple(kind for _, kind, _ in said),
         purpose=tuple(purpose for _, _, purpose in said),

@@ -143,5 +143,5 @@ def to_json(document: Report) -> str:
 
 
 def from_json(text: str | bytes) -> Report:
-    """A report that `to_json` wrote. Raises UnreadableReport where the text is something else."""
+    """A report that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Report, REPORT_SCHEMA, "make one with `tracer report RUN --json`")

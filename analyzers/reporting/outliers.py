@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from analyzers.arrays import Float64
-from analyzers.statistics import Spread, spreads
+from analyzers.statistics import LEAST_SHARE, Spread, spreads
 
 
 class DeviceSummary(msgspec.Struct, frozen=True):
@@ -57,7 +57,6 @@ class OverDevices(msgspec.Struct, frozen=True):
 
 
 FENCE = 3.0
-LEAST_SHARE = 0.01
 # Of fewer, quartiles say nothing.
 LEAST_DEVICES = 8
 

@@ -105,7 +105,7 @@ def _utilization(rows: Sequence[CollectiveRow]) -> float:
 
 
 # What a step's windows are made of; their shares add up to 1.
-PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
+SPLIT_PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _step(step: int, own: Sequence[Window], busbw_gbps: float | None) -> StepFig
         step=step,
         start_ns=min(window.start_ns for window in own),
         span_ns=float(np.median([window.span_ns for window in own])),
-        shares={part: _share(sum(getattr(window, part) for window in own), span_ns) for part in PARTS},
+        shares={part: _share(sum(getattr(window, part) for window in own), span_ns) for part in SPLIT_PARTS},
         overlap=_share(hidden_ns, comm_ns),
         gradients_busbw_gbps=busbw_gbps,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from analyzers.arrays import natural
 from analyzers.collectives import Exchange
 from analyzers.rank import CELLS, Purpose, cell_edges, device_label
+from analyzers.ranks import RankIndex
 from analyzers.trace import Collective
 
 
@@ -44,12 +45,12 @@ class Timeline(msgspec.Struct, frozen=True):
     lanes: list[Lane]
 
 
-def timeline(exchanged: Exchange, rank: int, window: int, bucket_of: Mapping[int, int]) -> Timeline:
-    """The lanes of one window: of the rank at that place in the run, the row of its breakdown.
+def timeline(exchanged: Exchange, index: RankIndex, window: int, bucket_of: Mapping[int, int]) -> Timeline:
+    """The lanes of one window: of one rank the row of its breakdown.
 
     `bucket_of` gives the bucket of a row of the matching's table.
     """
-    measured = exchanged.run.measured[rank]
+    measured = exchanged.run.measured[index]
     rows = measured.windows
     device, span_ns = int(rows.device[window]), int(rows.span_ns[window])
     edges = cell_edges(rows.start_ns[window : window + 1], rows.span_ns[window : window + 1])[0]
@@ -58,14 +59,14 @@ def timeline(exchanged: Exchange, rank: int, window: int, bucket_of: Mapping[int
     lanes = [Lane("compute", "compute", (full.compute_ns[window] / lengths).round(4).tolist(), [])]
     if full.copy_ns[window].any():
         lanes.append(Lane("copies", "copy", (full.copy_ns[window] / lengths).round(4).tolist(), []))
-    lanes += _communication(exchanged, rank, window, bucket_of)
-    number = exchanged.run.ranks[rank].rank
+    lanes += _communication(exchanged, index, window, bucket_of)
+    number = exchanged.run.ranks[index].rank
     return Timeline(number, device_label(device), int(rows.step[window]), span_ns, CELLS, lanes)
 
 
-def _communication(exchanged: Exchange, rank: int, window: int, bucket_of: Mapping[int, int]) -> Iterator[Lane]:
+def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of: Mapping[int, int]) -> Iterator[Lane]:
     """A lane for each stream with communication in the window, by the first kernel on it."""
-    measured = exchanged.run.measured[rank]
+    measured = exchanged.run.measured[index]
     comm, rows = measured.communication, measured.windows
     start_ns, end_ns = int(rows.start_ns[window]), int(rows.start_ns[window] + rows.span_ns[window])
     device = rows.device[window]
@@ -74,14 +75,16 @@ def _communication(exchanged: Exchange, rank: int, window: int, bucket_of: Mappi
     streams = list(dict.fromkeys(comm.stream[kernels].tolist()))
     for stream in streams:
         own = kernels[comm.stream[kernels] == stream]
-        marks = [_mark(exchanged, rank, kernel, (start_ns, end_ns), bucket_of) for kernel in own.tolist()]
+        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in own.tolist()]
         label = "gloo" if device < 0 else f"stream {stream}" if stream >= 0 else "communication"
         yield Lane(label, "comm", _busy(marks, end_ns - start_ns), marks)
 
 
-def _mark(exchanged: Exchange, rank: int, kernel: int, extent: tuple[int, int], bucket_of: Mapping[int, int]) -> Mark:
+def _mark(
+    exchanged: Exchange, index: RankIndex, kernel: int, extent: tuple[int, int], bucket_of: Mapping[int, int]
+) -> Mark:
     """One kernel, clipped to the window."""
-    comm, row = exchanged.run.measured[rank].communication, int(exchanged.first_row[rank]) + kernel
+    comm, row = exchanged.run.measured[index].communication, int(exchanged.first_row[index]) + kernel
     start_ns, end_ns = max(int(comm.start_ns[kernel]), extent[0]), min(int(comm.end_ns[kernel]), extent[1])
     entry = int(exchanged.entry[row])
     return Mark(

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from analyzers.notices import Code, Notice
+from analyzers.ranks import rank_number
 from analyzers.units import ms
 
 # A control that scatters more than this is no control: docs/measuring.md, controls.
@@ -122,7 +123,8 @@ def joined_controls(parts: Sequence[Controls]) -> Controls:
         for part in parts:
             found: Control | None = getattr(part, name)
             if found is not None:
-                samples.setdefault(name, {}).update((int(rank), each) for rank, each in found.samples_ns.items())
+                own = {rank_number(key): each for key, each in found.samples_ns.items()}
+                samples.setdefault(name, {}).update({rank: each for rank, each in own.items() if rank is not None})
     return Controls(**{name: control(of) for name, of in samples.items()}, reasons=parts[0].reasons)
 
 

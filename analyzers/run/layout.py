@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analyzers.errors import AmbiguousRun, NoTraces, UnreadableCalibration
+from analyzers.errors import UnreadableCalibration, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where, names, places
 from analyzers.run.calibration import Calibration, read_calibration
@@ -55,7 +55,7 @@ class Recording:
 
 
 def find(where: Where) -> Recording:
-    """Find the files of a run, without reading them. Raises NoTraces, and AmbiguousRun for several runs."""
+    """Find the files of a run, without reading them. Raises UnusableRun for none or several runs."""
     given = places(where)
     try:
         return _found(given)
@@ -93,7 +93,7 @@ def _check_one_run(folders: Sequence[Place], manifests: Sequence[Manifest | None
     said = {manifest.id: folder for folder, manifest in zip(folders, manifests, strict=True) if manifest is not None}
     if len(said) > 1:
         first, second, *_ = said.values()
-        raise AmbiguousRun(f"{first} and {second}: are of different recordings; give the folders of one")
+        raise UnusableRun(f"{first} and {second}: are of different recordings; give the folders of one")
 
 
 def _find(path: Place) -> Recording:
@@ -139,10 +139,10 @@ def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:
 
 
 def trace_files(path: Place) -> list[Place]:
-    """Return a run's trace files, by name. Raises NoTraces."""
+    """Return a run's trace files, by name. Raises UnusableRun."""
     try:
         if not path.exists():
-            raise NoTraces(f"{path}: no such file or folder; give a trace file or a folder of them")
+            raise UnusableRun(f"{path}: no such file or folder; give a trace file or a folder of them")
         if not path.is_dir():
             return [path]
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
@@ -155,11 +155,11 @@ def trace_files(path: Place) -> list[Place]:
     hint = f"its folders {', '.join(below[:5])} do: name one of them" if below else "record one with `tracer record`"
     if is_sweep:
         hint = f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {', '.join(below[:5])}"
-    raise NoTraces(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
+    raise UnusableRun(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 
-def _not_looked_into(place: object, error: OSError) -> NoTraces:
-    return NoTraces(f"{str(place)[:200]}: cannot be looked into ({error.strerror or error})")
+def _not_looked_into(place: object, error: OSError) -> UnusableRun:
+    return UnusableRun(f"{str(place)[:200]}: cannot be looked into ({error.strerror or error})")
 
 
 def _folders_with_traces(path: Place) -> Iterator[str]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from analyzers.errors import AmbiguousRun, AnalysisError
+from analyzers.errors import AnalysisError, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
+from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
 from analyzers.run.manifest import Manifest
@@ -24,7 +25,7 @@ class Rank(Protocol):
     """What a rank says of itself, read whole or summarized."""
 
     @property
-    def rank(self) -> int:
+    def rank(self) -> RankNumber:
         """Its number."""
 
     @property
@@ -65,8 +66,8 @@ class Run:
 def load(path: Where) -> Run:
     """Read a run: a folder of traces (ours or anyone's), one trace file, or the folders that several hosts wrote.
 
-    What cannot be read of it is left out and said in the run's warnings. Raises NoTraces, UnreadableTrace,
-    NoDeviceActivity where nothing is left, AmbiguousRun where two files claim one rank.
+    What cannot be read of it is left out and said in the run's warnings. Raises UnreadableTrace where
+    nothing is left, and UnusableRun, also where two files claim one rank.
     """
     recording = find(path)
     ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
@@ -113,12 +114,13 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
     return tuple(ranks), tuple(warnings)
 
 
-def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[int, str]:
+def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, str]:
     """The host of each rank, where its trace names it or the run was recorded on one."""
     if manifest is not None and len(manifest.hosts) == 1:
         return {each.rank: manifest.hosts[0] for each in ranks}
     if manifest is not None and manifest.host_of_rank:
-        return {int(rank): host for rank, host in manifest.host_of_rank.items()}
+        said = {rank_number(key): host for key, host in manifest.host_of_rank.items()}
+        return {rank: host for rank, host in said.items() if rank is not None}
     return {each.rank: each.header.host_name for each in ranks if each.header.host_name}
 
 
@@ -145,7 +147,7 @@ def _check_ranks(ranks: Sequence[Rank]) -> None:
         if count > 1:
             files = ", ".join(rank.path.name for rank in ranks if rank.rank == number)
             folder = ranks[0].path.parent
-            raise AmbiguousRun(
+            raise UnusableRun(
                 f"{folder}: rank {number} has {count} files ({files}); keep one, or report one file by itself"
             )
 

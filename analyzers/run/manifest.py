@@ -9,6 +9,7 @@ import msgspec
 
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
+from analyzers.ranks import is_world_size, rank_number
 from analyzers.run.controls import Controls, joined_controls
 
 MANIFEST = "run.json"
@@ -111,9 +112,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def joined(manifests: Sequence[Manifest]) -> Manifest:
     """What several hosts wrote of one run: the first's, with what each says of its own ranks put together."""
-    manifests = sorted(
-        manifests, key=lambda each: min((int(rank) for rank in each.host_of_rank if rank.isdecimal()), default=0)
-    )
+    manifests = sorted(manifests, key=_first_rank)
     first = manifests[0]
     return msgspec.structs.replace(
         first,
@@ -124,6 +123,11 @@ def joined(manifests: Sequence[Manifest]) -> Manifest:
         memory=_joined_memory([each.memory for each in manifests if each.memory is not None]),
         notes=list(dict.fromkeys(note for each in manifests for note in each.notes)),
     )
+
+
+def _first_rank(manifest: Manifest) -> int:
+    ranks = map(rank_number, manifest.host_of_rank)
+    return min((rank for rank in ranks if rank is not None), default=0)
 
 
 def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
@@ -146,4 +150,8 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
     if manifest.schema != SCHEMA:
         words = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"
         return None, [Notice(Code.RUN_JSON_UNREADABLE, words)]
+    if manifest.world_size is not None and not is_world_size(manifest.world_size):
+        words = f"{MANIFEST}: world_size {str(manifest.world_size)[:20]} can be none; it is as traces and ranks say"
+        notice = Notice(Code.RANK_IS_IMPOSSIBLE, words)
+        return msgspec.structs.replace(manifest, world_size=None), [notice]
     return manifest, []

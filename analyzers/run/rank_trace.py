@@ -10,9 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.errors import AmbiguousRun, NoDeviceActivity, UnreadableTrace
+from analyzers.errors import UnreadableTrace, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
+from analyzers.ranks import RankNumber, is_world_size, rank_number
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_like_communication, read_trace
@@ -22,7 +23,7 @@ from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_li
 class RankTrace:
     """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one."""
 
-    rank: int
+    rank: RankNumber
     path: Place
     header: Header
     events: Events
@@ -68,12 +69,13 @@ class RankTrace:
 def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
     """Read one rank from its files; `on_bytes` hears about each block of bytes.
 
-    Raises UnreadableTrace, NoDeviceActivity, AmbiguousRun.
+    Raises UnreadableTrace, UnusableRun.
     """
     trace = read_trace(file.path, on_bytes=on_bytes)
-    rank = _rank(file, trace.header)
+    header, doubted = _believed(file, trace.header)
+    rank = _rank(file, header)
     timed: Events | Mismatch = trace.events
-    lost = trace.lost
+    lost = (*trace.lost, *doubted)
     if file.expects_light:
         timed, more = _light_times(trace.events, file.light, on_bytes)
         lost += more
@@ -81,11 +83,11 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     lost += more
     mismatch = timed.reason if isinstance(timed, Mismatch) else None
     timed = trace.events if isinstance(timed, Mismatch) else timed
-    loaded = RankTrace(rank, file.path, trace.header, trace.events, timed, nosync, lost, mismatch)
+    loaded = RankTrace(rank, file.path, header, trace.events, timed, nosync, lost, mismatch)
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
         what = f" in what could be read ({lost[0]})" if lost else ""
-        raise NoDeviceActivity(
+        raise UnusableRun(
             f"{file.path}: no device activity{what}; profile with ProfilerActivity.CUDA, and at least one whole step"
         )
     return loaded
@@ -117,9 +119,29 @@ def _nosync_events(
     return trace.events, tuple(said.within(f"{NOSYNC}/") for said in trace.lost)
 
 
-def _rank(file: RankFile, header: Header) -> int:
-    said = header.distributed.get("rank")
-    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
+def _believed(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:
+    """Return the header without a rank or world size that can be none, and a notice that says so."""
+    said = header.distributed
+    doubted = [
+        name
+        for name, is_one in (("rank", _is_rank), ("world_size", is_world_size))
+        if said.get(name) is not None and not is_one(said[name])
+    ]
+    if not doubted:
+        return header, []
+    left = {name: value for name, value in said.items() if name not in doubted}
+    words = " and ".join(f"{name} {repr(said[name])[:20]}" for name in doubted)
+    notice = Notice(Code.RANK_IS_IMPOSSIBLE, f"{file.path.name}: not believed of distributedInfo: {words}")
+    return replace(header, distributed=left), [notice]
+
+
+def _is_rank(said: object) -> bool:
+    return not isinstance(said, str) and rank_number(said) is not None
+
+
+def _rank(file: RankFile, header: Header) -> RankNumber:
+    said = rank_number(header.distributed.get("rank"))
+    if said is not None:
         return said
     name = file.path.name
     stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
@@ -127,7 +149,7 @@ def _rank(file: RankFile, header: Header) -> int:
     if found is None and not file.alone and ".pt.trace." not in name:
         found = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
     if found:
-        return int(found[1])
+        return RankNumber(int(found[1]))
     if file.alone:
-        return 0
-    raise AmbiguousRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
+        return RankNumber(0)
+    raise UnusableRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")

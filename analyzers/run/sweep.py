@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from analyzers.errors import UnreadableSweep
+from analyzers.errors import UnreadableDocument
 from analyzers.notices import Code, Notice
 from analyzers.run.manifest import SWEEP
 
@@ -69,16 +69,20 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
-    """Read a folder's sweep, with a notice for each cell left out as nonsense. Raises UnreadableSweep."""
+    """Read a folder's sweep, with a notice for each cell left out as nonsense. Raises UnreadableDocument."""
     file = folder / SWEEP
     try:
         written = msgspec.json.decode(file.read_bytes(), type=_Written)
     except FileNotFoundError as error:
-        raise UnreadableSweep(f"{folder}: no {SWEEP} in it; give a folder that `tracer sweep` wrote") from error
+        raise UnreadableDocument(f"{folder}: no {SWEEP} in it; give a folder that `tracer sweep` wrote") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableSweep(f"{file}: cannot be read ({error}); make the sweep anew with `tracer sweep`") from error
+        raise UnreadableDocument(
+            f"{file}: cannot be read ({error}); make the sweep anew with `tracer sweep`"
+        ) from error
     if written.schema != SCHEMA:
-        raise UnreadableSweep(f"{file}: schema {written.schema!r} is not {SCHEMA!r}; make it anew with `tracer sweep`")
+        raise UnreadableDocument(
+            f"{file}: schema {written.schema!r} is not {SCHEMA!r}; make it anew with `tracer sweep`"
+        )
     cells, warnings = _cells(written.cells)
     sweep = Sweep(
         name=written.name or folder.resolve().name,
@@ -112,7 +116,7 @@ def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:
 
 
 def cell_folder(folder: Path, cell: Cell) -> Path:
-    """Return where a cell's recording lies. Raises UnreadableSweep where that is outside the sweep's folder."""
+    """Return where a cell's recording lies. Raises UnreadableDocument where that is outside the sweep's folder."""
     place = folder / cell.name
     # A link that goes round in circles is a RuntimeError until Python 3.13.
     try:
@@ -120,5 +124,5 @@ def cell_folder(folder: Path, cell: Cell) -> Path:
     except (OSError, RuntimeError):
         inside = False
     if not inside:
-        raise UnreadableSweep(f"{place}: leads out of the sweep's folder; copy the recording into it")
+        raise UnreadableDocument(f"{place}: leads out of the sweep's folder; copy the recording into it")
     return place

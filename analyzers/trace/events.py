@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, find
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import UNSAID, Call, Inputs
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
@@ -126,8 +126,8 @@ def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64
     if not len(calls):
         return np.full(len(category), UNKNOWN, dtype=np.int64)
     known = correlation[calls]
-    place = np.searchsorted(known, correlation).clip(max=len(calls) - 1)
-    return np.where(known[place] == correlation, start_ns[calls[place]], UNKNOWN)
+    place = find(known, correlation)
+    return np.where(place >= 0, start_ns[calls[place]], UNKNOWN)
 
 
 _COLUMNS = (

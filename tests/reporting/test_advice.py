@@ -8,10 +8,10 @@ import pytest
 from analyzers.collectives.rows import WaitingRow
 from analyzers.layers.bucket_table import BucketRow, HiddenBy
 from analyzers.layers.layer_table import LayerComm, LayerRow
-from analyzers.reporting.advice import WORTH, Evidence, advice
+from analyzers.reporting.advice import Evidence, advice
 from analyzers.reporting.data_loading import DeviceInput, Input
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
-from analyzers.statistics import Spread
+from analyzers.statistics import LEAST_SHARE, Spread
 from tests.support.drawn_steps import ddp_step, shifted
 from tests.support.samples import REPORTED, reported
 from tests.support.training import step, told
@@ -207,7 +207,7 @@ def test_advice_of_recorded_runs_rests_on_figures_worth_it(path):
     step_ns = found.summary.windows["span_ns"].median
     figures = [each.figure_ns for each in found.summary.advice]
     assert figures == sorted(figures, reverse=True)
-    assert all(figure >= WORTH * step_ns for figure in figures)
+    assert all(figure >= LEAST_SHARE * step_ns for figure in figures)
     assert len({each.text for each in found.summary.advice}) == len(figures)
 
 

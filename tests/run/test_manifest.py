@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from analyzers.errors import AmbiguousRun
+from analyzers.errors import UnusableRun
 from analyzers.run.controls import Controls, control
 from analyzers.run.layout import find
 from analyzers.run.manifest import Manifest, Memory, joined
@@ -61,5 +61,5 @@ def test_folders_are_one_run_within_their_folder_and_apart(folders, tmp_path):
 
 def test_folders_of_two_recordings_are_refused(folders, tmp_path):
     folders("a", "b")
-    with pytest.raises(AmbiguousRun, match=r"ranks0-1 and .*ranks2-3: are of different recordings"):
+    with pytest.raises(UnusableRun, match=r"ranks0-1 and .*ranks2-3: are of different recordings"):
         find(tmp_path / "run")

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from analyzers.errors import UnreadableSweep
+from analyzers.errors import UnreadableDocument
 from analyzers.run.manifest import SWEEP
 from analyzers.run.sweep import Cell, cell_folder, read_sweep
 from tests.support.kineto_files import write
@@ -29,7 +29,7 @@ def test_a_sweep_is_read(tmp_path):
 def test_what_is_no_sweep_is_refused_in_one_line(tmp_path, text):
     if text is not None:
         write(tmp_path / "sweep.json", text)
-    with pytest.raises(UnreadableSweep, match="tracer sweep") as raised:
+    with pytest.raises(UnreadableDocument, match="tracer sweep") as raised:
         read_sweep(tmp_path)
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -70,7 +70,7 @@ def test_no_link_leads_out_of_the_folder(tmp_path):
     (sweep / "ddp2-batch8").symlink_to(outside)
     (sweep / "loop").symlink_to(sweep / "loop")
     for name in ("ddp2-batch8", "loop"):
-        with pytest.raises(UnreadableSweep, match="leads out"):
+        with pytest.raises(UnreadableDocument, match="leads out"):
             cell_folder(sweep, Cell(name, "ddp", 2, 8, "done"))
     assert cell_folder(sweep, Cell("inside", "ddp", 2, 8, "done")) == sweep / "inside"
 

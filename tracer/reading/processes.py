@@ -11,16 +11,19 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 
 from analyzers.paths import Place, Remote, Where, places, size
-from analyzers.rank import RunSummary, summarize, watch, with_lanes
+from analyzers.rank import OnBytes, RunSummary, summarize, with_lanes
 from analyzers.run import RankFile, find
 from tracer.errors import TracerError, UsageError
 from tracer.reading.dask_cluster import cluster
 
 # A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
 SMALL_RUN = 8_000_000
+# An executor of those who read, None for this process; and who hears there of the bytes that are read.
+Reading = tuple[Executor | None, OnBytes | None]
 # Entered while ranks are read: hears how many bytes have been, whenever it asks, and how many there are.
 Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
 
@@ -49,8 +52,8 @@ def read_run(path: Where, *, lanes: bool = False, schedules: bool = False, by: R
     `analyzers.load` does, and TracerError.
     """
     path = _named(path, by)
-    with _executor(path, find(path).files, by) as executor:
-        return summarize(path, executor, lanes=lanes, schedules=schedules)
+    with _executor(path, find(path).files, by) as (executor, on_bytes):
+        return summarize(path, executor, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
 
 
 def read_lanes(run: RunSummary, path: Where, ranks: Collection[int], by: Readers = BY_CORES) -> RunSummary:
@@ -58,8 +61,8 @@ def read_lanes(run: RunSummary, path: Where, ranks: Collection[int], by: Readers
     path = _named(path, by)
     chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
     files = [file for file in find(path).files if file.path in chosen]
-    with _executor(path, files, by) as executor:
-        return with_lanes(run, files, executor)
+    with _executor(path, files, by) as (executor, on_bytes):
+        return with_lanes(run, files, executor, on_bytes)
 
 
 def _named(path: Where, by: Readers) -> Sequence[Place]:
@@ -73,12 +76,12 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
 
 
 @contextmanager
-def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Executor | None]:
-    """Who reads some files, None for this process. Raises TracerError where they are lost."""
+def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Reading]:
+    """Who reads some files, and who hears of it there. Raises TracerError where they are lost."""
     sizes = {file: sum(size(each) for each in (file.path, file.light) if each is not None) for file in files}
     if by.scheduler is not None:
         with _on_cluster(by.scheduler, path, sizes, by.progress) as executor:
-            yield executor
+            yield executor, None
         return
     total = sum(sizes.values())
     private = any(isinstance(each, Remote) and each.is_private for each in path)
@@ -88,10 +91,10 @@ def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> 
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
-            _pool(1 if private else min(asked, len(files)), context, done) as pool,
+            _pool(1 if private else min(asked, len(files)), context, done) as reading,
             by.progress(lambda: done.value, total),
         ):
-            yield pool
+            yield reading
     except BrokenProcessPool as error:
         raise TracerError(
             f"{_in_words(path)}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
@@ -127,22 +130,16 @@ def start_method(path: Sequence[Place] = ()) -> str:
 
 
 @contextmanager
-def _pool(
-    count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]
-) -> Iterator[Executor | None]:
+def _pool(count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]) -> Iterator[Reading]:
     """A pool of processes, or None where one process is as good. An interrupt stops them at once."""
     if count == 1:
-        _listen(done)
-        try:
-            yield None
-        finally:
-            watch(None)
+        yield None, partial(_add, done)
         return
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(done,))
     try:
         with _interrupts_held():
             pool.submit(os.getpid).result()
-        yield pool
+        yield pool, _add_in_worker
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()
@@ -165,12 +162,17 @@ def _start_worker(done: Synchronized[int]) -> None:
     # The interrupt goes to this process's parent too, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _listen(done)
+    _done_of_worker.append(done)
 
 
-def _listen(done: Synchronized[int]) -> None:
-    def on_bytes(count: int) -> None:
-        with done.get_lock():
-            done.value += count
+# A worker's own: what is shared with its parent reaches it as it starts, and by no call.
+_done_of_worker: list[Synchronized[int]] = []
 
-    watch(on_bytes)
+
+def _add_in_worker(count: int) -> None:
+    _add(_done_of_worker[-1], count)
+
+
+def _add(done: Synchronized[int], count: int) -> None:
+    with done.get_lock():
+        done.value += count

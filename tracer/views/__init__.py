@@ -21,7 +21,7 @@ from tracer.views.document import (
     numbers,
     texts,
 )
-from tracer.views.format import count, duration, gbps, milliseconds, plain, size
+from tracer.views.format import count, gbps, milliseconds, plain, size
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     BACKWARD,
@@ -75,7 +75,6 @@ __all__ = [
     "TitledTable",
     "columns",
     "count",
-    "duration",
     "escaped",
     "gbps",
     "is_wide",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzers.units import NS_PER_MS, ms, us
+from analyzers.units import NS_PER_MS
 
 
 def plain(words: str) -> str:
@@ -13,11 +13,6 @@ def plain(words: str) -> str:
 def milliseconds(ns: float | None) -> str:
     """Milliseconds to the microsecond, `-` for what is unknown."""
     return "-" if ns is None else f"{ns / NS_PER_MS:,.3f}"
-
-
-def duration(ns: float) -> str:
-    """`1.59 ms`, `384 us`: microseconds below a millisecond."""
-    return ms(ns) if ns >= NS_PER_MS else us(ns)
 
 
 def gbps(value: float | None) -> str:

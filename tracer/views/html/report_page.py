@@ -19,7 +19,7 @@ from analyzers.json_documents import compact
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
-from analyzers.units import ms
+from analyzers.units import duration, ms
 from tracer.views import (
     SPLIT_PARTS,
     Heading,
@@ -27,7 +27,6 @@ from tracer.views import (
     Table,
     TitledTable,
     count,
-    duration,
     milliseconds,
     numbers,
     texts,

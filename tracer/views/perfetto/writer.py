@@ -43,7 +43,7 @@ def write_archive(file: IO[bytes], run: RunSummary, found: Sequence[Lanes], repo
     own trace, in which nothing is moved.
     """
     base_ns = {summary.rank: summary.header.base_time_ns for summary in run.ranks}
-    later_ns = {lane.rank: lane.shift_ns - base_ns[lane.rank] for lane in found}
+    later_ns: dict[int, int] = {lane.rank: lane.shift_ns - base_ns[lane.rank] for lane in found}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         try:
             with archive.open(LANES, "w") as lanes:

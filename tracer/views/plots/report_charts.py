@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.collectives import CollectiveRow
 from analyzers.layers import LayerSummary
+from analyzers.rank import is_layer
 from analyzers.reporting import DeviceSummary, Report
 from analyzers.run import Calibration
 from analyzers.units import NS_PER_MS, ms, percent
@@ -41,7 +42,7 @@ from tracer.views.plots.layout import (
     shortened,
     swatch,
 )
-from tracer.views.sections import device_name, is_layer, named
+from tracer.views.sections import device_name, named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ Decisions: docs/decisions/views.md
 """
 
 from tracer.views.sections.advice import advice_section, true_cost
-from tracer.views.sections.buckets import by_bucket, is_layer, why_none
+from tracer.views.sections.buckets import by_bucket, why_none
 from tracer.views.sections.calibration import calibration_text
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
@@ -64,7 +64,6 @@ __all__ = [
     "grouped",
     "hidden_means",
     "hta_text",
-    "is_layer",
     "lane_labels",
     "layers_section",
     "letter",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.reporting import Advice, IdleFrom, Report, SyncCost
-from analyzers.units import percent
-from tracer.views import Block, Heading, Paragraph, Section, Table, duration, milliseconds, numbers, texts
+from analyzers.reporting import Advice, IdleFrom, Report, SyncCost, is_cheap
+from analyzers.units import duration, percent
+from tracer.views import Block, Heading, Paragraph, Section, Table, milliseconds, numbers, texts
 
 _IDLE = {
     IdleFrom.QUIET: "change from the window without synchronization",
     IdleFrom.BESIDE: "right before packing and communication",
 }
-# The share of a step from which on there is advice.
-ADVISED = 0.01
 _NOTHING = "Nothing to change: no part of communication costs 1 % of a step or more."
 _NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1 % of a step."
 
@@ -27,8 +25,7 @@ def advice_section(report: Report) -> Section:
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
         return []
-    least = max(value or 0 for _, value, _ in _parts(cost)) < ADVISED * step_ns
-    return [Heading(_NOTHING if least else _NO_REMEDY)]
+    return [Heading(_NOTHING if is_cheap(cost, step_ns) else _NO_REMEDY)]
 
 
 def _advice(each: Advice) -> list[Block]:

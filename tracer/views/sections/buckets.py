@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.layers import BucketSummary, HiddenBy
+from analyzers.rank import is_layer
 from analyzers.reporting import Report
 from analyzers.statistics import Spread
-from analyzers.trace import ROOT
 from analyzers.units import percent
 from tracer.views import Heading, Paragraph, Section, Table, columns, count, milliseconds, numbers, size, texts
 
@@ -104,11 +104,6 @@ def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
             break
         shown.append(name)
     return ", ".join(shown)
-
-
-def is_layer(name: str) -> bool:
-    """Names in brackets are lines of their own, except for the model itself."""
-    return name == ROOT or not name.startswith("(")
 
 
 def why_none(report: Report) -> str:

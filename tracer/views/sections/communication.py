@@ -102,15 +102,12 @@ def _clocks(report: Report) -> list[str]:
     clock = report.run.clock
     if len(clock.offsets_ns) < 2:
         return []
-    offsets = {rank: offset for rank, offset in clock.offsets_ns.items() if offset is not None}
-    if len(offsets) < 2:
+    if clock.apart_ns is None:
         return ["Clocks: no two ranks share a synchronizing collective; their offsets are not known."]
-    apart = max(offsets.values()) - min(offsets.values())
-    spread = max(value for value in clock.spread_ns.values() if value is not None)
     done = (
         f"taken off the times of {count(len(clock.applied_to), 'rank')}" if clock.applied else "times are as recorded"
     )
-    return [f"Clocks: at most {us(apart)} apart (spread up to {us(spread)}); {done}."]
+    return [f"Clocks: at most {us(clock.apart_ns)} apart (spread up to {us(clock.widest_spread_ns)}); {done}."]
 
 
 def _copies(report: Report) -> list[str]:

@@ -8,10 +8,11 @@ from itertools import groupby
 import numpy as np
 
 from analyzers.layers import LayerComm, LayerRow, LayerSummary
+from analyzers.rank import is_layer
 from analyzers.reporting import Report
 from analyzers.units import ms
 from tracer.views import Block, Column, Heading, Paragraph, Section, Table, milliseconds, numbers, size, texts
-from tracer.views.sections.buckets import holdings, is_layer
+from tracer.views.sections.buckets import holdings
 
 _SOURCES = {
     "modules": "Layers are the model's modules, each without those inside it.",

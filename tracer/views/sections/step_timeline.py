@@ -13,8 +13,8 @@ from math import floor, log10
 import numpy as np
 
 from analyzers.reporting import Lane, Mark, Report, Timeline
-from analyzers.units import NS_PER_MS
-from tracer.views import COMM, COMPUTE, COPY, Drawing, Heading, Paragraph, Section, Span, columns, duration, plain
+from analyzers.units import NS_PER_MS, duration
+from tracer.views import COMM, COMPUTE, COPY, Drawing, Heading, Paragraph, Section, Span, columns, plain
 
 SHADES = " ░▒▓█"
 WAITING, TRANSFER = "·", "="

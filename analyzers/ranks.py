@@ -1,0 +1,28 @@
+"""A rank's number and its index among those read, as types of their own.
+
+ranks read   rank1.json.gz   rank3.json.gz      of four
+RankNumber        1               3             what files, rows and words say
+RankIndex         0               1             where it stands in RunSummary.ranks and RunSummary.measured
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+RankNumber = NewType("RankNumber", int)
+RankIndex = NewType("RankIndex", int)
+
+# File names, headers and run.json may say anything; what is sized by a world must fit memory.
+MOST_RANKS = 10**6
+
+
+def rank_number(said: object) -> RankNumber | None:
+    """A rank that a file says, as a number or (a key of JSON) in digits; None for what can be no rank."""
+    if isinstance(said, str):
+        said = int(said) if said.isdecimal() and len(said) < len(str(MOST_RANKS)) else None
+    return RankNumber(said) if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < MOST_RANKS else None
+
+
+def is_world_size(said: object) -> bool:
+    """Whether a run can have so many processes."""
+    return isinstance(said, int) and not isinstance(said, bool) and 0 < said <= MOST_RANKS
