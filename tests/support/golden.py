@@ -15,9 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from analyzers.errors import AnalysisError
-from analyzers.rank.summary import summarize
-from analyzers.reporting.build import report
-from tests.support.samples import RUNS
+from tests.support.samples import RUNS, reported, summary_of
 
 GOLDEN = Path(__file__).with_name("golden.json")
 LISTS = ("windows", "collectives", "buckets", "layers")
@@ -36,9 +34,10 @@ def identity(path: Path) -> str:
 def figures(path: Path) -> dict[str, Any]:
     """A run's figures as golden.json keeps them; of a run that is refused, that it is."""
     try:
-        document = to_builtins(report(summarize(path)))
+        summary_of(path)
     except AnalysisError:
         return {"refused": True}
+    document = to_builtins(reported(path))
     return {name: {"rows": len(document[name]), **_columns(document[name])} for name in LISTS}
 
 

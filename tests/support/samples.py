@@ -57,10 +57,15 @@ def load(path: Path) -> Run:
 
 
 @cache
+def summary_of(path: Path) -> RunSummary:
+    """The summary of a run, with its lanes, each made once; raises what refuses it."""
+    return summarize(path, lanes=True)
+
+
 def summarized(path: Path) -> RunSummary:
-    """The summary of a run, with its lanes, each made once; refused runs as `load` has it."""
+    """The same; refused runs as `load` has it."""
     try:
-        return summarize(path, lanes=True)
+        return summary_of(path)
     except analyzers.AnalysisError:
         load(path)
         raise
