@@ -32,7 +32,7 @@ from tests.support.synthetic_runs import World, any_world, build
 from tests.support.wide import DTYPES, KINDS, Wide, wide
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
-# What the oracle reads, NCCL's kernels: recordings on the CPU, such as `make demo`'s, have none.
+# What the oracle reads, NCCL's kernels: recordings on the CPU have none.
 ON_GPUS = [run for run in RUNS if (read_manifest(run)[0] or Manifest()).backend != "gloo"]
 COMMUNICATING = [run for run in ON_GPUS if len(list(run.glob("rank*.json*"))) > 1 or "dp4" in run.name]
 seeds = st.integers(0, 2**32 - 1)

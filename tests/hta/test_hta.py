@@ -24,6 +24,7 @@ from analyzers.run.loading import Run
 from analyzers.run.rank_trace import RankTrace
 from analyzers.trace.kernel_names import Category, Kind
 from tests.support import samples
+from tests.support.brute_force import OLD_CATEGORIES
 from tests.support.drawing import draw
 from tests.support.samples import REPORTED, SAMPLES
 from tracer.cli import main
@@ -72,6 +73,13 @@ def test_the_version_that_the_readme_names_is_the_oldest_that_is_installed():
     assert found["pandas"] == metadata.version("pandas")
 
 
+def knows_all_communication(rank: RankTrace) -> bool:
+    """Whether HTA, too, takes every communication kernel for one: to it only NCCL communicates."""
+    events = rank.events
+    kernels = events.name[(events.kind == Kind.COMM) & (events.category == Category.KERNEL)]
+    return all("nccl" in events.names[name] for name in np.unique(kernels))
+
+
 @needs_hta
 @pytest.mark.parametrize("path", REPORTED)
 def test_its_overlap_and_its_times_over_whole_traces_are_ours_to_the_nanosecond(path):
@@ -80,7 +88,10 @@ def test_its_overlap_and_its_times_over_whole_traces_are_ours_to_the_nanosecond(
     overlap = dict(quietly(analysis.get_comm_comp_overlap, visualize=False).itertuples(index=False, name=None))
     for rank in run.ranks:
         compute, comm, everything = times(rank)
-        if not len(comm):
+        known = knows_all_communication(rank)
+        if not known:
+            pass
+        elif not len(comm):
             assert np.isnan(overlap[rank.rank])
         else:
             ours = 100 * (comm & compute).length_ns() / comm.length_ns()
@@ -89,7 +100,7 @@ def test_its_overlap_and_its_times_over_whole_traces_are_ours_to_the_nanosecond(
             alone = to_hta(replace(run, ranks=(rank,)))
             found = quietly(alone.get_temporal_breakdown, visualize=False).iloc[0]
             extent = int(everything.end[-1] - everything.start[0])
-            assert found["compute_time(us)"] == compute.length_ns()
+            assert found["compute_time(us)"] == compute.length_ns() or not known
             assert found["kernel_time(us)"] == extent
             assert found["idle_time(us)"] == extent - everything.length_ns()
 
@@ -125,7 +136,7 @@ def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
     except NotAnalyzable as error:
         assert str(path) in str(error)
         assert "\n" not in str(error)
-        assert path.parent != SAMPLES or run.ranks[0].is_cpu_run  # what `make demo` records without a GPU
+        assert path.parent != SAMPLES
         return
     table = found.tables[-1].to_frame()
     left_out = sum(note.startswith("left out") for note in found.notes)
@@ -146,9 +157,15 @@ def test_the_frame_is_what_its_own_parser_makes_of_the_file(path):
     assert (ours.index == ours["index"]).all()
     for column in ("name", "cat"):
         words = [theirs[2].get_sym_table()[code] for code in frame[column]]
+        # Ours have today's names for the categories of torch 1.8.
+        words = [OLD_CATEGORIES.get(word, word) if column == "cat" else word for word in words]
         assert [symbols[code] for code in ours[column]] == words
+    # A CUDA graph's launch has many kernels: HTA names one or another of them as its own, ours the first.
+    kernels_of = ours.groupby("correlation")["correlation"].transform("size")
+    graph = ((ours["correlation"] > 0) & (kernels_of > 2) & (ours["stream"] < 0)).to_numpy()
     for column in ("correlation", "index_correlation", "wait_on_stream", "wait_on_cuda_event_record_corr_id"):
-        assert (ours[column].to_numpy() == frame.get(column, ours[column]).to_numpy()).all(), column
+        equal = ours[column].to_numpy() == frame.get(column, ours[column]).to_numpy()
+        assert (equal | (graph if column == "index_correlation" else False)).all(), column
     # HTA takes an operator's argument `stream` (Triton's) for a place.
     on_device = ours["stream"].to_numpy() >= 0
     assert (ours["device_stream"].to_numpy() == frame["stream"].to_numpy())[on_device].all()

@@ -295,7 +295,13 @@ def test_processes_say_what_one_process_says(large_run):
 
 
 def test_an_interrupt_ends_all_processes_at_once(larger_run):
-    command = [sys.executable, "-m", "tracer", "report", str(larger_run)]
+    # Begun in a shell's background, or by nohup, the tests ignore SIGINT, and so would what they start.
+    code = (
+        "import signal, sys, tracer.cli;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"
+        f"sys.exit(tracer.cli.main(['report', {str(larger_run)!r}]))"
+    )
+    command = [sys.executable, "-c", code]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
     while not children(process.pid):
         assert process.poll() is None

@@ -22,6 +22,7 @@ from tests.support.samples import REPORTED, RUNS, SAMPLES, load, reported, summa
 from tests.support.saved import saved
 from tests.support.synthetic_runs import World, any_world, build
 
+OWN = [path for path in RUNS if path.parent == SAMPLES]
 WITHOUT_LIGHT = [run for run in REPORTED if not (run.values[0] / "light").is_dir()]
 
 
@@ -206,13 +207,18 @@ def test_the_large_bucket_of_resnet18_has_the_bandwidths_computed_by_hand():
     assert [f"{row.busbw_gbps:.1f}" for row in rows] == ["281.8", "283.0", "286.5"]
 
 
-def with_light_times(full: Path, light: Path) -> list[dict[str, Any]]:
-    """The full window's events at the light window's times, joined by plain sorting: device, stream, launch."""
+def with_light_times(full: Path, light: Path) -> list[dict[str, Any]] | None:
+    """The full window's events at the light window's times, joined by plain sorting: device, stream, launch.
+
+    None where the two hold not as many device events: some sorts launch now more, now fewer kernels.
+    """
     events, base = reference.read(full)
     quick, quick_base = reference.read(light)
     on_device = [
-        sorted((e for e in some if e["cat"] in reference.DEVICE), key=launch_order) for some in (events, quick)
+        sorted((e for e in some if e.get("cat") in reference.DEVICE), key=launch_order) for some in (events, quick)
     ]
+    if len(on_device[0]) != len(on_device[1]):
+        return None
     for ours, theirs in zip(*on_device, strict=True):
         assert ours["name"] == theirs["name"]
         ours["ts"], ours["dur"] = theirs["ts"] + Decimal(quick_base - base) / 1000, theirs["dur"]
@@ -226,21 +232,24 @@ def launch_order(event: dict[str, Any]) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("path", [path for path in RUNS if (path / "light").is_dir()], ids=lambda path: path.name)
 def test_light_times_on_full_steps_equal_the_brute_force(path):
-    frame = analyzers.breakdown(load(path)).to_frame()
-    for rank, file in enumerate(trace_files(path)):
+    run, files = load(path), trace_files(path)
+    found = [with_light_times(file, path / "light" / file.name) for file in files]
+    joined = None not in found
+    assert joined != any("for want of light ones" in warning for warning in run.warnings)
+    frame = analyzers.breakdown(run).to_frame()
+    for rank, expected_rows in enumerate(found if joined else map(reference.windows, files)):
         rows = frame[frame["rank"] == rank].to_dict("records")
-        for expected, row in zip(with_light_times(file, path / "light" / file.name), rows, strict=True):
+        for expected, row in zip(expected_rows, rows, strict=True):
             assert {key: row[key] for key in expected} == expected
 
 
 def test_samples_are_small():
-    """What is in the repository; `make demo` leaves its own recording beside them."""
-    files = [file for file in SAMPLES.rglob("*") if file.is_file() and "demo" not in file.relative_to(SAMPLES).parts]
+    files = [file for path in OWN for file in path.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 10e6
 
 
 def test_samples_recorded_on_gpus_take_their_times_from_the_light_window():
-    recorded = [path for path in SAMPLES.iterdir() if (path / "light").is_dir()]
+    recorded = [path for path in OWN if (path / "light").is_dir()]
     assert recorded
     for path in recorded:
         assert report(analyzers.load(path)).run.times_from == "light", path.name

@@ -15,6 +15,17 @@ from pathlib import Path
 from typing import Any
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+# As torch 1.8 wrote them. Its steps are rows of category Operator, which the program does not take for steps: nor here.
+OLD_CATEGORIES = {
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+}
+# NCCL, RCCL, PyTorch's symmetric memory, vLLM; and DeepEP, whatever namespace it is in.
+COLLECTIVE = re.compile("nccl|rccl|multimem_|cross_device_reduce_")
+DEEP_EP = re.compile("(^|.*[:_])ep::(intranode|internode|internode_ll|elastic)::")
 MEASURES = ("compute", "comm", "copy", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")
 
 Event = dict[str, Any]
@@ -27,7 +38,12 @@ def read(path: Path) -> tuple[list[Event], int]:
     document = json.loads(text, parse_float=Decimal)
     events = document if isinstance(document, list) else document["traceEvents"]
     base = 0 if isinstance(document, list) else int(document.get("baseTimeNanoseconds", 0))
-    return [event for event in events if event.get("ph") == "X"], base
+    return [named_today(event) for event in events if event.get("ph") == "X"], base
+
+
+def named_today(event: Event) -> Event:
+    """The event under the category that newer versions give it."""
+    return event | {"cat": OLD_CATEGORIES[event["cat"]]} if event.get("cat") in OLD_CATEGORIES else event
 
 
 def ns(microseconds: Any) -> int:
@@ -43,7 +59,7 @@ def kind(event: Event) -> str:
     args = event.get("args", {})
     if event["cat"] == "kernel":
         name = re.split("[<(]", event["name"].removeprefix("void ").replace("(anonymous namespace)", ""))[0]
-        return "comm" if re.match("nccl|rccl", name.split("::")[-1]) else "compute"
+        return "comm" if COLLECTIVE.match(name.split("::")[-1]) or DEEP_EP.match(name) else "compute"
     return "comm" if args.get("fromDevice", 0) != args.get("toDevice", 0) else "copy"
 
 

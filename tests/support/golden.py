@@ -15,9 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from analyzers.errors import AnalysisError
-from analyzers.rank.summary import summarize
-from analyzers.reporting.build import report
-from tests.support.samples import RUNS, SAMPLES
+from tests.support.samples import RUNS, reported, summary_of
 
 GOLDEN = Path(__file__).with_name("golden.json")
 LISTS = ("windows", "collectives", "buckets", "layers")
@@ -36,9 +34,10 @@ def identity(path: Path) -> str:
 def figures(path: Path) -> dict[str, Any]:
     """A run's figures as golden.json keeps them; of a run that is refused, that it is."""
     try:
-        document = to_builtins(report(summarize(path)), enc_hook=str)
+        summary_of(path)
     except AnalysisError:
         return {"refused": True}
+    document = to_builtins(reported(path), enc_hook=str)
     return {name: {"rows": len(document[name]), **_columns(document[name])} for name in LISTS}
 
 
@@ -70,9 +69,7 @@ def known() -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Write golden.json anew for the runs at hand; those that are not here stay."""
-    samples = [run for run in RUNS if run.parent == SAMPLES and run.name != "demo"]
-    others = [run for run in RUNS if run.parent != SAMPLES]
-    found = known() | {identity(run): figures(run) for run in [*samples, *others]}
+    found = known() | {identity(run): figures(run) for run in RUNS}
     GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
 

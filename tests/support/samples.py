@@ -1,11 +1,13 @@
-"""Every recorded run there is, loaded and reported once each.
+"""Every sample run, loaded and reported once each.
 
-`TRACER_TRACES` may name more folders of runs, separated like PATH.
+In traces/ those that git knows, not what somebody recorded beside them. `TRACER_TRACES` may name more folders of runs,
+separated like PATH, each read whole.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +20,27 @@ from analyzers.reporting.document import Report
 from analyzers.run.loading import Run
 
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
-FOLDERS = [SAMPLES, *map(Path, filter(None, os.environ.get("TRACER_TRACES", "").split(os.pathsep)))]
-RUNS = [run for folder in FOLDERS for run in sorted(folder.iterdir()) if run.is_dir() and not run.name.startswith(".")]
+ADDED = [Path(name) for name in os.environ.get("TRACER_TRACES", "").split(os.pathsep) if name]
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The folders in a folder, sorted, without hidden ones."""
+    return sorted(run for run in folder.iterdir() if run.is_dir() and not run.name.startswith("."))
+
+
+def known_to_git(folder: Path) -> list[Path]:
+    """The runs in a folder that git knows; all of them where it knows none, as in an unpacked archive."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=folder, capture_output=True, text=True, check=False
+        ).stdout
+    except FileNotFoundError:  # no git here
+        listed = ""
+    known = {Path(name).parts[0] for name in listed.split("\0") if "/" in name}
+    return [run for run in runs_in(folder) if run.name in known or not known]
+
+
+RUNS = [*known_to_git(SAMPLES), *(run for folder in ADDED for run in runs_in(folder))]
 REPORTED = [pytest.param(path, id=path.name) for path in RUNS]
 
 
@@ -36,10 +57,15 @@ def load(path: Path) -> Run:
 
 
 @cache
+def summary_of(path: Path) -> RunSummary:
+    """The summary of a run, with its lanes, each made once; raises what refuses it."""
+    return summarize(path, lanes=True)
+
+
 def summarized(path: Path) -> RunSummary:
-    """The summary of a run, with its lanes, each made once; refused runs as `load` has it."""
+    """The same; refused runs as `load` has it."""
     try:
-        return summarize(path, lanes=True)
+        return summary_of(path)
     except analyzers.AnalysisError:
         load(path)
         raise

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +18,10 @@ from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
+from tests.support.samples import RUNS, SAMPLES
 from tracer.views.sections.overview import By, report_text
 
-SAMPLES = Path(__file__).resolve().parents[2] / "traces"
-RUNS = [run.name for run in sorted(SAMPLES.iterdir()) if run.is_dir()]
+NAMES = [run.name for run in RUNS if run.parent == SAMPLES]
 BUCKET_2_MB = "8.77"
 
 
@@ -40,7 +39,7 @@ def with_summary(found: Report, **parts: Any) -> Report:
     return replace(found, summary=replace(found.summary, **parts))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("by", ["bucket", "layer"])
 def test_every_view_of_every_sample_fits(name: str, by: By):
     for width in (80, 110, 160):
@@ -128,7 +127,7 @@ def test_a_layer_shows_its_medians_and_its_bucket():
 
 
 def test_lines_of_the_representative_step_add_up():
-    for name in RUNS:
+    for name in NAMES:
         (line,) = [line for line in report_text(sample(name), "layer").splitlines() if line.startswith("compute ")]
         whole, parts = line.removeprefix("compute ").split(" ms = ")
         values = [next(float(word) for word in part.split() if word[0].isdigit()) for part in parts.split(" + ")]
