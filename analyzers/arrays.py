@@ -1,4 +1,4 @@
-"""Array types and column helpers: runs of equal values, lookups, null for negative.
+"""Array types and helpers for columns: equal values, lookups, nulls.
 
 values          a a a b b a        begins        x . . x . x        places_since(begins)    0 1 2 0 1 0
 """

@@ -1,4 +1,4 @@
-"""A rank's number and its index among those read, as types of their own.
+"""`RankNumber` and `RankIndex`: a rank's number, its index among those read.
 
 ranks read   rank1.json.gz   rank3.json.gz      of four
 RankNumber        1               3             what files, rows and words say

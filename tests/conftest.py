@@ -19,6 +19,8 @@ settings.load_profile("untimed")
 # Several workers and the ranks that they launch share the cores: threads of each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# These look through all objects of their process, which is quick while it has few: before samples are read.
+SEARCHING = ("test_unchanged_script", "test_model_facts")
 LAUNCHING = ("test_record", "test_grid", "test_recorded_scripts", "test_processes", "test_calibrate", "test_variants")
 
 
@@ -30,4 +32,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.stem not in LAUNCHING)
+    first = (*SEARCHING, *LAUNCHING)
+    items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))

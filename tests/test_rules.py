@@ -146,6 +146,12 @@ def test_a_room_holds_at_most_so_many_modules_and_says_what_happens_in_it(room):
     assert ast.get_docstring(SOURCES[room])
 
 
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "tracer"])
+def test_a_rooms_docstring_names_its_modules(room):
+    told = ast.get_docstring(SOURCES[room]) or ""
+    assert not {name for name in members(room) if f"`{name}`" not in told and f"{room}.{name}" not in ROOMS}
+
+
 @pytest.mark.parametrize("name", sorted(SOURCES))
 def test_a_modules_first_line_is_short(name):
     """What somebody would grep for, in at most 12 words; a command's docstring is its help, which says all of it."""

@@ -1,4 +1,4 @@
-"""Comparison of runs, scaling of sweeps, and conditions for CI.
+"""Changes between two runs, scaling of sweeps, conditions for CI.
 
 `runs` and `sweeps` compare (`change` and `permutation_test` judge each figure), `scaling` and `scaling_cell` study a
 sweep, `conditions` and `condition_names` read and judge `--fail-on`. Types are in `document` and `scaling_document`.

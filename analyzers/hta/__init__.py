@@ -1,4 +1,4 @@
-"""Our columns as HolisticTraceAnalysis' Trace, and its analyses on them.
+"""Our columns as HolisticTraceAnalysis' Trace, and its analyses.
 
 `adapter` makes the Trace, `library` is the only module that imports HTA (and is imported where it is needed), `tables`
 and `critical_paths` arrange what it finds.

@@ -1,7 +1,7 @@
-"""DDP's buckets and the model's layers, with what hid their communication.
+"""DDP's buckets and the model's layers, and what hid their communication.
 
-`ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction, `layer_table` one
-for each layer and window.
+`ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction (ready, launched,
+queued, hidden), `layer_table` one for each layer and window.
 
 Decisions: docs/decisions/layers.md
 """

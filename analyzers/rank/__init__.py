@@ -1,9 +1,9 @@
-"""One rank without its events: `RankSummary`, small enough to send.
+"""One rank's trace becomes a `RankSummary`, small enough for a network.
 
-In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`; `host_threads`,
-`autograd` and `module_ranges` find what a launch belongs to, `calls` which collective a kernel carries out;
-`communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`, `sync_overhead`
-and `gradient_schedule` what gradients cost. `summary` puts them together. After this room no file is read.
+In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`, `data_loading`;
+`host_threads`, `autograd` and `module_ranges` find what a launch belongs to, `calls` which collective a kernel carries
+out; `communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`,
+`sync_overhead` and `gradient_schedule` what gradients cost. `summary` puts them together; after it no file is read.
 
 Decisions: docs/decisions/rank.md
 """

@@ -1,4 +1,4 @@
-"""The report: all analyses of a run, with verdict and advice.
+"""All analyses become one `Report`, with its verdict and advice.
 
 `build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `outliers` and `advice`;
 `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives` are made from it.

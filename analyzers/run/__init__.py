@@ -1,7 +1,8 @@
-"""A run from its folder: files, run.json, controls, calibration, light window.
+"""A folder becomes a `Run`: files, `run.json`, controls, light times.
 
 In order: `layout` finds the files, `manifest`, `controls` and `calibration` read what lies beside the traces,
 `rank_trace` reads one rank and gives it the light window's times (`light_window`), `loading` gathers the ranks.
+`sweep` reads a grid of runs.
 
 Decisions: docs/decisions/run.md
 """

@@ -1,8 +1,9 @@
-"""One trace file as `Events`: frozen columns, times in integer nanoseconds.
+"""One trace file becomes `Events`: frozen columns, times in integer ns.
 
 In order: `decompress` inflates blocks, `event_stream` cuts them into events (`lenient_json` where the text is damaged),
-`reader` fills columns, with `arguments` for what rows carry and `header` for the file's head. The only room that knows
-what Kineto, PyTorch, NCCL and gloo call things: `kernel_names`, `collective_calls`, `range_names`.
+`reader` fills the columns of `events`, with `arguments` for what rows carry, `timestamps` for their instants and
+`header` for the file's head. The names of kernels, collectives and ranges are in `kernel_names`, `collective_calls`
+and `range_names`.
 
 Decisions: docs/decisions/trace.md
 """

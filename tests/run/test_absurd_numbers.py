@@ -20,7 +20,7 @@ KEYS = ["", "a", "-1", "1.5", "9" * 5000, "\u00b2", str(10**30)]
 
 
 def said(run):
-    return [warning for warning in run.warnings if "distributedInfo" in warning]
+    return [str(warning) for warning in run.warnings if "distributedInfo" in str(warning)]
 
 
 @pytest.mark.parametrize("rank", NO_RANKS, ids=repr)
@@ -97,5 +97,5 @@ def test_a_world_size_of_run_json_that_cannot_be_is_left_aside_and_said(tmp_path
     write_run(tmp_path, [0, 1], 2)
     (tmp_path / "run.json").write_text(json.dumps({"schema": "tracer.run/1", "world_size": size}))
     run = analyzers.load(tmp_path)
-    assert any(warning.startswith("run.json: world_size") for warning in run.warnings)
+    assert any(str(warning).startswith("run.json: world_size") for warning in run.warnings)
     assert analyzers.report(run).run.world_size == 2

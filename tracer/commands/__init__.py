@@ -1,5 +1,8 @@
 """One file per subcommand: its options, one call, and what it prints.
 
+`record` (and `record_script`, for what stands behind `--`), `report`, `compare`, `whatif`, `view`, `export`, `plot`,
+`tensorboard`, `calibrate`, `sweep`, `hta`; what several share is in `options`.
+
 Decisions: docs/decisions/structure.md
 """
 

@@ -1,4 +1,4 @@
-"""Launch of ranks, scripts and grids, and collection of their files.
+"""Launch of ranks, scripts and grids, and what they leave.
 
 `elastic` launches through torch's own launcher with the `environment` that recording wants, `script` records somebody's
 script, `grid` a sweep. Importing this room imports torch.

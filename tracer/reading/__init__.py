@@ -1,4 +1,6 @@
-"""Reading of ranks by processes or Dask, and listing of runs.
+"""Reading of ranks by processes or Dask, listing of runs.
+
+`processes` chooses who reads, `dask_cluster` is one of them, `run_listing` lists the runs below a folder.
 
 Decisions: docs/decisions/reading.md
 """

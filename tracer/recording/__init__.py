@@ -1,8 +1,10 @@
-"""Recording in the training process: schedule, profiles, controls, run.json, `Session`, hook.
+"""Recording inside the training process: schedule, profiles, controls, `run.json`.
 
-`session` (and `unchanged_script`, which the hook arms) drive a `recorder` step by step; `profiles` writes windows,
-`rendezvous` lets ranks meet, `rank_part` and `run_json` write down what they know, `collect` puts the recording in its
-place. What differs between versions of torch is in `torch_compat`. Importing this room imports torch.
+`session`, and `unchanged_script` which the `hook` arms, drive a `recorder` step by step (`step_counter` knows which
+optimizer ends a step); `profiles` writes windows, `module_ranges` marks modules, `rendezvous` lets ranks meet.
+`model_facts` and `link_rates` find out what trains over which links, `rank_part` and `run_json` write it down,
+`collect` puts the recording in its place. `rank_process` is for processes that are ranks, `torch_compat` has what
+differs between versions of torch. Importing this room imports torch.
 
 Decisions: docs/decisions/recording.md
 """

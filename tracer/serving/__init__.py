@@ -1,4 +1,6 @@
-"""Local servers for pages, Perfetto and TensorBoard, on loopback alone.
+"""Local servers for pages, Perfetto and TensorBoard: loopback only.
+
+`files` serves a few files, `tensorboard` starts TensorBoard.
 
 Decisions: docs/decisions/views.md
 """

@@ -1,7 +1,7 @@
-"""Views of results: terminal, markdown, pages, plots, timelines, TensorBoard.
+"""Views: results as text, markdown, pages, plots, timelines, none computes.
 
-None computes. Here is what all share: `document` and `terminal`, `markdown`, `format` for numbers, `palette` for
-colours. `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` are where it is shown.
+A section is a list of blocks (`document`), with numbers from `format` and colours from `palette`; `terminal` and
+`markdown` render it. The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` show.
 
 Decisions: docs/decisions/views.md
 """

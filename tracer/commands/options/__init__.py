@@ -1,4 +1,7 @@
-"""Options that several subcommands share, with their reading and printing.
+"""Options that several subcommands share.
+
+`run` reads what to read, `output` says where a result goes, `fail_on` judges it, `progress_bar` shows how far it is.
+For recording: `devices`, `hosts`, `workload` and, for options that contradict one another, `workload_checks`.
 
 Decisions: docs/decisions/structure.md
 """

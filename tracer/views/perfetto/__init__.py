@@ -1,4 +1,4 @@
-"""Timelines for Perfetto: lanes as tracks, alone or beside raw traces.
+"""Timelines for Perfetto, alone or beside the raw traces.
 
 `tracks` turns a run's lanes into groups of tracks, `critical_path` HTA's path; `writer` writes them as protobuf.
 

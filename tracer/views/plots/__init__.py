@@ -1,5 +1,8 @@
 """Pictures to publish, drawn with matplotlib.
 
+`pictures` lists them by kind: `report_charts`, `step_timeline`, `scaling`, `prediction`. `axes` and `layout` are the
+helpers.
+
 Decisions: docs/decisions/views.md
 """
 

@@ -1,6 +1,7 @@
 """TensorBoard: files of scalars and texts, and our tab.
 
-The `plugin` is TensorBoard's entry point, and the only module that imports it at once.
+`event_files` are made by `tracer tensorboard`; `tab` is what our `plugin` serves, which is TensorBoard's entry point
+and the only module that imports TensorBoard at once.
 
 Decisions: docs/decisions/views.md
 """
