@@ -11,7 +11,7 @@ from analyzers.collectives.bandwidth import purposes, traffic
 from analyzers.collectives.measured import Exchange, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
-    Clock,
+    ClockRow,
     CollectiveRow,
     CopyRow,
     UnmatchedRow,
@@ -27,7 +27,7 @@ from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
     "BandwidthRow",
-    "Clock",
+    "ClockRow",
     "CollectiveRow",
     "CopyRow",
     "Exchange",
