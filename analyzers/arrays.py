@@ -12,6 +12,9 @@ Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
 
+# Stands in integer columns for what is not known or not there.
+UNKNOWN = -1
+
 
 def begins(values: Int64) -> Mask:
     """Which entries differ from the one before; the first does."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analyzers.errors import UnreadableReport
+from analyzers.errors import UnreadableDocument
 from analyzers.json_documents import compact, decoded, encoded
 from analyzers.notices import REPEATED, Code, Notice, Notices
 from tests.support.docs import FORMATS, tables
@@ -91,7 +91,7 @@ def test_a_document_holds_sentences_which_come_back_as_saved():
 
 
 def test_what_is_no_text_is_no_notice_and_what_no_document_knows_is_refused():
-    with pytest.raises(UnreadableReport, match="warnings"):
+    with pytest.raises(UnreadableDocument, match="warnings"):
         decoded('{"warnings": [3], "why": null}', Letter, "letter/1", "write another")
     with pytest.raises(NotImplementedError):
         encoded(object())

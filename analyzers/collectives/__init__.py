@@ -12,7 +12,7 @@ from analyzers.collectives.bandwidth import purposes, traffic
 from analyzers.collectives.measured import Exchange, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
-    Clock,
+    ClockRow,
     CollectiveRow,
     CopyRow,
     UnmatchedRow,
@@ -28,7 +28,7 @@ from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
     "BandwidthRow",
-    "Clock",
+    "ClockRow",
     "CollectiveRow",
     "CopyRow",
     "Exchange",

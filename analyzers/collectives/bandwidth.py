@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Float64, Int64
+from analyzers.arrays import UNKNOWN, Float64, Int64
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.rank import Measured, Purpose
 from analyzers.run import Calibration, peak_busbw_gbps
-from analyzers.trace import UNSAID, Call, Collective
+from analyzers.trace import Call, Collective
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,7 +139,7 @@ def sizes(matching: Matching, found: Transfers) -> Int64:
 
 def _said(call: Call | None, members: int) -> int:
     if call is None:
-        return UNSAID
+        return UNKNOWN
     return call.nbytes_among(members) if members else call.nbytes
 
 

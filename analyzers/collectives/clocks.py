@@ -21,7 +21,7 @@ from analyzers.run import hosts
 
 
 @dataclass(frozen=True)
-class Clock:
+class RankClock:
     """One rank's clock: later than the reference's by `offset_ns`, known to within `spread_ns` (interquartile range).
 
     Where two ranks share no synchronizing collective the offset is led over others, and their spreads are added.
@@ -45,10 +45,10 @@ class Clocks:
     """The clocks of all ranks; only those of one reference can be compared."""
 
     reference: RankNumber
-    all: dict[RankNumber, Clock] = field(default_factory=dict)
+    all: dict[RankNumber, RankClock] = field(default_factory=dict)
 
     @property
-    def by_rank(self) -> dict[RankNumber, Clock]:
+    def by_rank(self) -> dict[RankNumber, RankClock]:
         """The clocks that can be compared with the lowest rank's."""
         return {rank: clock for rank, clock in self.all.items() if clock.reference == self.reference}
 
@@ -78,16 +78,16 @@ def clocks(run: RunSummary, matching: Matching) -> Clocks:
     """The clocks of a run whose collectives are matched."""
     ranks = [summary.rank for summary in run.ranks]
     shared = _Shared(matching)
-    found: dict[RankNumber, Clock] = {}
+    found: dict[RankNumber, RankClock] = {}
     for reference in ranks:
         if reference not in found:
             found |= _reached(reference, shared, len(ranks) - len(found))
     return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run.manifest, run.ranks)))
 
 
-def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, Clock]:
+def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, RankClock]:
     """The clocks of all ranks that share collectives with one, directly or by way of others."""
-    found = {reference: Clock(0, 0, 0, reference)}
+    found = {reference: RankClock(0, 0, 0, reference)}
     queue = deque([reference])
     while queue and len(found) < most:
         rank = queue.popleft()
@@ -98,8 +98,8 @@ def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumb
     return found
 
 
-def _led(before: Clock, direct: Clock) -> Clock:
-    return Clock(
+def _led(before: RankClock, direct: RankClock) -> RankClock:
+    return RankClock(
         before.offset_ns + direct.offset_ns,
         before.spread_ns + direct.spread_ns,
         max(before.shortest_transfer_ns, direct.shortest_transfer_ns),
@@ -107,19 +107,19 @@ def _led(before: Clock, direct: Clock) -> Clock:
     )
 
 
-def _shifted(clocks: dict[RankNumber, Clock], hosts: dict[RankNumber, str]) -> dict[RankNumber, Clock]:
+def _shifted(clocks: dict[RankNumber, RankClock], hosts: dict[RankNumber, str]) -> dict[RankNumber, RankClock]:
     """The clocks with what is taken off each: a host's ranks have one clock, and one shift."""
     of_host: dict[tuple[RankNumber, str | int], list[RankNumber]] = {}
     for rank, clock in clocks.items():
         of_host.setdefault((clock.reference, hosts.get(rank, rank)), []).append(rank)
-    shifted: dict[RankNumber, Clock] = {}
+    shifted: dict[RankNumber, RankClock] = {}
     for (reference, host), ranks in of_host.items():
         shift_ns = 0 if host == hosts.get(reference, reference) else _shift_ns([clocks[rank] for rank in ranks])
         shifted |= {rank: replace(clocks[rank], shift_ns=shift_ns) for rank in ranks}
     return dict(sorted(shifted.items()))
 
 
-def _shift_ns(clocks: list[Clock]) -> int:
+def _shift_ns(clocks: list[RankClock]) -> int:
     """The median offset of a host's ranks, if it exceeds their spreads and the transfers it was computed from."""
     offset_ns, _ = _middle([clock.offset_ns for clock in clocks])
     doubt_ns = max(max(clock.spread_ns, clock.shortest_transfer_ns) for clock in clocks)
@@ -137,7 +137,7 @@ class _Shared:
         self._shortest = np.full(len(instances), np.iinfo(np.int64).max)
         np.minimum.at(self._shortest, number, table.end_ns[rows] - table.start_ns[rows])
 
-    def clocks_against(self, rank: RankNumber) -> dict[RankNumber, Clock]:
+    def clocks_against(self, rank: RankNumber) -> dict[RankNumber, RankClock]:
         """The clock of every rank that shares an instance with this one, against this one's."""
         own = self._rank == rank
         end = np.zeros(len(self._shortest), dtype=np.int64)
@@ -153,11 +153,11 @@ class _Shared:
             for other, rows in zip(ranks.tolist(), np.split(others, first[1:]), strict=True)
         }
 
-    def _clock(self, rows: Int64, end_ns: Int64) -> Clock:
+    def _clock(self, rows: Int64, end_ns: Int64) -> RankClock:
         later = self._end_ns[rows] - end_ns
         median_ns, spread_ns = _middle(later.tolist())
         shortest = int(self._shortest[self._number[rows]].min())
-        return Clock(median_ns, spread_ns, shortest, RankNumber(-1))
+        return RankClock(median_ns, spread_ns, shortest, RankNumber(-1))
 
 
 def _middle(values: Sequence[int]) -> tuple[int, int]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import world_size
-from analyzers.trace import UNKNOWN, Call, Collective, Group
+from analyzers.trace import Call, Collective, Group
 
 # The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
 SPLIT = -2

@@ -18,15 +18,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.collectives.alignment import Kernels, Offset, find_offset, refine_offset, renumbered
 from analyzers.collectives.groups import SPLIT, Key, Member
 from analyzers.collectives.offsets import Offsets
 from analyzers.collectives.pairing import match
-from analyzers.collectives.table import Table, table_of
+from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
 from analyzers.run import hosts
-from analyzers.trace import SYNCHRONIZING, UNSAID, Call, Collective
+from analyzers.trace import SYNCHRONIZING, Call, Collective
 
 # A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.
 OVERLAP_NOISE_NS = 500_000
@@ -80,7 +80,7 @@ class Matching:
     ranks whose steps have higher numbers than most others', and by how much.
     """
 
-    table: Table
+    table: KernelTable
     instances: Instances
     instance: Int64
     why: dict[int, str]
@@ -101,7 +101,7 @@ def match_run(run: RunSummary) -> Matching:
     table = table_of(run)
     why: dict[int, str] = dict.fromkeys(np.flatnonzero((table.group < 0) & ~table.is_copy).tolist(), NO_GROUP)
     clocks = Offsets(hosts(run.manifest, run.ranks))
-    found: list[_Found] = [_copies(table)]
+    found: list[_GroupMatch] = [_copies(table)]
     for code in _by_evidence(table):
         found.append(_of_group(table, code, table.rows_of(code), clocks, why))
     renumbered_by = clocks.renumbered_by()
@@ -112,14 +112,14 @@ def match_run(run: RunSummary) -> Matching:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _GroupMatch:
     """Instances of one group: a line of table rows each, a column for each member."""
 
     group: int
     rows: NDArray[np.int64]
 
 
-def _by_evidence(table: Table) -> list[int]:
+def _by_evidence(table: KernelTable) -> list[int]:
     """Groups in the order in which clocks are best learnt: those with most synchronizing kernels first."""
     known = table.group >= 0
     evidence = np.bincount(table.group[known], weights=table.synchronizes[known], minlength=len(table.groups))
@@ -127,9 +127,9 @@ def _by_evidence(table: Table) -> list[int]:
     return order
 
 
-def _copies(table: Table) -> _Found:
+def _copies(table: KernelTable) -> _GroupMatch:
     """A copy between two devices is a message whose two members share one row."""
-    return _Found(-1, np.flatnonzero(table.is_copy)[:, None])
+    return _GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +141,11 @@ class _Side:
     kernels: Kernels
 
 
-def _of_group(table: Table, code: int, rows: Int64, clocks: Offsets, why: dict[int, str]) -> _Found:
+def _of_group(table: KernelTable, code: int, rows: Int64, clocks: Offsets, why: dict[int, str]) -> _GroupMatch:
     """Align every member with one of them; instances are where all are aligned."""
     key = table.groups[code]
     signature, compatible = _signatures(table, rows)
-    known = _Known(signature, *_complete(table.place[rows], table.step[rows], signature))
+    known = _RowFacts(signature, *_complete(table.place[rows], table.step[rows], signature))
     sides = [
         _side(table, member, rows, known, own)
         for member, own in zip(key.members, _by_place(table, rows, len(key.members)), strict=True)
@@ -173,10 +173,10 @@ def _of_group(table: Table, code: int, rows: Int64, clocks: Offsets, why: dict[i
     matched = np.stack([side.rows[lines[:, place]] for place, side in enumerate(sides)], axis=1)
     sound = _is_sound(table, key, matched, offsets)
     why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
-    return _Found(code, matched[sound])
+    return _GroupMatch(code, matched[sound])
 
 
-class _Known(NamedTuple):
+class _RowFacts(NamedTuple):
     """What is known of a group's rows: see `Kernels`."""
 
     signature: Int64
@@ -184,13 +184,13 @@ class _Known(NamedTuple):
     sure: Mask
 
 
-def _by_place(table: Table, rows: Int64, members: int) -> list[Int64]:
+def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
     """Of each member of a group, which of the group's rows are its own, in order."""
     order = np.lexsort((table.correlation[rows], table.start_ns[rows], table.place[rows]))
     return np.split(order, np.searchsorted(table.place[rows][order], np.arange(1, members)))
 
 
-def _side(table: Table, member: Member, rows: Int64, known: _Known, own: Int64) -> _Side:
+def _side(table: KernelTable, member: Member, rows: Int64, known: _RowFacts, own: Int64) -> _Side:
     mine = rows[own]
     kernels = Kernels(
         end_ns=table.end_ns[mine],
@@ -219,12 +219,12 @@ def _offset(clocks: Offsets, reference: _Side, side: _Side, compatible: Mask) ->
     return offset
 
 
-def _signatures(table: Table, rows: Int64) -> tuple[Int64, Mask]:
+def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
     """What is known of each row as a code, and which codes may be one collective."""
     facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
     distinct, code = np.unique(facts, axis=1, return_inverse=True)
     compatible = np.ones((distinct.shape[1],) * 2, dtype=bool)
-    for fact, unknown in zip(distinct, (int(Collective.OTHER), UNSAID, UNSAID, UNSAID), strict=True):
+    for fact, unknown in zip(distinct, (int(Collective.OTHER), UNKNOWN, UNKNOWN, UNKNOWN), strict=True):
         compatible &= (fact[:, None] == fact) | (fact[:, None] == unknown) | (fact == unknown)
     return code, compatible
 
@@ -243,7 +243,7 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
     return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
 
 
-def _reasons(table: Table, reference: _Side, side: _Side, partner: Int64) -> Iterator[tuple[int, str]]:
+def _reasons(table: KernelTable, reference: _Side, side: _Side, partner: Int64) -> Iterator[tuple[int, str]]:
     """Every row that one of two members has alone, and why that is so."""
     ours, theirs = partner >= 0, np.zeros(len(side.rows), dtype=bool)
     theirs[partner[ours]] = True
@@ -267,7 +267,7 @@ def _words(who: str, matched: Mask) -> list[str]:
     return [words[place] for place in np.where(order < first, -1, np.where(order > last, 1, 0)).tolist()]
 
 
-def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Sequence[Offset]) -> Mask:
+def _is_sound(table: KernelTable, key: Key, matched: NDArray[np.int64], offsets: Sequence[Offset]) -> Mask:
     """Whether all members agree, not only each with the reference."""
     sound = np.ones(len(matched), dtype=bool)
     higher, later_ns = (np.array([getattr(each, name) for each in offsets]) for name in ("higher", "ns"))
@@ -287,7 +287,7 @@ def _is_sound(table: Table, key: Key, matched: NDArray[np.int64], offsets: Seque
     return sound
 
 
-def _splits_correspond(table: Table, key: Key, line: Int64) -> bool:
+def _splits_correspond(table: KernelTable, key: Key, line: Int64) -> bool:
     """Whether what each member of an uneven all-to-all sends to another is what that one receives from it."""
     calls = {int(table.rank[row]): table.call_of(row) for row in line.tolist()}
     place = {rank: number for number, rank in enumerate(key.ranks)}
@@ -300,7 +300,7 @@ def _splits_correspond(table: Table, key: Key, line: Int64) -> bool:
     return True
 
 
-def _peers_correspond(table: Table, line: Int64) -> bool:
+def _peers_correspond(table: KernelTable, line: Int64) -> bool:
     """Whether each message of a batch that one member sends is one that another receives."""
     sent, received = set(), set()
     for row in line.tolist():
@@ -311,7 +311,7 @@ def _peers_correspond(table: Table, line: Int64) -> bool:
     return sent == received
 
 
-def _common_steps(table: Table, renumbered_by: Mapping[int, int]) -> tuple[Int64, Int64]:
+def _common_steps(table: KernelTable, renumbered_by: Mapping[int, int]) -> tuple[Int64, Int64]:
     """The step and the window of each row as most ranks number them."""
     step, window = table.step.copy(), table.window.copy()
     for rank, higher in renumbered_by.items():
@@ -321,7 +321,7 @@ def _common_steps(table: Table, renumbered_by: Mapping[int, int]) -> tuple[Int64
     return step, window
 
 
-def _joined(table: Table, found: Sequence[_Found], steps: tuple[Int64, Int64]) -> Instances:
+def _joined(table: KernelTable, found: Sequence[_GroupMatch], steps: tuple[Int64, Int64]) -> Instances:
     """The instances of all groups, by the start of their earliest member; `steps` are step and window of each row."""
     step, window = steps
     lines = [line for part in found for line in part.rows]
@@ -343,7 +343,7 @@ def _joined(table: Table, found: Sequence[_Found], steps: tuple[Int64, Int64]) -
     )
 
 
-def _facts(table: Table, line: Int64) -> tuple[int, Call | None]:
+def _facts(table: KernelTable, line: Int64) -> tuple[int, Call | None]:
     """Kind and call of an instance: what any member says, of several the one that says most."""
     calls = [call for call in _distinct_calls(table, line) if call is not None]
     best = max(calls, key=lambda call: call.elements, default=None)
@@ -351,5 +351,5 @@ def _facts(table: Table, line: Int64) -> tuple[int, Call | None]:
     return kind, best
 
 
-def _distinct_calls(table: Table, line: Int64) -> Iterable[Call | None]:
+def _distinct_calls(table: KernelTable, line: Int64) -> Iterable[Call | None]:
     return (table.calls[code] for code in np.unique(table.call[line]).tolist() if code >= 0)

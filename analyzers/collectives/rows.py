@@ -8,21 +8,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from analyzers.arrays import natural
+from analyzers.arrays import UNKNOWN, natural
 from analyzers.collectives.bandwidth import bandwidth, copies, purposes
 from analyzers.collectives.measured import Exchange
 from analyzers.collectives.stragglers import Reason, waiting
 from analyzers.collectives.warnings import OTHERS_LACK_IT
 from analyzers.rank import Purpose, device_label
-from analyzers.trace import UNKNOWN, Collective
+from analyzers.trace import Collective
 
 
-def clock_row(found: Exchange) -> Clock:
+def clock_row(found: Exchange) -> ClockRow:
     """The clocks as the report has them."""
     ranks = [summary.rank for summary in found.run.ranks]
     known = found.clocks.by_rank
     applied: list[int] = [rank for rank in ranks if rank in known and known[rank].applied]
-    return Clock(
+    return ClockRow(
         offsets_ns={str(rank): known[rank].offset_ns if rank in known else None for rank in ranks},
         spread_ns={str(rank): known[rank].spread_ns if rank in known else None for rank in ranks},
         applied=bool(applied),
@@ -279,7 +279,7 @@ class CopyRow(msgspec.Struct, frozen=True):
     high_gbps: float
 
 
-class Clock(msgspec.Struct, frozen=True):
+class ClockRow(msgspec.Struct, frozen=True):
     """Ranks' clocks against the lowest rank's, by rank; null where ranks share no synchronizing collective.
 
     `applied` says whether any offset was taken off the rank's times, `applied_to` which.

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.intervals import union_of
-from analyzers.trace import UNKNOWN
 
 if TYPE_CHECKING:
     import pandas as pd

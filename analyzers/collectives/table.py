@@ -15,14 +15,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.collectives.groups import SPLIT, Grouping, Key, Member
 from analyzers.rank import Communication, RunSummary
-from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, UNKNOWN, UNSAID, Call, Collective, kind_of_kernel
+from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, Call, Collective, kind_of_kernel
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class KernelTable:
     """All communication of a run, a row each kernel or copy, rank by rank and by start.
 
     `family` is the kind that the kernel's name tells, `said_kind` what its call says, -1 for nothing; `elements` and
@@ -105,7 +105,7 @@ _TAKEN_OVER = (
 )
 
 
-def table_of(run: RunSummary) -> Table:
+def table_of(run: RunSummary) -> KernelTable:
     """The table of a run."""
     parts = [measured.communication for measured in run.measured]
     ranks = [summary.rank for summary in run.ranks]
@@ -126,7 +126,7 @@ def table_of(run: RunSummary) -> Table:
     group, place = grouping.assign(rank, device, call, column("kind"), is_copy)
     heads = _heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
     group[heads[0]], place[heads[0]] = group[heads[1]], place[heads[1]]
-    return Table(
+    return KernelTable(
         rank=rank,
         device=device,
         start_ns=column("start_ns"),
@@ -185,8 +185,8 @@ def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
     said = [(call, _is_even(call)) for call in calls]
     return [
         [int(call.kind) for call in calls],
-        [call.elements if same else SPLIT if call.split_in or call.split_out else UNSAID for call, same in said],
-        [UNSAID if _is_told_apart(call) else dtypes.get(call.dtype, UNSAID) for call in calls],
+        [call.elements if same else SPLIT if call.split_in or call.split_out else UNKNOWN for call, same in said],
+        [UNKNOWN if _is_told_apart(call) else dtypes.get(call.dtype, UNKNOWN) for call in calls],
     ]
 
 
@@ -203,4 +203,4 @@ def _is_even(call: Call) -> bool:
 
 
 def _looked_up(call: Int64, facts: list[int]) -> Int64:
-    return np.array([*facts, UNSAID], dtype=np.int64)[call]
+    return np.array([*facts, UNKNOWN], dtype=np.int64)[call]

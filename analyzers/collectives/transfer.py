@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.collectives.clocks import Clocks
 from analyzers.collectives.matching import Matching
-from analyzers.trace import KINDS, UNSAID, Collective, bus_factor, itemsize, sensible
+from analyzers.trace import KINDS, Collective, bus_factor, itemsize, plausible_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
         np.maximum(np.minimum(end, last_start[number]) - start, 0),
     )
     unknown = ~synchronizes & _is_blurred(matching, clock, transfer)
-    transfer, wait = np.where(unknown, UNSAID, transfer), np.where(unknown[number], UNSAID, wait)
+    transfer, wait = np.where(unknown, UNKNOWN, transfer), np.where(unknown[number], UNKNOWN, wait)
     nbytes, factor, size = _sizes(matching)
     known = (transfer > 0) & (nbytes >= 0)
     algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=known)
@@ -92,7 +92,7 @@ def _is_blurred(matching: Matching, clock: Clocks, transfer_ns: Int64) -> Mask:
 def _sizes(matching: Matching) -> tuple[Int64, NDArray[np.float64], Int64]:
     """Bytes, bus factor (NaN for a kind that has none) and group size of every instance."""
     count = len(matching.instances)
-    nbytes, size = np.full(count, UNSAID, dtype=np.int64), np.full(count, 2, dtype=np.int64)
+    nbytes, size = np.full(count, UNKNOWN, dtype=np.int64), np.full(count, 2, dtype=np.int64)
     factor = np.ones(count)
     for number in range(count):
         nbytes[number], factor[number], size[number] = _size(matching, number)
@@ -109,18 +109,18 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
     if kind == Collective.ALL_TO_ALL and not all(call.is_even for call in map(matching.table.call_of, rows) if call):
         return _uneven(matching, rows), 1.0, size
     factor = bus_factor(kind.label, size) if kind.label in KINDS else np.nan
-    return call.nbytes_among(size) if call is not None else UNSAID, factor, size
+    return call.nbytes_among(size) if call is not None else UNKNOWN, factor, size
 
 
 def _uneven(matching: Matching, rows: Int64) -> int:
     """Bytes of an uneven all-to-all: the most that any rank sends to or receives from others; -1 without splits."""
     table = matching.table
-    moved = [UNSAID]
+    moved = [UNKNOWN]
     for row in rows.tolist():
         call = table.call_of(row)
-        elements = call.moved(int(table.rank[row])) if call is not None else UNSAID
+        elements = call.moved(int(table.rank[row])) if call is not None else UNKNOWN
         if call is not None and elements >= 0:
-            moved.append(sensible(elements * itemsize(call.dtype)))
+            moved.append(plausible_count(elements * itemsize(call.dtype)))
     return max(moved)
 
 

@@ -8,7 +8,7 @@ Decisions: docs/decisions/comparison.md
 
 from analyzers.comparison.change import Change
 from analyzers.comparison.condition_names import RunFigures, cell_names, judged_cells, names
-from analyzers.comparison.conditions import Figure, Gate, Names, parse
+from analyzers.comparison.conditions import Condition, Figure, Names, parse
 from analyzers.comparison.document import Comparison, SweepComparison, changes_frame, comparison_json
 from analyzers.comparison.runs import compare
 from analyzers.comparison.scaling import study
@@ -34,8 +34,8 @@ __all__ = [
     "CellRow",
     "Change",
     "Comparison",
+    "Condition",
     "Figure",
-    "Gate",
     "Names",
     "Ratio",
     "RunFigures",

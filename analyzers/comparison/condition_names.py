@@ -13,7 +13,7 @@ import numpy as np
 
 from analyzers.collectives import CollectiveRow, UnmatchedRow, WaitingRow
 from analyzers.comparison.change import Change
-from analyzers.comparison.conditions import Figure, Gate, Names
+from analyzers.comparison.conditions import Condition, Figure, Names
 from analyzers.comparison.document import CellChange, Comparison, SweepComparison
 from analyzers.comparison.runs import BUSBW, CONTROLS, STEP
 from analyzers.comparison.sweeps import MEASURES
@@ -22,7 +22,7 @@ from analyzers.reporting import SPLIT_PARTS, Report, Window, gradient_bandwidth
 from analyzers.statistics import Spread
 
 
-class Known(NamedTuple):
+class KnownFigure(NamedTuple):
     """A figure of a report: how it is had, and where it stands in the JSON, in words."""
 
     of: Callable[[Report], float | None]
@@ -58,50 +58,50 @@ LISTS: dict[str, type[msgspec.Struct]] = {
 _JUDGED = {"step_ns": "span_ns", "busbw_gbps": "gradients_busbw_gbps"}
 
 
-def _median(measure: str) -> Known:
-    return Known(
+def _median(measure: str) -> KnownFigure:
+    return KnownFigure(
         lambda report: report.summary.windows.get(measure, Spread(0)).median, f"summary.windows.{measure}.median"
     )
 
 
-def _share(part: str) -> Known:
-    return Known(lambda report: report.summary.shares.get(part), f"summary.shares.{part}")
+def _share(part: str) -> KnownFigure:
+    return KnownFigure(lambda report: report.summary.shares.get(part), f"summary.shares.{part}")
 
 
-def _control(name: str) -> Known:
+def _control(name: str) -> KnownFigure:
     def of(report: Report) -> float | None:
         value: float | None = getattr(report.run.controls, name)
         return value
 
-    return Known(of, f"run.controls.{name}")
+    return KnownFigure(of, f"run.controls.{name}")
 
 
-def _gradients(name: str, stands: str) -> Known:
+def _gradients(name: str, stands: str) -> KnownFigure:
     def of(report: Report) -> float | None:
         value: float | None = getattr(gradient_bandwidth(report.collectives, None), name).median
         return value
 
-    return Known(of, stands)
+    return KnownFigure(of, stands)
 
 
-FIGURES: dict[str, Known] = {
+FIGURES: dict[str, KnownFigure] = {
     **{name: _median(measure) for name, measure in _MEDIANS.items()},
     **{name: _share(part) for name, part in _SHARES.items()},
     **{name: _control(name) for name in _CONTROLS},
     "busbw_gbps": _gradients("busbw_gbps", "bytes x factor over transfer of a step's gradients, the median over steps"),
     "utilization": _gradients("utilization", "the same as a share of what calibration measured"),
-    "peak_memory_bytes": Known(
+    "peak_memory_bytes": KnownFigure(
         lambda report: max(report.run.memory.peak_bytes.values(), default=None) if report.run.memory else None,
         "run.memory.peak_bytes, the greatest",
     ),
-    "input_idle_ns": Known(
+    "input_idle_ns": KnownFigure(
         lambda report: report.summary.input.idle_ns.median if report.summary.input else None,
         "summary.input.idle_ns.median",
     ),
-    "unmatched_share": Known(lambda report: report.summary.unmatched_share, "summary.unmatched_share"),
-    "gradient_bytes": Known(lambda report: report.traffic.get("gradients"), "traffic.gradients"),
-    "world_size": Known(lambda report: report.run.world_size, "run.world_size"),
-    "ranks": Known(lambda report: len(report.run.ranks), "run.ranks, how many there are"),
+    "unmatched_share": KnownFigure(lambda report: report.summary.unmatched_share, "summary.unmatched_share"),
+    "gradient_bytes": KnownFigure(lambda report: report.traffic.get("gradients"), "traffic.gradients"),
+    "world_size": KnownFigure(lambda report: report.run.world_size, "run.world_size"),
+    "ranks": KnownFigure(lambda report: len(report.run.ranks), "run.ranks, how many there are"),
 }
 
 
@@ -172,7 +172,7 @@ def cell_names() -> Names:
     return Names(MEASURES, {}, MEASURES, True)
 
 
-def judged_cells(found: SweepComparison, gate: Gate) -> Iterator[tuple[str, Callable[[Figure], float | None]]]:
+def judged_cells(found: SweepComparison, gate: Condition) -> Iterator[tuple[str, Callable[[Figure], float | None]]]:
     """The cells that a condition is judged in, in words, and their figures; all of them where none has what it names.
 
     Cells are passed over which by their place have no such figure in either sweep, as an efficiency of one GPU.

@@ -76,7 +76,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class LoneBaseline:
     """`baseline` alone, before it is known of which figure."""
 
 
@@ -89,7 +89,7 @@ class Operation:
     right: Node
 
 
-Node = Figure | Number | Baseline | Operation
+Node = Figure | Number | LoneBaseline | Operation
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Gate:
+class Condition:
     """A condition as it was written, and as it is computed."""
 
     text: str
@@ -119,7 +119,7 @@ class Gate:
         return None if value is None else bool(value)
 
 
-def parse(text: str, names: Names) -> Gate:
+def parse(text: str, names: Names) -> Condition:
     """A condition. Raises BadExpression, which names the place, or the names that are near to an unknown one."""
     words = _words(text)
     if not words:
@@ -130,7 +130,7 @@ def parse(text: str, names: Names) -> Gate:
         raise reader.wrong("expected `and`, `or`, or the end")
     if not _is_condition(node):
         raise BadExpression(f"{text!r} is a number, not a condition: compare it, as in '{text.strip()} > 0'")
-    return Gate(text, node)
+    return Condition(text, node)
 
 
 def _words(text: str) -> list[str]:
@@ -217,7 +217,7 @@ class _Reader:
         if not self.names.has_baseline:
             raise BadExpression(f"{self.text!r}: only `tracer compare A B` has a baseline, which is A")
         if not self._take("("):
-            return Baseline()
+            return LoneBaseline()
         found = replace(self._figure(), of="baseline")
         self._expect(")")
         return found
@@ -325,12 +325,16 @@ def _figures(node: Node | None) -> Iterator[Figure]:
 def _has_lone_baseline(node: Node | None) -> bool:
     if isinstance(node, Operation):
         return _has_lone_baseline(node.left) or _has_lone_baseline(node.right)
-    return isinstance(node, Baseline)
+    return isinstance(node, LoneBaseline)
 
 
 def _replaced(node: Operation, baseline: Figure) -> Operation:
     sides = [
-        baseline if isinstance(side, Baseline) else _replaced(side, baseline) if isinstance(side, Operation) else side
+        baseline
+        if isinstance(side, LoneBaseline)
+        else _replaced(side, baseline)
+        if isinstance(side, Operation)
+        else side
         for side in (node.left, node.right)
     ]
     assert sides[1] is not None

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, find
+from analyzers.arrays import UNKNOWN, Int64, find
 from analyzers.errors import NotInstalled
 from analyzers.rank import profiler_steps
 from analyzers.run import RankTrace, Run
-from analyzers.trace import UNKNOWN, Category, Events
+from analyzers.trace import Category, Events
 
 if TYPE_CHECKING:
     import pandas as pd

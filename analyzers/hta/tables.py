@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from analyzers.arrays import UNKNOWN
 from analyzers.errors import NotAnalyzable
 from analyzers.hta.adapter import hta_library, to_hta, versions
 from analyzers.json_documents import encoded
 from analyzers.rank import breakdown
 from analyzers.run import RankTrace, Run
-from analyzers.trace import UNKNOWN, Category
+from analyzers.trace import Category
 from analyzers.units import NS_PER_US
 
 if TYPE_CHECKING:

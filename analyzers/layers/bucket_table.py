@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Int64, natural
+from analyzers.arrays import UNKNOWN, Int64, natural
 from analyzers.collectives import Exchange
-from analyzers.layers.ddp_buckets import Bucket, Buckets
+from analyzers.layers.ddp_buckets import Buckets, NamedBucket
 from analyzers.notices import Code, Notice
 from analyzers.rank import Breakdown, Communication, Measured, Parts, device_label
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.statistics import Spread, row_columns, spreads
-from analyzers.trace import UNKNOWN
 
 PASSES = ("forward", "backward")
 
@@ -178,7 +177,7 @@ def bucket_warnings(found: Buckets) -> list[Notice]:
     return notices
 
 
-def _is_short(bucket: Bucket) -> bool:
+def _is_short(bucket: NamedBucket) -> bool:
     """Whether its known parameters, all of known shapes, leave some of it open."""
     elements = [each.elements for each in bucket.parameters or ()]
     return bool(elements) and UNKNOWN not in elements and sum(elements) < bucket.elements

@@ -16,15 +16,15 @@ from math import prod
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.rank import Measured, RunSummary, Source, is_layer, layer_name
 from analyzers.ranks import RankIndex
 from analyzers.run import Manifest, Parameter
-from analyzers.trace import ROOT, UNKNOWN
+from analyzers.trace import ROOT
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenParameter:
     """A parameter as a trace tells it apart: the line its gradient belongs to, its shape, and which of its like."""
 
     line: str
@@ -38,11 +38,11 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class NamedBucket:
     """One bucket: elements, the parameters that traces show in it (None: not known), and its names in run.json."""
 
     elements: int
-    parameters: tuple[Taken, ...] | None
+    parameters: tuple[TakenParameter, ...] | None
     names: tuple[str, ...] | None = None
 
 
@@ -55,7 +55,7 @@ class Reduced:
     pass_: int
     rows: tuple[int, ...]
     elements: tuple[int, ...]
-    gradients: tuple[tuple[Taken, ...], ...]
+    gradients: tuple[tuple[TakenParameter, ...], ...]
     gradient_elements: tuple[int, ...]
 
 
@@ -70,14 +70,14 @@ class Buckets:
     """
 
     source: str
-    layout: tuple[Bucket, ...]
+    layout: tuple[NamedBucket, ...]
     number: tuple[Int64, ...]
-    names: dict[Taken, str]
-    sizes: dict[Taken, int]
+    names: dict[TakenParameter, str]
+    sizes: dict[TakenParameter, int]
     layers: dict[str, str]
     mismatch: str | None
 
-    def parameter(self, taken: Taken) -> str:
+    def parameter(self, taken: TakenParameter) -> str:
         """A parameter's name, made from its layer and shape where the run does not say it."""
         shape = "" if taken.shape is None else f" {list(taken.shape)}"
         return self.names.get(taken) or f"{taken.line}.{taken.place}{shape}"
@@ -151,7 +151,7 @@ def _is_within(sizes: Sequence[int], observed: Sequence[tuple[int, ...]]) -> boo
     return bool(observed) and all(_in_order(elements, sizes) is not None for elements in observed)
 
 
-def taken(measured: Measured) -> list[Taken]:
+def taken(measured: Measured) -> list[TakenParameter]:
     """Each gradient of a rank as a parameter: alike in every step and pass."""
     gradients, lines = measured.gradients, measured.work.lines
     counted: Counter[tuple[int, ...]] = Counter()
@@ -159,7 +159,7 @@ def taken(measured: Measured) -> list[Taken]:
     columns = (gradients.step, gradients.pass_, gradients.line, gradients.shape)
     for key in zip(*(column.tolist() for column in columns), strict=True):
         _, _, line, shape = key
-        found.append(Taken(lines[line].name, gradients.shapes[shape] if shape >= 0 else None, counted[key]))
+        found.append(TakenParameter(lines[line].name, gradients.shapes[shape] if shape >= 0 else None, counted[key]))
         counted[key] += 1
     return found
 
@@ -229,22 +229,24 @@ def _in_order(elements: Sequence[int], sizes: Sequence[int]) -> list[int] | None
 
 def _layout(
     plan: Plan, passes: Sequence[Reduced], numbers: Sequence[Sequence[int]], recorded: Sequence[_Recorded]
-) -> tuple[Bucket, ...]:
+) -> tuple[NamedBucket, ...]:
     """All buckets; the parameters of each as the passes show them."""
     sizes = {first + place: size for first, of_pass in plan.values() for place, size in enumerate(of_pass)}
-    seen: dict[int, list[tuple[int, tuple[Taken, ...]]]] = {number: [] for number in sizes}
+    seen: dict[int, list[tuple[int, tuple[TakenParameter, ...]]]] = {number: [] for number in sizes}
     for each, found in zip(passes, numbers, strict=True):
         for place, number in enumerate(found):
             if number != UNKNOWN:
                 seen[number].append((each.gradient_elements[place], each.gradients[place]))
     names = [tuple(parameter.name for parameter in bucket.parameters) for bucket in recorded]
     return tuple(
-        Bucket(sizes[number], _parameters(sizes[number], seen[number]), names[number] if names else None)
+        NamedBucket(sizes[number], _parameters(sizes[number], seen[number]), names[number] if names else None)
         for number in sorted(sizes)
     )
 
 
-def _parameters(elements: int, seen: Sequence[tuple[int, tuple[Taken, ...]]]) -> tuple[Taken, ...] | None:
+def _parameters(
+    elements: int, seen: Sequence[tuple[int, tuple[TakenParameter, ...]]]
+) -> tuple[TakenParameter, ...] | None:
     """The parameters of a bucket: of what passes show, what fills it best, and of layers that are known."""
     if not seen:
         return None
@@ -255,9 +257,9 @@ def _parameters(elements: int, seen: Sequence[tuple[int, tuple[Taken, ...]]]) ->
     return best if best and (agreed or 0 < filled <= elements) else None
 
 
-def _named(layout: Sequence[Bucket], recorded: Sequence[_Recorded]) -> dict[Taken, Parameter]:
+def _named(layout: Sequence[NamedBucket], recorded: Sequence[_Recorded]) -> dict[TakenParameter, Parameter]:
     """run.json's parameters in each bucket: by the order of gradients, if it is run.json's; else by lone shapes."""
-    named: dict[Taken, Parameter] = {}
+    named: dict[TakenParameter, Parameter] = {}
     for bucket, said in zip(layout, recorded, strict=True):
         mine, theirs = bucket.parameters or (), said.parameters
         shapes = [tuple(parameter.shape) for parameter in theirs]
@@ -271,17 +273,17 @@ def _named(layout: Sequence[Bucket], recorded: Sequence[_Recorded]) -> dict[Take
     return named
 
 
-def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[Taken, Parameter]:
+def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[TakenParameter, Parameter]:
     """run.json's parameters of each module: those of equal shape in the order of their gradients."""
     # DDP lists buckets' parameters as their gradients came; the model's own order says less of it.
     listed = [parameter for bucket in _recorded(manifest) for parameter in bucket.parameters]
     first = {parameter.name for parameter in listed}
     lines = {line.name for measured in run.measured for line in measured.work.lines}
-    named: dict[Taken, Parameter] = {}
+    named: dict[TakenParameter, Parameter] = {}
     counted: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for parameter in [*listed, *(each for each in manifest.parameters if each.name not in first)]:
         line, shape = _line_of(parameter.module, lines), tuple(parameter.shape)
-        named[Taken(line, shape, counted[line, shape])] = parameter
+        named[TakenParameter(line, shape, counted[line, shape])] = parameter
         counted[line, shape] += 1
     return named
 
@@ -301,7 +303,7 @@ def _operators(run: RunSummary) -> set[str]:
     return lines[True] - lines[False]
 
 
-def _modules(operators: set[str], named: dict[Taken, Parameter]) -> dict[str, str]:
+def _modules(operators: set[str], named: dict[TakenParameter, Parameter]) -> dict[str, str]:
     """The module that each operator's line is, where all its parameters are of one module."""
     of_line: dict[str, set[str]] = {}
     for each, parameter in named.items():

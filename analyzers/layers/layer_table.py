@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Int64, natural
+from analyzers.arrays import UNKNOWN, Int64, natural
 from analyzers.collectives import Exchange
 from analyzers.layers.bucket_table import PASSES
 from analyzers.layers.ddp_buckets import Buckets, taken
 from analyzers.notices import Code, Notice
-from analyzers.rank import Measured, Own, Parts, Purpose, RunSummary, Source, device_label, is_layer, layer_name
+from analyzers.rank import Measured, OtherLine, Parts, Purpose, RunSummary, Source, device_label, is_layer, layer_name
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import LISTED_RANKS, Manifest
 from analyzers.statistics import Spread, row_columns, spreads
-from analyzers.trace import UNKNOWN, UNSAID, Collective, Module, itemsize
+from analyzers.trace import Collective, Module, itemsize
 
 # From this share of the backward on, what belongs to no layer is worth a warning.
 MUCH_LOST = 0.1
@@ -56,7 +56,7 @@ def _plus(total: int | None, more: int | None) -> int | None:
 
 
 @dataclass
-class _Line:
+class _OpenLine:
     """One line of one window in the making."""
 
     type: str
@@ -68,7 +68,7 @@ class _Line:
     comm: dict[Key, _Sum] = field(default_factory=dict)
 
 
-Lines = dict[str, _Line]
+Lines = dict[str, _OpenLine]
 Windows = dict[tuple[int, int], Lines]  # by device and step
 
 
@@ -90,7 +90,7 @@ def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: Rank
             yield _row(number, device, step, name, line)
 
 
-def _row(rank: RankNumber, device: int, step: int, name: str, line: _Line) -> LayerRow:
+def _row(rank: RankNumber, device: int, step: int, name: str, line: _OpenLine) -> LayerRow:
     comm = [
         LayerComm(
             kind=kind,
@@ -141,8 +141,8 @@ def _rows(parts: Parts) -> Iterator[tuple[int, int, bool, int]]:
     return zip(parts.of.tolist(), parts.line.tolist(), parts.backward.tolist(), parts.ns.tolist(), strict=True)
 
 
-def _line(lines: Lines, name: str, kind: str) -> _Line:
-    return lines.setdefault(name, _Line(kind))
+def _line(lines: Lines, name: str, kind: str) -> _OpenLine:
+    return lines.setdefault(name, _OpenLine(kind))
 
 
 def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: Mapping[str, int]) -> None:
@@ -185,7 +185,7 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
         if lines is None:
             continue
         call = comm.calls[comm.call[kernel]] if comm.call[kernel] >= 0 else None
-        elements = call.elements if call is not None else UNSAID
+        elements = call.elements if call is not None else UNKNOWN
         size = itemsize(call.dtype) if call is not None else 0
         shares: dict[str, int] = {}
         types: dict[str, str] = {}
@@ -311,7 +311,7 @@ def _is_lost(measured: Measured) -> bool:
     """Whether a large part of the backward's compute has no line that tells whose it is."""
     parts = measured.work.windows
     backward_ns = parts.ns[parts.backward]
-    other_ns = backward_ns[parts.line[parts.backward] == Own.OTHER]
+    other_ns = backward_ns[parts.line[parts.backward] == OtherLine.OTHER]
     return bool(other_ns.sum() > MUCH_LOST * backward_ns.sum())
 
 

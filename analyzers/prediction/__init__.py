@@ -6,7 +6,7 @@ them up from a run, `predict` answers `tracer whatif`, `scenarios` arranges the 
 Decisions: docs/decisions/prediction.md
 """
 
-from analyzers.prediction.link_model import Affine, Hosts, Links, calibrated
+from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
 from analyzers.prediction.model import MeasuredFrom
 from analyzers.prediction.predict import Baseline, Options, Scenario, WhatIf, whatif
 from analyzers.prediction.scenarios import (
@@ -28,7 +28,7 @@ __all__ = [
     "AtGpus",
     "Baseline",
     "Hosts",
-    "Links",
+    "LinkModel",
     "MeasuredFrom",
     "Options",
     "ScaleOut",

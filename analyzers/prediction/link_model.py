@@ -60,7 +60,7 @@ class Hosts:
 
 
 @dataclass(frozen=True)
-class Links:
+class LinkModel:
     """Timings by group size; all-reduces take `strain` times as long in training as `timings` say of them alone.
 
     `source` says in words where the timings come from.
@@ -97,20 +97,20 @@ class Links:
         return float(np.sum(nbytes)) * bus_factor("all_reduce", gpus) / total_ns if total_ns else None
 
 
-def calibrated(calibration: Calibration, source: str) -> Links | None:
+def calibrated(calibration: Calibration, source: str) -> LinkModel | None:
     """The links of a calibration file, None where it has no all-reduce."""
     sizes = sorted({row.group_size for row in calibration.rows if row.collective == "all_reduce"})
     curves = {size: found for size in sizes if (found := curve(calibration, "all_reduce", size)) is not None}
-    return Links(curves, source) if curves else None
+    return LinkModel(curves, source) if curves else None
 
 
-def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str) -> Links:
+def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str) -> LinkModel:
     """Latency and bandwidth from the transfers of a run, by least squares of relative errors; neither is negative."""
     weighted = np.stack([1 / time_ns, nbytes / time_ns], axis=1)
     latency_ns, ns_per_byte = (float(x) for x in np.linalg.lstsq(weighted, np.ones(len(time_ns)), rcond=None)[0])
     if latency_ns < 0 or ns_per_byte <= 0 or len(np.unique(nbytes)) < 2:
         latency_ns, ns_per_byte = 0.0, float(np.median(time_ns / nbytes))
-    return Links({gpus: Affine(gpus, latency_ns, bus_factor("all_reduce", gpus) / ns_per_byte)}, source)
+    return LinkModel({gpus: Affine(gpus, latency_ns, bus_factor("all_reduce", gpus) / ns_per_byte)}, source)
 
 
 # A calibration whose times are this far from a run's own transfers is of other links than the run had.
@@ -124,17 +124,17 @@ BUSY_LINKS = 1.05
 class RunLinks:
     """The links that a run had, those that predictions are made for, and what is assumed of the latter."""
 
-    own: Links
-    asked: Links
+    own: LinkModel
+    asked: LinkModel
     assumptions: list[str]
 
 
-def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Calibration | None) -> RunLinks:
+def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel | Calibration | None) -> RunLinks:
     """The links of a run, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
     transfers = _transfers(exchanged)
     curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
     own = _own(run, transfers, gpus, curves)
-    if isinstance(given, Links):
+    if isinstance(given, LinkModel):
         words = "all-reduces take what the given bandwidth and latency say"
         return RunLinks(own.links if own is not None else given, given, [words])
     if own is None:
@@ -150,15 +150,15 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: Links | Cal
 
 
 @dataclass(frozen=True)
-class _Own:
+class _OwnTransfers:
     """The links that a run had; `is_measured`: its transfers tell how much longer they take than alone."""
 
-    links: Links
+    links: LinkModel
     words: str
     is_measured: bool = False
 
 
-def _own(run: RunSummary, transfers: _Transfers, gpus: int, given: Links | None) -> _Own | None:
+def _own(run: RunSummary, transfers: _ReductionTransfers, gpus: int, given: LinkModel | None) -> _OwnTransfers | None:
     """By the calibration beside the run, else a given one that fits its transfers, else by these alone."""
     beside = calibrated(run.calibration, "the run's own calibration") if run.calibration is not None else None
     curves = beside or given
@@ -167,21 +167,21 @@ def _own(run: RunSummary, transfers: _Transfers, gpus: int, given: Links | None)
         strain = transfers.against(curves, gpus)
         if beside is not None or 1 / OTHER_LINKS < strain < OTHER_LINKS:
             words = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
-            return _Own(replace(curves, strain=strain), words, is_measured=True)
+            return _OwnTransfers(replace(curves, strain=strain), words, is_measured=True)
     elif curves is not None and (beside is not None or not len(transfers.nbytes)):
         words = f"all-reduces take {BUSY_LINKS} times what was measured of them alone, as on an H200"
         words += ": this run does not tell"
-        return _Own(replace(curves, strain=BUSY_LINKS), words)
+        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), words)
     if not len(transfers.nbytes):
         return None
     bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
     words = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
     links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
-    return _Own(links, f"{words}: sizes far from them are guesses")
+    return _OwnTransfers(links, f"{words}: sizes far from them are guesses")
 
 
 @dataclass(frozen=True, eq=False)
-class _Transfers:
+class _ReductionTransfers:
     """Reductions of gradients, a row each: the step, bytes and transfer."""
 
     step: Int64
@@ -189,7 +189,7 @@ class _Transfers:
     time_ns: Float64
     bound: bool
 
-    def against(self, links: Links, gpus: int) -> float:
+    def against(self, links: LinkModel, gpus: int) -> float:
         """How much longer a step's reductions take, all together, than alone over these links: the median step's."""
         alone_ns = links.all_reduce_ns(self.nbytes, gpus)
         steps, which = np.unique(self.step, return_inverse=True)
@@ -197,14 +197,14 @@ class _Transfers:
         return float(np.median(np.bincount(which, self.time_ns, count) / np.bincount(which, alone_ns, count)))
 
 
-def _transfers(exchanged: Exchange) -> _Transfers:
+def _transfers(exchanged: Exchange) -> _ReductionTransfers:
     """The reductions of gradients of a run: where ranks are missing, upper bounds."""
     instances, transfers = exchanged.matching.instances, exchanged.transfers
     known = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
     known &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
     exact = known & ~transfers.bound
     rows = exact if exact.any() else known
-    return _Transfers(
+    return _ReductionTransfers(
         step=instances.step[rows],
         nbytes=transfers.nbytes[rows].astype(np.float64),
         time_ns=transfers.transfer_ns[rows].astype(np.float64),

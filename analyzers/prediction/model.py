@@ -13,9 +13,9 @@ from analyzers.collectives import exchange
 from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.prediction.bucket_rule import assign
-from analyzers.prediction.link_model import Links, links_of, next_delay_ns
-from analyzers.prediction.replay import Course, Plan, course, play
-from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Measured, Pace, Purpose, RunSummary
+from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
+from analyzers.prediction.replay import BucketPlan, RecordedSteps, play, recorded_steps
+from analyzers.rank import CPU_DEVICE, NOT_KNOWN, GradientSchedule, Measured, Purpose, RunSummary
 from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, stretch, world_size
 from analyzers.trace import Collective, itemsize
 from analyzers.units import ms, percent
@@ -90,10 +90,10 @@ class Model:
     """All that predictions of one run are made from."""
 
     name: str
-    steps: Course
+    steps: RecordedSteps
     gpus: int
-    links: Links  # that predictions are for
-    own_links: Links  # that the run had
+    links: LinkModel  # that predictions are for
+    own_links: LinkModel  # that the run had
     bucket_mb: float | None
     recorded: Int64 | None  # the last gradient of each bucket as recorded
     itemsize: int
@@ -126,13 +126,13 @@ class Model:
             buckets=sizes.tolist(),
         )
 
-    def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> Plan:
+    def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> BucketPlan:
         before = np.zeros(0) if self.recorded is None else self.recorded
         # Calls that came before each bucket's last gradient, and before all that follows: now, and in the recording.
         calls = np.r_[np.arange(len(last)), len(last)] - np.searchsorted(before, np.r_[last, self.steps.gradients])
         head_ns = self.steps.buffers_ns if scene.broadcast_buffers else -self.buffer_copies_ns
         transfer_ns = self.links.all_reduce_ns(sizes, scene.gpus)
-        return Plan(last, transfer_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
+        return BucketPlan(last, transfer_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
 
     def own(self) -> Prediction:
         """The run's own settings."""
@@ -141,16 +141,16 @@ class Model:
         return replace(self, links=self.own_links).predict(Scene(self.bucket_mb, self.gpus, recorded=True))
 
 
-def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
+def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
     """The model of a run over its own links, or given ones. Raises NotReplayable."""
     manifest = run.manifest or Manifest()
     gpus = world_size(manifest, run.ranks)
     _check(run, gpus)
     exchanged = exchange(run, run.calibration)
-    paces = [pace for measured in run.measured for pace in _paces(measured).values()]
-    slower, words = _contention(paces)
+    schedules = [pace for measured in run.measured for pace in _schedules(measured).values()]
+    slower, words = _contention(schedules)
     ranks = np.array([summary.rank for summary in run.ranks])
-    steps = course(paces, exchanged.clocks.shift_ns(ranks).tolist(), slower)
+    steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
     if steps is None:
         losses = [warning for warning in run.warnings if warning.code in LOSSES]
         lost = "".join(f"; {warning}" for warning in losses[-1:])
@@ -158,7 +158,7 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
             f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
         )
     own_itemsize, hook_itemsize, assumed = _itemsizes(run, manifest)
-    recorded = _recorded(paces[0], steps) if gpus > 1 else None
+    recorded = _recorded(schedules[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
     measured_ns, source, spread = _measured(run, manifest, steps)
     if gpus == 1:
@@ -174,7 +174,9 @@ def model_of(run: RunSummary, given: Links | Calibration | None) -> Model:
         recorded=recorded,
         itemsize=own_itemsize,
         hook_itemsize=hook_itemsize,
-        call_ns=float(np.median([pace.delays.call_ns for pace in paces])) if _host_share(steps) > HOST_BOUND else 0.0,
+        call_ns=float(np.median([pace.delays.call_ns for pace in schedules]))
+        if _host_share(steps) > HOST_BOUND
+        else 0.0,
         next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
         buffer_copies_ns=_buffer_copies(run, steps),
         profiler_ns=0.0,
@@ -213,9 +215,9 @@ def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Mode
 
 def _check(run: RunSummary, gpus: int) -> None:
     """Raise NotReplayable for what is neither DDP nor one GPU."""
-    if any(measured.paces is None for measured in run.measured):
+    if any(measured.schedules is None for measured in run.measured):
         raise AnalysisError(f"{run.name}: summarized without schedules; leave schedules=False out")
-    if any(len(_paces(measured)) != 1 for measured in run.measured):
+    if any(len(_schedules(measured)) != 1 for measured in run.measured):
         raise NotReplayable(f"{run.name}: one process drives several devices (nn.DataParallel); only DDP is replayed")
     comm = [measured.communication for measured in run.measured]
     gradients = [each.kind[each.purpose == Purpose.GRADIENTS] for each in comm]
@@ -226,16 +228,16 @@ def _check(run: RunSummary, gpus: int) -> None:
         raise NotReplayable(f"{run.name}: no all-reduce of gradients in its steps; only DDP is replayed")
 
 
-def _paces(measured: Measured) -> dict[int, Pace]:
+def _schedules(measured: Measured) -> dict[int, GradientSchedule]:
     """The pace of each device, once it is known that there are any."""
-    return measured.paces or {}
+    return measured.schedules or {}
 
 
-def _contention(paces: Sequence[Pace]) -> tuple[float, list[str]]:
+def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]]:
     """How much longer work takes beside communication, kernels and the gaps between them, as a share."""
-    known = [pace.contention_ns != NOT_KNOWN for pace in paces]
-    longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(paces, known, strict=True))
-    beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(paces, known, strict=True))
+    known = [pace.contention_ns != NOT_KNOWN for pace in schedules]
+    longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(schedules, known, strict=True))
+    beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(schedules, known, strict=True))
     if beside > longer > 0:
         slower = longer / (beside - longer)
         return slower, [f"beside communication compute takes {percent(slower)} longer, as in this run"]
@@ -255,7 +257,7 @@ def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]
     return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes an element: nothing says their dtype"]
 
 
-def _recorded(pace: Pace, steps: Course) -> Int64 | None:
+def _recorded(pace: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
     """The last gradient of each bucket, where every gradient went with a reduction and they come in order."""
     first = int(np.flatnonzero(np.diff(pace.first) == steps.gradients)[0])
     went = pace.reduction[pace.first[first] : pace.first[first + 1]]
@@ -269,7 +271,7 @@ def lasts(bucket: Int64) -> Int64:
     return np.flatnonzero(np.r_[np.diff(bucket) != 0, True])
 
 
-def _cap(steps: Course, recorded: Int64 | None, itemsize: int) -> float | None:
+def _cap(steps: RecordedSteps, recorded: Int64 | None, itemsize: int) -> float | None:
     """The cap of a run that does not say it: the likeliest that makes its buckets; None is DDP's default."""
     if recorded is not None:
         for cap in (None, 25.0, *LIKELY_MB):
@@ -278,7 +280,7 @@ def _cap(steps: Course, recorded: Int64 | None, itemsize: int) -> float | None:
     return None
 
 
-def _packed(steps: Course, itemsize: int) -> tuple[Course, str]:
+def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
     """Steps of one GPU with what DDP would add to them, and words for it."""
     nbytes = steps.elements * itemsize
     in_ns, out_ns = (latency_ns + nbytes / gbps for latency_ns, gbps in (COPY_IN, COPY_OUT))
@@ -289,7 +291,7 @@ def _packed(steps: Course, itemsize: int) -> tuple[Course, str]:
     return packed, f"DDP adds {ms(added_ns)} of copies into and out of buckets and of buffers, as on an H200"
 
 
-def _measured(run: RunSummary, manifest: Manifest, steps: Course) -> tuple[int, MeasuredFrom, float]:
+def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tuple[int, MeasuredFrom, float]:
     """The step as measured, where it is from, and its spread."""
     controls = manifest.controls
     unprofiled = controls.step_ns("unprofiled")
@@ -301,13 +303,13 @@ def _measured(run: RunSummary, manifest: Manifest, steps: Course) -> tuple[int, 
     return unprofiled, MeasuredFrom.UNPROFILED, controls.unprofiled.spread or 0.0
 
 
-def _buffer_copies(run: RunSummary, steps: Course) -> Float64:
+def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
     """What copying buffers before their broadcast takes, the median over windows."""
     each = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
     return np.full_like(steps.begin_ns, float(np.median(each)))
 
 
-def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[Notice]:
+def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[Notice]:
     """Say why no prediction of this run can be trusted, if so."""
     share = _host_share(steps)
     controls = manifest.controls
@@ -328,12 +330,12 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: Course) -> list[Notice]:
             distortion is not None and not 1 / HIGH_DISTORTION <= distortion <= HIGH_DISTORTION
         ),
         Notice(Code.RANKS_MISSING, f"{ranks} of {size} ranks are in the run"): ranks < size,
-        Notice(Code.CORES_ARE_SHARED, cores): any(CPU_DEVICE in _paces(measured) for measured in run.measured),
+        Notice(Code.CORES_ARE_SHARED, cores): any(CPU_DEVICE in _schedules(measured) for measured in run.measured),
         Notice(Code.DTYPES_DIFFER, mixed): len(dtypes) > 1,
     }
     return [notice for notice, holds in notices.items() if holds]
 
 
-def _host_share(steps: Course) -> float:
+def _host_share(steps: RecordedSteps) -> float:
     """How much of a step the device waits for launches."""
     return float(np.median(steps.host_gap_ns / steps.span_ns))

@@ -14,7 +14,7 @@ import msgspec
 
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
-from analyzers.prediction.link_model import Hosts, Links
+from analyzers.prediction.link_model import Hosts, LinkModel
 from analyzers.prediction.model import MeasuredFrom, Model, Prediction, Scene, model_of
 from analyzers.rank import RunSummary
 from analyzers.run import Calibration
@@ -96,7 +96,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     warnings: list[Notice]
 
 
-def whatif(run: RunSummary, options: Options, links: Links | Calibration | None = None) -> WhatIf:
+def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | None = None) -> WhatIf:
     """Predict every scenario. `links` take the place of those beside the run, and of the run's own transfers.
 
     Raises NotReplayable for a run of another strategy than DDP or one GPU, or where nothing tells of the links.

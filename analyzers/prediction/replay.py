@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzers.arrays import Float64, Int64
-from analyzers.rank import Pace
+from analyzers.rank import GradientSchedule
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class RecordedSteps:
     """The same steps of all ranks, in ns: arrays of ranks x steps, and of ranks x steps x gradients.
 
     `begin_ns` is when each step begins, from the first rank's on; the rest is as in `analyzers.rank`. `slower` is how
@@ -59,14 +59,14 @@ class Course:
         host_ns = self.tail_host_ns + self.total_recorded_ns - self.packing_launch_ns
         return np.maximum(self.total_ns - self.packing_ns, host_ns)
 
-    def hurried(self, share: float) -> Course:
+    def hurried(self, share: float) -> RecordedSteps:
         """The same with hosts that are later than the work by this share less."""
         host_ns, tail_host_ns = (
             np.where(late > 0, late * (1 - share), late) for late in (self.host_ns, self.tail_host_ns)
         )
         return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns)
 
-    def packed(self, in_ns: Float64, out_ns: Float64, launch_ns: float) -> Course:
+    def packed(self, in_ns: Float64, out_ns: Float64, launch_ns: float) -> RecordedSteps:
         """The same with copies of gradients into and out of buckets, so long each, where there were none.
 
         `launch_ns` is what each copy takes the host.
@@ -88,7 +88,7 @@ class Course:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BucketPlan:
     """Buckets as they follow one another: the last gradient of each, and how long its reduction takes.
 
     `call_ns` is how much later than recorded the host comes to each bucket's last gradient, and to what follows them
@@ -115,28 +115,30 @@ class Played:
     exposed_ns: Float64
 
 
-def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Course | None:
+def recorded_steps(
+    schedules: Sequence[GradientSchedule], shift_ns: Sequence[int], slower: float
+) -> RecordedSteps | None:
     """The steps that all ranks have, of as many gradients as most; None where there are none.
 
     `shift_ns` is what each rank's clock is ahead.
     """
-    shared = _shared(paces)
+    shared = _shared(schedules)
     if shared is None:
         return None
     count, rows = shared
 
     def per_step(name: str) -> Float64:
-        return np.array([getattr(pace, name)[row] for pace, row in zip(paces, rows, strict=True)], dtype=np.float64)
+        return np.array([getattr(pace, name)[row] for pace, row in zip(schedules, rows, strict=True)], dtype=np.float64)
 
     def per_gradient(name: str) -> Float64:
-        taken = [pace.first[row][:, np.newaxis] + np.arange(count) for pace, row in zip(paces, rows, strict=True)]
-        return np.array([getattr(pace, name)[of] for pace, of in zip(paces, taken, strict=True)], dtype=np.float64)
+        taken = [pace.first[row][:, np.newaxis] + np.arange(count) for pace, row in zip(schedules, rows, strict=True)]
+        return np.array([getattr(pace, name)[of] for pace, of in zip(schedules, taken, strict=True)], dtype=np.float64)
 
     # Epoch times are too large for floats.
-    begin_ns = np.array([pace.start_ns[row] - by for pace, row, by in zip(paces, rows, shift_ns, strict=True)])
+    begin_ns = np.array([pace.start_ns[row] - by for pace, row, by in zip(schedules, rows, shift_ns, strict=True)])
     lost = slower / (1 + slower)  # of the time beside communication
-    first = paces[0].first[rows[0][0]]
-    return Course(
+    first = schedules[0].first[rows[0][0]]
+    return RecordedSteps(
         begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
         span_ns=per_step("span_ns"),
         buffers_ns=per_step("buffers_ns"),
@@ -151,33 +153,33 @@ def course(paces: Sequence[Pace], shift_ns: Sequence[int], slower: float) -> Cou
         total_recorded_ns=per_step("total_ns"),
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
-        covered=_covered(paces),
-        start_delay_ns=float(np.median([pace.delays.begin_ns for pace in paces])),
-        elements=paces[0].elements[first : first + count],
+        covered=_covered(schedules),
+        start_delay_ns=float(np.median([pace.delays.begin_ns for pace in schedules])),
+        elements=schedules[0].elements[first : first + count],
     )
 
 
-def _shared(paces: Sequence[Pace]) -> tuple[int, list[Int64]] | None:
+def _shared(schedules: Sequence[GradientSchedule]) -> tuple[int, list[Int64]] | None:
     """How many gradients most steps take, and each rank's rows of the steps of so many that all ranks have."""
-    counts = np.concatenate([np.diff(pace.first) for pace in paces])
+    counts = np.concatenate([np.diff(pace.first) for pace in schedules])
     if not len(counts):
         return None
     count = int(np.bincount(counts).argmax())
     places = [
         dict(zip(pace.step[whole].tolist(), np.flatnonzero(whole).tolist(), strict=True))
-        for pace in paces
+        for pace in schedules
         for whole in [np.diff(pace.first) == count]
     ]
     steps = sorted(set.intersection(*map(set, places)))
     return (count, [np.array([place[step] for step in steps]) for place in places]) if steps else None
 
 
-def _covered(paces: Sequence[Pace]) -> float:
-    beside_ns = sum(int(pace.total_beside_ns.sum()) for pace in paces)
-    return min(sum(int(pace.overlapped_ns.sum()) for pace in paces) / beside_ns, 1.0) if beside_ns else 1.0
+def _covered(schedules: Sequence[GradientSchedule]) -> float:
+    beside_ns = sum(int(pace.total_beside_ns.sum()) for pace in schedules)
+    return min(sum(int(pace.overlapped_ns.sum()) for pace in schedules) / beside_ns, 1.0) if beside_ns else 1.0
 
 
-def play(steps: Course, plan: Plan) -> Played:
+def play(steps: RecordedSteps, plan: BucketPlan) -> Played:
     """How the steps go under a plan."""
     now = steps.begin_ns + plan.head_ns
     free = np.full_like(now, -np.inf)  # when the communication stream is

@@ -10,7 +10,7 @@ import msgspec
 from analyzers.errors import NotReplayable
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
-from analyzers.prediction.link_model import Links
+from analyzers.prediction.link_model import LinkModel
 from analyzers.prediction.predict import SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
 from analyzers.rank import RunSummary
 from analyzers.run import Calibration
@@ -56,7 +56,7 @@ class Prospect(WhatIf, frozen=True):
     scale_out: ScaleOut | None = None
 
 
-def usual(run: RunSummary, links: Links | Calibration | None = None) -> WhatIf | None:
+def usual(run: RunSummary, links: LinkModel | Calibration | None = None) -> WhatIf | None:
     """The usual caps on the run's own number of GPUs; None where a run cannot be replayed."""
     try:
         return whatif(run, Options(bucket_mb=USUAL_MB), links)

@@ -9,12 +9,21 @@ Decisions: docs/decisions/rank.md
 """
 
 from analyzers.rank.activity import CPU_DEVICE, device_label
-from analyzers.rank.attribution import NO_LAYERS, OWN_LINES, Own, is_layer, layer_name
+from analyzers.rank.attribution import NO_LAYERS, OWN_LINES, OtherLine, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
-from analyzers.rank.gradient_schedule import Pace, queued
+from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.layer_time import Parts
 from analyzers.rank.module_ranges import Source
-from analyzers.rank.summary import Course, Measured, OnBytes, RankSummary, RunSummary, summarize, summary_of, with_lanes
+from analyzers.rank.summary import (
+    DeviceTrack,
+    Measured,
+    OnBytes,
+    RankSummary,
+    RunSummary,
+    summarize,
+    summary_of,
+    with_lanes,
+)
 from analyzers.rank.sync_overhead import NOT_KNOWN
 from analyzers.rank.time_breakdown import CELLS, Breakdown, breakdown, cell_edges, joined
 from analyzers.rank.windows import profiler_steps
@@ -27,11 +36,11 @@ __all__ = [
     "OWN_LINES",
     "Breakdown",
     "Communication",
-    "Course",
+    "DeviceTrack",
+    "GradientSchedule",
     "Measured",
     "OnBytes",
-    "Own",
-    "Pace",
+    "OtherLine",
     "Parts",
     "Purpose",
     "RankSummary",

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace
-from analyzers.trace import C10D, UNKNOWN, Category, Kind
+from analyzers.trace import C10D, Category, Kind
 
 # Not UNKNOWN: no row that says no peer is a copy to the CPU.
 CPU_DEVICE = -2

@@ -16,7 +16,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask, find, places_since
+from analyzers.arrays import UNKNOWN, Int64, Mask, find, places_since
 from analyzers.rank.autograd import Autograd, autograd
 from analyzers.rank.communication import Purpose
 from analyzers.rank.host_threads import Host, Places
@@ -31,14 +31,13 @@ from analyzers.trace import (
     NODE,
     OF_FSDP,
     STEP,
-    UNKNOWN,
     Category,
     Events,
     Module,
 )
 
 
-class Own(IntEnum):
+class OtherLine(IntEnum):
     """Lines that are no layers; they come first among an attribution's lines."""
 
     OTHER = 0
@@ -50,7 +49,7 @@ class Own(IntEnum):
 
 
 # What stands for the type of a line that is no layer, under the line's name in brackets.
-OWN_LINES = tuple(Module(f"({own.name.lower()})", own.name.lower()) for own in Own)
+OWN_LINES = tuple(Module(f"({own.name.lower()})", own.name.lower()) for own in OtherLine)
 # Every name of a line that is no layer; communication that is for no layer is a line by its purpose.
 NO_LAYERS = frozenset([*(line.name for line in OWN_LINES), *(f"({purpose.label})" for purpose in Purpose)])
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
@@ -142,7 +141,7 @@ class _Attributing:
         """The line of each row."""
         line, backward = self._lines_of(launches)
         self._packing(launches, line, backward)
-        line[self.host.inside(launches, "Optimizer.")] = Own.OPTIMIZER
+        line[self.host.inside(launches, "Optimizer.")] = OtherLine.OPTIMIZER
         line = self._with_graphs(launches, line)
         if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
             self.source = Source.NODES
@@ -164,7 +163,7 @@ class _Attributing:
     def _line_of_module(self, module: Module) -> int:
         # torch.nn's losses are called so; the one that owns parameters (AdaptiveLogSoftmaxWithLoss) is a layer.
         is_loss = module.type.endswith("Loss") and not module.type.endswith("WithLoss")
-        return Own.LOSS if is_loss else self.lines.code(Module(layer_name(module.name), module.type))
+        return OtherLine.LOSS if is_loss else self.lines.code(Module(layer_name(module.name), module.type))
 
     def _lines_of(self, launches: Int64) -> tuple[Int64, Mask]:
         """By the innermost of module and node around each launch; a node counts where its forward operator ran."""
@@ -213,18 +212,18 @@ class _Attributing:
     def _lines_by_name(self, top: Int64) -> Int64:
         """Lines of operators that own no parameters, by what they are called; -1 is no operator."""
         events = self.host.events
-        line = np.full(len(top), Own.OTHER, dtype=np.int64)
+        line = np.full(len(top), OtherLine.OTHER, dtype=np.int64)
         inside = np.isin(top, np.unique(self._model_operators(top)))
         for code in np.unique(events.name[top[top >= 0]]).tolist():
             here = (top >= 0) & (events.name[top] == code)
             name, differentiable = events.names[code], here & (events.forward[top] >= 0)
             if _LOSS.search(name):
-                line[here] = Own.LOSS
+                line[here] = OtherLine.LOSS
                 continue
-            line[here] = Own.COPIES if _COPY.match(name) else Own.OTHER
+            line[here] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
             if name.startswith(_RECORDING) or name.removeprefix("aten::") in _SPREADING:
                 continue
-            line[differentiable & ~inside & (line != Own.COPIES)] = Own.LOSS
+            line[differentiable & ~inside & (line != OtherLine.COPIES)] = OtherLine.LOSS
             if self.source == Source.OPERATORS and (differentiable & inside).any():
                 short = name.removeprefix("aten::")
                 line[differentiable & inside] = self.lines.code(Module(short, short))
@@ -246,8 +245,8 @@ class _Attributing:
         replicated = self.host.named(DP_FORWARD)
         if len(replicated):
             spreading = self.host.inside(launches, *_SPREADING, *(NODE + name for name in _SPREADING))
-            line[spreading] = Own.PACKING
-            line[self._replicas(launches, replicated)] = Own.REPLICAS
+            line[spreading] = OtherLine.PACKING
+            line[self._replicas(launches, replicated)] = OtherLine.REPLICAS
 
     def _packing_ddp(self, launches: Int64, line: Int64, backward: Mask) -> None:
         """DDP's copies into and out of buckets: in gradients' nodes beside their taking, and behind the backward."""
@@ -260,16 +259,16 @@ class _Attributing:
             threads = np.unique(host.events.thread[gradients])
             forward_threads = np.unique(host.events.thread[self.nodes.maker[self.nodes.maker >= 0]])
             after = np.isin(host.places(launches).thread, np.setdiff1d(threads, forward_threads)) & ~backward
-            line[after | (in_gradient & ~within(launches, ACCUMULATE))] = Own.PACKING
+            line[after | (in_gradient & ~within(launches, ACCUMULATE))] = OtherLine.PACKING
             backward |= after
         copies = within(launches, COPIES_IN, "torch.distributed.ddp.reducer::")
-        line[copies] = Own.PACKING
+        line[copies] = OtherLine.PACKING
         backward |= copies
-        line[self._buffers(launches)] = Own.PACKING
+        line[self._buffers(launches)] = OtherLine.PACKING
 
     def _packing_fsdp(self, launches: Int64, line: Int64, backward: Mask) -> None:
         """FSDP's splitting and concatenating, and its casts."""
-        line[self.host.inside(launches, *OF_FSDP)] = Own.PACKING
+        line[self.host.inside(launches, *OF_FSDP)] = OtherLine.PACKING
         backward |= self.host.inside(launches, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
 
     def _buffers(self, launches: Int64) -> Mask:
@@ -304,7 +303,7 @@ class _Attributing:
         """The line of each launch of a captured graph that no module holds: one for each graph of a step, in order."""
         events = self.host.events
         named = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
-        graphs = (launches >= 0) & named[events.name[launches]] & (line == Own.OTHER)
+        graphs = (launches >= 0) & named[events.name[launches]] & (line == OtherLine.OTHER)
         if not graphs.any():
             return line
         steps = np.sort(events.start_ns[self.host.named(STEP)])

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank.host_threads import Host, Places, Spans
-from analyzers.trace import NODE, TAKES_GRADIENT, UNKNOWN, Category
+from analyzers.trace import NODE, TAKES_GRADIENT, Category
 
 
 @dataclass(frozen=True, eq=False)

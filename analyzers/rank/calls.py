@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.rank.host_threads import Host
 from analyzers.trace import (
     C10D,
@@ -25,8 +25,6 @@ from analyzers.trace import (
     NCCL,
     OPEN,
     RECORDED_IN_PART,
-    UNKNOWN,
-    UNSAID,
     Call,
     Category,
     Collective,
@@ -36,7 +34,7 @@ from analyzers.trace import (
     itemsize,
     kind_of_call,
     kind_of_kernel,
-    sensible,
+    plausible_count,
 )
 
 
@@ -105,7 +103,7 @@ def _merged(calls: Sequence[Call]) -> Call | None:
     if first.kind != Collective.SEND_RECV:
         sides = [(call.elements_in, call.elements_out) for call in calls]
         known = all(min(side) >= 0 for side in sides)
-        elements_in, elements_out = (sum(side) if known else UNSAID for side in zip(*sides, strict=True))
+        elements_in, elements_out = (sum(side) if known else UNKNOWN for side in zip(*sides, strict=True))
         return replace(first, elements_in=elements_in, elements_out=elements_out)
     return replace(
         first,
@@ -157,9 +155,9 @@ def _flattened(events: Events, row: int) -> tuple[int, str]:
     views = [events.shapes[code] for code in events.inputs[inside].tolist()]
     if not views:
         own = events.shapes[events.inputs[row]] if events.inputs[row] >= 0 else None
-        return (own.elements(), "") if own else (UNSAID, "")
+        return (own.elements(), "") if own else (UNKNOWN, "")
     # A scalar's shape is empty, as is one that is not said; here it is a tensor's.
-    return sensible(sum(max(view.elements(), 1) for view in views)), views[0].dtype
+    return plausible_count(sum(max(view.elements(), 1) for view in views)), views[0].dtype
 
 
 # Calls of these have their output and their input before all other arguments.
@@ -224,10 +222,10 @@ def _kind(kernel: Collective, said: Sequence[Collective]) -> Collective | None:
 def _call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
     """What both operators say of one collective; sizes are -1 where they do not say what counts."""
     dtype = next((each.dtype for each in (inner, outer) if itemsize(each.dtype)), "")
-    received, sent = (outer.elements(side) if kind in _TWO_SIDED else UNSAID for side in (0, 1))
+    received, sent = (outer.elements(side) if kind in _TWO_SIDED else UNKNOWN for side in (0, 1))
     if min(received, sent) >= 0:
         return Call(kind, sent, received, dtype, _group(kind, sent, received))
-    own = inner.tensors if kind != Collective.ALL_TO_ALL else UNSAID
+    own = inner.tensors if kind != Collective.ALL_TO_ALL else UNKNOWN
     return Call(kind, own, own, dtype, None, is_part=kind in RECORDED_IN_PART)
 
 

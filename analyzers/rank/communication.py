@@ -16,7 +16,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals
 from analyzers.rank.activity import CPU_DEVICE, Activity
 from analyzers.rank.calls import calls_of
@@ -35,7 +35,6 @@ from analyzers.trace import (
     SHARDED,
     STEP,
     TAKES_GRADIENT,
-    UNKNOWN,
     Call,
     Category,
     Collective,

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.rank.activity import Activity
 from analyzers.rank.time_breakdown import Breakdown
 from analyzers.run import RankTrace
-from analyzers.trace import STEP, UNKNOWN, Category, Events
+from analyzers.trace import STEP, Category, Events
 
 # torch.utils.data: a DataLoader's `__next__` (of every kind of iterator, torchdata's too), a datapipe of torch 1.10 to
 # 1.12 and, as it prints itself since, one that reads another: Batcher(batch_size=4, datapipe=Mapper, ...).

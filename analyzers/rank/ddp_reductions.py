@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64, begins, first_of, places_since
+from analyzers.arrays import UNKNOWN, Int64, begins, first_of, places_since
 from analyzers.rank.attribution import Attribution
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.windows import profiler_steps
 from analyzers.run import RankTrace
-from analyzers.trace import ACCUMULATE, SHARDED, UNKNOWN, Category, Collective, Kind
+from analyzers.trace import ACCUMULATE, SHARDED, Category, Collective, Kind
 
 
 @dataclass(frozen=True, eq=False)

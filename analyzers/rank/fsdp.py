@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank.communication import Communication
 from analyzers.rank.host_threads import Host
-from analyzers.trace import ROOT, UNKNOWN, Events
+from analyzers.trace import ROOT, Events
 
 # The ranges that hold the collectives themselves, and those that say whose turn it is.
 _COLLECTIVES = ("FSDP::all_gather", "FSDP::post_backward_reduce", "FSDP::post_backward_all_reduce")

@@ -15,17 +15,17 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask, begins
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution, Own
+from analyzers.rank.attribution import Attribution, OtherLine
 from analyzers.rank.communication import Communication
 from analyzers.rank.ddp_reductions import Gradients, Reductions, ready_at
 from analyzers.rank.sync_overhead import NOT_KNOWN, Cost
 from analyzers.rank.time_breakdown import Breakdown
 from analyzers.rank.windows import profiler_steps
 from analyzers.run import RankTrace
-from analyzers.trace import UNKNOWN, Category, Events, Kind
+from analyzers.trace import Category, Events, Kind
 
 # Before any launch.
 NEVER = np.iinfo(np.int64).min // 4
@@ -59,7 +59,7 @@ class Delays:
 
 
 @dataclass(frozen=True, eq=False)
-class Pace:
+class GradientSchedule:
     """The steps of one device that take gradients: a row each, and `first[i]:first[i + 1]` its gradients, in order."""
 
     # A row for each gradient.
@@ -141,7 +141,9 @@ class _Device:
         return int((end - begin)[beside].sum() - beside.sum() * np.median((end - begin)[~beside]))
 
 
-def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdown, measured: Synchronized) -> Pace:
+def schedule_of(
+    trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdown, measured: Synchronized
+) -> GradientSchedule:
     """The pace of one device of a rank; it has no steps where no gradients are taken or their kernels are not known."""
     gradients = measured.gradients
     node = gradients.row
@@ -156,7 +158,9 @@ def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdo
         own = own[gradients.pass_[own] == gradients.pass_[own].max(initial=0)]
         if len(own) and (ready_ns[own] != UNKNOWN).all() and (gradients.elements[own] > 0).all():
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
-            taken = _Taken(np.maximum.accumulate(ready_ns[own]), gradients.elements[own], gradients.reduction[own])
+            taken = _StepGradients(
+                np.maximum.accumulate(ready_ns[own]), gradients.elements[own], gradients.reduction[own]
+            )
             parts.append(
                 _of_step(device, extent, taken)
                 | _of_window(rows, measured.cost, tile)
@@ -165,10 +169,10 @@ def pace(trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdo
     count = [len(part["elements"]) for part in parts]
     columns = {
         field.name: np.concatenate([np.zeros(0, dtype=np.int64), *(part[field.name] for part in parts)])
-        for field in fields(Pace)
+        for field in fields(GradientSchedule)
         if field.name not in ("first", "delays")
     }
-    return Pace(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, found, measured))
+    return GradientSchedule(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, found, measured))
 
 
 def _equal(ordered: Int64, value: int) -> slice:
@@ -202,7 +206,7 @@ def _device(
         latency_ns = _latency(start_ns - events.launched_ns[chosen])
         known = events.launched_ns[chosen] != UNKNOWN
         launched_ns = np.where(known, events.launched_ns[chosen] + latency_ns, NEVER)
-        packs = ((found.line == Own.PACKING) & found.backward)[mine][order]
+        packs = ((found.line == OtherLine.PACKING) & found.backward)[mine][order]
     own = comm.device == activity.device
     stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[own]))
     return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls - backwards, host_gaps)
@@ -236,7 +240,7 @@ def _stalls(busy: Intervals, start_ns: Int64, launched_ns: Int64, ends_ns: Int64
 
 
 @dataclass(frozen=True, eq=False)
-class _Taken:
+class _StepGradients:
     """The gradients of one step: when ready, how large, and with which reduction each went."""
 
     ready_ns: Int64
@@ -244,7 +248,7 @@ class _Taken:
     reduction: Int64
 
 
-def _of_step(device: _Device, extent: tuple[int, int], taken: _Taken) -> dict[str, Int64]:
+def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) -> dict[str, Int64]:
     """Columns of one step, by name."""
     begin_ns, end_ns = extent
     inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]).tolist())
@@ -281,7 +285,7 @@ def _numbered(reduction: Int64) -> Int64:
     return np.where(known, reduction - reduction[known].min(initial=np.iinfo(np.int64).max), UNKNOWN)
 
 
-def _copies_out(device: _Device, inside: slice, extent: tuple[int, int], taken: _Taken) -> Int64:
+def _copies_out(device: _Device, inside: slice, extent: tuple[int, int], taken: _StepGradients) -> Int64:
     """What it takes to copy each gradient out of its bucket: gaps included, by order, else by size."""
     begin_ns, end_ns = extent
     start_ns = np.r_[device.start_ns[inside], end_ns]

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask, find
-from analyzers.trace import C10D, UNKNOWN, Category, Events
+from analyzers.arrays import UNKNOWN, Int64, Mask, find
+from analyzers.trace import C10D, Category, Events
 
 # gloo has two threads for each group; more groups may be at work at a time.
 GLOO_THREADS = 8

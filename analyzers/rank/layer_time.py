@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution, Own
+from analyzers.rank.attribution import Attribution, OtherLine
 from analyzers.rank.communication import Communication
 from analyzers.rank.host_threads import innermost
 from analyzers.rank.time_breakdown import Breakdown
 from analyzers.run import RankTrace
-from analyzers.trace import UNKNOWN, Events, Kind, Module
+from analyzers.trace import Events, Kind, Module
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +132,9 @@ def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int
 def _packing(trace: RankTrace, activity: Activity, found: Attribution, parted: Pieces) -> Intervals:
     events = trace.timed
     if activity.device == CPU_DEVICE:
-        packs = parted.line == Own.PACKING
+        packs = parted.line == OtherLine.PACKING
         return union_of(parted.start[packs], parted.end[packs])
-    rows = found.rows[found.line == Own.PACKING]
+    rows = found.rows[found.line == OtherLine.PACKING]
     rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
     return union_of(events.start_ns[rows], events.end_ns[rows])
 

@@ -25,7 +25,7 @@ from analyzers.rank.communication import Communication, communication
 from analyzers.rank.data_loading import Fetching, fetching
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
 from analyzers.rank.fsdp import Sharding, sharding
-from analyzers.rank.gradient_schedule import Pace, Synchronized, pace
+from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
 from analyzers.rank.layer_time import Pieces, Work, pieces, work
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, occupancy
@@ -48,7 +48,7 @@ class Copies:
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class DeviceTrack:
     """What one device did when, on the epoch: its compute by line, and its copies.
 
     It grows with the trace, and is kept only where lanes are asked for.
@@ -78,8 +78,8 @@ class Measured:
     occupancy: Occupancy
     copies: Copies
     exposed: dict[int, Intervals]
-    paces: dict[int, Pace] | None = None
-    course: dict[int, Course] | None = None
+    schedules: dict[int, GradientSchedule] | None = None
+    course: dict[int, DeviceTrack] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +163,7 @@ def with_lanes(
     A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
     """
     mapped = executor.map if executor is not None else map
-    schedules = any(measured.paces is not None for measured in run.measured)
+    schedules = any(measured.schedules is not None for measured in run.measured)
     one = partial(summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
     results = list(mapped(tried(one), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
@@ -220,21 +220,21 @@ def _measured(trace: RankTrace, *, found: Attribution, lanes: bool, schedules: b
         occupancy=occupancy(devices, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
-        paces=_paces(trace, devices, found, windows, Synchronized(comm, reduced, gradients, costs))
+        schedules=_schedules(trace, devices, found, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
         course={activity.device: _course(trace, activity, found) for activity in devices} if lanes else None,
     )
 
 
-def _paces(
+def _schedules(
     trace: RankTrace, devices: Sequence[Activity], found: Attribution, windows: Breakdown, measured: Synchronized
-) -> dict[int, Pace]:
-    return {activity.device: pace(trace, activity, found, windows, measured) for activity in devices}
+) -> dict[int, GradientSchedule]:
+    return {activity.device: schedule_of(trace, activity, found, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, found: Attribution) -> Course:
-    return Course(pieces(trace, activity, found).merged(), activity.copy)
+def _course(trace: RankTrace, activity: Activity, found: Attribution) -> DeviceTrack:
+    return DeviceTrack(pieces(trace, activity, found).merged(), activity.copy)
 
 
 def _copies(events: Events) -> Copies:

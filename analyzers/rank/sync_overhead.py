@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution, Own
+from analyzers.rank.attribution import Attribution, OtherLine
 from analyzers.rank.ddp_reductions import Gradients
 from analyzers.rank.time_breakdown import Breakdown, breakdown
 from analyzers.run import NOSYNC, Mismatch, RankTrace, retime
-from analyzers.trace import UNKNOWN, Events, Kind
+from analyzers.trace import Events, Kind
 
 # Contention may be negative.
 NOT_KNOWN = np.iinfo(np.int64).min
@@ -69,7 +69,7 @@ def cost(
 ) -> Cost:
     """The cost of synchronization in every window of a rank."""
     packs = np.zeros(len(trace.timed), dtype=bool)
-    packs[found.rows[found.line == Own.PACKING]] = True
+    packs[found.rows[found.line == OtherLine.PACKING]] = True
     backward = np.zeros(len(trace.timed), dtype=bool)
     backward[found.rows] = found.backward
     columns = {name: np.full(len(rows), 0, dtype=np.int64) for name in _LENGTHS}

@@ -12,7 +12,7 @@ import msgspec
 
 from analyzers.collectives import WaitingRow
 from analyzers.layers import BucketRow, LayerRow
-from analyzers.rank import OWN_LINES, Own, Purpose
+from analyzers.rank import OWN_LINES, OtherLine, Purpose
 from analyzers.reporting.data_loading import Input
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.statistics import LEAST_SHARE
@@ -32,7 +32,7 @@ class Advice(msgspec.Struct, frozen=True):
 BEHIND_NS = 20_000
 # From this share of the overlap on, what hides only packing is worth a word.
 LARGE_PART = 0.2
-_PACKING, _BUFFERS = OWN_LINES[Own.PACKING].name, f"({Purpose.BUFFERS.label})"
+_PACKING, _BUFFERS = OWN_LINES[OtherLine.PACKING].name, f"({Purpose.BUFFERS.label})"
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _Analyses:
     """What all parts of the report look at: windows of all ranks, communication, buckets."""
 
     run: RunSummary
@@ -135,10 +135,10 @@ def _steps(rows: Breakdown) -> int:
     return int(np.unique(np.stack([rows.rank, rows.step]), axis=1).shape[1])
 
 
-def _found(run: RunSummary, links: Calibration | None) -> _Found:
+def _found(run: RunSummary, links: Calibration | None) -> _Analyses:
     exchanged = exchange(run, links or run.calibration)
     rows = joined([measured.windows for measured in run.measured])
-    return _Found(run, exchanged, buckets(run), rows, *exchanged.in_windows(rows))
+    return _Analyses(run, exchanged, buckets(run), rows, *exchanged.in_windows(rows))
 
 
 def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
@@ -160,7 +160,7 @@ def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
     return {index: next(iter(numbers)) for index, numbers in said.items() if len(numbers) == 1}
 
 
-def _timeline(found: _Found) -> Timeline:
+def _timeline(found: _Analyses) -> Timeline:
     """The window of median length."""
     counts = np.cumsum([0, *(len(measured.windows) for measured in found.run.measured)])
     index = RankIndex(int(np.searchsorted(counts, found.median_window, side="right")) - 1)
@@ -175,7 +175,7 @@ def _timeline(found: _Found) -> Timeline:
 
 
 def _evidence(
-    found: _Found,
+    found: _Analyses,
     facts: RunFacts,
     rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
     cost: SyncCost | None,
@@ -200,7 +200,7 @@ def _evidence(
     )
 
 
-def _windows(found: _Found) -> list[Window]:
+def _windows(found: _Analyses) -> list[Window]:
     rows, exchanged = found.rows, found.exchanged
     known = ("rank", "step", "span_ns", *_MEASURED)
     columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
@@ -239,7 +239,7 @@ def _outside_warnings(rows: Breakdown) -> list[Notice]:
 
 
 def _summary(
-    found: _Found,
+    found: _Analyses,
     lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
     cost: SyncCost | None,
     advised: list[Advice],

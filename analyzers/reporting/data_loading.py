@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.rank import Measured, device_label, joined
 from analyzers.statistics import Spread, spreads
-from analyzers.trace import UNKNOWN
 
 
 class DeviceInput(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from analyzers.collectives import Exchange, exchange
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
-from analyzers.rank import Course, Purpose, RunSummary, device_label
+from analyzers.rank import DeviceTrack, Purpose, RunSummary, device_label
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reporting.document import Report
 from analyzers.run import hosts
@@ -159,7 +159,7 @@ def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
     )
 
 
-def _of_device(of: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, course: Course) -> Lanes:
+def _of_device(of: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, course: DeviceTrack) -> Lanes:
     found, named, _ = of
     summary, measured = found.run.ranks[index], found.run.measured[index]
     shift_ns = found.origin_ns + found.clocks.shift_of(summary.rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from analyzers.collectives import BandwidthRow, Clock, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
+from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
 from analyzers.notices import Notice
@@ -88,7 +88,7 @@ class ControlFigures(msgspec.Struct, frozen=True):
     blocks_ns: dict[str, list[float]] = {}
 
 
-class Links(msgspec.Struct, frozen=True):
+class LinkFacts(msgspec.Struct, frozen=True):
     """What the ranks communicate over; null where the run does not say."""
 
     devices: list[str] = []
@@ -113,8 +113,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     origin_ns: str
     times_from: str
     controls: ControlFigures
-    clock: Clock
-    links: Links
+    clock: ClockRow
+    links: LinkFacts
     warnings: list[Notice]
     memory: Memory | None = None
     dataset: Dataset | None = None

@@ -124,7 +124,7 @@ class StepFigures:
 
 
 @dataclass(frozen=True)
-class Series:
+class StepSeries:
     """The steps of one device of one rank, or of all together."""
 
     rank: int | None
@@ -132,14 +132,14 @@ class Series:
     steps: list[StepFigures]
 
 
-def series(document: Report) -> list[Series]:
+def series(document: Report) -> list[StepSeries]:
     """All together first, then each device's."""
     bandwidths = gradient_steps(document.collectives)
-    found = [Series(None, None, _steps(document.windows, bandwidths))]
+    found = [StepSeries(None, None, _steps(document.windows, bandwidths))]
     devices: dict[tuple[int, int | str], list[Window]] = {}
     for window in document.windows:
         devices.setdefault((window.rank, window.device), []).append(window)
-    return found + [Series(*place, _steps(own, {})) for place, own in devices.items()]
+    return found + [StepSeries(*place, _steps(own, {})) for place, own in devices.items()]
 
 
 def _steps(windows: Sequence[Window], bandwidths: dict[int, float]) -> list[StepFigures]:

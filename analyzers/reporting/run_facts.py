@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analyzers.collectives import Exchange, clock_row
 from analyzers.notices import Code, Notice
 from analyzers.rank import RankSummary, RunSummary
-from analyzers.reporting.document import ControlFigures, Links, RunFacts
+from analyzers.reporting.document import ControlFigures, LinkFacts, RunFacts
 from analyzers.run import HIGH_DISTORTION, Controls, Manifest, world_size
 
 
@@ -48,12 +48,12 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
     )
 
 
-def _links(devices: list[str], manifest: Manifest, exchanged: Exchange) -> Links:
+def _links(devices: list[str], manifest: Manifest, exchanged: Exchange) -> LinkFacts:
     """What is known of the links: as calibration found them, if it went over the run's own; else as run.json says."""
     measured = exchanged.calibration.links if exchanged.calibration is not None else None
     if measured is not None and not exchanged.is_of_other_links:
-        return Links(devices, manifest.transport or measured.transport, measured.limit_gbps, measured.source)
-    return Links(devices, manifest.transport, None, "run.json" if manifest.transport else None)
+        return LinkFacts(devices, manifest.transport or measured.transport, measured.limit_gbps, measured.source)
+    return LinkFacts(devices, manifest.transport, None, "run.json" if manifest.transport else None)
 
 
 def _versions(trace: RankSummary) -> dict[str, str | None]:

@@ -63,7 +63,7 @@ class _WrittenRow(msgspec.Struct, frozen=True):
     dtype: str | None = None
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _WrittenCalibration(msgspec.Struct, frozen=True):
     schema: str
     rows: Annotated[list[_WrittenRow], Meta(min_length=1)]
     links: CalibratedLinks | UnsetType | None = UNSET
@@ -84,7 +84,7 @@ def read_calibration(path: Place) -> Calibration:
     """
     remedy = f"write one with `tracer calibrate -o {path.name}`"
     try:
-        written = msgspec.json.decode(path.read_bytes(), type=_Written)
+        written = msgspec.json.decode(path.read_bytes(), type=_WrittenCalibration)
     except OSError as error:
         raise UnreadableCalibration(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from error
     except (ValueError, RecursionError) as error:
@@ -108,7 +108,7 @@ def to_json(calibration: Calibration) -> str:
 
 
 @dataclass(frozen=True)
-class Curve:
+class TimingCurve:
     """How long one collective takes a group of so many, over sizes: what was measured, by size, in bytes and ns.
 
     Between two sizes the logarithm of time is linear in the logarithm of size. (Leaving out every other row of an NCCL
@@ -129,7 +129,7 @@ class Curve:
         return np.asarray(time_ns * np.maximum(sizes / self.sizes[-1], 1.0), dtype=np.float64)
 
 
-def curve(calibration: Calibration, collective: str, group_size: int) -> Curve | None:
+def curve(calibration: Calibration, collective: str, group_size: int) -> TimingCurve | None:
     """Build the curve for a collective in a group with this size, None where nothing was measured.
 
     dtype is ignored: a link moves bytes. Several rows of one size count as their mean time.
@@ -141,7 +141,7 @@ def curve(calibration: Calibration, collective: str, group_size: int) -> Curve |
     if not times:
         return None
     sizes = tuple(sorted(times))
-    return Curve(group_size, sizes, tuple(sum(times[size]) / len(times[size]) for size in sizes))
+    return TimingCurve(group_size, sizes, tuple(sum(times[size]) / len(times[size]) for size in sizes))
 
 
 def peak_busbw_gbps(calibration: Calibration, collective: str, group_size: int, nbytes: int) -> float | None:

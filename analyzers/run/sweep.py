@@ -58,7 +58,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     cells: list[Cell] = []
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _WrittenSweep(msgspec.Struct, frozen=True):
     """The file before its cells are looked at, so that a bad cell costs only itself."""
 
     schema: str
@@ -72,7 +72,7 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
     """Read a folder's sweep, with a notice for each cell left out as nonsense. Raises UnreadableDocument."""
     file = folder / SWEEP
     try:
-        written = msgspec.json.decode(file.read_bytes(), type=_Written)
+        written = msgspec.json.decode(file.read_bytes(), type=_WrittenSweep)
     except FileNotFoundError as error:
         raise UnreadableDocument(f"{folder}: no {SWEEP} in it; give a folder that `tracer sweep` wrote") from error
     except (OSError, ValueError, RecursionError) as error:

@@ -15,7 +15,6 @@ from analyzers.trace.collective_calls import (
     RECORDED_IN_PART,
     SYNCHRONIZING,
     UNEVEN_MEMBERS,
-    UNSAID,
     Call,
     Collective,
     Group,
@@ -24,9 +23,9 @@ from analyzers.trace.collective_calls import (
     itemsize,
     kind_of_call,
     kind_of_kernel,
-    sensible,
+    plausible_count,
 )
-from analyzers.trace.events import UNKNOWN, Events
+from analyzers.trace.events import Events
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind, looks_like_communication
 from analyzers.trace.range_names import (
@@ -69,8 +68,6 @@ __all__ = [
     "SYNCHRONIZING",
     "TAKES_GRADIENT",
     "UNEVEN_MEMBERS",
-    "UNKNOWN",
-    "UNSAID",
     "Call",
     "Category",
     "Collective",
@@ -86,7 +83,7 @@ __all__ = [
     "kind_of_kernel",
     "looks_like_communication",
     "module_of",
+    "plausible_count",
     "range_name",
     "read_trace",
-    "sensible",
 ]

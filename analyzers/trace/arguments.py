@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
-from analyzers.trace.collective_calls import UNSAID, Call, Group, Inputs, kind_of_call
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.trace.collective_calls import Call, Group, Inputs, kind_of_call
 from analyzers.trace.collective_calls import Collective as Kind
 from analyzers.trace.range_names import ACCUMULATE, C10D, DP_FORWARD, GLOO, NCCL
 
@@ -30,7 +30,7 @@ _NEEDS_MORE = re.compile(
 _CALLING = re.compile(rf"{C10D}|{NCCL}")
 _MOST_RANKS = 1 << 20
 # As PyTorch writes it, and no larger than a column holds.
-Number = Annotated[int, msgspec.Meta(ge=UNSAID, lt=1 << 62)]
+Number = Annotated[int, msgspec.Meta(ge=UNKNOWN, lt=1 << 62)]
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
@@ -39,28 +39,28 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     Shapes and grids are looked at for few rows, and stay text.
     """
 
-    correlation: int = UNSAID
-    device: int = UNSAID
-    stream: int | str = UNSAID  # ROCm writes a pointer, as text, on its host rows
-    bytes: int = UNSAID
-    from_device: int = msgspec.field(default=UNSAID, name="fromDevice")
-    in_device: int = msgspec.field(default=UNSAID, name="inDevice")
-    to_device: int = msgspec.field(default=UNSAID, name="toDevice")
-    external: int | str = msgspec.field(default=UNSAID, name="External id")
+    correlation: int = UNKNOWN
+    device: int = UNKNOWN
+    stream: int | str = UNKNOWN  # ROCm writes a pointer, as text, on its host rows
+    bytes: int = UNKNOWN
+    from_device: int = msgspec.field(default=UNKNOWN, name="fromDevice")
+    in_device: int = msgspec.field(default=UNKNOWN, name="inDevice")
+    to_device: int = msgspec.field(default=UNKNOWN, name="toDevice")
+    external: int | str = msgspec.field(default=UNKNOWN, name="External id")
     collective: str = msgspec.field(default="", name="Collective name")
-    elements_in: Any = msgspec.field(default=UNSAID, name="In msg nelems")
-    elements_out: Any = msgspec.field(default=UNSAID, name="Out msg nelems")
+    elements_in: Any = msgspec.field(default=UNKNOWN, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=UNKNOWN, name="Out msg nelems")
     dtype: Any = ""
-    group_size: Any = msgspec.field(default=UNSAID, name="Group size")
+    group_size: Any = msgspec.field(default=UNKNOWN, name="Group size")
     group_name: Any = msgspec.field(default="", name="Process Group Name")
     group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
-    sequence: Any = msgspec.field(default=UNSAID, name="Seq")
-    source: Any = msgspec.field(default=UNSAID, name="Src Rank")
-    target: Any = msgspec.field(default=UNSAID, name="Dst Rank")
+    sequence: Any = msgspec.field(default=UNKNOWN, name="Seq")
+    source: Any = msgspec.field(default=UNKNOWN, name="Src Rank")
+    target: Any = msgspec.field(default=UNKNOWN, name="Dst Rank")
     split_in: Any = msgspec.field(default="", name="In split size")
     split_out: Any = msgspec.field(default="", name="Out split size")
-    forward: Number = msgspec.field(default=UNSAID, name="Sequence number")
-    forward_thread: Number = msgspec.field(default=UNSAID, name="Fwd thread id")
+    forward: Number = msgspec.field(default=UNKNOWN, name="Sequence number")
+    forward_thread: Number = msgspec.field(default=UNKNOWN, name="Fwd thread id")
     dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
     grid: msgspec.Raw = _NOTHING
     block: msgspec.Raw = _NOTHING
@@ -70,8 +70,8 @@ class TypedArgs(Args, gc=False, frozen=True):
     """Arguments with the dtypes of an operator's inputs, and with what a synchronization waits for."""
 
     types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
-    wait_on_stream: Any = UNSAID
-    wait_on_record: Any = msgspec.field(default=UNSAID, name="wait_on_cuda_event_record_corr_id")
+    wait_on_stream: Any = UNKNOWN
+    wait_on_record: Any = msgspec.field(default=UNKNOWN, name="wait_on_cuda_event_record_corr_id")
 
 
 NO_ARGS = Args()
@@ -130,7 +130,7 @@ def _group(args: Args) -> Group | None:
     if not name and not ranks:
         return None
     # Long lists are written shortened, with dots.
-    ranks = ranks if ranks and (len(ranks) == size or size == UNSAID) else None
+    ranks = ranks if ranks and (len(ranks) == size or size == UNKNOWN) else None
     return Group(name, size if size > 0 else len(ranks or ()), ranks)
 
 
@@ -201,7 +201,7 @@ class CallColumns:
 
     def autograd(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
         """Return sparse columns: which events belong to autograd's nodes, and to which."""
-        nodes = [(row, args) for row, args in enumerate(rows, first) if args.forward != UNSAID]
+        nodes = [(row, args) for row, args in enumerate(rows, first) if args.forward != UNKNOWN]
         return _columns({
             "forward_row": [row for row, _ in nodes],
             "forward": [args.forward for _, args in nodes],
@@ -211,7 +211,7 @@ class CallColumns:
     def grids(self, rows: Sequence[Args]) -> Int64:
         """Return for each device row the code for its kernel's grid and block; -1 for none."""
         said = (
-            self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNSAID for args in rows
+            self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNKNOWN for args in rows
         )
         return np.fromiter(said, np.int64, len(rows))
 
@@ -226,8 +226,8 @@ class CallColumns:
         calls = [call_of(args) for args in self._said]
         kept = [call for call in calls if call is not None]
         renumbered = np.cumsum([call is not None for call in calls], dtype=np.int64) - 1
-        renumbered[[call is None for call in calls]] = UNSAID
-        return np.r_[renumbered, UNSAID][code].astype(np.int32), tuple(kept)
+        renumbered[[call is None for call in calls]] = UNKNOWN
+        return np.r_[renumbered, UNKNOWN][code].astype(np.int32), tuple(kept)
 
     @property
     def shapes(self) -> tuple[Inputs, ...]:
@@ -252,7 +252,7 @@ def whole(value: Any) -> int:
     """Return a non-negative whole number, written as a number or as text; -1 for anything else."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 19:
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else UNSAID
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else UNKNOWN
 
 
 def numbers(value: Any) -> tuple[int, ...]:
@@ -263,4 +263,4 @@ def numbers(value: Any) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or len(value) > _MOST_RANKS:
         return ()
     found_all = tuple(map(whole, value))
-    return () if UNSAID in found_all else found_all
+    return () if UNKNOWN in found_all else found_all

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-UNSAID = -1
-_MOST = 2**60
+from analyzers.arrays import UNKNOWN
+
+_MOST_ELEMENTS = 2**60
 
 
 class Collective(IntEnum):
@@ -140,18 +141,18 @@ class Call:
     @property
     def nbytes(self) -> int:
         """Return the bytes that count, -1 where elements, dtype or members are unknown; a barrier has none."""
-        return UNSAID if self.is_part else self.nbytes_among(1)
+        return UNKNOWN if self.is_part else self.nbytes_among(1)
 
     def nbytes_among(self, members: int) -> int:
         """Return the same for a given number of members."""
         if self.kind == Collective.BARRIER or self._keeps_unsaid or self.elements < 0 or not itemsize(self.dtype):
-            return UNSAID
-        return sensible(self.elements * itemsize(self.dtype) * (members if self.is_part else 1))
+            return UNKNOWN
+        return plausible_count(self.elements * itemsize(self.dtype) * (members if self.is_part else 1))
 
     @property
     def _keeps_unsaid(self) -> bool:
         """Of an all-to-all: whether it is uneven, and no splits say what of it the rank keeps, which does not count."""
-        sides = {self.elements_in, self.elements_out} - {UNSAID}
+        sides = {self.elements_in, self.elements_out} - {UNKNOWN}
         return self.kind == Collective.ALL_TO_ALL and len(sides) > 1 and not (self.split_in or self.split_out)
 
     @property
@@ -163,15 +164,15 @@ class Call:
     def moved(self, rank: int) -> int:
         """Return the elements that leave or reach a rank in an uneven all-to-all, the larger; -1 if unsaid."""
         if self.group is None or self.group.ranks is None or rank not in self.group.ranks:
-            return UNSAID
+            return UNKNOWN
         own = self.group.ranks.index(rank)
         sides = [split for split in (self.split_in, self.split_out) if len(split) > own]
-        return sensible(max((sum(split) - split[own] for split in sides), default=UNSAID))
+        return plausible_count(max((sum(split) - split[own] for split in sides), default=UNKNOWN))
 
 
-def sensible(count: int) -> int:
-    """Return a number of bytes or elements, UNSAID where it is larger than any can be."""
-    return count if count < _MOST else UNSAID
+def plausible_count(count: int) -> int:
+    """Return a number of bytes or elements, UNKNOWN where it is larger than any can be."""
+    return count if count < _MOST_ELEMENTS else UNKNOWN
 
 
 def itemsize(dtype: str) -> int:
@@ -219,18 +220,18 @@ class Inputs:
         """Return the elements in one input, tensor or list of tensors; -1 where it has no shape."""
         shape = self.shapes[index] if index < len(self.shapes) else ()
         if not shape:
-            return UNSAID
+            return UNKNOWN
         if isinstance(shape[0], int):
-            return sensible(math.prod(shape))
-        return sensible(sum(math.prod(each) for each in shape))
+            return plausible_count(math.prod(shape))
+        return plausible_count(sum(math.prod(each) for each in shape))
 
     @property
     def tensors(self) -> int:
         """Return the elements in all inputs where each is a tensor of one dtype, else -1. A scalar's shape is empty."""
         one = {*self.dtypes[: len(self.shapes)]}
         if not self.shapes or len(one) != 1 or not itemsize(self.dtype):
-            return UNSAID
-        return sensible(sum(self.elements(index) if shape else 1 for index, shape in enumerate(self.shapes)))
+            return UNKNOWN
+        return plausible_count(sum(self.elements(index) if shape else 1 for index, shape in enumerate(self.shapes)))
 
 
 # Collectives of which a rank keeps its own part, and those of which everything travels.

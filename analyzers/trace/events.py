@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, find
+from analyzers.arrays import UNKNOWN, Int64, find
 from analyzers.trace.arguments import Args, whole
-from analyzers.trace.collective_calls import UNSAID, Call, Inputs
+from analyzers.trace.collective_calls import Call, Inputs
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
 
 
@@ -43,7 +43,7 @@ class Syncs:
 
 def said(rows: Sequence[Args], processes: Int64) -> dict[str, Int64]:
     """Return as columns what synchronizations alone say; a device is the row's process where it names none."""
-    columns = {name: _numbers([getattr(args, name, UNSAID) for args in rows]) for name in SAID}
+    columns = {name: _numbers([getattr(args, name, UNKNOWN) for args in rows]) for name in SAID}
     return columns | {"device": np.where(columns["device"] < 0, processes, columns["device"])}
 
 
@@ -53,8 +53,6 @@ def _numbers(values: Sequence[Any]) -> Int64:
 
 SAID = ("device", "stream", "wait_on_stream", "wait_on_record")
 NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Syncs)})
-
-UNKNOWN = -1
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ class Header:
     cuda_driver_version: int | None = None
 
 
-class _Header(msgspec.Struct):
+class _WrittenHeader(msgspec.Struct):
     base_time_ns: int = msgspec.field(default=0, name=_BASE)
     distributed: dict[str, Any] = msgspec.field(default_factory=dict, name="distributedInfo")
     devices: list[dict[str, Any]] = msgspec.field(default_factory=list, name="deviceProperties")
@@ -55,10 +55,10 @@ def whole_header(before: bytes, behind: bytes) -> tuple[Header, list[str]]:
     if rest.strip("\0 \t\r\n"):
         lost.append("text behind the document")
     values = (found or {}) | more
-    header = convert(values, _Header)
+    header = convert(values, _WrittenHeader)
     if header is None or not 0 <= header.base_time_ns <= LAST_NS:
         kept = _fields(values)
-        header = convert(kept, _Header) or _Header()
+        header = convert(kept, _WrittenHeader) or _WrittenHeader()
         lost.append(f"the header's {', '.join(sorted(set(values) - set(kept)))}")
     return _public(header), lost
 
@@ -90,13 +90,13 @@ def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
 
 def _fields(values: dict[str, Any]) -> dict[str, Any]:
     """Those values of a header that are of their type, and an epoch that is one."""
-    kept = {key: value for key, value in values.items() if convert({key: value}, _Header) is not None}
+    kept = {key: value for key, value in values.items() if convert({key: value}, _WrittenHeader) is not None}
     if not 0 <= kept.get(_BASE, 0) <= LAST_NS:
         del kept[_BASE]
     return kept
 
 
-def _public(header: _Header) -> Header:
+def _public(header: _WrittenHeader) -> Header:
     return Header(
         header.base_time_ns,
         header.distributed,

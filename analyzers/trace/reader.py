@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.errors import UnreadableTrace
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
@@ -33,7 +33,7 @@ from analyzers.trace.arguments import (
 )
 from analyzers.trace.decompress import Blocks
 from analyzers.trace.event_stream import CannotDecode, EventStream, NoEvents
-from analyzers.trace.events import SAID, UNKNOWN, Events, Syncs, launch_times, said
+from analyzers.trace.events import SAID, Events, Syncs, launch_times, said
 from analyzers.trace.header import Header, convert, whole_header
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.trace.lenient_json import first_at, loads, with_escaped_name

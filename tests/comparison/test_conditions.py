@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analyzers.comparison.condition_names import FIGURES, LISTS, RunFigures, names
-from analyzers.comparison.conditions import Figure, Gate, Names, parse
+from analyzers.comparison.conditions import Condition, Figure, Names, parse
 from analyzers.comparison.runs import compare
 from analyzers.errors import BadExpression
 from analyzers.reporting.document import to_json
@@ -206,7 +206,7 @@ def test_what_changed_can_be_asked():
     look_up = RunFigures(b, a, compare(a, b))
 
     def judged(text: str) -> bool | None:
-        gate: Gate = parse(text, names(of_comparison=True))
+        gate: Condition = parse(text, names(of_comparison=True))
         return gate.holds(look_up)
 
     assert judged("changed(step_ns)") is True

@@ -10,7 +10,7 @@ from tracer.errors import UsageError
 from tracer.launching.environment import script_environment
 from tracer.launching.script import Script, _why_not
 from tracer.recording.collect import Finisher, Taking
-from tracer.recording.rank_process import LAST_WORDS_BYTES, WORDLESS, WORK, claim, leave_reason, reasons
+from tracer.recording.rank_process import ERROR_FILE_BYTES, NO_ERROR_TEXT, WORK, claim, leave_reason, reasons
 from tracer.recording.recorder import _blocks, _length
 
 
@@ -117,11 +117,11 @@ def test_last_words_need_no_room_of_their_own(folder):
     assert not claim(folder, 0)
     assert reasons(folder) == []
     (file,) = (folder / WORK).glob("*.out")
-    leave_reason(folder, "é" * LAST_WORDS_BYTES)
-    assert file.stat().st_size == LAST_WORDS_BYTES
-    assert reasons(folder) == ["é" * (LAST_WORDS_BYTES // 2)]
+    leave_reason(folder, "é" * ERROR_FILE_BYTES)
+    assert file.stat().st_size == ERROR_FILE_BYTES
+    assert reasons(folder) == ["é" * (ERROR_FILE_BYTES // 2)]
 
 
 def test_a_reason_that_found_no_room_at_all_is_said_to_be_missing(folder):
     (folder / WORK / "1.out").touch()
-    assert why_not(folder, 0) == [f"nothing was recorded: {WORDLESS}"]
+    assert why_not(folder, 0) == [f"nothing was recorded: {NO_ERROR_TEXT}"]

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import analyzers
+from analyzers.arrays import UNKNOWN
 from analyzers.layers.bucket_table import HiddenBy
 from analyzers.notices import Code
 from analyzers.rank.activity import CPU_DEVICE
 from analyzers.rank.attribution import NO_LAYERS, is_layer, layer_name
-from analyzers.trace.collective_calls import UNSAID
-from analyzers.trace.events import UNKNOWN
 from analyzers.trace.range_names import ROOT
 from tests.support.samples import SAMPLES, reported
 
@@ -79,4 +78,4 @@ def test_most_ranks_say_where_layers_are_from():
 
 
 def test_no_device_is_what_a_row_without_a_peer_says():
-    assert len({CPU_DEVICE, UNKNOWN}) == len({CPU_DEVICE, UNSAID}) == 2
+    assert len({CPU_DEVICE, UNKNOWN}) == len({CPU_DEVICE, UNKNOWN}) == 2

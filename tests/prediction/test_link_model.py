@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.prediction.link_model import Affine, Hosts, Links, calibrated, fitted
+from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated, fitted
 from analyzers.run.calibration import Calibration, calibration_row
 
 MB = 1_000_000
 SIZES = np.array([0.1, 1, 10, 100]) * MB
-GIVEN = Links({4: Affine(4, 20_000, 300)}, "given")
+GIVEN = LinkModel({4: Affine(4, 20_000, 300)}, "given")
 
 
 def test_time_is_latency_and_what_a_ring_moves():
@@ -27,10 +27,10 @@ def test_more_gpus_take_more_of_a_tree_and_of_a_ring():
 
 
 def test_between_hosts_the_network_cards_set_the_bandwidth():
-    over = Links(GIVEN.timings, "given", hosts=Hosts(gpus=8, gbps=50))
+    over = LinkModel(GIVEN.timings, "given", hosts=Hosts(gpus=8, gbps=50))
     assert over.all_reduce_ns([300 * MB], 8)[0] == pytest.approx(GIVEN.all_reduce_ns([300 * MB], 8)[0])
     assert over.all_reduce_ns([300 * MB], 16)[0] == pytest.approx(40_000 + 300 * MB * (2 * 15 / 16) / 50)
-    slow = Links({4: Affine(4, 20_000, 30)}, "given", hosts=Hosts(gpus=8, gbps=50))
+    slow = LinkModel({4: Affine(4, 20_000, 30)}, "given", hosts=Hosts(gpus=8, gbps=50))
     assert slow.all_reduce_ns([300 * MB], 16)[0] == pytest.approx(40_000 + 300 * MB * (2 * 15 / 16) / 30)
 
 
@@ -58,6 +58,6 @@ def test_transfers_of_one_size_tell_bandwidth_alone():
 @given(st.lists(st.integers(2, 512), min_size=2, max_size=2), st.floats(1, 500), st.integers(0, 10**9))
 def test_more_gpus_and_slower_links_are_never_faster(gpus, busbw_gbps, nbytes):
     few, many = sorted(gpus)
-    links = [Links({4: Affine(4, 10_000, gbps)}, "") for gbps in (busbw_gbps, 2 * busbw_gbps)]
+    links = [LinkModel({4: Affine(4, 10_000, gbps)}, "") for gbps in (busbw_gbps, 2 * busbw_gbps)]
     assert links[0].all_reduce_ns(nbytes, few) <= links[0].all_reduce_ns(nbytes, many) * (1 + 1e-12)
     assert links[1].all_reduce_ns(nbytes, few) <= links[0].all_reduce_ns(nbytes, few)

@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
-from analyzers.prediction.link_model import Affine, Hosts, Links
+from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.predict import Options, Scenario, whatif
 from analyzers.prediction.scenarios import doubts
 from analyzers.rank.summary import RunSummary
@@ -30,8 +30,8 @@ def resnet50(runs):
     return runs["resnet50-ddp4-bf16"]
 
 
-def given(gbps: float, gpus: int = 4) -> Links:
-    return Links({gpus: Affine(gpus, 10_000, gbps)}, "given")
+def given(gbps: float, gpus: int = 4) -> LinkModel:
+    return LinkModel({gpus: Affine(gpus, 10_000, gbps)}, "given")
 
 
 def doubted(scenario: Scenario) -> set[Code]:

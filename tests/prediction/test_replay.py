@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.intervals import union_of
-from analyzers.prediction.replay import Course, Plan, play
-from analyzers.rank.gradient_schedule import NEVER, _Device, _of_step, _stalls, _Taken
+from analyzers.prediction.replay import BucketPlan, RecordedSteps, play
+from analyzers.rank.gradient_schedule import NEVER, _Device, _of_step, _stalls, _StepGradients
 
 
 @dataclass
@@ -69,7 +69,7 @@ def simulate(ranks: list[Rank], last: list[int], transfer_ns: list[int]) -> tupl
     return ran, ends
 
 
-def recorded(ranks: list[Rank], ran: list[Ran], ends: list[int]) -> Course:
+def recorded(ranks: list[Rank], ran: list[Ran], ends: list[int]) -> RecordedSteps:
     """The course of a step that was simulated, as a trace would tell it."""
     steps = [_step(rank, times, ends) for rank, times in zip(ranks, ran, strict=True)]
     begins = np.array([[times.rows[0][0]] for times in ran], dtype=np.float64)
@@ -81,7 +81,7 @@ def recorded(ranks: list[Rank], ran: list[Ran], ends: list[int]) -> Course:
         return np.array([[step[name]] for step in steps], dtype=np.float64)
 
     zero = np.zeros_like(begins)
-    return Course(
+    return RecordedSteps(
         begin_ns=begins - begins.min(),
         span_ns=np.array([[times.now] for times in ran]) - begins,
         buffers_ns=zero,
@@ -111,16 +111,16 @@ def _step(rank: Rank, times: Ran, ends: list[int]) -> dict[str, np.ndarray]:
     backward = union_of([times.ready_ns[0]], [times.ready_ns[-1]])
     device = _Device(start, launched, np.r_[packs, False], busy, union_of([], []), stalls - backward, host_gaps)
     count = len(times.ready_ns)
-    taken = _Taken(np.array(times.ready_ns), np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
+    taken = _StepGradients(np.array(times.ready_ns), np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
     return _of_step(device, (int(start[0]), times.now), taken)
 
 
-def plan(last: list[int], transfer_ns: list[int]) -> Plan:
+def plan(last: list[int], transfer_ns: list[int]) -> BucketPlan:
     times = np.array(transfer_ns, dtype=np.float64)
-    return Plan(np.array(last), times, np.zeros(len(last) + 1), np.zeros((1, 1)))
+    return BucketPlan(np.array(last), times, np.zeros(len(last) + 1), np.zeros((1, 1)))
 
 
-def played(steps: Course, last: list[int], transfer_ns: list[int]) -> list[int]:
+def played(steps: RecordedSteps, last: list[int], transfer_ns: list[int]) -> list[int]:
     return play(steps, plan(last, transfer_ns)).span_ns[:, 0].tolist()
 
 
@@ -192,7 +192,7 @@ def test_exposed_is_never_less_than_nothing(transfer_ns, start_delay, next_delay
 def test_exposed_is_what_no_kernel_covers():
     # Beside the first bucket the second gradient computes, beside the second nothing does (copies are no compute).
     assert play(STEPS, plan([0, 1], [5, 5])).exposed_ns.tolist() == [[5], [5]]
-    half = Course(**{**STEPS.__dict__, "covered": 0.5})
+    half = RecordedSteps(**{**STEPS.__dict__, "covered": 0.5})
     assert play(half, plan([0, 1], [4, 5])).exposed_ns.tolist() == [[2 + 5], [2 + 5]]
     late = Rank([Kernel(30, 0, gradient=True)], [Kernel(7)], 1, 0)
     ranks = [late, Rank([Kernel(10, 0, gradient=True)], [Kernel(7)], 1, 0)]
@@ -214,7 +214,7 @@ def test_slower_links_are_never_faster(case, more):
 
 def test_compute_beside_communication_is_slower_and_no_more_than_that():
     #  ggggg|ggggg|     the second gradient's work beside the first bucket: 5 at half the speed
-    slow = Course(**{**STEPS.__dict__, "slower": 1.0})
+    slow = RecordedSteps(**{**STEPS.__dict__, "slower": 1.0})
     assert play(slow, plan([0, 1], [100, 0])).span_ns[0, 0] == 15 + 100 + 2 + 7
     assert play(slow, plan([0, 1], [4, 0])).span_ns[0, 0] == pytest.approx(15 + 4 + (5 - 2) + 2 + 7)
 

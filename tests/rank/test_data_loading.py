@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset
 
 import analyzers
+from analyzers.arrays import UNKNOWN
 from analyzers.rank.activity import activities
 from analyzers.rank.data_loading import fetches, fetching, is_input
 from analyzers.rank.summary import summarize, summary_of
@@ -22,7 +23,6 @@ from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.run.loading import Run
-from analyzers.trace.events import UNKNOWN
 from analyzers.trace.kernel_names import Category
 from tests.support import brute_force as reference
 from tests.support.drawing import LOADER, draw

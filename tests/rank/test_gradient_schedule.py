@@ -53,7 +53,7 @@ def test_work_leaves_waits_out_and_gaps_in():
 @pytest.mark.parametrize("path", REPORTED)
 def test_work_grows_from_gradient_to_gradient_and_fits_into_its_step(path):
     for measured in summarized(path).measured:
-        for pace in (measured.paces or {}).values():
+        for pace in (measured.schedules or {}).values():
             for place in range(len(pace)):
                 own = slice(pace.first[place], pace.first[place + 1])
                 work = np.r_[0, pace.work_ns[own], pace.total_ns[place]]
@@ -67,7 +67,7 @@ def test_work_grows_from_gradient_to_gradient_and_fits_into_its_step(path):
 def test_every_gradient_of_a_step_is_there():
     summary = summarized(SAMPLES / "resnet50-ddp4-bf16")
     for measured in summary.measured:
-        (pace,) = (measured.paces or {}).values()
+        (pace,) = (measured.schedules or {}).values()
         assert np.diff(pace.first).tolist() == [161] * 2
         assert pace.elements[:161].sum() == sum(np.prod(each.shape) for each in summary.manifest.parameters)
         assert (pace.copy_ns > 0).all()

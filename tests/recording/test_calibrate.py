@@ -34,10 +34,10 @@ from tracer.commands.calibrate import size
 from tracer.config import COLLECTIVES, CalibrationPlan
 from tracer.errors import TracerError
 from tracer.launching.environment import rank_environment
-from tracer.recording.link_rates import Member, link_of
+from tracer.recording.link_rates import LinkMember, link_of
 from tracer.views.sections.calibration import calibration_text
 from tracer.workload import calibrate
-from tracer.workload.calibrate import OPERATIONS, Buffers, Group, Operation
+from tracer.workload.calibrate import OPERATIONS, Buffers, DefaultGroup, TimedCollective
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = ["calibrate", "--device", "cpu", "--ranks", "2"]
@@ -339,12 +339,12 @@ def silent(label: str, done: int, total: int) -> None:
     pass
 
 
-def prepare(collective: str, group: Group, nbytes: int, dtype: torch.dtype) -> Operation:
+def prepare(collective: str, group: DefaultGroup, nbytes: int, dtype: torch.dtype) -> TimedCollective:
     buffers = Buffers(torch.zeros(nbytes + group.size, dtype=dtype), torch.zeros(nbytes + group.size, dtype=dtype))
     return OPERATIONS[collective](nbytes, buffers=buffers, group=group)
 
 
-def arrived(collective: str, group: Group, operation: Operation, dtype: torch.dtype) -> torch.Tensor:
+def arrived(collective: str, group: DefaultGroup, operation: TimedCollective, dtype: torch.dtype) -> torch.Tensor:
     """What must come out on one rank, worked out from all ranks' sources without any of the code's shortcuts."""
     elements = operation.source.numel()
     modulus = max(min(256 // group.size, 127), 2)
@@ -366,7 +366,7 @@ def arrived(collective: str, group: Group, operation: Operation, dtype: torch.dt
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_right_results_hold_and_any_wrong_element_shows(collective, dtype, size):
     for nbytes in (4, 1000, 10_000):
-        group = Group(1, size, torch.device("cpu"))
+        group = DefaultGroup(1, size, torch.device("cpu"))
         operation = prepare(collective, group, nbytes, dtype)
         expected = arrived(collective, group, operation, dtype)
         operation.result.copy_(expected)
@@ -378,7 +378,7 @@ def test_right_results_hold_and_any_wrong_element_shows(collective, dtype, size)
 
 
 def test_a_share_in_the_wrong_place_shows():
-    group = Group(1, 4, torch.device("cpu"))
+    group = DefaultGroup(1, 4, torch.device("cpu"))
     operation = prepare("all_gather", group, 4096, torch.float32)
     expected = arrived("all_gather", group, operation, torch.float32)
     operation.result.copy_(expected.roll(operation.source.numel()))
@@ -387,10 +387,10 @@ def test_a_share_in_the_wrong_place_shows():
 
 @pytest.mark.parametrize(("collective", "group_size"), [("all_reduce", 4), ("all_to_all", 4), ("send_recv", 2)])
 def test_bytes_are_what_nccl_tests_counts(collective, group_size):
-    operation = prepare(collective, Group(3, 4, torch.device("cpu")), 4096, torch.float32)
+    operation = prepare(collective, DefaultGroup(3, 4, torch.device("cpu")), 4096, torch.float32)
     assert (operation.nbytes, operation.group_size) == (4096, group_size)
     for kind, factor in {"all_gather": 4, "reduce_scatter": 1, "all_to_all": 1}.items():
-        operation = prepare(kind, Group(3, 4, torch.device("cpu")), 4096, torch.float32)
+        operation = prepare(kind, DefaultGroup(3, 4, torch.device("cpu")), 4096, torch.float32)
         assert operation.source.nbytes * factor == operation.nbytes == 4096
 
 
@@ -423,24 +423,24 @@ def test_sizes_that_a_group_cannot_share_are_measured_once(alone):
 def test_iterations_adapt_to_what_one_takes(monkeypatch, iteration_ns, count):
     asked = []
 
-    def block_ns(run: Callable[[], object], group: Group, iterations: int) -> int:
+    def block_ns(run: Callable[[], object], group: DefaultGroup, iterations: int) -> int:
         asked.append(iterations)
         return iterations * iteration_ns
 
     monkeypatch.setattr(calibrate, "_block_ns", block_ns)
-    assert calibrate._time_ns(idle(), Group(0, 1, torch.device("cpu"))) == iteration_ns
+    assert calibrate._time_ns(idle(), DefaultGroup(0, 1, torch.device("cpu"))) == iteration_ns
     assert asked == [calibrate.PROBES, *[count] * calibrate.BLOCKS]
 
 
 def test_a_host_that_stalls_for_a_moment_does_not_slow_the_links(monkeypatch):
     times = iter([3_000, 5_000, 90_000, 5_200])
     monkeypatch.setattr(calibrate, "_block_ns", lambda run, group, iterations: next(times) * iterations)
-    assert calibrate._time_ns(idle(), Group(0, 1, torch.device("cpu"))) == 5_200
+    assert calibrate._time_ns(idle(), DefaultGroup(0, 1, torch.device("cpu"))) == 5_200
 
 
-def idle() -> Operation:
+def idle() -> TimedCollective:
     nothing = torch.empty(0)
-    return Operation(0, 1, nothing, nothing, lambda: None, ())
+    return TimedCollective(0, 1, nothing, nothing, lambda: None, ())
 
 
 # Links
@@ -499,7 +499,7 @@ def link(monkeypatch, tmp_path):
         monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(nvlinks=nvlinks, generation=generation))
         log = tmp_path / "nccl.1.log"
         log.write_text("".join(f"h:1:1 [0] NCCL INFO {line}\n" for line in lines))
-        members = [Member(f"host{number % hosts}", "GPU", uuid) for number, uuid in enumerate(nvlinks)]
+        members = [LinkMember(f"host{number % hosts}", "GPU", uuid) for number, uuid in enumerate(nvlinks)]
         return link_of("nccl", members, [log], sys_class)
 
     return found
@@ -550,7 +550,7 @@ def test_a_rate_that_is_not_known_is_null_with_a_reason(link, lines, nvlinks, ho
 
 def test_what_nvml_cannot_say_is_a_reason(link, monkeypatch, tmp_path):
     assert link(SHM, SWITCHED, generation=7).source == "the rate of PCIe generation 7 is not known here"
-    members = [Member("host0", "GPU", "elsewhere")] * 2
+    members = [LinkMember("host0", "GPU", "elsewhere")] * 2
     assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source == "NVML does not say (Not Found)"
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source.endswith("pip install nvidia-ml-py")

@@ -7,7 +7,7 @@ from analyzers.run.manifest import read_manifest
 from tracer.config import Plan
 from tracer.errors import TracerError
 from tracer.recording.collect import Finisher, Taking
-from tracer.recording.rank_part import Facts, Part, write_part
+from tracer.recording.rank_part import Facts, RankPart, write_part
 
 NS = 1_000_000
 
@@ -32,7 +32,7 @@ def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a")
     (folder / "nosync").mkdir(parents=True, exist_ok=True)
     (folder / "nosync" / f"rank{rank}.json.gz").touch()
     samples = {"unprofiled": [NS] * rounds, "full": [NS * number for number in range(1, rounds + 1)]}
-    part = Part(
+    part = RankPart(
         rank=rank,
         world_size=size,
         recording=f"{job}-{place}",
@@ -175,4 +175,4 @@ def test_a_part_is_whole_or_an_error(finisher):
 def test_parts_travel_as_json(finisher):
     leave(finisher, 0)
     file = finisher.folder / "run" / "rank0.part"
-    assert msgspec.json.decode(file.read_bytes(), type=Part).facts.model == "Toy"
+    assert msgspec.json.decode(file.read_bytes(), type=RankPart).facts.model == "Toy"

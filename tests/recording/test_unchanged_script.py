@@ -61,7 +61,7 @@ def watched(folder, model, monkeypatch):
     monkeypatch.setattr(session._Sessions, "count", 0)
     found = attach.Watched(Hook(str(folder), "", 0, [], Plan(wait=10)))
     yield found
-    found.is_out = True
+    found.is_disabled = True
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_an_optimizer_that_was_replaced_during_the_wait_counts_no_more(watched, 
     for _ in range(SILENCE + 5):
         watched.stepped(second)
     assert Counting.all[0].done == 6
-    assert not watched.is_out
+    assert not watched.is_disabled
 
 
 def test_an_optimizer_that_stops_in_the_recording_ends_it(watched, model, folder):
@@ -131,7 +131,7 @@ def test_an_optimizer_that_stops_in_the_recording_ends_it(watched, model, folder
         watched.stepped(first)
     for _ in range(SILENCE):
         watched.stepped(second)
-    assert watched.is_out
+    assert watched.is_disabled
     assert "has stopped" in reasons(folder)[0]
     assert Counting.all[0].why == reasons(folder)[0]
 
@@ -154,7 +154,7 @@ def test_nor_does_a_reason_that_cannot_be_written_down(watched, model, folder, m
 
     monkeypatch.setattr(Counting, "step", step)
     watched.stepped(*optimizers(model, 1))
-    assert watched.is_out
+    assert watched.is_disabled
     assert reasons(folder) == ["/data/?: cannot be written"]
 
 
@@ -172,8 +172,8 @@ def test_nor_does_what_goes_wrong_while_it_ends(watched, model, folder, monkeypa
     else:
         watched.stepped(optimizer)
         (folder / WORK).rename(folder / "gone")
-        watched.stay_out("nobody hears this")
-    assert watched.is_out
+        watched.disable("nobody hears this")
+    assert watched.is_disabled
 
 
 def test_a_complete_recording_holds_on_to_nothing(watched, folder):
@@ -187,7 +187,7 @@ def test_a_complete_recording_holds_on_to_nothing(watched, folder):
     gone = weakref.ref(model)
     del model, optimizer
     gc.collect()
-    assert watched.is_out
+    assert watched.is_disabled
     assert gone() is None
     assert reasons(folder) == []
 
@@ -200,7 +200,7 @@ def test_a_fork_trains_in_place_of_the_process_that_did_not(watched, model, monk
     # A fork of the process that records is a loader's worker, or whatever: not recorded, and it ends nothing.
     monkeypatch.setattr(os, "getpid", lambda: -2)
     watched.stepped(optimizer)
-    watched.stay_out("a fork's words")
+    watched.disable("a fork's words")
     watched.end()
     assert (Counting.all[0].done, Counting.all[0].why) == (1, None)
 
@@ -219,13 +219,13 @@ def test_a_second_process_of_one_rank_is_not_recorded(watched, model, folder):
     (folder / WORK / "rank0.taken").touch()
     watched.stepped(optimizer)
     assert reasons(folder) == ["another process of the script was recorded as rank 0 before"]
-    assert watched.is_out
+    assert watched.is_disabled
 
 
 def test_who_gives_up_before_the_first_step_tells_the_others_at_it(watched, model, monkeypatch):
     said = []
     monkeypatch.setattr(attach.Meeting, "leave", lambda self, why: said.append(why))
-    watched.stay_out("it profiles itself")
+    watched.disable("it profiles itself")
     assert said == []
     (optimizer,) = optimizers(model, 1)
     watched.stepped(optimizer)
@@ -315,7 +315,7 @@ def test_steps_may_move_to_another_thread_during_the_wait_alone(watched, model, 
     in_a_thread(lambda: [watched.stepped(optimizer) for _ in range(10)])
     assert Counting.all[0].done == 11
     watched.stepped(optimizer)
-    assert watched.is_out
+    assert watched.is_disabled
     assert reasons(folder) == ["the optimizer that steps are counted by went on in another thread"]
 
 

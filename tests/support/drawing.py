@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from analyzers.arrays import UNKNOWN
 from analyzers.rank.summary import RunSummary, summary_of
 from analyzers.run.loading import Run
 from analyzers.run.rank_trace import RankTrace
 from analyzers.trace.collective_calls import Call, Collective, Group
-from analyzers.trace.events import UNKNOWN, Events, launch_times
+from analyzers.trace.events import Events, launch_times
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind
 

@@ -86,7 +86,7 @@ def test_what_has_no_glyph_is_replaced():
 
 
 def shades() -> set[str]:
-    parts = [part.color for part in vars(palette).values() if isinstance(part, palette.Part)]
+    parts = [part.color for part in vars(palette).values() if isinstance(part, palette.StepPart)]
     return {to_hex(color) for color in (*parts, *(part.color for part in palette.PARTS), LIGHT.ground)}
 
 

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from analyzers.prediction.link_model import Affine, Hosts, Links
+from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.predict import Options, WhatIf, whatif
 from analyzers.prediction.scenarios import (
     LITTLE,
@@ -43,7 +43,9 @@ def found(*gpus: int) -> WhatIf:
 
 
 def one_gpu() -> WhatIf:
-    return whatif(summarized(SAMPLES / "resnet18-ddp1"), Options(gpus=(4,)), Links({4: Affine(4, 0.0, 300.0)}, "given"))
+    return whatif(
+        summarized(SAMPLES / "resnet18-ddp1"), Options(gpus=(4,)), LinkModel({4: Affine(4, 0.0, 300.0)}, "given")
+    )
 
 
 ALL = pytest.mark.parametrize("made", [found(), found(4, 8, 64, 1024), one_gpu()], ids=["own", "scaling", "single"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from analyzers.comparison import SCALING_SCHEMA as STUDY
 from analyzers.comparison import (
     Comparison,
-    Gate,
+    Condition,
     RunFigures,
     Scaling,
     SweepComparison,
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     return _of_sweeps(options, gates) if of_sweeps else _of_runs(options, gates)
 
 
-def _of_runs(options: argparse.Namespace, gates: list[Gate]) -> int:
+def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
     links = links_of(options)
     a, b = (_report(options, where, links) for where in (options.a, options.b))
     found = compare(a, b)
@@ -87,7 +87,7 @@ def _of_runs(options: argparse.Namespace, gates: list[Gate]) -> int:
     return judged(gates, RunFigures(b, a, found), f"{b.run.name} against {a.run.name}")
 
 
-def _of_sweeps(options: argparse.Namespace, gates: list[Gate]) -> int:
+def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
     if options.links is not None:
         raise UsageError("--links is of runs: sweeps are compared by steps and efficiency")
     found = compare_sweeps(_study(options, options.a), _study(options, options.b))

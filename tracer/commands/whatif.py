@@ -10,7 +10,7 @@ from analyzers.prediction import (
     USUAL_MB,
     Affine,
     Hosts,
-    Links,
+    LinkModel,
     Options,
     WhatIf,
     calibrated,
@@ -153,13 +153,13 @@ def _calibration(options: argparse.Namespace) -> Calibration | None:
     return found
 
 
-def given_links(options: argparse.Namespace, summary: RunSummary) -> Links:
+def given_links(options: argparse.Namespace, summary: RunSummary) -> LinkModel:
     """Links of the bandwidth and latency that were given, the same for every group that is asked about."""
     own = world_size(summary.manifest or Manifest(), summary.ranks)
     latency_ns = (options.latency_us or 0.0) * NS_PER_US
     # One GPU without --gpus is refused when its steps are read.
     groups = {gpus for gpus in (own, *options.gpus) if gpus > 1} or {2}
-    return Links({gpus: Affine(gpus, latency_ns, options.bus_gbps) for gpus in groups}, AS_GIVEN)
+    return LinkModel({gpus: Affine(gpus, latency_ns, options.bus_gbps) for gpus in groups}, AS_GIVEN)
 
 
 def caps(text: str) -> tuple[float | None, ...]:

@@ -23,7 +23,7 @@ from torch.distributed.run import config_from_args, get_args_parser
 from tracer.config import DeviceType, Hook
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.launching.environment import command_environment, environment, rank_environment, script_environment
-from tracer.recording import LAUNCHER, PROGRESS, REFUSAL, WORK, Progress, die_with, last_words
+from tracer.recording import LAUNCHER, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
 
 LOGS = f"{WORK}/logs"
 LAST_LINES = 15
@@ -183,7 +183,7 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
     """The first rank that failed: what it said last, and its own exit code (torchrun's would be 1)."""
     rank, failure = error.get_first_failure()
     code = failure.exitcode
-    for refusal in last_words(folder, REFUSAL.format(rank="*")):
+    for refusal in read_errors(folder, REFUSAL.format(rank="*")):
         # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
         return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

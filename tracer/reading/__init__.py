@@ -6,10 +6,10 @@ Decisions: docs/decisions/reading.md
 """
 
 from tracer.reading.processes import Readers, read_lanes, read_run
-from tracer.reading.run_listing import Found, listed
+from tracer.reading.run_listing import ListedRun, listed
 
 __all__ = [
-    "Found",
+    "ListedRun",
     "Readers",
     "listed",
     "read_lanes",

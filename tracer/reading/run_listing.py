@@ -15,7 +15,7 @@ MOST_FOLDERS = 10_000
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedRun:
     """A run's or a sweep's folder, and its path from the folder that was listed, which is its name."""
 
     name: str
@@ -41,7 +41,7 @@ class Found:
         return tuple(sorted(found))
 
 
-def listed(root: Path) -> Iterator[Found]:
+def listed(root: Path) -> Iterator[ListedRun]:
     """List sweeps, their cells and all other runs, by name, without hidden folders and links to folders."""
     for number, (folder, folders, files) in enumerate(os.walk(root)):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -50,11 +50,11 @@ def listed(root: Path) -> Iterator[Found]:
         path = Path(folder)
         name = "." if path == root else str(path.relative_to(root))
         if SWEEP in files:
-            yield Found(name, path, True)
+            yield ListedRun(name, path, True)
         if MANIFEST in files or _is_of_hosts(path, folders):
             # What lies in a run is its own: other windows, other hosts' ranks.
             folders.clear()
-            yield Found(name, path, False)
+            yield ListedRun(name, path, False)
 
 
 def _is_of_hosts(path: Path, folders: Sequence[str]) -> bool:

@@ -11,9 +11,9 @@ Decisions: docs/decisions/recording.md
 
 from tracer.recording.collect import Finisher, Taking
 from tracer.recording.hook import HOOK_FOLDER
-from tracer.recording.link_rates import NCCL_LOG, Member, link_of, nccl_logs
+from tracer.recording.link_rates import NCCL_LOG, LinkMember, link_of, nccl_logs
 from tracer.recording.model_facts import gpus_of, inner
-from tracer.recording.rank_part import RUN, Facts, Part, write_part
+from tracer.recording.rank_part import RUN, Facts, RankPart, write_part
 from tracer.recording.rank_process import (
     LAUNCHER,
     OUT_OF_MEMORY,
@@ -21,10 +21,10 @@ from tracer.recording.rank_process import (
     REFUSAL,
     WORK,
     die_with,
-    last_words,
     leave_notes,
     pick_device,
     progress_of,
+    read_errors,
     reasons,
     refusing,
     take_notes,
@@ -44,9 +44,9 @@ __all__ = [
     "WORK",
     "Facts",
     "Finisher",
-    "Member",
-    "Part",
+    "LinkMember",
     "Progress",
+    "RankPart",
     "Recorder",
     "Session",
     "Subject",
@@ -55,13 +55,13 @@ __all__ = [
     "die_with",
     "gpus_of",
     "inner",
-    "last_words",
     "leave_notes",
     "link_of",
     "nccl_logs",
     "pick_device",
     "progress_of",
     "rank_and_size",
+    "read_errors",
     "reasons",
     "refusing",
     "silent",

@@ -19,7 +19,7 @@ from analyzers.run import MANIFEST, read_manifest
 from tracer.atomic_files import PART_OF_RUN, put_in_place, refuse_folder
 from tracer.errors import TracerError
 from tracer.recording.link_rates import nccl_logs, nccl_transport
-from tracer.recording.rank_part import RUN, STEP, Part, read_parts, recordings
+from tracer.recording.rank_part import RUN, STEP, RankPart, read_parts, recordings
 from tracer.recording.rank_process import WORK
 from tracer.recording.run_json import assemble
 
@@ -55,11 +55,11 @@ class Finisher:
             )
         return None
 
-    def _unfinished(self) -> list[tuple[Path, list[Part]]]:
+    def _unfinished(self) -> list[tuple[Path, list[RankPart]]]:
         found = ((place, read_parts(place)) for place in recordings(self.folder))
         return [(place, parts) for place, parts in found if parts]
 
-    def _take(self, recording: Path, parts: Sequence[Part]) -> Path:
+    def _take(self, recording: Path, parts: Sequence[RankPart]) -> Path:
         final = self._final(recording, parts)
         transport = nccl_transport(nccl_logs(self.work or self.folder / WORK))
         is_run = recording.name == RUN
@@ -72,7 +72,7 @@ class Finisher:
             self._prune()
         return final
 
-    def _final(self, recording: Path, parts: Sequence[Part]) -> Path:
+    def _final(self, recording: Path, parts: Sequence[RankPart]) -> Path:
         final = self.output if recording.name == RUN else self.output / recording.name
         if len(parts) < parts[0].world_size:
             final /= RANKS.format(first=parts[0].rank, last=parts[-1].rank)
@@ -145,9 +145,9 @@ def _job(recording: str) -> str:
     return recording.partition("-")[0]
 
 
-def _is_complete(parts: Sequence[Part]) -> bool:
+def _is_complete(parts: Sequence[RankPart]) -> bool:
     return all(part.ended for part in parts)
 
 
-def _is_usable(parts: Sequence[Part]) -> bool:
+def _is_usable(parts: Sequence[RankPart]) -> bool:
     return all(part.rounds > 0 for part in parts)

@@ -39,7 +39,7 @@ class Link(msgspec.Struct, frozen=True):
     source: str
 
 
-class Member(msgspec.Struct, frozen=True):
+class LinkMember(msgspec.Struct, frozen=True):
     """One rank of a group: its host, the name of its device, and NVML's name for that where it is a GPU."""
 
     host: str
@@ -62,7 +62,7 @@ def nccl_transport(logs: Sequence[Path]) -> str | None:
     return " + ".join(sorted({"/".join(filter(None, names)) for names in found})) or None
 
 
-def link_of(backend: str, members: Sequence[Member], logs: Sequence[Path], sys_class: Path = SYS_CLASS) -> Link:
+def link_of(backend: str, members: Sequence[LinkMember], logs: Sequence[Path], sys_class: Path = SYS_CLASS) -> Link:
     """Find the link under a process group, from NCCL's logs, NVML and the kernel's /sys/class."""
     if backend != "nccl":
         return Link(None, None, f"{backend} on the CPU: no link of known rate")
@@ -78,7 +78,7 @@ def _text(logs: Sequence[Path]) -> str:
     return "".join(log.read_text(errors="replace") for log in logs)
 
 
-def _rate(transport: str | None, members: Sequence[Member], log: str, sys_class: Path) -> tuple[float, str]:
+def _rate(transport: str | None, members: Sequence[LinkMember], log: str, sys_class: Path) -> tuple[float, str]:
     """GB/s, and who says so. Raises _Unknown."""
     if transport is None:
         raise _Unknown("NCCL's log names no transport (where NCCL_DEBUG is set, the log is not kept)")
@@ -89,7 +89,7 @@ def _rate(transport: str | None, members: Sequence[Member], log: str, sys_class:
     return _gpus(transport, members)
 
 
-def _network(transport: str, members: Sequence[Member], log: str, sys_class: Path) -> tuple[float, str]:
+def _network(transport: str, members: Sequence[LinkMember], log: str, sys_class: Path) -> tuple[float, str]:
     if len({member.host for member in members}) == 1:
         raise _Unknown(f"{transport} between ranks of one host: its data need not pass through a network card")
     # NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>; NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE
@@ -110,7 +110,7 @@ def _network(transport: str, members: Sequence[Member], log: str, sys_class: Pat
     return number / (GBIT_PER_GB if transport == "NET/IB" else MBIT_PER_GB), str(file)
 
 
-def _gpus(transport: str, members: Sequence[Member]) -> tuple[float, str]:
+def _gpus(transport: str, members: Sequence[LinkMember]) -> tuple[float, str]:
     try:
         import pynvml
     except ImportError as error:
@@ -125,7 +125,7 @@ def _gpus(transport: str, members: Sequence[Member]) -> tuple[float, str]:
         raise _Unknown(f"NVML does not say ({error})") from error
 
 
-def _nvml_uuid(member: Member) -> str:
+def _nvml_uuid(member: LinkMember) -> str:
     """NVML's spelling; torch leaves out the prefix."""
     return f"GPU-{(member.uuid or '').removeprefix('GPU-')}"
 

@@ -68,7 +68,7 @@ def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
     )
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RankPart(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank knows. The first rank's copy of what all share is the one that is used.
 
     `rounds` and `steps` are how far the recording is, which is complete once the part says which rounds are kept; the
@@ -99,11 +99,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
 
 
-def part(model: nn.Module, facts: Facts) -> Part:
+def part(model: nn.Module, facts: Facts) -> RankPart:
     """Build the part that this process knows now."""
     rank, size = compat.rank_and_size()
     memory_source, peak_bytes = peak_memory(model)
-    return Part(
+    return RankPart(
         rank=rank,
         world_size=size,
         host=socket.gethostname(),
@@ -119,7 +119,7 @@ def part(model: nn.Module, facts: Facts) -> Part:
     )
 
 
-def write_part(folder: Path, found: Part) -> None:
+def write_part(folder: Path, found: RankPart) -> None:
     """Write a rank's part into the run's unfinished folder, over what it left before. Raises TracerError."""
     file = folder / PART.format(rank=found.rank)
     partial = file.with_suffix(".writing")
@@ -137,10 +137,10 @@ def recordings(folder: Path) -> list[Path]:
     return [*filter(Path.is_dir, [folder / RUN]), *sorted(steps, key=lambda step: int(step.name.strip("step")))]
 
 
-def read_parts(folder: Path) -> list[Part]:
+def read_parts(folder: Path) -> list[RankPart]:
     """Read the parts that ranks left in a folder, in order."""
     files = folder.glob(PART.format(rank="*"))
-    parts = [msgspec.json.decode(file.read_bytes(), type=Part) for file in files]
+    parts = [msgspec.json.decode(file.read_bytes(), type=RankPart) for file in files]
     return sorted(parts, key=lambda part: part.rank)
 
 

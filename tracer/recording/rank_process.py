@@ -34,8 +34,8 @@ OUT_OF_MEMORY = "out-of-memory"
 CLAIM = f"{WORK}/rank{{rank}}.taken"
 REFUSAL = f"{WORK}/rank{{rank}}.refusal"
 # Room for last words, taken before they are needed: what is overwritten in place needs none on a disk that is full.
-LAST_WORDS_BYTES = 1024
-WORDLESS = "a process could not leave its reason (is the disk full?)"
+ERROR_FILE_BYTES = 1024
+NO_ERROR_TEXT = "a process could not leave its reason (is the disk full?)"
 
 
 def die_with(parent: int) -> None:
@@ -99,7 +99,7 @@ def leave_reason(folder: Path, why: str) -> None:
 
 def reasons(folder: Path) -> list[str]:
     """Return the reasons that processes left, each once, and not again what others heard."""
-    said = list(dict.fromkeys(last_words(folder, REASON.format(process="*"))))
+    said = list(dict.fromkeys(read_errors(folder, REASON.format(process="*"))))
     return [why for why in said if not any(why != other and why.endswith(other) for other in said)]
 
 
@@ -115,17 +115,17 @@ def refusing(rank: int, folder: Path) -> Iterator[None]:
         sys.exit(str(error))
 
 
-def last_words(folder: Path, pattern: str) -> list[str]:
+def read_errors(folder: Path, pattern: str) -> list[str]:
     """Return what processes left in files that match a pattern, or that they were cut off."""
     said = [file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob(pattern))]
-    return [words.strip() or WORDLESS for words in said if words.strip() or not words]
+    return [words.strip() or NO_ERROR_TEXT for words in said if words.strip() or not words]
 
 
 def _take_room(file: Path) -> None:
     with suppress(OSError):
-        file.write_bytes(b" " * LAST_WORDS_BYTES)
+        file.write_bytes(b" " * ERROR_FILE_BYTES)
 
 
 def _leave_words(file: Path, words: str) -> None:
     with suppress(OSError), file.open("r+b" if file.exists() else "wb") as room:
-        room.write(words.encode(errors="replace")[:LAST_WORDS_BYTES].ljust(LAST_WORDS_BYTES))
+        room.write(words.encode(errors="replace")[:ERROR_FILE_BYTES].ljust(ERROR_FILE_BYTES))

@@ -38,7 +38,7 @@ from tracer.recording.rank_part import (
     RUN,
     STEP,
     Facts,
-    Part,
+    RankPart,
     part,
     read_parts,
     recordings,
@@ -74,7 +74,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Block:
+class StepBlock:
     """Steps of one sort: the control it samples, the profile it runs under, where its trace goes."""
 
     label: str
@@ -86,7 +86,7 @@ class Block:
 
 
 @dataclass
-class Taken:
+class RecordedSoFar:
     """What one recording has so far: a sample a block of each control, in ns, and how many rounds are complete."""
 
     folder: Path
@@ -110,7 +110,7 @@ class Recorder:
         on_recorded: Callable[[Path], None] = lambda folder: None,
         patience: timedelta = PATIENCE,
     ) -> None:
-        self.part: Part | None = None
+        self.part: RankPart | None = None
         self.done = 0
         self._folder = folder
         self._subject = subject
@@ -171,7 +171,7 @@ class Recorder:
         plan = self._plan
         blocks = _blocks(plan.rounds, not self._gpus, self._subject.may_skip_sync)
         self._total = plan.wait + _length(plan, blocks)
-        taken = Taken(self._place())
+        taken = RecordedSoFar(self._place())
         self._identity = self.meeting.told(uuid.uuid4().hex)
         self._leave_part(taken)
         self.meeting.together()
@@ -185,7 +185,7 @@ class Recorder:
                 yield
             blocks = _blocks(1, not self._gpus, nosync=False)
             self._total = self.done + _length(plan, blocks)
-            taken = Taken(self._place())
+            taken = RecordedSoFar(self._place())
             self._leave_part(taken)
             yield from self._recording(taken, blocks)
 
@@ -193,7 +193,7 @@ class Recorder:
         """The folder of the recording that begins now."""
         return self._folder / (RUN if self._plan.every is None else STEP.format(number=self.done))
 
-    def _recording(self, taken: Taken, blocks: list[Block]) -> Iterator[None]:
+    def _recording(self, taken: RecordedSoFar, blocks: list[StepBlock]) -> Iterator[None]:
         for block in blocks:
             self._label = block.label
             with _without_sync(self._subject) if block.nosync else nullcontext():
@@ -205,7 +205,7 @@ class Recorder:
         self.recorded += 1
         self._on_recorded(taken.folder)
 
-    def _timed(self, block: Block, taken: Taken) -> Iterator[None]:
+    def _timed(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         for _ in range(self._plan.warmup):
             yield
         start_ns = self._edge()
@@ -213,7 +213,7 @@ class Recorder:
             yield
         self._sample(block, taken, start_ns)
 
-    def _profiled(self, block: Block, taken: Taken) -> Iterator[None]:
+    def _profiled(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         plan = self._plan
         # Ranges cost host time, which a light window is there to save.
         ranges = nullcontext() if block.profile == "light" else module_ranges(self._subject.model)
@@ -238,7 +238,7 @@ class Recorder:
         self.meeting.together()
         return time.perf_counter_ns()
 
-    def _sample(self, block: Block, taken: Taken, start_ns: int) -> None:
+    def _sample(self, block: StepBlock, taken: RecordedSoFar, start_ns: int) -> None:
         self._synchronize()
         if block.control is not None:
             step_ns = (time.perf_counter_ns() - start_ns) // self._plan.active
@@ -248,7 +248,7 @@ class Recorder:
         for gpu in self._gpus:
             torch.cuda.synchronize(gpu)
 
-    def _kept_rounds(self, taken: Taken) -> dict[str, int]:
+    def _kept_rounds(self, taken: RecordedSoFar) -> dict[str, int]:
         """Which round's traces all ranks keep, for each window."""
         windows = [window for window in (LIGHT, FULL) if window in taken.samples_ns]
         if taken.rounds == 1:
@@ -259,7 +259,7 @@ class Recorder:
         told = self.meeting.told(msgspec.json.encode(chosen).decode())
         return msgspec.json.decode(told, type=dict[str, int])
 
-    def _leave_part(self, taken: Taken, kept_rounds: dict[str, int] | None = None) -> None:
+    def _leave_part(self, taken: RecordedSoFar, kept_rounds: dict[str, int] | None = None) -> None:
         """What this rank knows so far, on disk: whatever ends it, what it has is there."""
         found = part(self._subject.model, self._subject.facts)
         self.part = msgspec.structs.replace(
@@ -277,28 +277,28 @@ class Recorder:
         write_part(taken.folder, self.part)
 
 
-def _length(plan: Plan, blocks: list[Block]) -> int:
+def _length(plan: Plan, blocks: list[StepBlock]) -> int:
     return len(blocks) * (plan.warmup + plan.active)
 
 
-def _blocks(rounds: int, on_cpu: bool, nosync: bool) -> list[Block]:
+def _blocks(rounds: int, on_cpu: bool, nosync: bool) -> list[StepBlock]:
     """All blocks in order. A profile is always followed by unprofiled steps, in which CUPTI detaches itself."""
     blocks = []
     for number in range(1, rounds + 1):
         prefix = f"round {number} of {rounds}"
-        blocks.append(Block(f"{prefix}: unprofiled", "unprofiled"))
+        blocks.append(StepBlock(f"{prefix}: unprofiled", "unprofiled"))
         if not on_cpu:
-            blocks.append(Block(f"{prefix}: light profile", "light", "light", keep=LIGHT))
+            blocks.append(StepBlock(f"{prefix}: light profile", "light", "light", keep=LIGHT))
         if nosync:
-            blocks.append(Block(f"{prefix}: without gradient synchronization", "nosync", nosync=True))
+            blocks.append(StepBlock(f"{prefix}: without gradient synchronization", "nosync", nosync=True))
         else:
-            blocks.append(Block(f"{prefix}: settling"))
+            blocks.append(StepBlock(f"{prefix}: settling"))
         full = "cpu" if on_cpu else "full"
-        blocks.append(Block(f"{prefix}: full profile", "full", full, keep=FULL, ends_round=True))
+        blocks.append(StepBlock(f"{prefix}: full profile", "full", full, keep=FULL, ends_round=True))
     if nosync:
         window = "cpu" if on_cpu else "light"
-        blocks.append(Block("settling"))
-        blocks.append(Block("profile without gradient synchronization", None, window, nosync=True, keep=NOSYNC))
+        blocks.append(StepBlock("settling"))
+        blocks.append(StepBlock("profile without gradient synchronization", None, window, nosync=True, keep=NOSYNC))
     return blocks
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from analyzers.run import LIGHT, MANIFEST, NOSYNC, Control, Controls, Manifest, Memory, control
-from tracer.recording.rank_part import FULL, PART, ROUND, Part, read_parts, typical_round
+from tracer.recording.rank_part import FULL, PART, ROUND, RankPart, read_parts, typical_round
 
 
 def assemble(folder: Path, name: str, transport: str | None) -> None:
@@ -35,7 +35,7 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
         (folder / PART.format(rank=part.rank)).unlink()
 
 
-def _kept_rounds(parts: Sequence[Part]) -> dict[str, int]:
+def _kept_rounds(parts: Sequence[RankPart]) -> dict[str, int]:
     """The rounds that were agreed on; of an incomplete recording the typical ones of those that all ranks have."""
     said = parts[0].kept_rounds
     if said is not None and all(part.kept_rounds == said for part in parts):
@@ -45,7 +45,7 @@ def _kept_rounds(parts: Sequence[Part]) -> dict[str, int]:
     return {window: typical_round([part.samples_ns[window][:rounds] for part in parts]) for window in windows}
 
 
-def _notes(parts: Sequence[Part]) -> list[str]:
+def _notes(parts: Sequence[RankPart]) -> list[str]:
     """What the reader should know of a recording that was not completed."""
     ended = [part for part in parts if part.kept_rounds is None]
     if not ended:
@@ -72,7 +72,7 @@ def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
 
 
 def _manifest(
-    parts: Sequence[Part], name: str, transport: str | None, rounds: Mapping[str, int], notes: Sequence[str]
+    parts: Sequence[RankPart], name: str, transport: str | None, rounds: Mapping[str, int], notes: Sequence[str]
 ) -> Manifest:
     first = parts[0]
     facts = first.facts
@@ -104,7 +104,7 @@ def _manifest(
     )
 
 
-def _controls(parts: Sequence[Part]) -> Controls:
+def _controls(parts: Sequence[RankPart]) -> Controls:
     measured: dict[str, Control] = {
         name: control({found.rank: found.samples_ns.get(name, []) for found in parts}) for name in parts[0].samples_ns
     }

@@ -52,7 +52,7 @@ class Watched:
     """One process of the script, from its first optimizer step on; steps that GradScaler skipped count."""
 
     def __init__(self, hook: Hook) -> None:
-        self.is_out = False
+        self.is_disabled = False
         self._hook = hook
         self._beat = Beat(hook.plan.wait)
         self._recorder: Recorder | None = None
@@ -61,12 +61,12 @@ class Watched:
 
     def stepped(self, optimizer: Optimizer) -> None:
         """Count a step that an optimizer has made."""
-        if not self.is_out:
-            self._guard(lambda: self._heard(optimizer))
+        if not self.is_disabled:
+            self._never_raise(lambda: self._heard(optimizer))
 
-    def stay_out(self, why: str) -> None:
+    def disable(self, why: str) -> None:
         """Stop recording, and say why."""
-        if self.is_out or self._is_a_fork():
+        if self.is_disabled or self._is_a_fork():
             return
         leave_reason(Path(self._hook.folder), why)
         self._why_not = why
@@ -96,13 +96,13 @@ class Watched:
         """Begin to record, after the first step of all, unless something is against it."""
         if session.is_in_use():
             # The script has a session of its own, which fills the same folder.
-            self.is_out = True
+            self.is_disabled = True
             return
         model = find_model(optimizer)
         if self._why_not is None and (why := self._objection(model)) is not None:
-            self.stay_out(why)
+            self.disable(why)
         if self._why_not is not None or model is None:
-            self.is_out = True
+            self.is_disabled = True
             # Other ranks may record: they need not wait for this one.
             Meeting().leave(self._why_not or "")
             return
@@ -123,16 +123,16 @@ class Watched:
         if session.is_in_use():
             self._end("the script has a session of its own")
         elif not recorder.step():
-            self._let_go()
+            self._release_model()
 
-    def _let_go(self) -> None:
+    def _release_model(self) -> None:
         """Do nothing any more; nor may the model live on here that the script has done with."""
-        self.is_out = True
+        self.is_disabled = True
         self._recorder = None
 
     def _end(self, why: str) -> None:
         recorder = self._recorder
-        self._let_go()
+        self._release_model()
         if recorder is not None:
             with suppress(Exception):
                 recorder.close(why)
@@ -145,12 +145,12 @@ class Watched:
             self._pid = os.getpid()
         return self._recorder is not None
 
-    def _guard(self, act: Callable[[], None]) -> None:
+    def _never_raise(self, act: Callable[[], None]) -> None:
         """Do something that the training must not fail from."""
         try:
             act()
         except Exception as error:
-            self.stay_out(f"{type(error).__name__}: {error}" if not isinstance(error, TracerError) else str(error))
+            self.disable(f"{type(error).__name__}: {error}" if not isinstance(error, TracerError) else str(error))
 
 
 def _after_steps(watched: Watched) -> None:
@@ -174,7 +174,7 @@ def _after_own_steps(watched: Watched, within: threading.local) -> None:
         @wraps(ranged)
         def stepping(self: Optimizer, *arguments: Any, **options: Any) -> Any:
             # Within torch.compile it would break the graph to hear of a step.
-            if torch.compiler.is_compiling() or watched.is_out or getattr(within, "step", False):
+            if torch.compiler.is_compiling() or watched.is_disabled or getattr(within, "step", False):
                 return ranged(self, *arguments, **options)
             within.step = True
             try:
@@ -196,7 +196,7 @@ def _after_scaled_steps(watched: Watched, within: threading.local) -> None:
 
     @wraps(scaled)
     def scaled_step(self: Any, optimizer: Optimizer, *arguments: Any, **options: Any) -> Any:
-        if watched.is_out:
+        if watched.is_disabled:
             return scaled(self, optimizer, *arguments, **options)
         within.heard = False
         result = scaled(self, optimizer, *arguments, **options)
@@ -220,7 +220,7 @@ def _hear_of(kind: Any, watched: Watched) -> None:
     @wraps(make)
     def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807
         if not is_ours() and (arguments[:1] or [options.get("enabled", True)])[0] is not False:
-            watched.stay_out("the script uses torch.profiler itself: `tracer report` reads the traces that it writes")
+            watched.disable("the script uses torch.profiler itself: `tracer report` reads the traces that it writes")
         make(self, *arguments, **options)
 
     kind.__init__ = __init__

@@ -39,7 +39,7 @@ from tracer.views.palette import (
     SPLIT_PARTS,
     TRANSFER,
     WAITING,
-    Part,
+    StepPart,
     Theme,
 )
 from tracer.views.terminal import columns, is_wide, rendered
@@ -66,10 +66,10 @@ __all__ = [
     "Drawing",
     "Heading",
     "Paragraph",
-    "Part",
     "Row",
     "Section",
     "Span",
+    "StepPart",
     "Table",
     "Theme",
     "TitledTable",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """How one part of a window's span is shown: the report's field, its name, its color, its glyph without color."""
 
     field: str
@@ -18,19 +18,19 @@ class Part:
     glyph: str
 
 
-COMPUTE = Part("compute_ns", "compute", "#0072B2", "█")
-COMM = Part("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
-COPY = Part("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
-PARTS = (COMPUTE, COMM, COPY, Part("idle_ns", "idle", "#999999", "░"))
+COMPUTE = StepPart("compute_ns", "compute", "#0072B2", "█")
+COMM = StepPart("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
+COPY = StepPart("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
+PARTS = (COMPUTE, COMM, COPY, StepPart("idle_ns", "idle", "#999999", "░"))
 
 # What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart.
-TRANSFER = Part("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)
-WAITING = Part("exposed_wait_ns", "exposed waiting", "#F0A882", "▚")
+TRANSFER = StepPart("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)
+WAITING = StepPart("exposed_wait_ns", "exposed waiting", "#F0A882", "▚")
 # What compute and communication of a layer or bucket are made of: the forward's compute is paler.
-FORWARD = Part("forward_ns", "forward compute", "#8CC4E8", "▚")
-BACKWARD = Part("backward_ns", "backward compute", COMPUTE.color, COMPUTE.glyph)
-HIDDEN = Part("overlapped_ns", "hidden comm", "#009E73", "▓")
-EXPOSED = Part("exposed_ns", COMM.label, COMM.color, COMM.glyph)
+FORWARD = StepPart("forward_ns", "forward compute", "#8CC4E8", "▚")
+BACKWARD = StepPart("backward_ns", "backward compute", COMPUTE.color, COMPUTE.glyph)
+HIDDEN = StepPart("overlapped_ns", "hidden comm", "#009E73", "▓")
+EXPOSED = StepPart("exposed_ns", COMM.label, COMM.color, COMM.glyph)
 SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, COPY, PARTS[-1])
 # Kinds of collectives beside one another: a place on the ramp of colors and a marker each. Those that run beside one
 # another are far apart on it.

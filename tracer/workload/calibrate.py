@@ -31,7 +31,7 @@ from tracer.errors import TracerError
 from tracer.recording import (
     LAUNCHER,
     WORK,
-    Member,
+    LinkMember,
     Progress,
     die_with,
     leave_notes,
@@ -58,7 +58,7 @@ EXACT_UP_TO = 256
 
 
 @dataclass(frozen=True)
-class Group:
+class DefaultGroup:
     """The default process group, as one of its ranks sees it."""
 
     rank: int
@@ -79,7 +79,7 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Part:
+class ExpectedPart:
     """A stretch of the result, and the values that belong there: a period of them, from its `start` on."""
 
     values: Tensor
@@ -88,7 +88,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Operation:
+class TimedCollective:
     """One collective at one size: how it runs, from what, and what must have come out of it on this rank."""
 
     nbytes: int
@@ -96,7 +96,7 @@ class Operation:
     source: Tensor
     result: Tensor
     run: Callable[[], object]
-    expected: tuple[Part, ...]
+    expected: tuple[ExpectedPart, ...]
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def measure(plan: CalibrationPlan, device: torch.device, progress: Progress) -> 
     Every rank calls this at the same time, gets the same rows, and raises the same TracerError: for too little memory,
     or for a collective that gave a wrong result.
     """
-    group = Group(dist.get_rank(), dist.get_world_size(), device)
+    group = DefaultGroup(dist.get_rank(), dist.get_world_size(), device)
     buffers = _buffers(plan, group)
     for _ in range(SETTLING):
         dist.all_reduce(buffers.send[:1])
@@ -137,7 +137,7 @@ def measure(plan: CalibrationPlan, device: torch.device, progress: Progress) -> 
 
 def write_links(measurement: Measurement, folder: Path, place: Path, device: torch.device) -> None:
     """Leave the calibration in a file, if there is one. Every rank calls this; rank 0 writes."""
-    members: list[Member | None] = [None] * dist.get_world_size()
+    members: list[LinkMember | None] = [None] * dist.get_world_size()
     dist.all_gather_object(members, _member(device))
     if dist.get_rank() != 0 or not measurement.rows:
         return
@@ -149,14 +149,14 @@ def write_links(measurement: Measurement, folder: Path, place: Path, device: tor
     place.write_text(to_json(Calibration(links=links, rows=measurement.rows)) + "\n", encoding="utf-8")
 
 
-def _member(device: torch.device) -> Member:
+def _member(device: torch.device) -> LinkMember:
     if device.type == "cpu":
-        return Member(socket.gethostname(), platform.processor() or platform.machine(), None)
+        return LinkMember(socket.gethostname(), platform.processor() or platform.machine(), None)
     properties = torch.cuda.get_device_properties(device)
-    return Member(socket.gethostname(), properties.name, str(properties.uuid))
+    return LinkMember(socket.gethostname(), properties.name, str(properties.uuid))
 
 
-def _buffers(plan: CalibrationPlan, group: Group) -> Buffers:
+def _buffers(plan: CalibrationPlan, group: DefaultGroup) -> Buffers:
     """Raises TracerError on every rank where one has too little memory."""
     dtype = getattr(torch, plan.dtype)
     elements = max(plan.sizes[-1] // dtype.itemsize, 1) + group.size
@@ -179,66 +179,66 @@ def _buffers(plan: CalibrationPlan, group: Group) -> Buffers:
     return Buffers(send, receive)
 
 
-def _greatest(value: int, group: Group) -> int:
+def _greatest(value: int, group: DefaultGroup) -> int:
     """The greatest of all ranks' values: how they come to agree."""
     tensor = torch.tensor([value], dtype=torch.int64, device=group.device)
     dist.all_reduce(tensor, dist.ReduceOp.MAX)
     return int(tensor.item())
 
 
-def _period(rank: int, group: Group, dtype: torch.dtype) -> Tensor:
+def _period(rank: int, group: DefaultGroup, dtype: torch.dtype) -> Tensor:
     """What a rank sends, for one period: whole numbers so small that the sum over all ranks is exact in any dtype."""
     modulus = max(min(EXACT_UP_TO // group.size, 127), 2)
     values = (torch.arange(PERIOD, device=group.device) * 7 + rank) % modulus
     return values.to(dtype)
 
 
-def _sum(group: Group, dtype: torch.dtype) -> Tensor:
+def _sum(group: DefaultGroup, dtype: torch.dtype) -> Tensor:
     return torch.stack([_period(rank, group, dtype) for rank in range(group.size)]).sum(dim=0).to(dtype)
 
 
-def _all_reduce(nbytes: int, buffers: Buffers, group: Group) -> Operation:
+def _all_reduce(nbytes: int, buffers: Buffers, group: DefaultGroup) -> TimedCollective:
     data = buffers.send[: max(nbytes // buffers.send.itemsize, 1)]
-    expected = (Part(data, _sum(group, data.dtype)),)
-    return Operation(data.nbytes, group.size, data, data, partial(dist.all_reduce, data), expected)
+    expected = (ExpectedPart(data, _sum(group, data.dtype)),)
+    return TimedCollective(data.nbytes, group.size, data, data, partial(dist.all_reduce, data), expected)
 
 
-def _broadcast(nbytes: int, buffers: Buffers, group: Group) -> Operation:
+def _broadcast(nbytes: int, buffers: Buffers, group: DefaultGroup) -> TimedCollective:
     data = buffers.send[: max(nbytes // buffers.send.itemsize, 1)]
-    expected = (Part(data, _period(0, group, data.dtype)),)
-    return Operation(data.nbytes, group.size, data, data, partial(dist.broadcast, data, 0), expected)
+    expected = (ExpectedPart(data, _period(0, group, data.dtype)),)
+    return TimedCollective(data.nbytes, group.size, data, data, partial(dist.broadcast, data, 0), expected)
 
 
-def _all_gather(nbytes: int, buffers: Buffers, group: Group) -> Operation:
+def _all_gather(nbytes: int, buffers: Buffers, group: DefaultGroup) -> TimedCollective:
     share = _share(nbytes, buffers, group)
     source, result = buffers.send[:share], buffers.receive[: share * group.size]
     expected = tuple(
-        Part(part, _period(rank, group, part.dtype)) for rank, part in enumerate(result.view(group.size, share))
+        ExpectedPart(part, _period(rank, group, part.dtype)) for rank, part in enumerate(result.view(group.size, share))
     )
     run = partial(dist.all_gather_into_tensor, result, source)
-    return Operation(result.nbytes, group.size, source, result, run, expected)
+    return TimedCollective(result.nbytes, group.size, source, result, run, expected)
 
 
-def _reduce_scatter(nbytes: int, buffers: Buffers, group: Group) -> Operation:
+def _reduce_scatter(nbytes: int, buffers: Buffers, group: DefaultGroup) -> TimedCollective:
     share = _share(nbytes, buffers, group)
     source, result = buffers.send[: share * group.size], buffers.receive[:share]
-    expected = (Part(result, _sum(group, result.dtype), share * group.rank),)
+    expected = (ExpectedPart(result, _sum(group, result.dtype), share * group.rank),)
     run = partial(dist.reduce_scatter_tensor, result, source)
-    return Operation(source.nbytes, group.size, source, result, run, expected)
+    return TimedCollective(source.nbytes, group.size, source, result, run, expected)
 
 
-def _all_to_all(nbytes: int, buffers: Buffers, group: Group) -> Operation:
+def _all_to_all(nbytes: int, buffers: Buffers, group: DefaultGroup) -> TimedCollective:
     share = _share(nbytes, buffers, group)
     source, result = buffers.send[: share * group.size], buffers.receive[: share * group.size]
     expected = tuple(
-        Part(part, _period(rank, group, part.dtype), share * group.rank)
+        ExpectedPart(part, _period(rank, group, part.dtype), share * group.rank)
         for rank, part in enumerate(result.view(group.size, share))
     )
     run = partial(dist.all_to_all_single, result, source)
-    return Operation(source.nbytes, group.size, source, result, run, expected)
+    return TimedCollective(source.nbytes, group.size, source, result, run, expected)
 
 
-def _send_recv(nbytes: int, buffers: Buffers, group: Group) -> Operation:
+def _send_recv(nbytes: int, buffers: Buffers, group: DefaultGroup) -> TimedCollective:
     """One message after another from rank 0 to rank 1; the others look on.
 
     nccl-tests sends around a ring of all ranks, so that every link carries two messages at once; a pipeline's or a
@@ -247,11 +247,11 @@ def _send_recv(nbytes: int, buffers: Buffers, group: Group) -> Operation:
     elements = max(nbytes // buffers.send.itemsize, 1)
     source, result = buffers.send[:elements], buffers.receive[:elements]
     if group.rank == 0:
-        return Operation(source.nbytes, 2, source, result, partial(_batched, dist.isend, source, 1), ())
-    expected = (Part(result, _period(0, group, result.dtype)),)
+        return TimedCollective(source.nbytes, 2, source, result, partial(_batched, dist.isend, source, 1), ())
+    expected = (ExpectedPart(result, _period(0, group, result.dtype)),)
     if group.rank == 1:
-        return Operation(source.nbytes, 2, source, result, partial(_batched, dist.irecv, result, 0), expected)
-    return Operation(source.nbytes, 2, source, result, lambda: None, ())
+        return TimedCollective(source.nbytes, 2, source, result, partial(_batched, dist.irecv, result, 0), expected)
+    return TimedCollective(source.nbytes, 2, source, result, lambda: None, ())
 
 
 def _batched(how: Callable[..., dist.Work | None], data: Tensor, peer: int) -> None:
@@ -260,7 +260,7 @@ def _batched(how: Callable[..., dist.Work | None], data: Tensor, peer: int) -> N
         work.wait()
 
 
-OPERATIONS: dict[Collective, Callable[..., Operation]] = {
+OPERATIONS: dict[Collective, Callable[..., TimedCollective]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
@@ -270,12 +270,12 @@ OPERATIONS: dict[Collective, Callable[..., Operation]] = {
 }
 
 
-def _share(nbytes: int, buffers: Buffers, group: Group) -> int:
+def _share(nbytes: int, buffers: Buffers, group: DefaultGroup) -> int:
     """Elements of each rank, where a message is shared out evenly."""
     return max(nbytes // (buffers.send.itemsize * group.size), 1)
 
 
-def _lacking(operation: Operation, group: Group) -> str | None:
+def _lacking(operation: TimedCollective, group: DefaultGroup) -> str | None:
     """Why this backend cannot do it, in its words; null where it can. It refuses before anything is sent."""
     try:
         operation.run()
@@ -287,7 +287,7 @@ def _lacking(operation: Operation, group: Group) -> str | None:
     return None
 
 
-def _check(collective: str, operation: Operation, group: Group) -> None:
+def _check(collective: str, operation: TimedCollective, group: DefaultGroup) -> None:
     """Run it once over values that are known, and raise TracerError, on every rank, where others come out."""
     operation.result.fill_(-1)
     _fill(operation.source, _period(group.rank, group, operation.source.dtype))
@@ -304,14 +304,14 @@ def _fill(data: Tensor, period: Tensor) -> None:
     data[whole:].copy_(period[: len(data) - whole])
 
 
-def _holds(part: Part) -> bool:
+def _holds(part: ExpectedPart) -> bool:
     period = part.period.roll(-(part.start % PERIOD))
     whole = len(part.values) // PERIOD * PERIOD
     head, tail = part.values[:whole].view(-1, PERIOD), part.values[whole:]
     return bool((head == period).all()) and bool((tail == period[: len(tail)]).all())
 
 
-def _time_ns(operation: Operation, group: Group) -> int:
+def _time_ns(operation: TimedCollective, group: DefaultGroup) -> int:
     """The mean time of an iteration, back to back, on the slowest rank: the median of some such blocks.
 
     A host that stalls for a moment spoils one block, and says nothing of the links.
@@ -325,7 +325,7 @@ def _time_ns(operation: Operation, group: Group) -> int:
 
 
 @contextmanager
-def _launched_at_once(operation: Operation, group: Group) -> Iterator[tuple[Callable[[], object], int]]:
+def _launched_at_once(operation: TimedCollective, group: DefaultGroup) -> Iterator[tuple[Callable[[], object], int]]:
     """A call that runs many iterations, and how many: a CUDA graph of them, where all ranks can record one.
 
     One by one, messages below some MB take the host longer to launch than the links to carry (nccl-tests' -G).
@@ -352,7 +352,7 @@ def _launched_at_once(operation: Operation, group: Group) -> Iterator[tuple[Call
     graph.reset()  # NCCL keeps a communicator alive for as long as a graph has its kernels
 
 
-def _block_ns(run: Callable[[], object], group: Group, iterations: int) -> int:
+def _block_ns(run: Callable[[], object], group: DefaultGroup, iterations: int) -> int:
     # The host's clock around a synchronized block, as nccl-tests: the one synchronization is shared by all iterations.
     # The slowest rank's time, since a collective is done when its last member is (nccl-tests' `-a 3`; its default is
     # the mean over ranks, which counts a sender that is done early).

@@ -25,8 +25,8 @@ from tracer.recording import (
     OUT_OF_MEMORY,
     RUN,
     Facts,
-    Part,
     Progress,
+    RankPart,
     Recorder,
     Subject,
     die_with,
@@ -56,7 +56,7 @@ def train(config: RecordConfig, folder: Path, device: torch.device, progress: Pr
     write_part(folder / RUN, msgspec.structs.replace(recorded, epochs=epochs, ended=True))
 
 
-def record_steps(config: RecordConfig, folder: Path, progress: Progress, device: torch.device) -> Part:
+def record_steps(config: RecordConfig, folder: Path, progress: Progress, device: torch.device) -> RankPart:
     """Train until the recorder has all it wants; what this rank knows of the recording."""
     training = begin(config, device)
     subject = Subject(training.model, facts(config), training.optimizer, goes_on=True)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
-from analyzers.comparison import Figure, Gate, Names, parse
+from analyzers.comparison import Condition, Figure, Names, parse
 from analyzers.errors import BadExpression
 from analyzers.units import ms, percent
 from tracer.errors import UsageError
@@ -29,7 +29,7 @@ def add_gate_argument(parser: argparse.ArgumentParser, example: str) -> None:
     )
 
 
-def parsed(conditions: Sequence[str], names: Names) -> list[Gate]:
+def parsed(conditions: Sequence[str], names: Names) -> list[Condition]:
     """The conditions that were given. Raises UsageError."""
     try:
         return [parse(condition, names) for condition in conditions]
@@ -37,7 +37,7 @@ def parsed(conditions: Sequence[str], names: Names) -> list[Gate]:
         raise UsageError(f"--fail-on {error}") from error
 
 
-def judged(gates: Sequence[Gate], figures: LookUp, where: str) -> int:
+def judged(gates: Sequence[Condition], figures: LookUp, where: str) -> int:
     """Say on stderr which conditions hold and which cannot be judged; the exit code. `where` is what figures are of."""
     code = 0
     for gate in gates:
@@ -51,11 +51,11 @@ def judged(gates: Sequence[Gate], figures: LookUp, where: str) -> int:
     return code
 
 
-def _say(gate: Gate, words: str, where: str) -> None:
+def _say(gate: Condition, words: str, where: str) -> None:
     print(plain(f"tracer: --fail-on '{gate.text.strip()}' {words} ({where})"), file=sys.stderr)
 
 
-def _in_words(gate: Gate, figures: LookUp) -> str:
+def _in_words(gate: Condition, figures: LookUp) -> str:
     return ", ".join(f"{figure} is {_value(figure, figures(figure))}" for figure in gate.figures())
 
 

@@ -54,7 +54,7 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Line:
+class CalibratedLine:
     """A calibrated curve: SVG's list of points, and what it is of."""
 
     points: str
@@ -71,7 +71,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Series:
+class KindStyle:
     """How a kind is drawn."""
 
     color: str
@@ -79,14 +79,14 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CurvePicture:
     """All that the template draws."""
 
     markers: list[Marker]
-    lines: list[Line]
+    lines: list[CalibratedLine]
     across: list[Tick]
     up: list[Tick]
-    series: dict[str, Series]
+    series: dict[str, KindStyle]
     frame: Frame = FRAME
 
 
@@ -108,7 +108,7 @@ class _Axis:
         return range(self.low, self.high + 1)
 
 
-def curve(report: Report, calibration: Calibration | None) -> Curve | None:
+def curve(report: Report, calibration: Calibration | None) -> CurvePicture | None:
     """The picture; None where no bandwidth is known."""
     rows = [row for row in report.summary.communication if row.bytes and row.busbw_gbps]
     if not rows:
@@ -127,13 +127,13 @@ def curve(report: Report, calibration: Calibration | None) -> Curve | None:
         key=lambda row: (row.collective, row.group_size),
     ):
         path = " ".join(f"{across(row.bytes)},{up(row.busbw_gbps)}" for row in own)
-        lines.append(Line(path, kind, f"{kind} between {group_size}, calibrated"))
-    return Curve(
+        lines.append(CalibratedLine(path, kind, f"{kind} between {group_size}, calibrated"))
+    return CurvePicture(
         markers=[_marker(row, across, up) for row in rows],
         lines=lines,
         across=[Tick(across(10.0**power), size(10**power)) for power in across.decades],
         up=[Tick(up(10.0**power), f"{10.0**power:,g}") for power in up.decades],
-        series={kind: Series(SERIES[at % len(SERIES)], SHAPES[at % len(SHAPES)]) for at, kind in enumerate(kinds)},
+        series={kind: KindStyle(SERIES[at % len(SERIES)], SHAPES[at % len(SHAPES)]) for at, kind in enumerate(kinds)},
     )
 
 

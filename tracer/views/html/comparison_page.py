@@ -12,7 +12,7 @@ from tracer.views.sections import changed_means, comparison_tables, comparison_t
 
 
 @dataclass(frozen=True)
-class Bar:
+class RunBar:
     """A run's median parts of a step, drawn to one scale with the other's; `rest` is what it is shorter by, ns."""
 
     name: str
@@ -35,7 +35,7 @@ def comparison_html(found: Comparison | SweepComparison) -> str:
     return filled("compare.html", values)
 
 
-def _bars(found: Comparison) -> list[Bar]:
+def _bars(found: Comparison) -> list[RunBar]:
     """Both runs' median parts, to one scale."""
     lengths = {
         name: [(part, getattr(found.parts.get(part.field), side, None) or 0.0) for part in SPLIT_PARTS]
@@ -44,7 +44,7 @@ def _bars(found: Comparison) -> list[Bar]:
     whole = {name: sum(length for _, length in parts) for name, parts in lengths.items()}
     longest = max(whole.values())
     return [
-        Bar(
+        RunBar(
             name,
             ms(getattr(found.step.get("span_ns"), name.lower(), None) or 0),
             [(part.field, length, f"{part.label} {ms(length)}") for part, length in parts],

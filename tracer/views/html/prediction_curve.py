@@ -25,7 +25,7 @@ TICKS = 5
 
 
 @dataclass(frozen=True)
-class Point:
+class CapPoint:
     """A prediction: its place, what it says; `hollow` where it is not to be trusted."""
 
     x: float
@@ -35,26 +35,26 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class CapLine:
     """Predictions for one number of GPUs: the points, those to join as SVG has them, a color and an outline."""
 
     label: str
-    points: list[Point]
+    points: list[CapPoint]
     joined: str
     color: str
     shape: str
 
 
 @dataclass(frozen=True)
-class CapLine:
+class CapPicture:
     """All that the template draws; `noise` is the band's top and height, `measured` the run as it was."""
 
-    lines: list[Line]
+    lines: list[CapLine]
     across: list[Tick]
     up: list[Tick]
     noise: tuple[float, float]
     noise_words: str
-    measured: Point
+    measured: CapPoint
     frame: Frame = FRAME
 
 
@@ -72,7 +72,7 @@ def by_gpus(found: WhatIf) -> list[tuple[int, list[Scenario]]]:
     return [(number, list(own)) for number, own in groupby(ordered, key=lambda each: each.gpus)]
 
 
-def capline(found: WhatIf) -> CapLine:
+def capline(found: WhatIf) -> CapPicture:
     """The picture."""
     places, baseline = cap_places(found), found.baseline
     low_ns, high_ns = (baseline.predicted_step_ns + sign * found.uncertainty_ns for sign in (-1, 1))
@@ -84,7 +84,7 @@ def capline(found: WhatIf) -> CapLine:
         points = [_point(each, across[places[each.bucket_mb]], up.at(each.predicted_step_ns)) for each in own]
         joined = [point for point, each in zip(points, own, strict=True) if each.bucket_mb is not None]
         lines.append(
-            Line(
+            CapLine(
                 label=gpus(number),
                 points=points,
                 joined=" ".join(f"{point.x},{point.y}" for point in joined),
@@ -93,20 +93,20 @@ def capline(found: WhatIf) -> CapLine:
             )
         )
     measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
-    return CapLine(
+    return CapPicture(
         lines=lines,
         across=[Tick(across[place], cap(size).removesuffix(" MB")) for size, place in places.items()],
         up=ticks,
         noise=(up.at(high_ns), round(up.at(low_ns) - up.at(high_ns), 1)),
         noise_words=f"as long as under its own settings, to within {ms(found.uncertainty_ns)}",
-        measured=Point(across[places[baseline.bucket_mb]], up.at(baseline.measured_step_ns), False, measured),
+        measured=CapPoint(across[places[baseline.bucket_mb]], up.at(baseline.measured_step_ns), False, measured),
     )
 
 
-def _point(each: Scenario, x: float, y: float) -> Point:
+def _point(each: Scenario, x: float, y: float) -> CapPoint:
     words = f"{cap(each.bucket_mb)} on {gpus(each.gpus)}: {ms(each.predicted_step_ns)}"
     exposed = f", {ms(each.predicted_exposed_comm_ns)} of communication exposed"
-    return Point(x, y, not each.reliable, words + exposed + (f"; ? {each.why}" if each.why else ""))
+    return CapPoint(x, y, not each.reliable, words + exposed + (f"; ? {each.why}" if each.why else ""))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from tracer.views import (
     texts,
 )
 from tracer.views.html.bandwidth_curve import curve
-from tracer.views.html.prediction_curve import CapLine, capline
+from tracer.views.html.prediction_curve import CapPicture, capline
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.html.titled_tables import titled
@@ -125,7 +125,7 @@ class Predicted:
     scenarios: list[TitledTable]
     scaling: list[TitledTable]
     basis: list[TitledTable]
-    picture: CapLine
+    picture: CapPicture
 
 
 def _predicted(found: WhatIf) -> Predicted:
@@ -199,7 +199,7 @@ def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
 
 
 @dataclass(frozen=True)
-class Bar:
+class DeviceBar:
     """A device's bar: its name, its step, and each part's median (ns) with its words."""
 
     name: str
@@ -207,14 +207,14 @@ class Bar:
     parts: list[tuple[str, float, str]]
 
 
-def _bars(report: Report) -> list[Bar]:
+def _bars(report: Report) -> list[DeviceBar]:
     """Medians of each device; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
     bars = []
     for device, _ in named(report, MOST_RANKS):
         medians = {part.field: device.windows[part.field].median or 0.0 for part in SPLIT_PARTS}
         parts = [(part.field, medians[part.field], f"{part.label} {ms(medians[part.field])}") for part in SPLIT_PARTS]
-        bars.append(Bar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))
+        bars.append(DeviceBar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))
     return bars
 
 

@@ -6,13 +6,13 @@ Decisions: docs/decisions/views.md
 """
 
 from tracer.views.perfetto.critical_path import path_group
-from tracer.views.perfetto.tracks import Group, Slice, Track, groups
+from tracer.views.perfetto.tracks import Slice, Track, TrackGroup, groups
 from tracer.views.perfetto.writer import write_archive, write_trace
 
 __all__ = [
-    "Group",
     "Slice",
     "Track",
+    "TrackGroup",
     "groups",
     "path_group",
     "write_archive",

@@ -9,10 +9,10 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.hta import DEPENDENCY, CriticalPath
 from tracer.views import plain
-from tracer.views.perfetto.tracks import Group, Slice, Track
+from tracer.views.perfetto.tracks import Slice, Track, TrackGroup
 
 
-def path_group(path: CriticalPath, origin_ns: int) -> Group:
+def path_group(path: CriticalPath, origin_ns: int) -> TrackGroup:
     """The path on one track, and again on tracks for the host and each stream; instants count from `origin_ns`."""
     begin = np.maximum.accumulate(path.start_ns)
     drawn = np.flatnonzero((path.end_ns > begin) & (np.array(path.bound) != DEPENDENCY))
@@ -22,7 +22,7 @@ def path_group(path: CriticalPath, origin_ns: int) -> Group:
         rows = [row for row in drawn.tolist() if path.place[row] == place]
         tracks.append(Track(place, _slices(path, begin - origin_ns, path.end_ns - origin_ns, rows)))
     what = "whole trace" if path.step is None else f"step {path.step}"
-    return Group(f"rank {path.rank}: critical path (HTA), {what}", tracks)
+    return TrackGroup(f"rank {path.rank}: critical path (HTA), {what}", tracks)
 
 
 def _slices(path: CriticalPath, begin: Int64, end: Int64, rows: Sequence[int]) -> Iterator[Slice]:

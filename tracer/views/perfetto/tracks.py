@@ -67,7 +67,7 @@ class Counter:
 
 
 @dataclass(frozen=True)
-class Group:
+class TrackGroup:
     """The tracks of one device of one rank; `later_ns` is to be added to all their instants."""
 
     name: str
@@ -75,12 +75,12 @@ class Group:
     later_ns: int = 0
 
 
-def groups(found: Sequence[Lanes], report: Report, later_ns: Mapping[int, int] | None = None) -> Iterator[Group]:
+def groups(found: Sequence[Lanes], report: Report, later_ns: Mapping[int, int] | None = None) -> Iterator[TrackGroup]:
     """The tracks of every device. `later_ns` says by how much each rank's are to be later; by nothing without it."""
     arrows = _arrows(report)
     for lane in found:
         tracks = [each for each in _tracks(lane, report, arrows) if each is not None]
-        yield Group(name_of(lane), tracks, later_ns[lane.rank] if later_ns is not None else 0)
+        yield TrackGroup(name_of(lane), tracks, later_ns[lane.rank] if later_ns is not None else 0)
 
 
 def name_of(lane: Lanes) -> str:

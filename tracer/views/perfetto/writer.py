@@ -15,7 +15,7 @@ from analyzers.paths import Place, Remote
 from analyzers.rank import RunSummary
 from analyzers.reporting import Lanes, Report
 from tracer.errors import TracerError
-from tracer.views.perfetto.tracks import Counter, Group, Slice, groups
+from tracer.views.perfetto.tracks import Counter, Slice, TrackGroup, groups
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protocol
@@ -28,7 +28,7 @@ _PACKETS_AT_ONCE = 10_000
 NEEDS = "perfetto 'protobuf>=6.31.1,<8'"
 
 
-def write_trace(file: IO[bytes], found: Iterable[Group]) -> None:
+def write_trace(file: IO[bytes], found: Iterable[TrackGroup]) -> None:
     """Write tracks as a Perfetto trace. Raises TracerError where what writes it is not installed."""
     writer = _Writer(file)
     for number, group in enumerate(found, 1):
@@ -80,7 +80,7 @@ class _Writer:
         self.events, self.new_builder = _library()
         self.builder, self.count = self.new_builder(), 0
 
-    def group(self, group: Group, uuid: int) -> None:
+    def group(self, group: TrackGroup, uuid: int) -> None:
         """A device and its tracks, in their order."""
         descriptor = self._descriptor(uuid, group.name)
         descriptor.child_ordering = self.events.TrackDescriptor.EXPLICIT

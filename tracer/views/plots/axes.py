@@ -31,7 +31,7 @@ Color: TypeAlias = "str | tuple[float, float, float, float]"
 
 
 @dataclass(frozen=True)
-class Point:
+class PlotPoint:
     """A point of a line; `low` and `high` are what the quartiles give."""
 
     x: float
@@ -42,12 +42,12 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """One line: its label, the place of its color on the ramp (0 to 1), its points, and what is ideal at each x."""
 
     label: str
     place: float
-    points: Sequence[Point]
+    points: Sequence[PlotPoint]
     ideal: Sequence[tuple[float, float]] = ()
 
 
@@ -61,7 +61,7 @@ class Panel:
     title: str
     x: str
     y: str
-    lines: Sequence[Line]
+    lines: Sequence[PlotLine]
     ideal: Sequence[tuple[float, float]] = ()
     doublings: bool = False
     empty: str = "nothing to compare"
@@ -150,7 +150,7 @@ def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_
     return figure
 
 
-def _place(line: Line) -> float:
+def _place(line: PlotLine) -> float:
     return line.place
 
 
@@ -170,7 +170,7 @@ def _draw_ideal(axis: Axes, ideal: Sequence[tuple[float, float]], color: Color) 
     axis.plot(x, y, color=color, linestyle=DASHED, linewidth=1.1)
 
 
-def _draw_line(axis: Axes, line: Line, marker: str, theme: Theme) -> None:
+def _draw_line(axis: Axes, line: PlotLine, marker: str, theme: Theme) -> None:
     color = ramp(theme, line.place)
     points = sorted(line.points, key=lambda point: point.x)
     if line.ideal:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from analyzers.reporting import Report
 from analyzers.run import HIGH_DISTORTION
-from tracer.views import WAITING, Part, Theme
+from tracer.views import WAITING, StepPart, Theme
 from tracer.views.plots.axes import blank, words
 from tracer.views.sections import run_title as facts_of
 
@@ -141,14 +141,14 @@ def _columns(labels: Sequence[str], room: float) -> int:
     return 1
 
 
-def swatch(part: Part, theme: Theme, label: str | None = None) -> Entry:
+def swatch(part: StepPart, theme: Theme, label: str | None = None) -> Entry:
     """A part of a step as a legend shows it."""
     from matplotlib.patches import Patch
 
     return label or part.label, Patch(facecolor=part.color, hatch=hatch(part), edgecolor=theme.ground)
 
 
-def hatch(part: Part) -> str | None:
+def hatch(part: StepPart) -> str | None:
     """Waiting is hatched."""
     return "////" if part is WAITING else None
 

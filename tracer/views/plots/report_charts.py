@@ -23,7 +23,7 @@ from tracer.views import (
     KIND_MARKS,
     SPLIT_PARTS,
     TRANSFER,
-    Part,
+    StepPart,
     Theme,
     count,
     gbps,
@@ -64,7 +64,7 @@ INSET_PT = 3.0
 class Bars:
     """One part of all bars: where it begins on each, and how long it is; ms."""
 
-    part: Part
+    part: StepPart
     starts: Sequence[float]
     lengths: Sequence[float]
 
@@ -116,7 +116,7 @@ def _label(device: DeviceSummary, word: str, report: Report) -> str:
     return f"{name} ({word})" if word else name
 
 
-def stacked(parts: Sequence[Part], values_ns: Sequence[Sequence[float | None]]) -> list[Bars]:
+def stacked(parts: Sequence[StepPart], values_ns: Sequence[Sequence[float | None]]) -> list[Bars]:
     """Parts beside one another, a line of values for each bar; those alone that there are."""
     found: list[Bars] = []
     for column, part in enumerate(parts):
@@ -231,7 +231,7 @@ def _longest(own: Sequence[LayerSummary]) -> list[LayerSummary]:
     return [layer for layer in own if layer in chosen]
 
 
-def _sum(layer: LayerSummary, *parts: Part) -> float:
+def _sum(layer: LayerSummary, *parts: StepPart) -> float:
     return sum(layer.measures[part.field].median or 0.0 for part in parts)
 
 

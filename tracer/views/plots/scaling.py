@@ -13,8 +13,8 @@ from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction
 from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_MS, NS_PER_S, ms
-from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, WAITING, Part, Theme
-from tracer.views.plots.axes import WIDTH_IN, Line, Panel, Point, blank, grid, places, png, style
+from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, WAITING, StepPart, Theme
+from tracer.views.plots.axes import WIDTH_IN, Panel, PlotLine, PlotPoint, blank, grid, places, png, style
 from tracer.views.sections import grouped
 
 if TYPE_CHECKING:
@@ -81,16 +81,18 @@ def _step_over_batch(study: Scaling, strategy: str) -> Panel:
     """One device's line is what the others should be."""
     cells, colors = _timed(study, strategy), places(cell.gpus for cell in study.cells)
     lines = [
-        Line(_gpus(gpus) + " (ideal)" * (gpus == 1), colors[gpus], [_step(cell) for cell in cells if cell.gpus == gpus])
+        PlotLine(
+            _gpus(gpus) + " (ideal)" * (gpus == 1), colors[gpus], [_step(cell) for cell in cells if cell.gpus == gpus]
+        )
         for gpus in colors
     ]
     return Panel(f"{strategy}: time of a step", "batch per GPU", "step, ms", _drawn(lines))
 
 
-def _step(cell: CellRow) -> Point:
+def _step(cell: CellRow) -> PlotPoint:
     step = cell.step
     low, high = (None if ns is None else ns / NS_PER_MS for ns in (step.low_ns, step.high_ns))
-    return Point(cell.batch, (step.median_ns or 0) / NS_PER_MS, low, high, step.uncertain)
+    return PlotPoint(cell.batch, (step.median_ns or 0) / NS_PER_MS, low, high, step.uncertain)
 
 
 def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
@@ -98,11 +100,11 @@ def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [row for row in study.weak if row.cell in timed and row.epoch_ns and row.ideal_epoch_ns]
     colors = places(row.batch for row in study.weak)
     lines = [
-        Line(
+        PlotLine(
             f"batch {batch:,} a GPU",
             color,
             [
-                Point(row.gpus, (row.epoch_ns or 0) / NS_PER_S, uncertain=timed[row.cell].step.uncertain)
+                PlotPoint(row.gpus, (row.epoch_ns or 0) / NS_PER_S, uncertain=timed[row.cell].step.uncertain)
                 for row in rows
                 if row.batch == batch
             ],
@@ -159,7 +161,7 @@ PICTURES = (*GRIDS, "shares.png", "subtraction.png")
 
 
 @dataclass(frozen=True)
-class Mark:
+class PointStyle:
     """How a point is drawn, and how far below the middle of its line."""
 
     shape: str
@@ -183,26 +185,26 @@ def _own(rows: Sequence[Row], strategy: str) -> list[Row]:
     return [row for row in rows if row.strategy in (strategy, SINGLE)]
 
 
-def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str, flat: bool = False) -> list[Line]:
+def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str, flat: bool = False) -> list[PlotLine]:
     """Lines of speedup; with `flat` each has its own ideal, the devices that all its points have."""
     lines = []
     for name, color in colors.items():
         own = [(row, row.ratio) for row in rows if row.line == name and row.ratio is not None]
-        points = [Point(row.x, ratio.value, ratio.low, ratio.high, ratio.uncertain) for row, ratio in own]
-        lines.append(Line(label.format(name), color, points, [(row.x, row.gpus) for row, _ in own] if flat else []))
+        points = [PlotPoint(row.x, ratio.value, ratio.low, ratio.high, ratio.uncertain) for row, ratio in own]
+        lines.append(PlotLine(label.format(name), color, points, [(row.x, row.gpus) for row, _ in own] if flat else []))
     return _drawn(lines)
 
 
-def _compared(lines: Sequence[Line]) -> list[Line]:
+def _compared(lines: Sequence[PlotLine]) -> list[PlotLine]:
     """Lines over GPUs; a baseline alone is none."""
     return [line for line in lines if any(point.x > 1 for point in line.points)]
 
 
-def _drawn(lines: Sequence[Line]) -> list[Line]:
+def _drawn(lines: Sequence[PlotLine]) -> list[PlotLine]:
     return [line for line in lines if line.points]
 
 
-def _ideal(lines: Sequence[Line]) -> list[tuple[float, float]]:
+def _ideal(lines: Sequence[PlotLine]) -> list[tuple[float, float]]:
     """N on N devices."""
     return [(gpus, gpus) for gpus in sorted({point.x for line in lines for point in line.points})]
 
@@ -246,7 +248,7 @@ def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
     return figure, axis
 
 
-def _draw_part(axis: Axes, part: Part, left: Sequence[float], shares: Sequence[float], theme: Theme) -> None:
+def _draw_part(axis: Axes, part: StepPart, left: Sequence[float], shares: Sequence[float], theme: Theme) -> None:
     """One part of all bars, with its number where there is room."""
     hatch = "////" if part is WAITING else None
     axis.barh(range(len(shares)), shares, left=left, color=part.color, label=part.label, hatch=hatch, ec=theme.ground)
@@ -267,32 +269,32 @@ def _subtraction(study: Scaling, theme: Theme) -> Figure | None:
     measured = [_measured(cell) for cell, _, _ in rows]
     by_weak = [_estimated(weak.subtraction) for _, weak, _ in rows]
     by_strong = [_estimated(strong.subtraction) for _, _, strong in rows]
-    _draw_points(axis, measured, Mark("o", COMM.color, COMM.color, -0.22), "exposed communication, measured")
-    _draw_points(axis, by_weak, Mark("D", theme.ink, theme.ground, 0.0), "T_N - T_1, batch per GPU fixed")
-    _draw_points(axis, by_strong, Mark("s", theme.ink, theme.ground, 0.22), "T_N - T_1 / N, global batch fixed")
+    _draw_points(axis, measured, PointStyle("o", COMM.color, COMM.color, -0.22), "exposed communication, measured")
+    _draw_points(axis, by_weak, PointStyle("D", theme.ink, theme.ground, 0.0), "T_N - T_1, batch per GPU fixed")
+    _draw_points(axis, by_strong, PointStyle("s", theme.ink, theme.ground, 0.22), "T_N - T_1 / N, global batch fixed")
     _scale(axis, [point for point in (*measured, *by_weak, *by_strong) if point is not None])
     figure.legend(loc="outside upper center", ncols=3)
     return figure
 
 
-def _measured(cell: CellRow) -> Point | None:
+def _measured(cell: CellRow) -> PlotPoint | None:
     exposed = cell.measured.get("exposed_comm_ns", Spread(0))
     return _point(exposed.median, exposed.low, exposed.high)
 
 
-def _estimated(found: Subtraction | None) -> Point | None:
+def _estimated(found: Subtraction | None) -> PlotPoint | None:
     return _point(found.estimate_ns, found.low_ns, found.high_ns) if found is not None else None
 
 
-def _point(median_ns: float | None, low_ns: float | None, high_ns: float | None) -> Point | None:
+def _point(median_ns: float | None, low_ns: float | None, high_ns: float | None) -> PlotPoint | None:
     """A time as a point in ms, on the x axis."""
     if median_ns is None:
         return None
     low, high = (None if ns is None else ns / NS_PER_MS for ns in (low_ns, high_ns))
-    return Point(median_ns / NS_PER_MS, 0, low, high)
+    return PlotPoint(median_ns / NS_PER_MS, 0, low, high)
 
 
-def _draw_points(axis: Axes, points: Sequence[Point | None], mark: Mark, label: str) -> None:
+def _draw_points(axis: Axes, points: Sequence[PlotPoint | None], mark: PointStyle, label: str) -> None:
     """A mark and its quartiles on each line of cells."""
     for line, point in enumerate(points):
         if point is None:
@@ -305,7 +307,7 @@ def _draw_points(axis: Axes, points: Sequence[Point | None], mark: Mark, label: 
         axis.plot([], [], mark.shape, color=mark.ink, markerfacecolor=mark.face, label=label)
 
 
-def _scale(axis: Axes, points: Sequence[Point]) -> None:
+def _scale(axis: Axes, points: Sequence[PlotPoint]) -> None:
     """Logarithmic; around 0 linear where anything is negative, as subtraction can be."""
     values = [value for point in points for value in (point.x, point.low, point.high) if value is not None]
     if min(values) > 0:

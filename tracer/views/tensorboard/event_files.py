@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analyzers.comparison import CellRow, Scaling
-from analyzers.reporting import Report, Series, StepFigures, series
+from analyzers.reporting import Report, StepFigures, StepSeries, series
 from analyzers.units import NS_PER_MS, NS_PER_S
 from tracer.views import SPLIT_PARTS, sections_markdown
 from tracer.views.sections import By, report_sections
@@ -48,7 +48,7 @@ def report_files(report: Report) -> dict[str, bytes]:
     return found
 
 
-def _folder(report: Report, each: Series) -> str:
+def _folder(report: Report, each: StepSeries) -> str:
     if each.rank is None:
         return "."
     several = len({window.device for window in report.windows if window.rank == each.rank}) > 1

@@ -17,7 +17,7 @@ from typing import Any
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug.wrappers import Request, Response
 
-from tracer.reading import Found, listed
+from tracer.reading import ListedRun, listed
 from tracer.views import plain
 from tracer.views.html import scripts_policy
 from tracer.views.tensorboard.tab import ASSETS, asset, page
@@ -43,7 +43,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
 
     def __init__(self, context: TBContext) -> None:
         self._root = Path(context.logdir).absolute() if context.logdir else None
-        self._listing: tuple[float, Mapping[str, Found]] = (-FRESH_S, {})
+        self._listing: tuple[float, Mapping[str, ListedRun]] = (-FRESH_S, {})
         self._reports: OrderedDict[str, tuple[Any, str]] = OrderedDict()
         self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
 
@@ -60,7 +60,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         assets = {f"/{name}": _serving(name) for name in ASSETS}
         return {**assets, "/runs": _answering(self._serve_runs), "/report": _answering(self._serve_report)}
 
-    def _runs(self) -> Mapping[str, Found]:
+    def _runs(self) -> Mapping[str, ListedRun]:
         """The runs by key, listed anew after a while."""
         with self._list_lock:
             listed_at, found = self._listing
@@ -80,7 +80,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
             return _respond("no such run: reload the page", "text/plain", 404)
         return _respond(self._html(found), "text/html", policy=scripts_policy())
 
-    def _html(self, found: Found) -> str:
+    def _html(self, found: ListedRun) -> str:
         """The report of a run, made once for each state of its files."""
         with self._report_lock:
             state, (kept, html) = found.state(), self._reports.get(found.key, (None, ""))

@@ -10,7 +10,7 @@ from analyzers.prediction import usual
 from analyzers.rank import summarize
 from analyzers.reporting import MANY, drawn_ranks, lanes, report
 from analyzers.run import find
-from tracer.reading import Found, Readers, read_lanes, read_run
+from tracer.reading import ListedRun, Readers, read_lanes, read_run
 from tracer.views import DARK, LIGHT
 from tracer.views.html import error_html, report_html, scaling_html
 from tracer.views.plots import plots
@@ -29,7 +29,7 @@ def asset(name: str) -> tuple[bytes, str]:
     return (STATIC / file).read_bytes(), mimetype
 
 
-def page(found: Found) -> str:
+def page(found: ListedRun) -> str:
     """The page of a run or sweep as `tracer report --html` and `tracer sweep` make it; of one that has none, why."""
     try:
         return _of_sweep(found.path) if found.is_sweep else _of_run(found.path)
