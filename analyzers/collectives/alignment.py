@@ -120,7 +120,9 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
     others = _of_other_steps(a, b, compatible)
     if one_clock:
         most_ns = _most_on_one_clock_ns(a, b)
-        offsets, others = ([each for each in found if abs(each.ns) <= most_ns] for found in (offsets, others))
+        offsets, others = (
+            [near_zero for near_zero in sought if abs(near_zero.ns) <= most_ns] for sought in (offsets, others)
+        )
     best = max(offsets, key=_merit, default=None)
     if best is None or _is_denied(a, b, best, others):
         fewest = FEWEST_PAIRS if one_clock else FEW_CLOSE
@@ -136,25 +138,25 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
 def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[Offset], bool]:
     """Offsets that many pairs agree on, and whether step numbers say which may be pairs."""
     candidates, anchored = _candidates(a, b, compatible)
-    found = {offset.ns: offset for ns in _densest(candidates) if (offset := _around(a, b, compatible, ns))}
-    return list(found.values()), anchored
+    by_ns = {offset.ns: offset for ns in _densest(candidates) if (offset := _around(a, b, compatible, ns))}
+    return list(by_ns.values()), anchored
 
 
 def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[Offset]:
     """Offsets at which pairs end together whose members number their steps differently, all by as much."""
     if not ((a.step >= 0).any() and (b.step >= 0).any()):
         return []
-    bare_a, bare_b = (replace(each, step=np.full(len(each), -1)) for each in (a, b))
+    bare_a, bare_b = (replace(member, step=np.full(len(member), -1)) for member in (a, b))
     candidates, _ = _candidates(bare_a, bare_b, compatible)
-    found = {}
+    by_shift = {}
     # Few of a long run may be left to show that the clocks are one.
     for ns in (0, *_densest(candidates)):
         pairs = mutual(near(bare_a, bare_b, compatible, ns))
         higher = _higher(a.step[pairs.a], b.step[pairs.b])
         offset = _around(*renumbered(a, b, higher), compatible, ns) if higher else None
         if offset is not None:
-            found[offset.ns, higher] = replace(offset, higher=higher)
-    return list(found.values())
+            by_shift[offset.ns, higher] = replace(offset, higher=higher)
+    return list(by_shift.values())
 
 
 def _higher(step_a: Int64, step_b: Int64) -> int:
@@ -174,7 +176,7 @@ def _raised(kernels: Kernels, by: int) -> Kernels:
 
 def _most_on_one_clock_ns(a: Kernels, b: Kernels) -> float:
     """What one clock shows ends apart by at most: rings' progress, which grows with the transfer."""
-    typical = [float(np.median(each.dur_ns[each.synchronizes])) for each in (a, b) if each.synchronizes.any()]
+    typical = [float(np.median(member.dur_ns[member.synchronizes])) for member in (a, b) if member.synchronizes.any()]
     return ONE_CLOCK_NS + NOISE_SHARE * min(typical, default=0)
 
 
@@ -223,12 +225,12 @@ def _clear_of_steps(
 ) -> Offset | None:
     """The offset of steps that are numbered differently, where clocks are not apart and nothing is about as good."""
     most_ns = _most_on_one_clock_ns(a, b)
-    at_zero = [each for each in offsets if each.higher and abs(each.ns) <= most_ns and each.pairs >= fewest]
-    found = max(at_zero, key=_merit, default=None)
-    if found is None or (best is not None and _merit(found) < _merit(best)):
+    at_zero = [offset for offset in offsets if offset.higher and abs(offset.ns) <= most_ns and offset.pairs >= fewest]
+    clearest = max(at_zero, key=_merit, default=None)
+    if clearest is None or (best is not None and _merit(clearest) < _merit(best)):
         return None
-    rivals = [each for each in offsets if _is_apart(each, found) or each.higher != found.higher]
-    return None if any(_rivals_renumbered(a, b, compatible, rival, found) for rival in rivals) else found
+    rivals = [offset for offset in offsets if _is_apart(offset, clearest) or offset.higher != clearest.higher]
+    return None if any(_rivals_renumbered(a, b, compatible, rival, clearest) for rival in rivals) else clearest
 
 
 def _rivals_renumbered(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, best: Offset) -> bool:
@@ -240,10 +242,10 @@ def _rivals_renumbered(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, 
     return _is_as_close(rival, best) and rival.pairs >= RIVAL_RENUMBERED * best.pairs
 
 
-def refine_offset(a: Kernels, b: Kernels, compatible: Mask, known: Offset) -> Offset | None:
+def refine_offset(a: Kernels, b: Kernels, compatible: Mask, rough: Offset) -> Offset | None:
     """An offset known from elsewhere, as these kernels have it; None where none of them end together at it."""
-    found = _around(*renumbered(a, b, known.higher), compatible, known.ns)
-    return found and replace(found, higher=known.higher)
+    refined = _around(*renumbered(a, b, rough.higher), compatible, rough.ns)
+    return refined and replace(refined, higher=rough.higher)
 
 
 def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
@@ -270,7 +272,7 @@ def _densest(candidates: Pairs) -> list[int]:
     votes = 1 / np.bincount(candidates.a)[candidates.a]
     order = np.argsort(candidates.apart_ns, kind="stable")
     apart, total = candidates.apart_ns[order], np.r_[0, np.cumsum(votes[order])]
-    found = []
+    offsets = []
     for width in WINDOWS_NS:
         past = np.searchsorted(apart, apart + width, side="right")
         score = total[past] - total[:-1]
@@ -278,9 +280,9 @@ def _densest(candidates: Pairs) -> list[int]:
             first = int(np.argmax(score))
             if score[first] <= 0:
                 break
-            found.append(int(np.median(apart[first : past[first]])))
+            offsets.append(int(np.median(apart[first : past[first]])))
             score[(apart > apart[first] - width) & (apart < apart[first] + width)] = 0
-    return found
+    return offsets
 
 
 def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset | None:
@@ -375,8 +377,8 @@ def _rivals_freely(a: Kernels, b: Kernels, rival: Offset, best: Offset) -> bool:
 def _none_is_missing(a: Kernels, b: Kernels) -> bool:
     """Whether both members surely hold all synchronizing kernels of the steps that they share."""
     steps = np.intersect1d(a.step[a.step >= 0], b.step)
-    shared = [each.synchronizes & np.isin(each.step, steps) for each in (a, b)]
-    return all(bool((each.complete & each.sure)[rows].all()) for each, rows in zip((a, b), shared, strict=True))
+    shared = [member.synchronizes & np.isin(member.step, steps) for member in (a, b)]
+    return all(bool((member.complete & member.sure)[rows].all()) for member, rows in zip((a, b), shared, strict=True))
 
 
 def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
@@ -390,9 +392,9 @@ def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
 def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> int:
     """How many steps' first and last kernels have a partner: an alignment that is off by one leaves them alone."""
     pairs = mutual(near(a, b, compatible, offset.ns))
-    found = 0
+    explained = 0
     for kernels, matched in ((a, pairs.a), (b, pairs.b)):
         rows = np.flatnonzero(kernels.synchronizes & (kernels.step >= 0))
         edge = np.diff(kernels.step[rows], prepend=-1, append=-1) != 0
-        found += int(np.isin(rows[edge[:-1]], matched).sum() + np.isin(rows[edge[1:]], matched).sum())
-    return found
+        explained += int(np.isin(rows[edge[:-1]], matched).sum() + np.isin(rows[edge[1:]], matched).sum())
+    return explained

@@ -78,24 +78,24 @@ def clocks(run: RunSummary, matching: Matching) -> Clocks:
     """The clocks of a run whose collectives are matched."""
     ranks = [summary.rank for summary in run.ranks]
     shared = _Shared(matching)
-    found: dict[RankNumber, RankClock] = {}
+    by_rank: dict[RankNumber, RankClock] = {}
     for reference in ranks:
-        if reference not in found:
-            found |= _reached(reference, shared, len(ranks) - len(found))
-    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run.manifest, run.ranks)))
+        if reference not in by_rank:
+            by_rank |= _reached(reference, shared, len(ranks) - len(by_rank))
+    return Clocks(ranks[0], _shifted(dict(sorted(by_rank.items())), hosts(run.manifest, run.ranks)))
 
 
 def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, RankClock]:
     """The clocks of all ranks that share collectives with one, directly or by way of others."""
-    found = {reference: RankClock(0, 0, 0, reference)}
+    reached = {reference: RankClock(0, 0, 0, reference)}
     queue = deque([reference])
-    while queue and len(found) < most:
+    while queue and len(reached) < most:
         rank = queue.popleft()
         for other, direct in shared.clocks_against(rank).items():
-            if other not in found:
-                found[other] = _led(found[rank], direct)
+            if other not in reached:
+                reached[other] = _led(reached[rank], direct)
                 queue.append(other)
-    return found
+    return reached
 
 
 def _led(before: RankClock, direct: RankClock) -> RankClock:
@@ -139,11 +139,11 @@ class _Shared:
 
     def clocks_against(self, rank: RankNumber) -> dict[RankNumber, RankClock]:
         """The clock of every rank that shares an instance with this one, against this one's."""
-        own = self._rank == rank
+        of_rank = self._rank == rank
         end = np.zeros(len(self._shortest), dtype=np.int64)
         held = np.zeros(len(self._shortest), dtype=bool)
-        end[self._number[own]], held[self._number[own]] = self._end_ns[own], True
-        others = np.flatnonzero(held[self._number] & ~own)
+        end[self._number[of_rank]], held[self._number[of_rank]] = self._end_ns[of_rank], True
+        others = np.flatnonzero(held[self._number] & ~of_rank)
         others = others[np.argsort(self._rank[others], kind="stable")]
         if not len(others):
             return {}

@@ -99,8 +99,8 @@ class Exchange:
 
     def exposed_transfer(self, index: RankIndex, device: int) -> Intervals:
         """When a device of a rank transferred and did not compute; on its own clock."""
-        own = self.rows_of(index, device)
-        moving = union_of(self.begun_ns[own], self.matching.table.end_ns[own])
+        rows = self.rows_of(index, device)
+        moving = union_of(self.begun_ns[rows], self.matching.table.end_ns[rows])
         return moving & _exposed(self.run.measured[index], device)
 
     @cached_property
@@ -112,15 +112,18 @@ class Exchange:
     def limit_gbps(self) -> float | None:
         """The link's own rate, where calibration says it and the transport is known."""
         links = self.calibration.links if self.calibration is not None else None
-        known = links is not None and links.transport and links.limit_gbps is not None and links.limit_gbps > 0
-        return links.limit_gbps if links is not None and known and not self.is_of_other_links else None
+        is_known = links is not None and links.transport and links.limit_gbps is not None and links.limit_gbps > 0
+        return links.limit_gbps if links is not None and is_known and not self.is_of_other_links else None
 
     @property
     def is_of_other_links(self) -> bool:
         """Whether calibration went over another transport than the run's (`P2P/CUMEM` and `P2P/IPC` are one)."""
         links, manifest = self.calibration.links if self.calibration is not None else None, self.run.manifest
-        said = (links.transport if links is not None else None, manifest.transport if manifest is not None else None)
-        families = {transport.partition("/")[0] for transport in said if transport}
+        transports = (
+            links.transport if links is not None else None,
+            manifest.transport if manifest is not None else None,
+        )
+        families = {transport.partition("/")[0] for transport in transports if transport}
         return len(families) > 1
 
     @property
@@ -138,9 +141,9 @@ class Exchange:
         index_of = {number: index for index, number, _ in self.run.numbered()}
         for (number, device), windows in rows.by_device():
             index, start = index_of[number], rows.start_ns[windows]
-            own, end = self.rows_of(index, device), start + rows.span_ns[windows]
+            kernels, end = self.rows_of(index, device), start + rows.span_ns[windows]
             exposed_ns[windows] = self.exposed_transfer(index, device).length_within(start, end)
-            lost = own[alone[own]]
+            lost = kernels[alone[kernels]]
             unmatched_ns[windows] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
         return exposed_ns, unmatched_ns
 
@@ -153,5 +156,5 @@ def exchange(run: RunSummary, calibration: Calibration | None = None) -> Exchang
     """Match and measure the communication of a run; `calibration` says what its links can do."""
     matching = match_run(run)
     clock = clocks(run, matching)
-    found = transfers(matching, clock)
-    return Exchange(run, calibration, matching, clock, found, peaks(matching, found, calibration))
+    transferred = transfers(matching, clock)
+    return Exchange(run, calibration, matching, clock, transferred, peaks(matching, transferred, calibration))

@@ -55,7 +55,7 @@ def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
 
     All members may have lost as many: ends must still agree to within the noise, or better than with any neighbour.
     """
-    keys = [np.flatnonzero(each.synchronizes & each.complete & each.sure) for each in (a, b)]
+    keys = [np.flatnonzero(member.synchronizes & member.complete & member.sure) for member in (a, b)]
     order_a, order_b = _in_turn(a, keys[0], b, keys[1])
     pairs = Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
@@ -143,13 +143,15 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
     _match_by_sequence(a, b, compatible, partner, taken)
     clean = _clean_steps(a, b, partner, taken)
     segments: list[Int64] = []
-    lefts: list[Int64] = []
+    unmatched: list[Int64] = []
     for kernels, matched in ((a, partner >= 0), (b, taken >= 0)):
-        left = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
-        lefts.append(np.flatnonzero(left))
+        is_unmatched = (
+            ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
+        )
+        unmatched.append(np.flatnonzero(is_unmatched))
         anchors: Int64 = np.cumsum(matched & kernels.synchronizes, dtype=np.int64)
-        segments.append(anchors[left])
-    rows_a, rows_b = _in_turn(a, lefts[0], b, lefts[1], (segments[0], segments[1]))
+        segments.append(anchors[is_unmatched])
+    rows_a, rows_b = _in_turn(a, unmatched[0], b, unmatched[1], (segments[0], segments[1]))
     partner[rows_a] = rows_b
 
 

@@ -73,13 +73,13 @@ class Waiting:
         return pd.DataFrame(columns | by)
 
 
-def waiting(matching: Matching, found: Transfers) -> Waiting:
+def waiting(matching: Matching, transfers: Transfers) -> Waiting:
     """What each device waited and caused in each step. Partial instances count among the members that are here."""
     table, instances = matching.table, matching.instances
     rows, number = instances.members, instances.of_member
-    known = found.wait_ns >= 0
-    wait = np.where(known, found.wait_ns, 0)
-    last = _last_arrivers(matching, found)
+    is_known = transfers.wait_ns >= 0
+    wait = np.where(is_known, transfers.wait_ns, 0)
+    last = _last_arrivers(matching, transfers)
     total = np.bincount(number, weights=wait, minlength=len(instances)).astype(np.int64)
     # What the last arriver itself waited is nobody's doing: a small rest, by its ring's progress.
     charge = total - wait[last]
@@ -102,10 +102,10 @@ def waiting(matching: Matching, found: Transfers) -> Waiting:
     )
 
 
-def _last_arrivers(matching: Matching, found: Transfers) -> Int64:
+def _last_arrivers(matching: Matching, transfers: Transfers) -> Int64:
     """Of each instance the entry, among all members, of the one that waited least: of equals the latest to start."""
     number = matching.instances.of_member
-    order = np.lexsort((-found.start_ns, found.wait_ns, number))
+    order = np.lexsort((-transfers.start_ns, transfers.wait_ns, number))
     return order[matching.instances.first[:-1]]
 
 
@@ -115,9 +115,9 @@ def _waited(matching: Matching, wait: Int64, cell: Int64, count: int) -> Int64:
     waited = np.zeros(count, dtype=np.int64)
     order = np.argsort(cell[rows], kind="stable")
     bounds = np.searchsorted(cell[rows][order], np.arange(count + 1))
-    for each in range(count):
-        own = order[bounds[each] : bounds[each + 1]]
-        waited[each] = union_of(start[own], start[own] + wait[own]).length_ns()
+    for code in range(count):
+        entries = order[bounds[code] : bounds[code + 1]]
+        waited[code] = union_of(start[entries], start[entries] + wait[entries]).length_ns()
     return waited
 
 

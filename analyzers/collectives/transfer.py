@@ -60,8 +60,8 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
     unknown = ~synchronizes & _is_blurred(matching, clock, transfer)
     transfer, wait = np.where(unknown, UNKNOWN, transfer), np.where(unknown[number], UNKNOWN, wait)
     nbytes, factor, size = _sizes(matching)
-    known = (transfer > 0) & (nbytes >= 0)
-    algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=known)
+    measurable = (transfer > 0) & (nbytes >= 0)
+    algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=measurable)
     return Transfers(
         transfer_ns=transfer,
         bound=~synchronizes | instances.partial,
@@ -124,7 +124,7 @@ def _uneven(matching: Matching, rows: Int64) -> int:
     return max(moved)
 
 
-def in_transfer(matching: Matching, found: Transfers) -> Int64:
+def in_transfer(matching: Matching, measured: Transfers) -> Int64:
     """Of each row of the table, from when on it was transfer, waiting left out, on its rank's own clock.
 
     Members of synchronizing instances count from their end back to the transfer's length; everything else whole.
@@ -133,5 +133,7 @@ def in_transfer(matching: Matching, found: Transfers) -> Int64:
     chosen = instances.synchronizes[instances.of_member]
     rows = instances.members[chosen]
     begun = table.start_ns.copy()
-    begun[rows] = np.maximum(table.start_ns[rows], table.end_ns[rows] - found.transfer_ns[instances.of_member[chosen]])
+    begun[rows] = np.maximum(
+        table.start_ns[rows], table.end_ns[rows] - measured.transfer_ns[instances.of_member[chosen]]
+    )
     return begun

@@ -197,9 +197,9 @@ class _Attributing:
         number = np.empty(len(row), dtype=np.int64)
         number[order] = places_since(begins)
         # Lines come in the order of the forward.
-        for place in np.argsort(events.forward[row], kind="stable").tolist():
-            name = re.sub(r"Backward\d*$", "", events.names[events.name[row[place]]].removeprefix(NODE))
-            line[unseen[place]] = self.lines.code(Module(f"{name}_{number[place]}", name))
+        for index in np.argsort(events.forward[row], kind="stable").tolist():
+            name = re.sub(r"Backward\d*$", "", events.names[events.name[row[index]]].removeprefix(NODE))
+            line[unseen[index]] = self.lines.code(Module(f"{name}_{number[index]}", name))
         return line
 
     def _at(self, places: Places) -> Int64:
@@ -215,12 +215,12 @@ class _Attributing:
         line = np.full(len(top), OtherLine.OTHER, dtype=np.int64)
         inside = np.isin(top, np.unique(self._model_operators(top)))
         for code in np.unique(events.name[top[top >= 0]]).tolist():
-            here = (top >= 0) & (events.name[top] == code)
-            name, differentiable = events.names[code], here & (events.forward[top] >= 0)
+            named = (top >= 0) & (events.name[top] == code)
+            name, differentiable = events.names[code], named & (events.forward[top] >= 0)
             if _LOSS.search(name):
-                line[here] = OtherLine.LOSS
+                line[named] = OtherLine.LOSS
                 continue
-            line[here] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
+            line[named] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
             if name.startswith(_RECORDING) or name.removeprefix("aten::") in _SPREADING:
                 continue
             line[differentiable & ~inside & (line != OtherLine.COPIES)] = OtherLine.LOSS
@@ -287,14 +287,14 @@ class _Attributing:
         holder = host.around(launches, forwards)
         begun = np.searchsorted(model, events.start_ns[holder])
         begins = np.r_[model, np.iinfo(np.int64).max][begun]
-        found: Mask = (holder >= 0) & (events.start_ns[launches] < begins)
-        return found
+        before_model: Mask = (holder >= 0) & (events.start_ns[launches] < begins)
+        return before_model
 
     def _replicas(self, launches: Int64, replicated: Int64) -> Mask:
         """Launches during nn.DataParallel's forward by threads without operators: CUDA calls its threads otherwise."""
         events = self.host.events
-        known = np.unique(events.thread[self.nodes.operators])
-        stranger = (launches >= 0) & ~np.isin(events.thread[launches], known)
+        operator_threads = np.unique(events.thread[self.nodes.operators])
+        stranger = (launches >= 0) & ~np.isin(events.thread[launches], operator_threads)
         first = np.searchsorted(events.start_ns[replicated], events.start_ns[launches], side="right") - 1
         during = (first >= 0) & (events.end_ns[replicated][first] > events.start_ns[launches])
         return stranger & during
@@ -311,10 +311,10 @@ class _Attributing:
         step = np.searchsorted(steps, events.start_ns[rows], side="right")
         order = np.lexsort((events.start_ns[rows], step))
         first = np.r_[True, np.diff(step[order]) != 0]
-        place = places_since(first)
+        position = places_since(first)
         number = np.empty(len(rows), dtype=np.int64)
-        number[order] = place
-        codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(place.max() + 1)])
+        number[order] = position
+        codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(position.max() + 1)])
         return np.where(graphs, np.r_[codes, UNKNOWN][np.r_[number, UNKNOWN][find(rows, launches)]], line)
 
 
@@ -347,9 +347,9 @@ def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, lis
     numbers: list[tuple[int, int]] = []
     counted: dict[tuple[int, int], int] = {}
     for row, number, name in zip(owners.tolist(), which.tolist(), events.name[owners].tolist(), strict=True):
-        place = counted.get((number, name), 0)
-        counted[number, name] = place + 1
-        numbers.append((row, place))
+        earlier = counted.get((number, name), 0)
+        counted[number, name] = earlier + 1
+        numbers.append((row, earlier))
     first = np.r_[True, np.diff(which) != 0] if len(owners) else np.zeros(0, dtype=bool)
     return start[first], numbers
 

@@ -42,8 +42,8 @@ class Autograd:
 
     def top_operators(self, places: Places) -> Int64:
         """The row of the outermost operator around each place, -1 for none."""
-        found: Int64 = np.r_[self.operators, UNKNOWN][self.host.spans(self.operators).outermost(places)]
-        return found
+        outermost: Int64 = np.r_[self.operators, UNKNOWN][self.host.spans(self.operators).outermost(places)]
+        return outermost
 
 
 def autograd(host: Host) -> Autograd:
@@ -107,10 +107,10 @@ def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, o
     limit = np.where(before >= 0, number[before], np.iinfo(np.int64).max)
     width = int(number[operators].max()) + 2
     keys = word[order] * width + number[order]
-    place = np.searchsorted(keys, word[nodes] * width + np.minimum(limit, width - 1)) - 1
-    fits = (place >= 0) & (word[order[place]] == word[nodes])
-    fits &= events.start_ns[order[place]] < events.start_ns[nodes]
-    return np.where(fits, order[place], UNKNOWN)
+    position = np.searchsorted(keys, word[nodes] * width + np.minimum(limit, width - 1)) - 1
+    fits = (position >= 0) & (word[order[position]] == word[nodes])
+    fits &= events.start_ns[order[position]] < events.start_ns[nodes]
+    return np.where(fits, order[position], UNKNOWN)
 
 
 def _words(names: tuple[str, ...]) -> Int64:
@@ -123,17 +123,17 @@ def _words(names: tuple[str, ...]) -> Int64:
 def _last_before(host: Host, nodes: Int64, operators: Int64, keys: Int64) -> Int64:
     """Of each node the last of the operators before it that has the same keys, a column for each row."""
     events = host.events
-    found = np.full(len(nodes), UNKNOWN, dtype=np.int64)
+    last_operator = np.full(len(nodes), UNKNOWN, dtype=np.int64)
     if not len(operators) or not len(nodes):
-        return found
+        return last_operator
     both = np.r_[operators, nodes]
     _, key = np.unique(keys[:, both], axis=1, return_inverse=True)
     # Sorted together, the operator that stands before a node is the one.
     is_node = np.r_[np.zeros(len(operators), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)]
     order = np.lexsort((is_node, events.start_ns[both], key))
     last = np.maximum.accumulate(np.where(is_node[order] == 0, np.arange(len(both)), -1))
-    here = is_node[order] == 1
-    at = last[here]
-    same = (at >= 0) & (key[order][at] == key[order][here])
-    found[order[here] - len(operators)] = np.where(same, both[order[at]], UNKNOWN)
-    return found
+    node_entries = is_node[order] == 1
+    at = last[node_entries]
+    same = (at >= 0) & (key[order][at] == key[order][node_entries])
+    last_operator[order[node_entries] - len(operators)] = np.where(same, both[order[at]], UNKNOWN)
+    return last_operator

@@ -113,8 +113,8 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     host = Host(trace.events)
     launches = host.launches(rows)
     call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
-    kind = np.array([kind_of_kernel(each) for each in names], dtype=np.int8)[name]
-    kind = np.where(call >= 0, np.array([*(each.kind for each in calls), 0], dtype=np.int8)[call], kind)
+    kind = np.array([kind_of_kernel(kernel) for kernel in names], dtype=np.int8)[name]
+    kind = np.where(call >= 0, np.array([*(one.kind for one in calls), 0], dtype=np.int8)[call], kind)
     kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
     device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
     steps = profiler_steps(trace.events)
@@ -152,13 +152,13 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
 def _called(host: Host, launches: Int64) -> Int64:
     """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
     operators = host.named(C10D, "record_param_comms", NCCL)
-    found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
-    return np.where(found >= 0, found, launches)
+    outermost: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
+    return np.where(outermost >= 0, outermost, launches)
 
 
 def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
     """Which rows carry whole numbers: no gradients are."""
-    whole = np.array([*(each.dtype in INTEGRAL for each in calls), False], dtype=bool)
+    whole = np.array([*(one.dtype in INTEGRAL for one in calls), False], dtype=bool)
     return whole[call]
 
 
@@ -176,17 +176,17 @@ def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64
     """
     window = step.copy()
     for activity in devices:
-        own = device == activity.device
-        if own.any() and (step[own] < 0).all() and is_unmarked(activity, steps):
-            window[own] = 0
+        on_device = device == activity.device
+        if on_device.any() and (step[on_device] < 0).all() and is_unmarked(activity, steps):
+            window[on_device] = 0
     return window
 
 
 def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:
     exposed = end_ns - start_ns
     for activity in devices:
-        own = device == activity.device
-        exposed[own] -= activity.compute.length_within(start_ns[own], end_ns[own])
+        on_device = device == activity.device
+        exposed[on_device] -= activity.compute.length_within(start_ns[on_device], end_ns[on_device])
     return exposed
 
 
@@ -194,10 +194,10 @@ def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: 
     """End of the last stretch of compute that ended before each start; the start itself where one runs across it."""
     computed = np.full(len(start_ns), UNKNOWN, dtype=np.int64)
     for activity in devices:
-        own = np.flatnonzero(device == activity.device)
-        begun = np.searchsorted(activity.compute.start, start_ns[own], side="left") - 1
-        own, begun = own[begun >= 0], begun[begun >= 0]
-        computed[own] = np.minimum(activity.compute.end[begun], start_ns[own])
+        rows = np.flatnonzero(device == activity.device)
+        begun = np.searchsorted(activity.compute.start, start_ns[rows], side="left") - 1
+        rows, begun = rows[begun >= 0], begun[begun >= 0]
+        computed[rows] = np.minimum(activity.compute.end[begun], start_ns[rows])
     return computed
 
 
@@ -205,9 +205,9 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
     """How long each row's device computed before the row's start."""
     busy = np.zeros(len(start_ns), dtype=np.int64)
     for activity in devices:
-        own = device == activity.device
-        begin = np.full(int(own.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
-        busy[own] = activity.compute.length_within(np.minimum(begin, start_ns[own]), start_ns[own])
+        on_device = device == activity.device
+        begin = np.full(int(on_device.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
+        busy[on_device] = activity.compute.length_within(np.minimum(begin, start_ns[on_device]), start_ns[on_device])
     return busy
 
 

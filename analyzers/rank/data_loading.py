@@ -53,11 +53,11 @@ def is_input(name: str) -> bool:
 
 def fetches(events: Events) -> Intervals:
     """When the host fetched input, on the thread that trains: batches that another thread fetches wait for nobody."""
-    known = np.array([is_input(name) for name in events.names], dtype=bool)
-    if not known.any():
+    is_input_name = np.array([is_input(name) for name in events.names], dtype=bool)
+    if not is_input_name.any():
         return EMPTY
     ranges = _ranges(events)
-    rows = ranges & known[events.name]
+    rows = ranges & is_input_name[events.name]
     steps = ranges & events.named(STEP)
     if steps.any():
         rows &= np.isin(events.thread, events.thread[steps])

@@ -142,24 +142,24 @@ class _Device:
 
 
 def schedule_of(
-    trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdown, measured: Synchronized
+    trace: RankTrace, activity: Activity, attribution: Attribution, rows: Breakdown, measured: Synchronized
 ) -> GradientSchedule:
     """The pace of one device of a rank; it has no steps where no gradients are taken or their kernels are not known."""
     gradients = measured.gradients
     node = gradients.row
-    ready_ns = ready_at(trace, found, trace.events.thread[node], trace.events.end_ns[node])
-    device = _device(trace, activity, found, measured.communication, _backwards(gradients, ready_ns))
+    ready_ns = ready_at(trace, attribution, trace.events.thread[node], trace.events.end_ns[node])
+    device = _device(trace, activity, attribution, measured.communication, _backwards(gradients, ready_ns))
     norm_steps = np.sort(_steps_of(trace.events, BATCH_NORM))
     by_step = np.argsort(gradients.step, kind="stable")
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
-        own = by_step[_equal(gradients.step[by_step], rows.step[tile])]
+        in_step = by_step[_equal(gradients.step[by_step], rows.step[tile])]
         # With accumulated gradients those of the last backward pass are what is synchronized.
-        own = own[gradients.pass_[own] == gradients.pass_[own].max(initial=0)]
-        if len(own) and (ready_ns[own] != UNKNOWN).all() and (gradients.elements[own] > 0).all():
+        in_step = in_step[gradients.pass_[in_step] == gradients.pass_[in_step].max(initial=0)]
+        if len(in_step) and (ready_ns[in_step] != UNKNOWN).all() and (gradients.elements[in_step] > 0).all():
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
             taken = _StepGradients(
-                np.maximum.accumulate(ready_ns[own]), gradients.elements[own], gradients.reduction[own]
+                np.maximum.accumulate(ready_ns[in_step]), gradients.elements[in_step], gradients.reduction[in_step]
             )
             parts.append(
                 _of_step(device, extent, taken)
@@ -172,7 +172,7 @@ def schedule_of(
         for field in fields(GradientSchedule)
         if field.name not in ("first", "delays")
     }
-    return GradientSchedule(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, found, measured))
+    return GradientSchedule(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, attribution, measured))
 
 
 def _equal(ordered: Int64, value: int) -> slice:
@@ -182,16 +182,16 @@ def _equal(ordered: Int64, value: int) -> slice:
 
 def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
     """From the first gradient of each step to the last: in between DDP has compute wait for no communication."""
-    known = np.flatnonzero(ready_ns != UNKNOWN)
-    order = known[np.lexsort((ready_ns[known], gradients.step[known]))]
+    timed = np.flatnonzero(ready_ns != UNKNOWN)
+    order = timed[np.lexsort((ready_ns[timed], gradients.step[timed]))]
     first = begins(gradients.step[order])
     return union_of(ready_ns[order][first], ready_ns[order][np.r_[first[1:], True][: len(order)]])
 
 
 def _device(
-    trace: RankTrace, activity: Activity, found: Attribution, comm: Communication, backwards: Intervals
+    trace: RankTrace, activity: Activity, attribution: Attribution, comm: Communication, backwards: Intervals
 ) -> _Device:
-    events, rows = trace.timed, found.rows
+    events, rows = trace.timed, attribution.rows
     if activity.device == CPU_DEVICE:
         # What runs on the host waits for no launch.
         busy = activity.compute
@@ -204,11 +204,11 @@ def _device(
         busy = activity.compute | activity.copy
         start_ns = events.start_ns[chosen]
         latency_ns = _latency(start_ns - events.launched_ns[chosen])
-        known = events.launched_ns[chosen] != UNKNOWN
-        launched_ns = np.where(known, events.launched_ns[chosen] + latency_ns, NEVER)
-        packs = ((found.line == OtherLine.PACKING) & found.backward)[mine][order]
-    own = comm.device == activity.device
-    stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[own]))
+        has_launch = events.launched_ns[chosen] != UNKNOWN
+        launched_ns = np.where(has_launch, events.launched_ns[chosen] + latency_ns, NEVER)
+        packs = ((attribution.line == OtherLine.PACKING) & attribution.backward)[mine][order]
+    on_device = comm.device == activity.device
+    stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[on_device]))
     return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls - backwards, host_gaps)
 
 
@@ -230,8 +230,8 @@ def _stalls(busy: Intervals, start_ns: Int64, launched_ns: Int64, ends_ns: Int64
     A device that goes on right after a collective has waited for it, unless what it goes on with came later still.
     """
     begin, end = busy.end[:-1], busy.start[1:]
-    place = np.searchsorted(start_ns, end).clip(max=max(len(start_ns) - 1, 0))
-    launched = np.clip(launched_ns[place], begin, end) if len(begin) else begin
+    following = np.searchsorted(start_ns, end).clip(max=max(len(start_ns) - 1, 0))
+    launched = np.clip(launched_ns[following], begin, end) if len(begin) else begin
     last = np.searchsorted(ends_ns, end, side="right") - 1
     ended = np.clip(np.r_[ends_ns, NEVER][last], launched, end) if len(begin) else begin
     # What comes before the launch is the host's; communication counts from there on.
@@ -281,8 +281,8 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
 
 def _numbered(reduction: Int64) -> Int64:
     """Reductions counted from the step's first."""
-    known = reduction >= 0
-    return np.where(known, reduction - reduction[known].min(initial=np.iinfo(np.int64).max), UNKNOWN)
+    reduced = reduction >= 0
+    return np.where(reduced, reduction - reduction[reduced].min(initial=np.iinfo(np.int64).max), UNKNOWN)
 
 
 def _copies_out(device: _Device, inside: slice, extent: tuple[int, int], taken: _StepGradients) -> Int64:
@@ -313,16 +313,16 @@ def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
 
 def _contention(cost: Cost, one: slice) -> Int64:
     """How much longer compute took beside communication: of what could be compared, as much more of the rest."""
-    known = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
+    comparable = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
     whole = cost.contention_ns[one] * (cost.beside_ns[one] / np.maximum(cost.compared_ns[one], 1))
-    return np.where(known, np.rint(whole), NOT_KNOWN).astype(np.int64)
+    return np.where(comparable, np.rint(whole), NOT_KNOWN).astype(np.int64)
 
 
-def _delays(trace: RankTrace, found: Attribution, measured: Synchronized) -> Delays:
+def _delays(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> Delays:
     reduced, comm = measured.reductions, measured.communication
     begin_ns = comm.start_ns[reduced.kernel] - np.maximum(reduced.ready_ns, reduced.launched_ns)
     free = (reduced.ready_ns != UNKNOWN) & (begin_ns >= 0) & ~queued(comm, reduced)
-    return Delays(begin_ns=_median(begin_ns[free]), call_ns=_call_ns(trace, found, measured))
+    return Delays(begin_ns=_median(begin_ns[free]), call_ns=_call_ns(trace, attribution, measured))
 
 
 def queued(comm: Communication, reduced: Reductions) -> Mask:
@@ -333,10 +333,13 @@ def queued(comm: Communication, reduced: Reductions) -> Mask:
     return behind
 
 
-def _call_ns(trace: RankTrace, found: Attribution, measured: Synchronized) -> int:
+def _call_ns(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> int:
     """How much longer the host takes from launch to launch where a reduction is called for."""
-    rows = found.rows[found.launches >= 0]
-    thread, launched_ns = trace.events.thread[found.launches[found.launches >= 0]], trace.timed.launched_ns[rows]
+    rows = attribution.rows[attribution.launches >= 0]
+    thread, launched_ns = (
+        trace.events.thread[attribution.launches[attribution.launches >= 0]],
+        trace.timed.launched_ns[rows],
+    )
     order = np.lexsort((launched_ns, thread))
     gaps = np.diff(launched_ns[order])
     gaps[np.diff(thread[order]) != 0] = 0

@@ -60,11 +60,11 @@ def _wrapped(host: Host) -> tuple[Spans, list[Module]]:
     end: list[int] = []
     modules: list[Module] = []
     for row in rows.tolist():
-        found = _FSDP_RANGE.fullmatch(events.names[events.name[row]])
-        if found is None:
+        match = _FSDP_RANGE.fullmatch(events.names[events.name[row]])
+        if match is None:
             continue
-        key = (int(events.thread[row]), found[2] or ROOT)
-        if found[1] == "pre":
+        key = (int(events.thread[row]), match[2] or ROOT)
+        if match[1] == "pre":
             opened[key] = int(events.end_ns[row])
         elif key in opened:
             thread.append(key[0])

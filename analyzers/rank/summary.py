@@ -188,8 +188,8 @@ def summarize_file(
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
     """What one rank alone can say."""
-    found = attribution(trace)
-    measured = partial(_measured, found=found, lanes=lanes, schedules=schedules)
+    attributed = attribution(trace)
+    measured = partial(_measured, attributed=attributed, lanes=lanes, schedules=schedules)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -202,39 +202,39 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
     )
 
 
-def _measured(trace: RankTrace, *, found: Attribution, lanes: bool, schedules: bool) -> Measured:
+def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communication(trace, devices)
-    reduced, gradients = reductions(trace, found, comm)
-    costs = cost(trace, devices, found, windows, gradients)
+    reduced, gradients = reductions(trace, attributed, comm)
+    costs = cost(trace, devices, attributed, windows, gradients)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
         fetching=fetching(trace, devices, windows),
         communication=comm,
-        work=work(trace, devices, found, windows, comm),
+        work=work(trace, devices, attributed, windows, comm),
         reductions=reduced,
         gradients=gradients,
         cost=costs,
-        sharding=sharding(found.host, comm),
+        sharding=sharding(attributed.host, comm),
         occupancy=occupancy(devices, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
-        schedules=_schedules(trace, devices, found, windows, Synchronized(comm, reduced, gradients, costs))
+        schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
-        course={activity.device: _course(trace, activity, found) for activity in devices} if lanes else None,
+        course={activity.device: _course(trace, activity, attributed) for activity in devices} if lanes else None,
     )
 
 
 def _schedules(
-    trace: RankTrace, devices: Sequence[Activity], found: Attribution, windows: Breakdown, measured: Synchronized
+    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown, measured: Synchronized
 ) -> dict[int, GradientSchedule]:
-    return {activity.device: schedule_of(trace, activity, found, windows, measured) for activity in devices}
+    return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, found: Attribution) -> DeviceTrack:
-    return DeviceTrack(pieces(trace, activity, found).merged(), activity.copy)
+def _course(trace: RankTrace, activity: Activity, attributed: Attribution) -> DeviceTrack:
+    return DeviceTrack(pieces(trace, activity, attributed).merged(), activity.copy)
 
 
 def _copies(events: Events) -> Copies:

@@ -69,8 +69,8 @@ class Breakdown:
     def by_device(self) -> Iterator[tuple[tuple[RankNumber, int], Int64]]:
         """Every rank and device in order, with its windows."""
         order = np.lexsort((self.device, self.rank))
-        places = np.stack([self.rank, self.device])[:, order]
-        starts = np.flatnonzero(np.r_[True, (np.diff(places) != 0).any(axis=0)][: len(order)])
+        keys = np.stack([self.rank, self.device])[:, order]
+        starts = np.flatnonzero(np.r_[True, (np.diff(keys) != 0).any(axis=0)][: len(order)])
         for rows in np.split(order, starts[1:]) if len(order) else ():
             yield (RankNumber(int(self.rank[rows[0]])), int(self.device[rows[0]])), rows
 

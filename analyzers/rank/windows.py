@@ -31,9 +31,9 @@ class Steps:
         """Index of the step that holds each instant, -1 where none does."""
         if not len(self.number):
             return np.full(len(instant_ns), -1, dtype=np.int64)
-        place = np.searchsorted(self.start_ns, instant_ns, side="right") - 1
-        inside = (place >= 0) & (instant_ns < self.end_ns[place])
-        return np.where(inside, place, -1)
+        index = np.searchsorted(self.start_ns, instant_ns, side="right") - 1
+        inside = (index >= 0) & (instant_ns < self.end_ns[index])
+        return np.where(inside, index, -1)
 
 
 @dataclass(frozen=True, eq=False)
