@@ -103,7 +103,7 @@ class Pairs:
     apart_ns: Int64
 
     def take(self, rows: Mask | Int64) -> Pairs:
-        """The pairs that a mask or an index selects."""
+        """Return the pairs that a mask or an index selects."""
         return Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Pairs:
 
 
 def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = False) -> Offset | None:
-    """The offset of b's clock against a's at which synchronizing collectives end together; None where none is clear.
+    """Return b's clock offset against a's at which synchronizing collectives end together; None where none is clear.
 
     `compatible[s, t]` says whether signatures s and t may be one collective, `one_clock` that both are known to share
     a host: then ends alone tell which steps are one, however they are numbered.
@@ -136,14 +136,14 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
 
 
 def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[Offset], bool]:
-    """Offsets that many pairs agree on, and whether step numbers say which may be pairs."""
+    """Return offsets that many pairs agree on, and whether step numbers say which may be pairs."""
     candidates, anchored = _candidates(a, b, compatible)
     by_ns = {offset.ns: offset for ns in _densest(candidates) if (offset := _around(a, b, compatible, ns))}
     return list(by_ns.values()), anchored
 
 
 def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[Offset]:
-    """Offsets at which pairs end together whose members number their steps differently, all by as much."""
+    """Return offsets at which pairs end together whose members number steps differently, all by as much."""
     if not ((a.step >= 0).any() and (b.step >= 0).any()):
         return []
     bare_a, bare_b = (replace(member, step=np.full(len(member), -1)) for member in (a, b))
@@ -160,13 +160,13 @@ def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[Offset]:
 
 
 def _higher(step_a: Int64, step_b: Int64) -> int:
-    """By how much most pairs' steps have a higher number on b."""
+    """Return how much higher most pairs' steps are numbered on b."""
     apart, count = np.unique((step_b - step_a)[(step_a >= 0) & (step_b >= 0)], return_counts=True)
     return int(apart[np.argmax(count)]) if len(apart) else 0
 
 
 def renumbered(a: Kernels, b: Kernels, higher: int) -> tuple[Kernels, Kernels]:
-    """Both members with the step numbers that they have in common where b's are higher by so many."""
+    """Return both members with common step numbers, where b's are higher by `higher`."""
     return _raised(a, max(higher, 0)), _raised(b, max(-higher, 0))
 
 
@@ -175,7 +175,7 @@ def _raised(kernels: Kernels, by: int) -> Kernels:
 
 
 def _most_on_one_clock_ns(a: Kernels, b: Kernels) -> float:
-    """What one clock shows ends apart by at most: rings' progress, which grows with the transfer."""
+    """Return how far apart one clock shows ends at most: rings' progress, which grows with the transfer."""
     typical = [float(np.median(member.dur_ns[member.synchronizes])) for member in (a, b) if member.synchronizes.any()]
     return ONE_CLOCK_NS + NOISE_SHARE * min(typical, default=0)
 
@@ -223,7 +223,7 @@ def _is_no_farther(other: Offset, best: Offset) -> bool:
 def _clear_of_steps(
     a: Kernels, b: Kernels, compatible: Mask, best: Offset | None, offsets: list[Offset], fewest: int
 ) -> Offset | None:
-    """The offset of steps that are numbered differently, where clocks are not apart and nothing is about as good."""
+    """Return the offset for differently numbered steps, if clocks are not apart and nothing is about as good."""
     most_ns = _most_on_one_clock_ns(a, b)
     at_zero = [offset for offset in offsets if offset.higher and abs(offset.ns) <= most_ns and offset.pairs >= fewest]
     clearest = max(at_zero, key=_merit, default=None)
@@ -243,13 +243,13 @@ def _rivals_renumbered(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, 
 
 
 def refine_offset(a: Kernels, b: Kernels, compatible: Mask, rough: Offset) -> Offset | None:
-    """An offset known from elsewhere, as these kernels have it; None where none of them end together at it."""
+    """Refine a known offset with these kernels; None where none of them end together at it."""
     refined = _around(*renumbered(a, b, rough.higher), compatible, rough.ns)
     return refined and replace(refined, higher=rough.higher)
 
 
 def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
-    """Rows that may be one collective, and whether step numbers say so."""
+    """Return rows that may be one collective, and whether step numbers say so."""
     rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
     if len(rows_a) * len(rows_b) > MOST_CANDIDATES:
         rows_a = rows_a[:: len(rows_a) * len(rows_b) // MOST_CANDIDATES + 1]
@@ -266,7 +266,7 @@ def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
 
 
 def _densest(candidates: Pairs) -> list[int]:
-    """Offsets that many candidates agree on, each row's vote shared among its candidates."""
+    """Return offsets that many candidates agree on, each row's vote shared among its candidates."""
     if not len(candidates):
         return []
     votes = 1 / np.bincount(candidates.a)[candidates.a]
@@ -286,7 +286,7 @@ def _densest(candidates: Pairs) -> list[int]:
 
 
 def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset | None:
-    """The offset as the pairs around it have it."""
+    """Return the offset that the pairs around it show."""
     for _ in range(3):
         pairs = mutual(near(a, b, compatible, offset_ns))
         if not len(pairs):
@@ -300,7 +300,7 @@ def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset 
 
 
 def near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Pairs:
-    """All compatible pairs of synchronizing kernels that end within the noise of one another."""
+    """Return all compatible pairs of synchronizing kernels that end within the noise of one another."""
     rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
     rows_b = rows_b[np.argsort(b.end_ns[rows_b], kind="stable")]
     ends, centre = b.end_ns[rows_b] - offset_ns, a.end_ns[rows_a]
@@ -325,7 +325,7 @@ def agree(number_a: Int64, number_b: Int64) -> Mask:
 
 
 def mutual(pairs: Pairs) -> Pairs:
-    """Each row with the row that ends nearest to it, where that is so from both sides."""
+    """Return each row with the row that ends nearest to it, where that is so from both sides."""
     order = np.argsort(np.abs(pairs.apart_ns), kind="stable")
     pairs = pairs.take(order)
     first_a, first_b = np.zeros(len(pairs), dtype=bool), np.zeros(len(pairs), dtype=bool)
@@ -336,12 +336,12 @@ def mutual(pairs: Pairs) -> Pairs:
 
 
 def _merit(offset: Offset) -> float:
-    """Many pairs that agree closely: as their likelihood, against ends anywhere within a millisecond."""
+    """Return how likely so many, so close pairs are, against ends anywhere within a millisecond."""
     return offset.pairs * float(np.log(BY_CHANCE_NS / (offset.deviation_ns + _doubt_ns(offset)) + 1))
 
 
 def _doubt_ns(offset: Offset) -> float:
-    """How little a deviation says that few pairs show: by chance a wrong alignment's few may agree more closely."""
+    """Return how little few pairs' deviation says: by chance a wrong alignment's few may agree more closely."""
     return LEAST_DOUBT_NS + 0.5 * NOISE_NS * min(1, FEW_PAIRS / offset.pairs)
 
 
@@ -382,7 +382,7 @@ def _none_is_missing(a: Kernels, b: Kernels) -> bool:
 
 
 def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
-    """Pairs over the kernels within the time that both members cover."""
+    """Return the ratio between pairs and the kernels within the time that both members cover."""
     ends_a, ends_b = a.end_ns[a.synchronizes], b.end_ns[b.synchronizes] - offset.ns
     low, high = max(ends_a.min(), ends_b.min()) - NOISE_NS, min(ends_a.max(), ends_b.max()) + NOISE_NS
     inside = [int(((ends >= low) & (ends <= high)).sum()) for ends in (ends_a, ends_b)]
@@ -390,7 +390,7 @@ def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
 
 
 def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> int:
-    """How many steps' first and last kernels have a partner: an alignment that is off by one leaves them alone."""
+    """Return how many steps' first and last kernels have a partner: an alignment off by one leaves them alone."""
     pairs = mutual(near(a, b, compatible, offset.ns))
     explained = 0
     for kernels, matched in ((a, pairs.a), (b, pairs.b)):

@@ -50,7 +50,7 @@ class Bandwidth:
         return len(self.kind)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row each, with names for kind and purpose."""
+        """Return a row each, with names for kind and purpose."""
         import pandas as pd
 
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -60,7 +60,7 @@ class Bandwidth:
 
 
 def peaks(matching: Matching, transfers: Transfers, calibration: Calibration | None) -> Float64:
-    """The calibrated busbw of each instance's kind, group size and message size in GB/s, NaN where there is none."""
+    """Return the calibrated busbw for each instance's kind, group size and bytes in GB/s, NaN where there is none."""
     kinds, sizes = matching.instances.kind, transfers.group_size
     distinct, which = np.unique(np.stack([kinds, sizes, transfers.nbytes]), axis=1, return_inverse=True)
     if calibration is None:
@@ -75,7 +75,7 @@ def _peak(calibration: Calibration, kind: str, group_size: int, nbytes: int) -> 
 
 
 def purposes(matching: Matching) -> Int64:
-    """What each instance is for: what most say that say anything; all do, or those before the profiler's first step."""
+    """Return what each instance is for; where members differ, the highest Purpose among theirs."""
     instances, purpose = matching.instances, matching.table.purpose
     if not len(instances):
         return np.zeros(0, dtype=np.int64)
@@ -84,7 +84,7 @@ def purposes(matching: Matching) -> Int64:
 
 
 def bandwidth(matching: Matching, transfers: Transfers, peak_gbps: Float64) -> Bandwidth:
-    """Instances by kind, group, size and purpose: the largest bytes first within a kind and group."""
+    """Return instances by kind, group, size and purpose: the largest bytes first within a kind and group."""
     instances = matching.instances
     keys = np.stack([instances.kind, instances.group, transfers.group_size, -transfers.nbytes, purposes(matching)])
     distinct, which = np.unique(keys, axis=1, return_inverse=True)
@@ -126,7 +126,7 @@ def _quartiles(values: Float64) -> tuple[float, float, float]:
 
 
 def sizes(matching: Matching, transfers: Transfers) -> Int64:
-    """Bytes of each row of the table: its instance's, else as its own call says; -1 where unknown."""
+    """Return bytes for each row of the table: its instance's, else as its own call says; -1 where unknown."""
     table = matching.table
     members = np.array([key.size for key in table.groups] + [0], dtype=np.int64)[table.group]
     calls, which = np.unique(np.stack([table.call, members]), axis=1, return_inverse=True)
@@ -144,7 +144,7 @@ def _said(call: Call | None, members: int) -> int:
 
 
 def traffic(matching: Matching, transfers: Transfers, steps: int) -> dict[str, int | None]:
-    """Bytes a step and rank communicates, by purpose: the mean over all of them, of which there are `steps`.
+    """Return the bytes that a rank communicates per step, by purpose: the mean over `steps` steps and all ranks.
 
     Each instance counts once for each of its ranks; what is in no instance counts as its own call says. None where a
     size is unknown.
@@ -154,7 +154,7 @@ def traffic(matching: Matching, transfers: Transfers, steps: int) -> dict[str, i
 
 
 def unsized(matching: Matching, transfers: Transfers) -> dict[Purpose, tuple[int, int, list[str]]]:
-    """Of each purpose whose bytes are not known: how much of its communication has no size, of how much; its kinds."""
+    """Return for each purpose with unknown bytes how many rows have no size, of how many, and their kinds."""
     rows, purpose, size = _moved(matching, transfers)
     unknown, kind = size < 0, matching.table.kind[rows]
     return {
@@ -169,7 +169,7 @@ def unsized(matching: Matching, transfers: Transfers) -> dict[Purpose, tuple[int
 
 
 def _moved(matching: Matching, transfers: Transfers) -> tuple[Int64, Int64, Int64]:
-    """Rows of windows, of each instance one for each of its ranks; what they are for, and bytes, of a barrier none."""
+    """Return rows in windows, one per instance and rank; their purpose, and their bytes, none for a barrier."""
     table = matching.table
     purpose = table.purpose.copy()
     matched = matching.instance >= 0
@@ -200,7 +200,7 @@ class CopyBandwidth:
 
 
 def copies(measured: Sequence[Measured]) -> CopyBandwidth:
-    """Bandwidth of copies between host and devices, and within a device, by direction and size."""
+    """Return bandwidth of copies between host and devices, and within a device, by direction and size."""
     names = sorted({name for part in measured for name in part.copies.names})
     code = np.concatenate([_codes(part.copies.names, names)[part.copies.name] for part in measured])
     nbytes = np.concatenate([part.copies.nbytes for part in measured])

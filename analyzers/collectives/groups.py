@@ -59,7 +59,7 @@ class Grouping:
         self._configured = {summary.rank: _configured(summary.header.distributed) for summary in run.ranks}
 
     def assign(self, rank: Int64, device: Int64, call: Int64, kind: Int64, is_copy: Mask) -> tuple[Int64, Int64]:
-        """Group and place in it of every row, -1 for none."""
+        """Assign every row its group and its place in that, -1 for none."""
         group, place = np.full(len(rank), -1, dtype=np.int64), np.full(len(rank), -1, dtype=np.int64)
         # Between whom a message goes only its call says.
         rows = np.flatnonzero(~is_copy & ((call >= 0) | (kind != Collective.SEND_RECV)))
@@ -78,7 +78,7 @@ class Grouping:
         return group, place
 
     def _known(self, distinct: NDArray[np.int64]) -> dict[RankNumber, set[Group]]:
-        """The groups of more than one rank that each rank knows of."""
+        """Return the groups of more than one rank that each rank knows of."""
         by_rank = {rank: set(configured.values()) for rank, configured in self._configured.items()}
         told = [(RankNumber(rank), self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
         for rank, group in told:
@@ -94,7 +94,7 @@ class Grouping:
         return size in ({group.size for group in groups} or {self._world_size})
 
     def _whole(self, rank: RankNumber, group: Group) -> Group:
-        """The group with its ranks, which long lists leave out and the header has."""
+        """Return the group with its ranks, which long lists leave out and the header has."""
         if group.ranks is not None:
             return group
         same = self._configured[rank].get(group.name)
@@ -118,7 +118,7 @@ class Grouping:
         return self._of_ranks(rank, device, group.name, group.ranks)
 
     def _only(self, groups: set[Group]) -> Group | None:
-        """The one group that a rank knows; the whole run where no group is named anywhere."""
+        """Return the one group that a rank knows; the whole run where no group is named anywhere."""
         if len(groups) == 1:
             return next(iter(groups))
         if groups or any(self._configured.values()):
@@ -126,7 +126,7 @@ class Grouping:
         return Group("", self._world_size, tuple(range(self._world_size)))
 
     def _of_message(self, rank: RankNumber, device: int, call: Call, group: Group) -> tuple[int, int]:
-        """A message's two peers; of a batch its one other rank, or the whole group."""
+        """Return group and place for a message: its two peers, or for a batch its one other rank or the whole group."""
         peers = sorted({*call.sent_to, *call.received_from})
         if not peers:
             return -1, -1
@@ -168,7 +168,7 @@ def _is_size(group: Group) -> bool:
 
 
 def _configured(distributed: dict[str, Any]) -> dict[str, Group]:
-    """The groups of more than one rank that a trace's header lists, by name."""
+    """Return the groups of more than one rank that a trace's header lists, by name."""
     listed = distributed.get("pg_config")
     groups = {}
     for entry in listed if isinstance(listed, list) else []:

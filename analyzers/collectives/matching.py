@@ -63,7 +63,7 @@ class Instances:
 
     @property
     def of_member(self) -> Int64:
-        """The instance of each entry of `members`."""
+        """Return the instance of each entry of `members`."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     @property
@@ -87,7 +87,7 @@ class Matching:
     renumbered_by: dict[int, int] = field(default_factory=dict)
 
     def together(self) -> Iterator[list[tuple[int, int, int]]]:
-        """The members of each instance as (rank, device, correlation)."""
+        """Yield the members of each instance as (rank, device, correlation)."""
         table, rows = self.table, self.instances.members
         kernels = list(
             zip(table.rank[rows].tolist(), table.device[rows].tolist(), table.correlation[rows].tolist(), strict=True)
@@ -120,7 +120,7 @@ class _GroupMatch:
 
 
 def _by_evidence(table: KernelTable) -> list[int]:
-    """Groups in the order in which clocks are best learnt: those with most synchronizing kernels first."""
+    """Return groups in the order in which clocks are best learnt: those with most synchronizing kernels first."""
     grouped = table.group >= 0
     evidence = np.bincount(table.group[grouped], weights=table.synchronizes[grouped], minlength=len(table.groups))
     order: list[int] = np.argsort(-evidence, kind="stable").tolist()
@@ -128,7 +128,7 @@ def _by_evidence(table: KernelTable) -> list[int]:
 
 
 def _copies(table: KernelTable) -> _GroupMatch:
-    """A copy between two devices is a message whose two members share one row."""
+    """Match each copy between two devices: a message whose two members share one row."""
     return _GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])
 
 
@@ -185,7 +185,7 @@ class _RowFacts(NamedTuple):
 
 
 def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
-    """Of each member of a group, which of the group's rows are its own, in order."""
+    """Return for each member of a group which of the group's rows are its own, in order."""
     order = np.lexsort((table.correlation[rows], table.start_ns[rows], table.place[rows]))
     return np.split(order, np.searchsorted(table.place[rows][order], np.arange(1, members)))
 
@@ -206,7 +206,7 @@ def _side(table: KernelTable, member: Member, rows: Int64, facts: _RowFacts, ind
 
 
 def _offset(clocks: Offsets, reference: _Side, side: _Side, compatible: Mask) -> Offset | None:
-    """Between the clocks of two members: as larger groups have it, refined by this one, else as this one has it."""
+    """Return the offset between two members: as larger groups have it, refined by this one, else as this one has it."""
     reference_rank, side_rank, a, b = reference.member.rank, side.member.rank, reference.kernels, side.kernels
     learnt = clocks.between(reference_rank, side_rank)
     if reference_rank == side_rank:
@@ -220,7 +220,7 @@ def _offset(clocks: Offsets, reference: _Side, side: _Side, compatible: Mask) ->
 
 
 def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
-    """What is known of each row as a code, and which codes may be one collective."""
+    """Return what is known about each row as a code, and which codes may be one collective."""
     facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
     distinct, code = np.unique(facts, axis=1, return_inverse=True)
     compatible = np.ones((distinct.shape[1],) * 2, dtype=bool)
@@ -244,7 +244,7 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
 
 
 def _reasons(table: KernelTable, reference: _Side, side: _Side, partner: Int64) -> Iterator[tuple[int, str]]:
-    """Every row that one of two members has alone, and why that is so."""
+    """Yield every row that one of two members has alone, and why that is so."""
     ours, theirs = partner >= 0, np.zeros(len(side.rows), dtype=bool)
     theirs[partner[ours]] = True
     for holder, other, matched in ((reference, side, ours), (side, reference, theirs)):
@@ -254,7 +254,7 @@ def _reasons(table: KernelTable, reference: _Side, side: _Side, partner: Int64) 
 
 
 def _words(who: str, matched: Mask) -> list[str]:
-    """Why each row without a partner has none: ahead of all that have one, and after them, `who` was not there."""
+    """Return why each row without a partner has none: ahead of all that have one, and after them, `who` was absent."""
     if not matched.any():
         return [f"{who} has no kernel for it"] * len(matched)
     order, first = np.flatnonzero(~matched), int(np.argmax(matched))
@@ -312,7 +312,7 @@ def _peers_correspond(table: KernelTable, line: Int64) -> bool:
 
 
 def _common_steps(table: KernelTable, renumbered_by: Mapping[int, int]) -> tuple[Int64, Int64]:
-    """The step and the window of each row as most ranks number them."""
+    """Return the step and the window of each row as most ranks number them."""
     step, window = table.step.copy(), table.window.copy()
     for rank, higher in renumbered_by.items():
         numbered = (table.rank == rank) & (step >= 0)
@@ -322,7 +322,7 @@ def _common_steps(table: KernelTable, renumbered_by: Mapping[int, int]) -> tuple
 
 
 def _joined(table: KernelTable, matches: Sequence[_GroupMatch], steps: tuple[Int64, Int64]) -> Instances:
-    """The instances of all groups, by the start of their earliest member; `steps` are step and window of each row."""
+    """Join all groups' instances, by the start of their earliest member; `steps` are step and window of each row."""
     step, window = steps
     lines = [line for part in matches for line in part.rows]
     group = np.array([part.group for part in matches for _ in part.rows], dtype=np.int64)
@@ -344,7 +344,7 @@ def _joined(table: KernelTable, matches: Sequence[_GroupMatch], steps: tuple[Int
 
 
 def _facts(table: KernelTable, line: Int64) -> tuple[int, Call | None]:
-    """Kind and call of an instance: what any member says, of several the one that says most."""
+    """Return an instance's kind and call: what any member says, among several the one that says most."""
     calls = [call for call in _distinct_calls(table, line) if call is not None]
     best = max(calls, key=lambda call: call.elements, default=None)
     kind = int(best.kind) if best else int(table.kind[line[0]])

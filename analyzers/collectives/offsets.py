@@ -33,7 +33,7 @@ class Offsets:
         self._unclear: set[tuple[int, int]] = set()
 
     def between(self, a: int, b: int) -> Offset | None:
-        """How much later b's clock is than a's, if both are known to one another."""
+        """Return how much later b's clock is than a's, if both are known to one another."""
         if a == b:
             return Offset(0, 0, 0)
         place_a, place_b = self._place.get(a), self._place.get(b)
@@ -52,7 +52,7 @@ class Offsets:
         return (min(a, b), max(a, b)) in self._unclear and self.between(a, b) is None
 
     def renumbered_by(self) -> dict[int, int]:
-        """Ranks whose steps have higher numbers than most of those known against them, and by how much."""
+        """Return ranks whose steps have higher numbers than most of those known against them, and by how much."""
         renumbered: dict[int, int] = {}
         for members in self._members.values():
             higher = [self._place[rank].higher for rank in members]

@@ -18,7 +18,7 @@ from analyzers.trace import Collective
 
 
 def clock_row(exchange: Exchange) -> ClockRow:
-    """The clocks as the report has them."""
+    """Return the clocks as the report has them."""
     ranks = [summary.rank for summary in exchange.run.ranks]
     by_rank = exchange.clocks.by_rank
     applied: list[int] = [rank for rank in ranks if rank in by_rank and by_rank[rank].applied]
@@ -31,7 +31,7 @@ def clock_row(exchange: Exchange) -> ClockRow:
 
 
 def collective_rows(exchange: Exchange, bucket_of: Mapping[int, int]) -> list[CollectiveRow]:
-    """Every instance, by start; `bucket_of` instances (by index) that reduce DDP's buckets."""
+    """Return every instance, by start; `bucket_of` instances (by index) that reduce DDP's buckets."""
     if not len(exchange.matching.instances):
         return []
     purpose = purposes(exchange.matching)
@@ -69,7 +69,7 @@ def _collective(exchange: Exchange, index: int, purpose: int, bucket: int | None
 
 
 def _members(exchange: Exchange, number: int) -> list[MemberRow]:
-    """An instance's members; a copy's two devices share its one row."""
+    """Return an instance's members; a copy's two devices share its one row."""
     instances, table, measured = exchange.matching.instances, exchange.matching.table, exchange.transfers
     entries = range(int(instances.first[number]), int(instances.first[number + 1]))
     members = []
@@ -93,7 +93,7 @@ def _members(exchange: Exchange, number: int) -> list[MemberRow]:
 
 
 def _group(exchange: Exchange, group: int, members: list[MemberRow]) -> tuple[list[int], str]:
-    """Ranks and name of a group; of a copy the rank whose devices it joins."""
+    """Return ranks and name of a group; for a copy the rank whose devices it joins."""
     if group < 0:
         return sorted({member.rank for member in members}), ""
     key = exchange.matching.table.groups[group]
@@ -106,7 +106,7 @@ def _is_whole(exchange: Exchange, number: int) -> bool:
 
 
 def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
-    """Every kernel that is in no instance, by start, and why."""
+    """Return every kernel that is in no instance, by start, and why."""
     table, matching = exchange.matching.table, exchange.matching
     start = table.start_ns - exchange.clocks.shift_ns(table.rank) - exchange.origin_ns
     rows = np.flatnonzero(matching.instance < 0)
@@ -126,7 +126,7 @@ def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
 
 
 def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
-    """What each device waited and caused, by step."""
+    """Return what each device waited and caused, by step."""
     waits = waiting(exchange.matching, exchange.transfers)
     return [
         WaitingRow(
@@ -150,7 +150,7 @@ def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
 
 
 def bandwidth_rows(exchange: Exchange) -> list[BandwidthRow]:
-    """Instances by kind, group, size and purpose."""
+    """Return instances by kind, group, size and purpose."""
     table = bandwidth(exchange.matching, exchange.transfers, exchange.peak_gbps)
     rows = []
     for k in range(len(table)):
@@ -179,7 +179,7 @@ def bandwidth_rows(exchange: Exchange) -> list[BandwidthRow]:
 
 
 def copy_rows(exchange: Exchange) -> list[CopyRow]:
-    """Copies that cross no two devices, by direction and size."""
+    """Return copies that cross no two devices, by direction and size."""
     table = copies(exchange.run.measured)
     columns = (table.nbytes, table.count, table.gbps, table.low_gbps, table.high_gbps)
     values: list[tuple[Any, ...]] = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -292,11 +292,11 @@ class ClockRow(msgspec.Struct, frozen=True):
 
     @property
     def apart_ns(self) -> int | None:
-        """How far the clocks of ranks that can be compared are apart at most; None for fewer than two."""
+        """Return how far apart comparable ranks' clocks are at most; None for fewer than two."""
         offsets = [offset for offset in self.offsets_ns.values() if offset is not None]
         return max(offsets) - min(offsets) if len(offsets) > 1 else None
 
     @property
     def widest_spread_ns(self) -> int:
-        """The widest spread of those clocks."""
+        """Return the widest spread of those clocks."""
         return max((spread for spread in self.spread_ns.values() if spread is not None), default=0)

@@ -71,7 +71,7 @@ def _blurred_warnings(exchange: Exchange) -> list[Notice]:
 
 
 def _partial_warnings(exchange: Exchange) -> list[Notice]:
-    """Collectives some of whose members are not in the run."""
+    """Name collectives some of whose members are not in the run."""
     partial = exchange.matching.instances.partial
     if not partial.any():
         return []

@@ -39,7 +39,7 @@ from analyzers.trace import (
 
 
 def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-    """Each row's call: its own, its operator's, or one made from what operators say of tensors."""
+    """Return each row's call: its own, its operator's, or one made from what operators say about tensors."""
     events = host.events
     call = events.call[rows].astype(np.int64)
     operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.call >= 0))
@@ -59,7 +59,7 @@ def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tupl
 
 
 def _encoded(call: Int64, calls: Sequence[Call]) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-    """The same with each distinct call once, and only those that are used."""
+    """Return the same with each distinct call once, and only those that are used."""
     distinct = dict.fromkeys(calls[code] for code in np.unique(call[call >= 0]).tolist())
     number = {entry: index for index, entry in enumerate(distinct)}
     table = np.array([*(number.get(entry, UNKNOWN) for entry in calls), UNKNOWN], dtype=np.int32)
@@ -78,7 +78,7 @@ def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
 
 
 def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
-    """Calls of kernels that carry out several at once: those made on the thread since the last kernel or batch."""
+    """Yield calls for kernels that carry out several: those made on the thread since the last kernel or batch."""
     events = host.events
     batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(NCCL + "coalesced"))
     inside = host.around(launches, batches)
@@ -100,7 +100,7 @@ def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators:
 
 
 def _merged(calls: Sequence[Call]) -> Call | None:
-    """One call for several of one kind and group: elements add up, of messages the largest counts."""
+    """Return one call for several with one kind and group: elements add up, for messages the largest counts."""
     if not calls or len({(call.kind, call.group, call.dtype) for call in calls}) > 1:
         return None
     first = calls[0]
@@ -119,7 +119,7 @@ def _merged(calls: Sequence[Call]) -> Call | None:
 
 
 def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
-    """gloo's spans carry the shapes of their tensors; of a scatter the root's alone."""
+    """Yield calls from the tensor shapes that gloo's spans carry; for a scatter only the root's do."""
     for index, row in enumerate(rows.tolist()):
         kind = kind_of_call(events.names[events.name[row]].removeprefix(GLOO)) or Collective.OTHER
         code = events.inputs[row]
@@ -131,7 +131,7 @@ def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
 
 
 def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
-    """nn.DataParallel flattens tensors, then broadcasts or reduces them over its devices: their shapes are the size."""
+    """Yield nn.DataParallel's calls: it flattens tensors, then broadcasts or reduces them; shapes give the size."""
     events = host.events
     kernels = (call < 0) & (events.category[rows] == Category.KERNEL)
     devices = np.unique(events.device[rows[kernels]])
@@ -153,7 +153,7 @@ def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Ite
 
 
 def _flattened(events: Events, row: int) -> tuple[int, str]:
-    """Elements and dtype of the tensors that an operator flattens: it views each as one dimension."""
+    """Return elements and dtype for the tensors that an operator flattens: it views each as one dimension."""
     inside = (events.thread == events.thread[row]) & (events.start_ns >= events.start_ns[row])
     inside &= (events.end_ns <= events.end_ns[row]) & (events.inputs >= 0) & events.named("aten::view")
     views = [events.shapes[code] for code in events.inputs[inside].tolist()]
@@ -170,7 +170,7 @@ _NOTHING = Inputs((), ())
 
 
 def described(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
-    """The call of each kernel (by its place among `rows`) that has none, as far as the operators around it tell."""
+    """Yield calls for kernels (by index among `rows`) that have none, as far as the operators around them tell."""
     events = host.events
     callless = np.flatnonzero((call < 0) & (events.category[rows] == Category.KERNEL) & (launches >= 0))
     if not len(callless):
@@ -201,18 +201,18 @@ class _Around:
         self._is_alone = count[which] == 1
 
     def kind(self, number: int) -> Collective | None:
-        """The kind that the operator around a launch is of, None where there is none."""
+        """Return the kind that the operator around a launch has, None where there is none."""
         row = self._rows[number]
         return self._kinds[int(self._events.name[row])] if row >= 0 else None
 
     def inputs(self, number: int) -> Inputs:
-        """Its tensors; of an operator that launched several kernels none, since these share them."""
+        """Return its tensors; none for an operator that launched several kernels, since these share them."""
         code = self._events.inputs[self._rows[number]]
         return self._events.shapes[code] if code >= 0 and self._is_alone[number] else _NOTHING
 
 
 def _kind(kernel: Collective, operator_kinds: Sequence[Collective]) -> Collective | None:
-    """The kind that operators, innermost first, say of a kernel; None where they say nothing, or of another one.
+    """Return the kind that operators, innermost first, give a kernel; None where they name none, or another one.
 
     What a kernel's name says is what ran; PyTorch's barrier runs an all-reduce.
     """
@@ -224,7 +224,7 @@ def _kind(kernel: Collective, operator_kinds: Sequence[Collective]) -> Collectiv
 
 
 def _call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
-    """What both operators say of one collective; sizes are -1 where they do not say what counts."""
+    """Build a call from what both operators say; sizes are -1 where they do not say what counts."""
     dtype = next((inputs.dtype for inputs in (inner, outer) if itemsize(inputs.dtype)), "")
     received, sent = (outer.elements(side) if kind in _TWO_SIDED else UNKNOWN for side in (0, 1))
     if min(received, sent) >= 0:
@@ -234,7 +234,7 @@ def _call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
 
 
 def _group(kind: Collective, sent: int, received: int) -> Group | None:
-    """A group of which the size is known: so many times as large is what is gathered, or was to be reduced."""
+    """Build a group whose size is the larger count over the smaller; None where that does not tell."""
     small, large = sorted((sent, received))
     if kind == Collective.ALL_TO_ALL or not small or large % small:
         return None

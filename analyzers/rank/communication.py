@@ -54,7 +54,7 @@ class Purpose(IntEnum):
 
     @property
     def label(self) -> str:
-        """As every output spells it."""
+        """Return the name that every output uses."""
         return self.name.lower()
 
 
@@ -99,12 +99,12 @@ class Communication:
 
     @property
     def end_ns(self) -> Int64:
-        """End of every row, half-open."""
+        """Return the end of every row, half-open."""
         return self.start_ns + self.dur_ns
 
 
 def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communication:
-    """The communication of a rank whose devices did what `devices` says."""
+    """Return the communication in a rank whose devices did what `devices` says."""
     events = trace.timed
     rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -150,27 +150,27 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
 
 
 def _called(host: Host, launches: Int64) -> Int64:
-    """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
+    """Return the outermost operator that records a collective around each launch, else the launch; -1 for none."""
     operators = host.named(C10D, "record_param_comms", NCCL)
     outermost: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
     return np.where(outermost >= 0, outermost, launches)
 
 
 def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
-    """Which rows carry whole numbers: no gradients are."""
+    """Whether rows carry whole numbers: no gradients do."""
     whole = np.array([*(one.dtype in INTEGRAL for one in calls), False], dtype=bool)
     return whole[call]
 
 
 def _steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
-    """Step of each row by its launch, on a CPU run by its start."""
+    """Return each row's step by its launch, on a CPU run by its start."""
     instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
     step: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(instant)]
     return step
 
 
 def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:
-    """Step of each row as windows count: 0 on a device that no step holds, as if its whole trace were one.
+    """Return each row's step as windows count: 0 on a device that no step holds, as if its whole trace were one.
 
     Apart from the step itself, since such a 0 is no number that ranks count alike, and holds several iterations.
     """
@@ -191,7 +191,7 @@ def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: I
 
 
 def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
-    """End of the last stretch of compute that ended before each start; the start itself where one runs across it."""
+    """Return the end of the last compute before each start; the start itself where compute runs across it."""
     computed = np.full(len(start_ns), UNKNOWN, dtype=np.int64)
     for activity in devices:
         rows = np.flatnonzero(device == activity.device)
@@ -202,7 +202,7 @@ def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: 
 
 
 def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
-    """How long each row's device computed before the row's start."""
+    """Return how long each row's device computed before the row's start."""
     busy = np.zeros(len(start_ns), dtype=np.int64)
     for activity in devices:
         on_device = device == activity.device
@@ -212,7 +212,7 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
 
 
 def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mask) -> NDArray[np.int8]:
-    """What each row is for, by the host's ranges around its launch; `integral` rows carry whole numbers."""
+    """Return what each row is for, by the host's ranges around its launch; `integral` rows carry whole numbers."""
 
     def inside(*prefixes: str) -> Mask:
         return host.inside(launches, *prefixes)
@@ -237,7 +237,7 @@ def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mas
 
 
 def _behind_backward(host: Host, launches: Int64) -> Mask:
-    """Launches outside of all nodes by a thread that only runs backwards: DDP's with a static graph, in its first."""
+    """Whether a thread that only runs backwards launches outside all nodes: DDP's with a static graph, in its first."""
     events = host.events
     nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT, COPIES_IN)
     steps = host.named(STEP)
@@ -248,7 +248,7 @@ def _behind_backward(host: Host, launches: Int64) -> Mask:
 
 
 def _input(fetched: Intervals, launched: Int64) -> Int64:
-    """How long the host fetched input between one launch of communication and the next; -1 where one is not known."""
+    """Return how long the host fetched input between consecutive launches of communication; -1 where one is unknown."""
     spent = np.where(launched >= 0, 0, UNKNOWN)
     order = np.flatnonzero(launched >= 0)[np.argsort(launched[launched >= 0], kind="stable")]
     if not len(fetched) or not len(order):

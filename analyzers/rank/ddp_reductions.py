@@ -60,7 +60,7 @@ class Gradients:
         return len(self.step)
 
     def by_reduction(self, count: int) -> list[list[int]]:
-        """Of each of `count` reductions the gradients (rows) that went with it, in order."""
+        """Return for each of `count` reductions the gradients (rows) that went with it, in order."""
         gradients: list[list[int]] = [[] for _ in range(count)]
         for index, reduction in enumerate(self.reduction.tolist()):
             if reduction >= 0:
@@ -69,7 +69,7 @@ class Gradients:
 
 
 def reductions(trace: RankTrace, attribution: Attribution, comm: Communication) -> tuple[Reductions, Gradients]:
-    """The reductions of one rank, and the gradients of its steps."""
+    """Return one rank's reductions, and the gradients in its steps."""
     events = trace.events
     kernels = np.flatnonzero(
         (comm.kind == Collective.ALL_REDUCE) & (comm.purpose == Purpose.GRADIENTS) & (comm.step != UNKNOWN)
@@ -96,7 +96,7 @@ def reductions(trace: RankTrace, attribution: Attribution, comm: Communication) 
 
 
 def ready_at(trace: RankTrace, attribution: Attribution, threads: Int64, instants_ns: Int64) -> Int64:
-    """End of the last compute that a thread launched (a CPU's thread: ran) before each instant of the host; -1."""
+    """Return the end of the last compute that a thread launched (a CPU's: ran) before each instant on the host; -1."""
     events = trace.events
     if trace.is_cpu_run:
         ended, thread, rows = events.end_ns[attribution.rows], events.thread[attribution.rows], attribution.rows
@@ -142,7 +142,7 @@ def _gradients(trace: RankTrace, attribution: Attribution, calls: Int64, passes:
 
 
 def _shapes(trace: RankTrace, attribution: Attribution, rows: Int64) -> tuple[Int64, tuple[tuple[int, ...], ...]]:
-    """The shape that each gradient's node was given, as its operator inside says; -1 where shapes were not recorded."""
+    """Return the shape that each gradient's node was given, as its operator inside says; -1 where none is recorded."""
     events = trace.events
     takers = np.flatnonzero((events.inputs >= 0) & events.named(ACCUMULATE))
     holder = attribution.host.around(takers, rows)

@@ -38,7 +38,7 @@ class Sharding:
 
 
 def sharding(host: Host, comm: Communication) -> Sharding:
-    """FSDP's part in one rank's communication."""
+    """Return FSDP's part in one rank's communication."""
     events = host.events
     called = np.where(comm.called >= 0, comm.called, UNKNOWN)
     collective = host.around(called, host.named(*_COLLECTIVES))

@@ -110,29 +110,29 @@ class _Device:
     # Sets of the whole trace, made once: each step looks at its own part of them.
     @cached_property
     def waits(self) -> Intervals:
-        """Waits for communication and for launches."""
+        """Return waits for communication and for launches."""
         return self.stalls | self.host_gaps
 
     @cached_property
     def worked_beside(self) -> Intervals:
-        """Communication that work went on beside."""
+        """Return communication that work went on beside."""
         return self.comm - self.waits
 
     @cached_property
     def gaps(self) -> Intervals:
-        """What lies between stretches of `busy` and is no wait."""
+        """Return what lies between stretches of `busy` and is no wait."""
         return Intervals(self.busy.end[:-1], self.busy.start[1:]) - self.waits
 
     def work_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
-        """How far the work that began at `begin_ns` has come at each instant."""
+        """Return how far the work that began at `begin_ns` has come at each instant."""
         return instants_ns - begin_ns - self.waits.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def beside_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
-        """How much of that was beside communication."""
+        """Return how much of that work was beside communication."""
         return self.worked_beside.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def longer_gaps_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How much longer gaps between kernels are beside communication than the median one that is not."""
+        """Return how much gaps beside communication, added up, exceed the median gap without."""
         first, past = np.searchsorted(self.gaps.start, begin_ns), np.searchsorted(self.gaps.end, end_ns, side="right")
         begin, end = self.gaps.start[first:past], self.gaps.end[first:past]
         beside = self.comm.length_within(begin, end) > 0
@@ -144,7 +144,7 @@ class _Device:
 def schedule_of(
     trace: RankTrace, activity: Activity, attribution: Attribution, rows: Breakdown, measured: Synchronized
 ) -> GradientSchedule:
-    """The pace of one device of a rank; it has no steps where no gradients are taken or their kernels are not known."""
+    """Build one device's schedule; it has no steps where no gradients are taken or their kernels are not known."""
     gradients = measured.gradients
     node = gradients.row
     ready_ns = ready_at(trace, attribution, trace.events.thread[node], trace.events.end_ns[node])
@@ -176,12 +176,12 @@ def schedule_of(
 
 
 def _equal(ordered: Int64, value: int) -> slice:
-    """Where a value stands in a sorted column."""
+    """Return where a value stands in a sorted column."""
     return slice(*np.searchsorted(ordered, [value, value + 1]).tolist())
 
 
 def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
-    """From the first gradient of each step to the last: in between DDP has compute wait for no communication."""
+    """Return the time from each step's first gradient to its last: there DDP's compute waits for no communication."""
     timed = np.flatnonzero(ready_ns != UNKNOWN)
     order = timed[np.lexsort((ready_ns[timed], gradients.step[timed]))]
     first = begins(gradients.step[order])
@@ -213,7 +213,7 @@ def _device(
 
 
 def _steps_of(events: Events, operator: str) -> Int64:
-    """The step that each run of an operator is of."""
+    """Return the step for each run of an operator."""
     rows = np.flatnonzero((events.category == Category.OPERATOR) & (events.named(operator)))
     steps = profiler_steps(events)
     number: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(events.start_ns[rows])]
@@ -225,7 +225,7 @@ def _latency(lag_ns: Int64) -> int:
 
 
 def _stalls(busy: Intervals, start_ns: Int64, launched_ns: Int64, ends_ns: Int64) -> tuple[Intervals, Intervals]:
-    """Of each gap between what a device does the part until it had been launched, and until communication had ended.
+    """Return in each gap on a device the part until communication had ended, and the part until the launch.
 
     A device that goes on right after a collective has waited for it, unless what it goes on with came later still.
     """
@@ -249,7 +249,7 @@ class _StepGradients:
 
 
 def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) -> dict[str, Int64]:
-    """Columns of one step, by name."""
+    """Return the columns for one step, by name."""
     begin_ns, end_ns = extent
     inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]).tolist())
     start_ns = np.r_[device.start_ns[inside], end_ns]
@@ -280,13 +280,13 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
 
 
 def _numbered(reduction: Int64) -> Int64:
-    """Reductions counted from the step's first."""
+    """Return reductions counted from the step's first."""
     reduced = reduction >= 0
     return np.where(reduced, reduction - reduction[reduced].min(initial=np.iinfo(np.int64).max), UNKNOWN)
 
 
 def _copies_out(device: _Device, inside: slice, extent: tuple[int, int], taken: _StepGradients) -> Int64:
-    """What it takes to copy each gradient out of its bucket: gaps included, by order, else by size."""
+    """Return the time to copy each gradient out of its bucket: gaps included, by order, else by size."""
     begin_ns, end_ns = extent
     start_ns = np.r_[device.start_ns[inside], end_ns]
     copies = np.flatnonzero(device.packs[inside] & (start_ns[:-1] >= taken.ready_ns[-1]))
@@ -312,7 +312,7 @@ def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
 
 
 def _contention(cost: Cost, one: slice) -> Int64:
-    """How much longer compute took beside communication: of what could be compared, as much more of the rest."""
+    """Return how much longer compute took beside communication, extrapolated from what could be compared."""
     comparable = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
     whole = cost.contention_ns[one] * (cost.beside_ns[one] / np.maximum(cost.compared_ns[one], 1))
     return np.where(comparable, np.rint(whole), NOT_KNOWN).astype(np.int64)
@@ -326,7 +326,7 @@ def _delays(trace: RankTrace, attribution: Attribution, measured: Synchronized) 
 
 
 def queued(comm: Communication, reduced: Reductions) -> Mask:
-    """Which reductions were ready and launched before the one before them on the device had ended."""
+    """Whether reductions were ready and launched before the previous one on the device had ended."""
     end_ns = comm.end_ns[reduced.kernel]
     before_ns = np.r_[NEVER, end_ns[:-1]][: len(end_ns)]
     behind: Mask = (reduced.ready_ns != UNKNOWN) & (before_ns > np.maximum(reduced.ready_ns, reduced.launched_ns))
@@ -334,7 +334,7 @@ def queued(comm: Communication, reduced: Reductions) -> Mask:
 
 
 def _call_ns(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> int:
-    """How much longer the host takes from launch to launch where a reduction is called for."""
+    """Return how much longer the host takes from launch to launch where a reduction is called for."""
     rows = attribution.rows[attribution.launches >= 0]
     thread, launched_ns = (
         trace.events.thread[attribution.launches[attribution.launches >= 0]],

@@ -44,14 +44,14 @@ class Spans:
         return len(self.thread)
 
     def around(self, places: Places) -> Int64:
-        """Of each place, the index of the innermost span that runs around it on its thread; -1 for none."""
+        """Return for each place the index of the innermost span that runs around it on its thread; -1 for none."""
         holder = np.full(len(places), UNKNOWN, dtype=np.int64)
         for asked, spans in self.by_thread(places):
             holder[asked] = innermost(self.start_ns[spans], self.end_ns[spans], places.instant_ns[asked], spans)
         return holder
 
     def outermost(self, places: Places) -> Int64:
-        """Of each place, the index of the outermost span that runs around it on its thread; -1 for none."""
+        """Return for each place the index of the outermost span that runs around it on its thread; -1 for none."""
         holder = np.full(len(places), UNKNOWN, dtype=np.int64)
         for asked, spans in self.by_thread(places):
             order = spans[np.lexsort((-self.end_ns[spans], self.start_ns[spans]))]
@@ -63,7 +63,7 @@ class Spans:
         return holder
 
     def by_thread(self, places: Places) -> Iterator[tuple[Int64, Int64]]:
-        """Of each thread with places and spans: which places are there, and which spans."""
+        """Yield for each thread that has places and spans the indices of both."""
         has_place = places.instant_ns != UNKNOWN
         for thread in np.intersect1d(places.thread[has_place], self.thread):
             yield np.flatnonzero((places.thread == thread) & has_place), np.flatnonzero(self.thread == thread)
@@ -80,11 +80,11 @@ class Host:
 
     @cached_property
     def is_range(self) -> Mask:
-        """Rows that are operators or annotations."""
+        """Whether rows are operators or annotations."""
         return np.isin(self.events.category, (Category.OPERATOR, Category.ANNOTATION))
 
     def launches(self, rows: Int64) -> Int64:
-        """The row of the host call that launched each row, -1 where there is none."""
+        """Return the row of the host call that launched each row, -1 where there is none."""
         events, correlations = self.events, self.events.correlation[self._launches]
         if not len(correlations):
             return self._queued(rows)
@@ -92,7 +92,7 @@ class Host:
         return np.where(index >= 0, self._launches[index], UNKNOWN)
 
     def _queued(self, rows: Int64) -> Int64:
-        """Of gloo's spans in order: the calls that queued them for its threads, if there are as many."""
+        """Return for gloo's spans, in order, the calls that queued them for its threads, if there are as many."""
         events = self.events
         calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named(C10D))
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
@@ -114,22 +114,22 @@ class Host:
         return self.events.shapes[code].elements() if code >= 0 else UNKNOWN
 
     def places(self, rows: Int64) -> Places:
-        """Where rows of the host begin; no place for row -1."""
+        """Return where rows of the host begin; no place for row -1."""
         is_row = rows >= 0
         events = self.events
         return Places(np.where(is_row, events.thread[rows], UNKNOWN), np.where(is_row, events.start_ns[rows], UNKNOWN))
 
     def around(self, calls: Int64, rows: Int64) -> Int64:
-        """Of each call, the innermost of the rows `rows` that runs around it on its thread; -1 for none."""
+        """Return for each call the innermost among `rows` that runs around it on its thread; -1 for none."""
         holder: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(self.places(calls))]
         return holder
 
     def spans(self, rows: Int64) -> Spans:
-        """Rows of the host as spans of time on threads."""
+        """Return rows of the host as spans of time on threads."""
         return Spans(self.events.thread[rows], self.events.start_ns[rows], self.events.end_ns[rows])
 
     def before(self, calls: Int64, spans: Int64) -> Int64:
-        """Of each call, the last of the rows `spans` that began before it on its thread; -1 for none."""
+        """Return for each call the last among the rows `spans` that began before it on its thread; -1 for none."""
         last = np.full(len(calls), UNKNOWN, dtype=np.int64)
         places = self.places(calls)
         for asked, candidates in self.spans(spans).by_thread(places):
@@ -139,20 +139,20 @@ class Host:
         return last
 
     def named(self, *prefixes: str) -> Int64:
-        """Rows of the host's ranges whose name starts with one of the prefixes."""
+        """Return rows of the host's ranges whose name starts with one of the prefixes."""
         chosen = np.zeros(len(self.events), dtype=bool)
         for prefix in prefixes:
             chosen |= self.events.named(prefix)
         return np.flatnonzero(chosen & self.is_range)
 
     def inside(self, calls: Int64, *prefixes: str) -> Mask:
-        """Which calls lie inside a row of the host whose name starts with one of the prefixes, on the same thread."""
+        """Whether calls lie inside a host row, on the same thread, whose name starts with one of the prefixes."""
         is_inside: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
         return is_inside
 
 
 def innermost(start: Int64, end: Int64, instant: Int64, label: Int64) -> Int64:
-    """Of each instant the label of the innermost of nested spans [start, end) that holds it, UNKNOWN for none.
+    """Return for each instant the label of the innermost nested span [start, end) that holds it, UNKNOWN for none.
 
     A span's depth is how many are open when it begins; around an instant at depth d is the last that began at depth d.
     """

@@ -46,7 +46,7 @@ class Pieces:
     backward: Mask
 
     def merged(self) -> Pieces:
-        """The same time in fewer pieces: those that touch and are of one line and pass are one."""
+        """Return the same time in fewer pieces: those that touch and share line and pass become one."""
         touches = (self.start[1:] == self.end[:-1]) & (self.line[1:] == self.line[:-1])
         opens = np.r_[True, ~(touches & (self.backward[1:] == self.backward[:-1]))][: len(self.start)]
         closes = np.r_[opens[1:], True][: len(self.start)]
@@ -73,7 +73,7 @@ class Work:
 def work(
     trace: RankTrace, devices: Sequence[Activity], attribution: Attribution, rows: Breakdown, comm: Communication
 ) -> Work:
-    """The compute of a rank's devices by line."""
+    """Return the compute on a rank's devices by line."""
     parts: list[Parts] = []
     copies: list[Parts] = []
     beside: list[Parts] = []
@@ -93,7 +93,7 @@ def work(
 
 
 def pieces(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pieces:
-    """A device's compute; its pieces cover all of it."""
+    """Return a device's compute; its pieces cover all of it."""
     if activity.device != CPU_DEVICE:
         mine = trace.timed.device[attribution.rows] == activity.device
         return _owned(trace.timed, attribution, mine & (trace.timed.kind[attribution.rows] == Kind.COMPUTE))
@@ -104,7 +104,7 @@ def pieces(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pi
 
 
 def _copies(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pieces:
-    """A device's copies, a CPU's none."""
+    """Return a device's copies, for a CPU none."""
     events, rows = trace.timed, attribution.rows
     on_device = (events.device[rows] == activity.device) | (events.peer[rows] == activity.device)
     return _owned(events, attribution, on_device & (events.kind[rows] == Kind.COPY))
@@ -117,7 +117,7 @@ def _owned(events: Events, attribution: Attribution, chosen: Mask) -> Pieces:
 
 
 def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
-    """When each operator itself ran, without those inside of it: pieces by start, and their rows."""
+    """Return when each operator itself ran, without those inside it: pieces by start, and their rows."""
     parts = []
     for thread in np.unique(events.thread[rows]):
         on_thread = rows[events.thread[rows] == thread]
@@ -140,14 +140,14 @@ def _packing(trace: RankTrace, activity: Activity, attribution: Attribution, par
 
 
 def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
-    """The parts of windows, rows `tiles` of the breakdown, that run from `begin` to `stop`."""
+    """Return the parts that lie in windows, rows `tiles` of the breakdown, which run from `begin` to `stop`."""
     met = crossings(parted.start, parted.end, begin, stop)
     line, backward = parted.line[met.mine], parted.backward[met.mine]
     return _summed(tiles[met.theirs], line, backward, met.end - met.start)
 
 
 def _summed(whole: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
-    """One row for each distinct part, lengths added."""
+    """Return one row for each distinct part, lengths added."""
     keys, index = np.unique(np.stack([whole, line, backward.astype(np.int64)]), axis=1, return_inverse=True)
     total = np.zeros(keys.shape[1], dtype=np.int64)
     np.add.at(total, index, ns)

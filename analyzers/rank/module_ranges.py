@@ -31,7 +31,7 @@ class Source(str, Enum):  # StrEnum is Python 3.11's
 
 
 def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
-    """The modules' forwards as spans, and compiled regions, which are modules of their own."""
+    """Return the modules' forwards as spans, and compiled regions, which are modules of their own."""
     events = host.events
     named = [module_of(name) for name in events.names]
     is_module = np.array([module is not None for module in named], dtype=bool)[events.name]
@@ -50,7 +50,7 @@ def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
 
 
 def _wrapped(host: Host) -> tuple[Spans, list[Module]]:
-    """What FSDP wraps: from the end of its work before a forward to the start of that behind it."""
+    """Return what FSDP wraps: from the end of its work before a forward to the start of that behind it."""
     events = host.events
     rows = host.named("FSDP::pre_forward", "FSDP::post_forward")
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]

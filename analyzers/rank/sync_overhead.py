@@ -67,7 +67,7 @@ class Cost:
 def cost(
     trace: RankTrace, devices: Sequence[Activity], attribution: Attribution, rows: Breakdown, gradients: Gradients
 ) -> Cost:
-    """The cost of synchronization in every window of a rank."""
+    """Return the cost of synchronization in every window of a rank."""
     packs = np.zeros(len(trace.timed), dtype=bool)
     packs[attribution.rows[attribution.line == OtherLine.PACKING]] = True
     backward = np.zeros(len(trace.timed), dtype=bool)
@@ -119,7 +119,7 @@ def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) ->
     busy = activity.compute | activity.comm | activity.copy
 
     def idle_before(rows: Mask) -> Intervals:
-        """Each short gap belongs to what ends it; a longer one is the host's."""
+        """Return the short gaps that rows end; a longer one is the host's."""
         ended = np.isin(busy.start[1:], events.start_ns[rows & on_device]) & (
             busy.start[1:] - busy.end[:-1] < SHORT_GAP_NS
         )
@@ -138,7 +138,7 @@ def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) ->
 
 
 def _copies(events: Events, device: int, packs: Mask, tiles: tuple[Int64, Int64]) -> Int64:
-    """Memcpys of packing that began in each window."""
+    """Return the packing memcpys that began in each window."""
     start = np.sort(events.start_ns[packs & (events.kind == Kind.COPY) & (events.device == device)])
     counted: Int64 = np.searchsorted(start, tiles[1]) - np.searchsorted(start, tiles[0])
     return counted
@@ -149,7 +149,7 @@ def _compute(events: Events, device: int, chosen: Mask) -> Int64:
 
 
 def _quiet(trace: RankTrace, packs: Mask) -> Events | Mismatch | None:
-    """The rank's rows without communication and packing, at the times of the window without synchronization."""
+    """Return rows without communication and packing, at the times of the window without synchronization."""
     if trace.nosync is None or trace.is_cpu_run:
         return None
     retimed = retime(trace.events.take(_kept(trace.events, packs)), trace.nosync, NOSYNC)
@@ -172,7 +172,7 @@ def _quiet_lengths(trace: RankTrace, packs: Mask, kernels: Int64, quiet: Events)
 def _usual_lengths(
     trace: RankTrace, activity: Activity, attribution: Attribution, gradients: Gradients, kernels: Int64
 ) -> NDArray[np.float64]:
-    """Of each kernel the median length of its like that ran without communication; NaN where there are too few."""
+    """Return each kernel's usual length: the median of its like without communication; NaN for too few."""
     events = trace.timed
     line = np.full(len(events), UNKNOWN, dtype=np.int64)
     line[attribution.rows] = 2 * _alike(attribution, gradients)[attribution.line] + attribution.backward
@@ -193,7 +193,7 @@ def _usual_lengths(
 
 
 def _alike(attribution: Attribution, gradients: Gradients) -> Int64:
-    """A code for each line, equal for layers whose parameters have equal shapes; those without any are by type."""
+    """Return a code for each line, equal for layers whose parameters have equal shapes; without any, by type."""
     shapes: dict[int, set[int]] = {}
     for line, shape in set(zip(gradients.line.tolist(), gradients.shape.tolist(), strict=True)):
         shapes.setdefault(line, set()).add(shape)
@@ -205,7 +205,7 @@ def _alike(attribution: Attribution, gradients: Gradients) -> Int64:
 def _compared(
     events: Events, activity: Activity, kernels: Int64, usual_ns: NDArray[np.float64], tiles: tuple[Int64, Int64]
 ) -> dict[str, Int64]:
-    """Of each window, the kernels that began in it and ran beside communication, against their usual lengths."""
+    """Compare, in each window, the kernels that began in it and ran beside communication with their usual lengths."""
     begin, stop = tiles
     start, end = events.start_ns[kernels], events.end_ns[kernels]
     window = np.searchsorted(begin, start, side="right") - 1
@@ -225,7 +225,7 @@ def _compared(
 
 
 def _changes(trace: RankTrace, rows: Breakdown, packs: Mask, quiet: Events | None) -> tuple[Int64, Int64, Mask]:
-    """Idle time and span of each window less those of the same step without synchronization; for which it is known."""
+    """Return how windows' idle time and span differ from the same step without synchronization, and where known."""
     idle_ns, span_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     has_change = np.zeros(len(rows), dtype=bool)
     if quiet is None:
