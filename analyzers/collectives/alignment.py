@@ -121,7 +121,7 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
     if one_clock:
         most_ns = _most_on_one_clock_ns(a, b)
         offsets, others = (
-            [near_zero for near_zero in sought if abs(near_zero.ns) <= most_ns] for sought in (offsets, others)
+            [offset for offset in candidates if abs(offset.ns) <= most_ns] for candidates in (offsets, others)
         )
     best = max(offsets, key=_merit, default=None)
     if best is None or _is_denied(a, b, best, others):
@@ -336,12 +336,12 @@ def mutual(pairs: Pairs) -> Pairs:
 
 
 def _merit(offset: Offset) -> float:
-    """Return how likely so many, so close pairs are, against ends anywhere within a millisecond."""
+    """Return the score of an offset: its pairs' likelihood, against ends anywhere within a millisecond."""
     return offset.pairs * float(np.log(BY_CHANCE_NS / (offset.deviation_ns + _doubt_ns(offset)) + 1))
 
 
 def _doubt_ns(offset: Offset) -> float:
-    """Return how little few pairs' deviation says: by chance a wrong alignment's few may agree more closely."""
+    """Return what few pairs' deviation hides: by chance a wrong alignment's few may agree more closely."""
     return LEAST_DOUBT_NS + 0.5 * NOISE_NS * min(1, FEW_PAIRS / offset.pairs)
 
 

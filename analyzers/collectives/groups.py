@@ -107,7 +107,7 @@ class Grouping:
     ) -> tuple[int, int]:
         call = self._calls[code] if code >= 0 else None
         if len(devices) > 1 and (call is None or call.group is None or not call.group.name):
-            members = tuple(Member(rank, int(each)) for each in devices)
+            members = tuple(Member(rank, int(number)) for number in devices)
             return self._key(("devices", rank), Key("", (rank,), members, len(devices)), Member(rank, device))
         call_group = call.group if call is not None else None
         group = self._only(groups) if call_group is None or _is_size(call_group) else self._whole(rank, call_group)
@@ -145,7 +145,7 @@ class Grouping:
         code = self._codes.get((name, ranks, batch))
         if code is None:
             present = set(self._ranks)
-            members = tuple(Member(member, UNKNOWN) for member in ranks if member in present)
+            members = tuple(Member(other, UNKNOWN) for other in ranks if other in present)
             code = self._add((name, ranks, batch), Key(name, ranks, members, len(ranks), batch))
         return code, self._places[code][Member(rank, UNKNOWN)]
 

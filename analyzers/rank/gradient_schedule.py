@@ -336,10 +336,8 @@ def queued(comm: Communication, reduced: Reductions) -> Mask:
 def _call_ns(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> int:
     """Return how much longer the host takes from launch to launch where a reduction is called for."""
     rows = attribution.rows[attribution.launches >= 0]
-    thread, launched_ns = (
-        trace.events.thread[attribution.launches[attribution.launches >= 0]],
-        trace.timed.launched_ns[rows],
-    )
+    launches = attribution.launches[attribution.launches >= 0]
+    thread, launched_ns = trace.events.thread[launches], trace.timed.launched_ns[rows]
     order = np.lexsort((launched_ns, thread))
     gaps = np.diff(launched_ns[order])
     gaps[np.diff(thread[order]) != 0] = 0

@@ -123,8 +123,10 @@ def joined_controls(parts: Sequence[Controls]) -> Controls:
         for part in parts:
             timing: Control | None = getattr(part, name)
             if timing is not None:
-                own = {rank_number(key): blocks for key, blocks in timing.samples_ns.items()}
-                samples.setdefault(name, {}).update({rank: blocks for rank, blocks in own.items() if rank is not None})
+                of_ranks = {rank_number(key): blocks for key, blocks in timing.samples_ns.items()}
+                samples.setdefault(name, {}).update(
+                    {rank: blocks for rank, blocks in of_ranks.items() if rank is not None}
+                )
     return Controls(**{name: control(by_rank) for name, by_rank in samples.items()}, reasons=parts[0].reasons)
 
 

@@ -223,7 +223,7 @@ class Inputs:
             return UNKNOWN
         if isinstance(shape[0], int):
             return plausible_count(math.prod(shape))
-        return plausible_count(sum(math.prod(each) for each in shape))
+        return plausible_count(sum(math.prod(dims) for dims in shape))
 
     @property
     def tensors(self) -> int:
