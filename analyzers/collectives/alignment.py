@@ -103,7 +103,7 @@ class Pairs:
     apart_ns: Int64
 
     def take(self, rows: Mask | Int64) -> Pairs:
-        """The pairs that a mask or an index selects."""
+        """Return the pairs that a mask or an index selects."""
         return Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Pairs:
 
 
 def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = False) -> Offset | None:
-    """The offset of b's clock against a's at which synchronizing collectives end together; None where none is clear.
+    """Return b's clock offset against a's at which synchronizing collectives end together; None where none is clear.
 
     `compatible[s, t]` says whether signatures s and t may be one collective, `one_clock` that both are known to share
     a host: then ends alone tell which steps are one, however they are numbered.
@@ -120,7 +120,9 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
     others = _of_other_steps(a, b, compatible)
     if one_clock:
         most_ns = _most_on_one_clock_ns(a, b)
-        offsets, others = ([each for each in found if abs(each.ns) <= most_ns] for found in (offsets, others))
+        offsets, others = (
+            [offset for offset in candidates if abs(offset.ns) <= most_ns] for candidates in (offsets, others)
+        )
     best = max(offsets, key=_merit, default=None)
     if best is None or _is_denied(a, b, best, others):
         fewest = FEWEST_PAIRS if one_clock else FEW_CLOSE
@@ -134,37 +136,37 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
 
 
 def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[Offset], bool]:
-    """Offsets that many pairs agree on, and whether step numbers say which may be pairs."""
+    """Return offsets that many pairs agree on, and whether step numbers say which may be pairs."""
     candidates, anchored = _candidates(a, b, compatible)
-    found = {offset.ns: offset for ns in _densest(candidates) if (offset := _around(a, b, compatible, ns))}
-    return list(found.values()), anchored
+    by_ns = {offset.ns: offset for ns in _densest(candidates) if (offset := _around(a, b, compatible, ns))}
+    return list(by_ns.values()), anchored
 
 
 def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[Offset]:
-    """Offsets at which pairs end together whose members number their steps differently, all by as much."""
+    """Return offsets at which pairs end together whose members number steps differently, all by as much."""
     if not ((a.step >= 0).any() and (b.step >= 0).any()):
         return []
-    bare_a, bare_b = (replace(each, step=np.full(len(each), -1)) for each in (a, b))
+    bare_a, bare_b = (replace(member, step=np.full(len(member), -1)) for member in (a, b))
     candidates, _ = _candidates(bare_a, bare_b, compatible)
-    found = {}
+    by_shift = {}
     # Few of a long run may be left to show that the clocks are one.
     for ns in (0, *_densest(candidates)):
         pairs = mutual(near(bare_a, bare_b, compatible, ns))
         higher = _higher(a.step[pairs.a], b.step[pairs.b])
         offset = _around(*renumbered(a, b, higher), compatible, ns) if higher else None
         if offset is not None:
-            found[offset.ns, higher] = replace(offset, higher=higher)
-    return list(found.values())
+            by_shift[offset.ns, higher] = replace(offset, higher=higher)
+    return list(by_shift.values())
 
 
 def _higher(step_a: Int64, step_b: Int64) -> int:
-    """By how much most pairs' steps have a higher number on b."""
+    """Return how much higher most pairs' steps are numbered on b."""
     apart, count = np.unique((step_b - step_a)[(step_a >= 0) & (step_b >= 0)], return_counts=True)
     return int(apart[np.argmax(count)]) if len(apart) else 0
 
 
 def renumbered(a: Kernels, b: Kernels, higher: int) -> tuple[Kernels, Kernels]:
-    """Both members with the step numbers that they have in common where b's are higher by so many."""
+    """Return both members with common step numbers, where b's are higher by `higher`."""
     return _raised(a, max(higher, 0)), _raised(b, max(-higher, 0))
 
 
@@ -173,8 +175,8 @@ def _raised(kernels: Kernels, by: int) -> Kernels:
 
 
 def _most_on_one_clock_ns(a: Kernels, b: Kernels) -> float:
-    """What one clock shows ends apart by at most: rings' progress, which grows with the transfer."""
-    typical = [float(np.median(each.dur_ns[each.synchronizes])) for each in (a, b) if each.synchronizes.any()]
+    """Return how far apart one clock shows ends at most: rings' progress, which grows with the transfer."""
+    typical = [float(np.median(member.dur_ns[member.synchronizes])) for member in (a, b) if member.synchronizes.any()]
     return ONE_CLOCK_NS + NOISE_SHARE * min(typical, default=0)
 
 
@@ -221,14 +223,14 @@ def _is_no_farther(other: Offset, best: Offset) -> bool:
 def _clear_of_steps(
     a: Kernels, b: Kernels, compatible: Mask, best: Offset | None, offsets: list[Offset], fewest: int
 ) -> Offset | None:
-    """The offset of steps that are numbered differently, where clocks are not apart and nothing is about as good."""
+    """Return the offset for differently numbered steps, if clocks are not apart and nothing is about as good."""
     most_ns = _most_on_one_clock_ns(a, b)
-    at_zero = [each for each in offsets if each.higher and abs(each.ns) <= most_ns and each.pairs >= fewest]
-    found = max(at_zero, key=_merit, default=None)
-    if found is None or (best is not None and _merit(found) < _merit(best)):
+    at_zero = [offset for offset in offsets if offset.higher and abs(offset.ns) <= most_ns and offset.pairs >= fewest]
+    clearest = max(at_zero, key=_merit, default=None)
+    if clearest is None or (best is not None and _merit(clearest) < _merit(best)):
         return None
-    rivals = [each for each in offsets if _is_apart(each, found) or each.higher != found.higher]
-    return None if any(_rivals_renumbered(a, b, compatible, rival, found) for rival in rivals) else found
+    rivals = [offset for offset in offsets if _is_apart(offset, clearest) or offset.higher != clearest.higher]
+    return None if any(_rivals_renumbered(a, b, compatible, rival, clearest) for rival in rivals) else clearest
 
 
 def _rivals_renumbered(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, best: Offset) -> bool:
@@ -240,14 +242,14 @@ def _rivals_renumbered(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, 
     return _is_as_close(rival, best) and rival.pairs >= RIVAL_RENUMBERED * best.pairs
 
 
-def refine_offset(a: Kernels, b: Kernels, compatible: Mask, known: Offset) -> Offset | None:
-    """An offset known from elsewhere, as these kernels have it; None where none of them end together at it."""
-    found = _around(*renumbered(a, b, known.higher), compatible, known.ns)
-    return found and replace(found, higher=known.higher)
+def refine_offset(a: Kernels, b: Kernels, compatible: Mask, rough: Offset) -> Offset | None:
+    """Refine a known offset with these kernels; None where none of them end together at it."""
+    refined = _around(*renumbered(a, b, rough.higher), compatible, rough.ns)
+    return refined and replace(refined, higher=rough.higher)
 
 
 def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
-    """Rows that may be one collective, and whether step numbers say so."""
+    """Return rows that may be one collective, and whether step numbers say so."""
     rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
     if len(rows_a) * len(rows_b) > MOST_CANDIDATES:
         rows_a = rows_a[:: len(rows_a) * len(rows_b) // MOST_CANDIDATES + 1]
@@ -264,13 +266,13 @@ def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
 
 
 def _densest(candidates: Pairs) -> list[int]:
-    """Offsets that many candidates agree on, each row's vote shared among its candidates."""
+    """Return offsets that many candidates agree on, each row's vote shared among its candidates."""
     if not len(candidates):
         return []
     votes = 1 / np.bincount(candidates.a)[candidates.a]
     order = np.argsort(candidates.apart_ns, kind="stable")
     apart, total = candidates.apart_ns[order], np.r_[0, np.cumsum(votes[order])]
-    found = []
+    offsets = []
     for width in WINDOWS_NS:
         past = np.searchsorted(apart, apart + width, side="right")
         score = total[past] - total[:-1]
@@ -278,13 +280,13 @@ def _densest(candidates: Pairs) -> list[int]:
             first = int(np.argmax(score))
             if score[first] <= 0:
                 break
-            found.append(int(np.median(apart[first : past[first]])))
+            offsets.append(int(np.median(apart[first : past[first]])))
             score[(apart > apart[first] - width) & (apart < apart[first] + width)] = 0
-    return found
+    return offsets
 
 
 def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset | None:
-    """The offset as the pairs around it have it."""
+    """Return the offset that the pairs around it show."""
     for _ in range(3):
         pairs = mutual(near(a, b, compatible, offset_ns))
         if not len(pairs):
@@ -298,7 +300,7 @@ def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset 
 
 
 def near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Pairs:
-    """All compatible pairs of synchronizing kernels that end within the noise of one another."""
+    """Return all compatible pairs of synchronizing kernels that end within the noise of one another."""
     rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
     rows_b = rows_b[np.argsort(b.end_ns[rows_b], kind="stable")]
     ends, centre = b.end_ns[rows_b] - offset_ns, a.end_ns[rows_a]
@@ -323,7 +325,7 @@ def agree(number_a: Int64, number_b: Int64) -> Mask:
 
 
 def mutual(pairs: Pairs) -> Pairs:
-    """Each row with the row that ends nearest to it, where that is so from both sides."""
+    """Return each row with the row that ends nearest to it, where that is so from both sides."""
     order = np.argsort(np.abs(pairs.apart_ns), kind="stable")
     pairs = pairs.take(order)
     first_a, first_b = np.zeros(len(pairs), dtype=bool), np.zeros(len(pairs), dtype=bool)
@@ -334,12 +336,12 @@ def mutual(pairs: Pairs) -> Pairs:
 
 
 def _merit(offset: Offset) -> float:
-    """Many pairs that agree closely: as their likelihood, against ends anywhere within a millisecond."""
+    """Return the score of an offset: its pairs' likelihood, against ends anywhere within a millisecond."""
     return offset.pairs * float(np.log(BY_CHANCE_NS / (offset.deviation_ns + _doubt_ns(offset)) + 1))
 
 
 def _doubt_ns(offset: Offset) -> float:
-    """How little a deviation says that few pairs show: by chance a wrong alignment's few may agree more closely."""
+    """Return what few pairs' deviation hides: by chance a wrong alignment's few may agree more closely."""
     return LEAST_DOUBT_NS + 0.5 * NOISE_NS * min(1, FEW_PAIRS / offset.pairs)
 
 
@@ -375,12 +377,12 @@ def _rivals_freely(a: Kernels, b: Kernels, rival: Offset, best: Offset) -> bool:
 def _none_is_missing(a: Kernels, b: Kernels) -> bool:
     """Whether both members surely hold all synchronizing kernels of the steps that they share."""
     steps = np.intersect1d(a.step[a.step >= 0], b.step)
-    shared = [each.synchronizes & np.isin(each.step, steps) for each in (a, b)]
-    return all(bool((each.complete & each.sure)[rows].all()) for each, rows in zip((a, b), shared, strict=True))
+    shared = [member.synchronizes & np.isin(member.step, steps) for member in (a, b)]
+    return all(bool((member.complete & member.sure)[rows].all()) for member, rows in zip((a, b), shared, strict=True))
 
 
 def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
-    """Pairs over the kernels within the time that both members cover."""
+    """Return the ratio between pairs and the kernels within the time that both members cover."""
     ends_a, ends_b = a.end_ns[a.synchronizes], b.end_ns[b.synchronizes] - offset.ns
     low, high = max(ends_a.min(), ends_b.min()) - NOISE_NS, min(ends_a.max(), ends_b.max()) + NOISE_NS
     inside = [int(((ends >= low) & (ends <= high)).sum()) for ends in (ends_a, ends_b)]
@@ -388,11 +390,11 @@ def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
 
 
 def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> int:
-    """How many steps' first and last kernels have a partner: an alignment that is off by one leaves them alone."""
+    """Return how many steps' first and last kernels have a partner: an alignment off by one leaves them alone."""
     pairs = mutual(near(a, b, compatible, offset.ns))
-    found = 0
+    explained = 0
     for kernels, matched in ((a, pairs.a), (b, pairs.b)):
         rows = np.flatnonzero(kernels.synchronizes & (kernels.step >= 0))
         edge = np.diff(kernels.step[rows], prepend=-1, append=-1) != 0
-        found += int(np.isin(rows[edge[:-1]], matched).sum() + np.isin(rows[edge[1:]], matched).sum())
-    return found
+        explained += int(np.isin(rows[edge[:-1]], matched).sum() + np.isin(rows[edge[1:]], matched).sum())
+    return explained

@@ -50,7 +50,7 @@ class Bandwidth:
         return len(self.kind)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row each, with names for kind and purpose."""
+        """Return a row each, with names for kind and purpose."""
         import pandas as pd
 
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -59,14 +59,14 @@ class Bandwidth:
         return pd.DataFrame(columns)
 
 
-def peaks(matching: Matching, found: Transfers, calibration: Calibration | None) -> Float64:
-    """The calibrated busbw of each instance's kind, group size and message size in GB/s, NaN where there is none."""
-    kinds, sizes = matching.instances.kind, found.group_size
-    distinct, which = np.unique(np.stack([kinds, sizes, found.nbytes]), axis=1, return_inverse=True)
+def peaks(matching: Matching, transfers: Transfers, calibration: Calibration | None) -> Float64:
+    """Return the calibrated busbw for each instance's kind, group size and bytes in GB/s, NaN where there is none."""
+    kinds, sizes = matching.instances.kind, transfers.group_size
+    distinct, which = np.unique(np.stack([kinds, sizes, transfers.nbytes]), axis=1, return_inverse=True)
     if calibration is None:
         return np.full(len(kinds), np.nan)
-    each = [_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in distinct.T]
-    return np.array(each, dtype=np.float64)[which]
+    busbw_gbps = [_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in distinct.T]
+    return np.array(busbw_gbps, dtype=np.float64)[which]
 
 
 def _peak(calibration: Calibration, kind: str, group_size: int, nbytes: int) -> float:
@@ -75,7 +75,7 @@ def _peak(calibration: Calibration, kind: str, group_size: int, nbytes: int) -> 
 
 
 def purposes(matching: Matching) -> Int64:
-    """What each instance is for: what most say that say anything; all do, or those before the profiler's first step."""
+    """Return what each instance is for; where members differ, the highest Purpose among theirs."""
     instances, purpose = matching.instances, matching.table.purpose
     if not len(instances):
         return np.zeros(0, dtype=np.int64)
@@ -83,19 +83,19 @@ def purposes(matching: Matching) -> Int64:
     return most
 
 
-def bandwidth(matching: Matching, found: Transfers, peak_gbps: Float64) -> Bandwidth:
-    """Instances by kind, group, size and purpose: the largest bytes first within a kind and group."""
+def bandwidth(matching: Matching, transfers: Transfers, peak_gbps: Float64) -> Bandwidth:
+    """Return instances by kind, group, size and purpose: the largest bytes first within a kind and group."""
     instances = matching.instances
-    keys = np.stack([instances.kind, instances.group, found.group_size, -found.nbytes, purposes(matching)])
+    keys = np.stack([instances.kind, instances.group, transfers.group_size, -transfers.nbytes, purposes(matching)])
     distinct, which = np.unique(keys, axis=1, return_inverse=True)
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.searchsorted(which[order], np.arange(1, distinct.shape[1])))
-    wait = np.where(found.wait_ns >= 0, found.wait_ns, np.nan)
+    wait = np.where(transfers.wait_ns >= 0, transfers.wait_ns, np.nan)
     number = instances.of_member
     total = np.bincount(number, weights=wait, minlength=len(instances)) / np.maximum(np.diff(instances.first), 1)
-    transfer = np.where(found.transfer_ns >= 0, found.transfer_ns, np.nan)
+    transfer = np.where(transfers.transfer_ns >= 0, transfers.transfer_ns, np.nan)
     parts = parts if distinct.shape[1] else []
-    busbw = np.array([_quartiles(found.busbw_gbps[part]) for part in parts], dtype=np.float64).reshape(-1, 3)
+    busbw = np.array([_quartiles(transfers.busbw_gbps[part]) for part in parts], dtype=np.float64).reshape(-1, 3)
     return Bandwidth(
         kind=distinct[0],
         group=distinct[1],
@@ -103,7 +103,7 @@ def bandwidth(matching: Matching, found: Transfers, peak_gbps: Float64) -> Bandw
         nbytes=-distinct[3],
         purpose=distinct[4],
         count=np.array([len(part) for part in parts], dtype=np.int64),
-        bound=np.array([found.bound[part].any() for part in parts], dtype=bool),
+        bound=np.array([transfers.bound[part].any() for part in parts], dtype=bool),
         transfer_ns=_medians(transfer, parts),
         busbw_gbps=busbw[:, 1],
         low_gbps=busbw[:, 0],
@@ -118,22 +118,22 @@ def _medians(values: Float64, parts: Sequence[Int64]) -> Float64:
 
 
 def _quartiles(values: Float64) -> tuple[float, float, float]:
-    known = values[~np.isnan(values)]
-    if not len(known):
+    numbers = values[~np.isnan(values)]
+    if not len(numbers):
         return np.nan, np.nan, np.nan
-    low, median, high = np.percentile(known, [25, 50, 75])
+    low, median, high = np.percentile(numbers, [25, 50, 75])
     return float(low), float(median), float(high)
 
 
-def sizes(matching: Matching, found: Transfers) -> Int64:
-    """Bytes of each row of the table: its instance's, else as its own call says; -1 where unknown."""
+def sizes(matching: Matching, transfers: Transfers) -> Int64:
+    """Return bytes for each row of the table: its instance's, else as its own call says; -1 where unknown."""
     table = matching.table
     members = np.array([key.size for key in table.groups] + [0], dtype=np.int64)[table.group]
     calls, which = np.unique(np.stack([table.call, members]), axis=1, return_inverse=True)
-    said = [_said(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
-    size = np.where(table.is_copy, table.nbytes, np.array(said, dtype=np.int64)[which])
+    by_call = [_said(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
+    size = np.where(table.is_copy, table.nbytes, np.array(by_call, dtype=np.int64)[which])
     matched = matching.instance >= 0
-    size[matched] = found.nbytes[matching.instance[matched]]
+    size[matched] = transfers.nbytes[matching.instance[matched]]
     return size
 
 
@@ -143,41 +143,41 @@ def _said(call: Call | None, members: int) -> int:
     return call.nbytes_among(members) if members else call.nbytes
 
 
-def traffic(matching: Matching, found: Transfers, steps: int) -> dict[str, int | None]:
-    """Bytes a step and rank communicates, by purpose: the mean over all of them, of which there are `steps`.
+def traffic(matching: Matching, transfers: Transfers, steps: int) -> dict[str, int | None]:
+    """Return the bytes that a rank communicates per step, by purpose: the mean over `steps` steps and all ranks.
 
     Each instance counts once for each of its ranks; what is in no instance counts as its own call says. None where a
     size is unknown.
     """
-    _, purpose, size = _moved(matching, found)
-    return {each.label: _mean_bytes(size[purpose == each], steps) for each in Purpose}
+    _, purpose, size = _moved(matching, transfers)
+    return {wanted.label: _mean_bytes(size[purpose == wanted], steps) for wanted in Purpose}
 
 
-def unsized(matching: Matching, found: Transfers) -> dict[Purpose, tuple[int, int, list[str]]]:
-    """Of each purpose whose bytes are not known: how much of its communication has no size, of how much; its kinds."""
-    rows, purpose, size = _moved(matching, found)
+def unsized(matching: Matching, transfers: Transfers) -> dict[Purpose, tuple[int, int, list[str]]]:
+    """Return for each purpose with unknown bytes how many rows have no size, of how many, and their kinds."""
+    rows, purpose, size = _moved(matching, transfers)
     unknown, kind = size < 0, matching.table.kind[rows]
     return {
-        each: (
-            int((own & unknown).sum()),
-            int(own.sum()),
-            sorted({Collective(code).label for code in kind[own & unknown].tolist()}),
+        wanted: (
+            int((chosen & unknown).sum()),
+            int(chosen.sum()),
+            sorted({Collective(code).label for code in kind[chosen & unknown].tolist()}),
         )
-        for each in Purpose
-        if ((own := purpose == each) & unknown).any()
+        for wanted in Purpose
+        if ((chosen := purpose == wanted) & unknown).any()
     }
 
 
-def _moved(matching: Matching, found: Transfers) -> tuple[Int64, Int64, Int64]:
-    """Rows of windows, of each instance one for each of its ranks; what they are for, and bytes, of a barrier none."""
+def _moved(matching: Matching, transfers: Transfers) -> tuple[Int64, Int64, Int64]:
+    """Return rows in windows, one per instance and rank; their purpose, and their bytes, none for a barrier."""
     table = matching.table
     purpose = table.purpose.copy()
     matched = matching.instance >= 0
     purpose[matched] = purposes(matching)[matching.instance[matched]]
-    own = np.where(matched, matching.instance, -1 - np.arange(len(table)))
-    once = np.unique(np.stack([table.rank, own]), axis=1, return_index=True)[1]
+    identity = np.where(matched, matching.instance, -1 - np.arange(len(table)))
+    once = np.unique(np.stack([table.rank, identity]), axis=1, return_index=True)[1]
     once = once[table.window[once] >= 0]
-    size = np.where(table.kind == Collective.BARRIER, 0, sizes(matching, found))
+    size = np.where(table.kind == Collective.BARRIER, 0, sizes(matching, transfers))
     return once, purpose[once], size[once]
 
 
@@ -200,16 +200,16 @@ class CopyBandwidth:
 
 
 def copies(measured: Sequence[Measured]) -> CopyBandwidth:
-    """Bandwidth of copies between host and devices, and within a device, by direction and size."""
-    names = sorted({name for each in measured for name in each.copies.names})
-    code = np.concatenate([_codes(each.copies.names, names)[each.copies.name] for each in measured])
-    nbytes = np.concatenate([each.copies.nbytes for each in measured])
-    dur_ns = np.concatenate([each.copies.dur_ns for each in measured])
+    """Return bandwidth of copies between host and devices, and within a device, by direction and size."""
+    names = sorted({name for part in measured for name in part.copies.names})
+    code = np.concatenate([_codes(part.copies.names, names)[part.copies.name] for part in measured])
+    nbytes = np.concatenate([part.copies.nbytes for part in measured])
+    dur_ns = np.concatenate([part.copies.dur_ns for part in measured])
     real = (nbytes > 0) & (dur_ns > 0)
     code, nbytes, dur_ns = code[real], nbytes[real], dur_ns[real]
     distinct, which = np.unique(np.stack([code, -nbytes]), axis=1, return_inverse=True)
-    each_one = [_quartiles(nbytes[which == k] / dur_ns[which == k]) for k in range(distinct.shape[1])]
-    table = np.array(each_one, dtype=np.float64).reshape(-1, 3)
+    quartiles = [_quartiles(nbytes[which == k] / dur_ns[which == k]) for k in range(distinct.shape[1])]
+    table = np.array(quartiles, dtype=np.float64).reshape(-1, 3)
     return CopyBandwidth(
         direction=tuple(names[name].removeprefix("Memcpy ") for name in distinct[0].tolist()),
         nbytes=-distinct[1],
@@ -220,5 +220,5 @@ def copies(measured: Sequence[Measured]) -> CopyBandwidth:
     )
 
 
-def _codes(own: Sequence[str], names: Sequence[str]) -> Int64:
-    return np.array([names.index(name) for name in own], dtype=np.int64)
+def _codes(part_names: Sequence[str], names: Sequence[str]) -> Int64:
+    return np.array([names.index(name) for name in part_names], dtype=np.int64)

@@ -49,23 +49,23 @@ class Clocks:
 
     @property
     def by_rank(self) -> dict[RankNumber, RankClock]:
-        """The clocks that can be compared with the lowest rank's."""
+        """Return the clocks that can be compared with the lowest rank's."""
         return {rank: clock for rank, clock in self.all.items() if clock.reference == self.reference}
 
     def shift_ns(self, ranks: Int64) -> Int64:
-        """What to take off the times of each rank, 0 where nothing is known of its clock."""
+        """Return what to take off each rank's times, 0 where nothing is known of its clock."""
         return self._looked_up(ranks, "shift_ns", 0)
 
     def shift_of(self, rank: RankNumber) -> int:
-        """What to take off the times of one rank."""
+        """Return what to take off one rank's times."""
         return self.all[rank].shift_ns if rank in self.all else 0
 
     def spread_ns(self, ranks: Int64) -> Int64:
-        """The spread of each rank's clock."""
+        """Return the spread of each rank's clock."""
         return self._looked_up(ranks, "spread_ns", 0)
 
     def references(self, ranks: Int64) -> Int64:
-        """Which rank each rank's clock is compared with."""
+        """Return the rank that each rank's clock is compared with."""
         return self._looked_up(ranks, "reference", -1)
 
     def _looked_up(self, ranks: Int64, name: str, otherwise: int) -> Int64:
@@ -75,27 +75,27 @@ class Clocks:
 
 
 def clocks(run: RunSummary, matching: Matching) -> Clocks:
-    """The clocks of a run whose collectives are matched."""
+    """Return the clocks of a run whose collectives are matched."""
     ranks = [summary.rank for summary in run.ranks]
     shared = _Shared(matching)
-    found: dict[RankNumber, RankClock] = {}
+    by_rank: dict[RankNumber, RankClock] = {}
     for reference in ranks:
-        if reference not in found:
-            found |= _reached(reference, shared, len(ranks) - len(found))
-    return Clocks(ranks[0], _shifted(dict(sorted(found.items())), hosts(run.manifest, run.ranks)))
+        if reference not in by_rank:
+            by_rank |= _reached(reference, shared, len(ranks) - len(by_rank))
+    return Clocks(ranks[0], _shifted(dict(sorted(by_rank.items())), hosts(run.manifest, run.ranks)))
 
 
 def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, RankClock]:
-    """The clocks of all ranks that share collectives with one, directly or by way of others."""
-    found = {reference: RankClock(0, 0, 0, reference)}
+    """Return the clocks of all ranks that share collectives with one, directly or by way of others."""
+    reached = {reference: RankClock(0, 0, 0, reference)}
     queue = deque([reference])
-    while queue and len(found) < most:
+    while queue and len(reached) < most:
         rank = queue.popleft()
         for other, direct in shared.clocks_against(rank).items():
-            if other not in found:
-                found[other] = _led(found[rank], direct)
+            if other not in reached:
+                reached[other] = _led(reached[rank], direct)
                 queue.append(other)
-    return found
+    return reached
 
 
 def _led(before: RankClock, direct: RankClock) -> RankClock:
@@ -108,7 +108,7 @@ def _led(before: RankClock, direct: RankClock) -> RankClock:
 
 
 def _shifted(clocks: dict[RankNumber, RankClock], hosts: dict[RankNumber, str]) -> dict[RankNumber, RankClock]:
-    """The clocks with what is taken off each: a host's ranks have one clock, and one shift."""
+    """Return the clocks with what is taken off each: a host's ranks have one clock, and one shift."""
     of_host: dict[tuple[RankNumber, str | int], list[RankNumber]] = {}
     for rank, clock in clocks.items():
         of_host.setdefault((clock.reference, hosts.get(rank, rank)), []).append(rank)
@@ -120,7 +120,7 @@ def _shifted(clocks: dict[RankNumber, RankClock], hosts: dict[RankNumber, str]) 
 
 
 def _shift_ns(clocks: list[RankClock]) -> int:
-    """The median offset of a host's ranks, if it exceeds their spreads and the transfers it was computed from."""
+    """Return the median offset of a host's ranks, if it exceeds their spreads and the transfers it comes from."""
     offset_ns, _ = _middle([clock.offset_ns for clock in clocks])
     doubt_ns = max(max(clock.spread_ns, clock.shortest_transfer_ns) for clock in clocks)
     return offset_ns if abs(offset_ns) > doubt_ns else 0
@@ -138,12 +138,12 @@ class _Shared:
         np.minimum.at(self._shortest, number, table.end_ns[rows] - table.start_ns[rows])
 
     def clocks_against(self, rank: RankNumber) -> dict[RankNumber, RankClock]:
-        """The clock of every rank that shares an instance with this one, against this one's."""
-        own = self._rank == rank
+        """Return the clock of every rank that shares an instance with this one, against this one's."""
+        of_rank = self._rank == rank
         end = np.zeros(len(self._shortest), dtype=np.int64)
         held = np.zeros(len(self._shortest), dtype=bool)
-        end[self._number[own]], held[self._number[own]] = self._end_ns[own], True
-        others = np.flatnonzero(held[self._number] & ~own)
+        end[self._number[of_rank]], held[self._number[of_rank]] = self._end_ns[of_rank], True
+        others = np.flatnonzero(held[self._number] & ~of_rank)
         others = others[np.argsort(self._rank[others], kind="stable")]
         if not len(others):
             return {}
@@ -161,6 +161,6 @@ class _Shared:
 
 
 def _middle(values: Sequence[int]) -> tuple[int, int]:
-    """Median and interquartile range, also of what float64 cannot tell apart: a clock may lack its epoch."""
+    """Return median and interquartile range, also where float64 tells no values apart: a clock may lack its epoch."""
     low, median, high = np.percentile([value - values[0] for value in values], [25, 50, 75])
     return values[0] + round(float(median)), round(float(high - low))

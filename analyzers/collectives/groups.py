@@ -59,42 +59,42 @@ class Grouping:
         self._configured = {summary.rank: _configured(summary.header.distributed) for summary in run.ranks}
 
     def assign(self, rank: Int64, device: Int64, call: Int64, kind: Int64, is_copy: Mask) -> tuple[Int64, Int64]:
-        """Group and place in it of every row, -1 for none."""
+        """Assign every row its group and its place in that, -1 for none."""
         group, place = np.full(len(rank), -1, dtype=np.int64), np.full(len(rank), -1, dtype=np.int64)
         # Between whom a message goes only its call says.
         rows = np.flatnonzero(~is_copy & ((call >= 0) | (kind != Collective.SEND_RECV)))
         facts = np.stack([rank[rows], device[rows], call[rows]])
         distinct, which = np.unique(facts, axis=1, return_inverse=True)
-        known = self._known(distinct)
+        groups_by_rank = self._known(distinct)
         ranks, first = np.unique(distinct[0], return_index=True)
         of_rank = np.split(distinct[1], first)[1:]
-        devices = {RankNumber(one): np.unique(own) for one, own in zip(ranks.tolist(), of_rank, strict=True)}
-        found = [
-            self._of(RankNumber(one), dev, code, known[RankNumber(one)], devices[RankNumber(one)])
+        devices = {RankNumber(one): np.unique(used) for one, used in zip(ranks.tolist(), of_rank, strict=True)}
+        assigned = [
+            self._of(RankNumber(one), dev, code, groups_by_rank[RankNumber(one)], devices[RankNumber(one)])
             for one, dev, code in distinct.T.tolist()
         ]
-        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+        pairs = np.array(assigned, dtype=np.int64).reshape(-1, 2)
         group[rows], place[rows] = pairs[which, 0], pairs[which, 1]
         return group, place
 
     def _known(self, distinct: NDArray[np.int64]) -> dict[RankNumber, set[Group]]:
-        """The groups of more than one rank that each rank knows of."""
-        known = {rank: set(configured.values()) for rank, configured in self._configured.items()}
+        """Return the groups of more than one rank that each rank knows of."""
+        by_rank = {rank: set(configured.values()) for rank, configured in self._configured.items()}
         told = [(RankNumber(rank), self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
         for rank, group in told:
             if group is not None and group.name:
-                known[rank].add(self._whole(rank, group))
+                by_rank[rank].add(self._whole(rank, group))
         for rank, group in told:
-            if group is not None and _is_size(group) and not self._is_size_of(group.size, known[rank]):
-                known[rank].add(group)
-        return known
+            if group is not None and _is_size(group) and not self._is_size_of(group.size, by_rank[rank]):
+                by_rank[rank].add(group)
+        return by_rank
 
-    def _is_size_of(self, size: int, known: set[Group]) -> bool:
+    def _is_size_of(self, size: int, groups: set[Group]) -> bool:
         """Whether a group of which only the size is said may be one that is known, or the whole run where none is."""
-        return size in ({group.size for group in known} or {self._world_size})
+        return size in ({group.size for group in groups} or {self._world_size})
 
     def _whole(self, rank: RankNumber, group: Group) -> Group:
-        """The group with its ranks, which long lists leave out and the header has."""
+        """Return the group with its ranks, which long lists leave out and the header has."""
         if group.ranks is not None:
             return group
         same = self._configured[rank].get(group.name)
@@ -103,30 +103,30 @@ class Grouping:
         return Group(group.name, group.size, tuple(range(group.size))) if group.size == self._world_size else group
 
     def _of(
-        self, rank: RankNumber, device: int, code: int, known: set[Group], devices: NDArray[np.int64]
+        self, rank: RankNumber, device: int, code: int, groups: set[Group], devices: NDArray[np.int64]
     ) -> tuple[int, int]:
         call = self._calls[code] if code >= 0 else None
         if len(devices) > 1 and (call is None or call.group is None or not call.group.name):
-            members = tuple(Member(rank, int(each)) for each in devices)
+            members = tuple(Member(rank, int(number)) for number in devices)
             return self._key(("devices", rank), Key("", (rank,), members, len(devices)), Member(rank, device))
-        said = call.group if call is not None else None
-        group = self._only(known) if said is None or _is_size(said) else self._whole(rank, said)
+        call_group = call.group if call is not None else None
+        group = self._only(groups) if call_group is None or _is_size(call_group) else self._whole(rank, call_group)
         if group is None or group.ranks is None or rank not in group.ranks:
             return -1, -1
         if call is not None and call.kind == Collective.SEND_RECV:
             return self._of_message(rank, device, call, group)
         return self._of_ranks(rank, device, group.name, group.ranks)
 
-    def _only(self, known: set[Group]) -> Group | None:
-        """The one group that a rank knows; the whole run where no group is named anywhere."""
-        if len(known) == 1:
-            return next(iter(known))
-        if known or any(self._configured.values()):
+    def _only(self, groups: set[Group]) -> Group | None:
+        """Return the one group that a rank knows; the whole run where no group is named anywhere."""
+        if len(groups) == 1:
+            return next(iter(groups))
+        if groups or any(self._configured.values()):
             return None
         return Group("", self._world_size, tuple(range(self._world_size)))
 
     def _of_message(self, rank: RankNumber, device: int, call: Call, group: Group) -> tuple[int, int]:
-        """A message's two peers; of a batch its one other rank, or the whole group."""
+        """Return group and place for a message: its two peers, or for a batch its one other rank or the whole group."""
         peers = sorted({*call.sent_to, *call.received_from})
         if not peers:
             return -1, -1
@@ -144,8 +144,8 @@ class Grouping:
     ) -> tuple[int, int]:
         code = self._codes.get((name, ranks, batch))
         if code is None:
-            here = set(self._ranks)
-            members = tuple(Member(each, UNKNOWN) for each in ranks if each in here)
+            present = set(self._ranks)
+            members = tuple(Member(other, UNKNOWN) for other in ranks if other in present)
             code = self._add((name, ranks, batch), Key(name, ranks, members, len(ranks), batch))
         return code, self._places[code][Member(rank, UNKNOWN)]
 
@@ -168,9 +168,9 @@ def _is_size(group: Group) -> bool:
 
 
 def _configured(distributed: dict[str, Any]) -> dict[str, Group]:
-    """The groups of more than one rank that a trace's header lists, by name."""
+    """Return the groups of more than one rank that a trace's header lists, by name."""
     listed = distributed.get("pg_config")
-    found = {}
+    groups = {}
     for entry in listed if isinstance(listed, list) else []:
         ranks = entry.get("ranks") if isinstance(entry, dict) else None
         if isinstance(ranks, list) and all(isinstance(rank, int) and not isinstance(rank, bool) for rank in ranks):
@@ -178,7 +178,7 @@ def _configured(distributed: dict[str, Any]) -> dict[str, Group]:
             size = entry.get("pg_size")
             whole = size == len(ranks) or not isinstance(size, int)
             if len(ranks) > 1 or (isinstance(size, int) and size > 1):
-                found[name] = Group(
+                groups[name] = Group(
                     name, size if isinstance(size, int) else len(ranks), tuple(ranks) if whole else None
                 )
-    return found
+    return groups

@@ -63,7 +63,7 @@ class Instances:
 
     @property
     def of_member(self) -> Int64:
-        """The instance of each entry of `members`."""
+        """Return the instance of each entry of `members`."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     @property
@@ -87,13 +87,13 @@ class Matching:
     renumbered_by: dict[int, int] = field(default_factory=dict)
 
     def together(self) -> Iterator[list[tuple[int, int, int]]]:
-        """The members of each instance as (rank, device, correlation)."""
+        """Yield the members of each instance as (rank, device, correlation)."""
         table, rows = self.table, self.instances.members
-        places = list(
+        kernels = list(
             zip(table.rank[rows].tolist(), table.device[rows].tolist(), table.correlation[rows].tolist(), strict=True)
         )
         for begin, end in zip(self.instances.first.tolist(), self.instances.first[1:].tolist(), strict=False):
-            yield places[begin:end]
+            yield kernels[begin:end]
 
 
 def match_run(run: RunSummary) -> Matching:
@@ -101,11 +101,11 @@ def match_run(run: RunSummary) -> Matching:
     table = table_of(run)
     why: dict[int, str] = dict.fromkeys(np.flatnonzero((table.group < 0) & ~table.is_copy).tolist(), NO_GROUP)
     clocks = Offsets(hosts(run.manifest, run.ranks))
-    found: list[_GroupMatch] = [_copies(table)]
+    matches: list[_GroupMatch] = [_copies(table)]
     for code in _by_evidence(table):
-        found.append(_of_group(table, code, table.rows_of(code), clocks, why))
+        matches.append(_of_group(table, code, table.rows_of(code), clocks, why))
     renumbered_by = clocks.renumbered_by()
-    instances = _joined(table, found, _common_steps(table, renumbered_by))
+    instances = _joined(table, matches, _common_steps(table, renumbered_by))
     instance = np.full(len(table), -1, dtype=np.int64)
     instance[instances.members] = instances.of_member
     return Matching(table, instances, instance, why, renumbered_by)
@@ -120,15 +120,15 @@ class _GroupMatch:
 
 
 def _by_evidence(table: KernelTable) -> list[int]:
-    """Groups in the order in which clocks are best learnt: those with most synchronizing kernels first."""
-    known = table.group >= 0
-    evidence = np.bincount(table.group[known], weights=table.synchronizes[known], minlength=len(table.groups))
+    """Return groups in the order in which clocks are best learnt: those with most synchronizing kernels first."""
+    grouped = table.group >= 0
+    evidence = np.bincount(table.group[grouped], weights=table.synchronizes[grouped], minlength=len(table.groups))
     order: list[int] = np.argsort(-evidence, kind="stable").tolist()
     return order
 
 
 def _copies(table: KernelTable) -> _GroupMatch:
-    """A copy between two devices is a message whose two members share one row."""
+    """Match each copy between two devices: a message whose two members share one row."""
     return _GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])
 
 
@@ -145,10 +145,10 @@ def _of_group(table: KernelTable, code: int, rows: Int64, clocks: Offsets, why: 
     """Align every member with one of them; instances are where all are aligned."""
     key = table.groups[code]
     signature, compatible = _signatures(table, rows)
-    known = _RowFacts(signature, *_complete(table.place[rows], table.step[rows], signature))
+    facts = _RowFacts(signature, *_complete(table.place[rows], table.step[rows], signature))
     sides = [
-        _side(table, member, rows, known, own)
-        for member, own in zip(key.members, _by_place(table, rows, len(key.members)), strict=True)
+        _side(table, member, rows, facts, indices)
+        for member, indices in zip(key.members, _by_place(table, rows, len(key.members)), strict=True)
     ]
     reference = max(sides, key=lambda side: len(side.rows))
     partners, offsets = [], []
@@ -170,7 +170,7 @@ def _of_group(table: KernelTable, code: int, rows: Int64, clocks: Offsets, why: 
         offsets.append(offset or NOT_APART)
     lines = np.stack(partners, axis=1)
     lines = lines[(lines >= 0).all(axis=1)]
-    matched = np.stack([side.rows[lines[:, place]] for place, side in enumerate(sides)], axis=1)
+    matched = np.stack([side.rows[lines[:, column]] for column, side in enumerate(sides)], axis=1)
     sound = _is_sound(table, key, matched, offsets)
     why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
     return _GroupMatch(code, matched[sound])
@@ -185,42 +185,42 @@ class _RowFacts(NamedTuple):
 
 
 def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
-    """Of each member of a group, which of the group's rows are its own, in order."""
+    """Return for each member of a group which of the group's rows are its own, in order."""
     order = np.lexsort((table.correlation[rows], table.start_ns[rows], table.place[rows]))
     return np.split(order, np.searchsorted(table.place[rows][order], np.arange(1, members)))
 
 
-def _side(table: KernelTable, member: Member, rows: Int64, known: _RowFacts, own: Int64) -> _Side:
-    mine = rows[own]
+def _side(table: KernelTable, member: Member, rows: Int64, facts: _RowFacts, indices: Int64) -> _Side:
+    mine = rows[indices]
     kernels = Kernels(
         end_ns=table.end_ns[mine],
         dur_ns=table.end_ns[mine] - table.start_ns[mine],
         step=table.step[mine],
         sequence=table.sequence[mine],
-        signature=known.signature[own],
+        signature=facts.signature[indices],
         synchronizes=table.synchronizes[mine],
-        complete=known.complete[own],
-        sure=known.sure[own],
+        complete=facts.complete[indices],
+        sure=facts.sure[indices],
     )
     return _Side(member, mine, kernels)
 
 
 def _offset(clocks: Offsets, reference: _Side, side: _Side, compatible: Mask) -> Offset | None:
-    """Between the clocks of two members: as larger groups have it, refined by this one, else as this one has it."""
-    here, there, a, b = reference.member.rank, side.member.rank, reference.kernels, side.kernels
-    known = clocks.between(here, there)
-    if here == there:
-        return known
-    if known is not None:
-        return refine_offset(a, b, compatible, known) or known
-    offset = find_offset(a, b, compatible, clocks.are_one(here, there))
+    """Return the offset between two members: as larger groups have it, refined by this one, else as this one has it."""
+    reference_rank, side_rank, a, b = reference.member.rank, side.member.rank, reference.kernels, side.kernels
+    learnt = clocks.between(reference_rank, side_rank)
+    if reference_rank == side_rank:
+        return learnt
+    if learnt is not None:
+        return refine_offset(a, b, compatible, learnt) or learnt
+    offset = find_offset(a, b, compatible, clocks.are_one(reference_rank, side_rank))
     if offset is not None or (a.synchronizes.any() and b.synchronizes.any()):
-        clocks.learn(here, there, offset)
+        clocks.learn(reference_rank, side_rank, offset)
     return offset
 
 
 def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
-    """What is known of each row as a code, and which codes may be one collective."""
+    """Return what is known about each row as a code, and which codes may be one collective."""
     facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
     distinct, code = np.unique(facts, axis=1, return_inverse=True)
     compatible = np.ones((distinct.shape[1],) * 2, dtype=bool)
@@ -244,38 +244,38 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
 
 
 def _reasons(table: KernelTable, reference: _Side, side: _Side, partner: Int64) -> Iterator[tuple[int, str]]:
-    """Every row that one of two members has alone, and why that is so."""
+    """Yield every row that one of two members has alone, and why that is so."""
     ours, theirs = partner >= 0, np.zeros(len(side.rows), dtype=bool)
     theirs[partner[ours]] = True
-    for own, other, matched in ((reference, side, ours), (side, reference, theirs)):
+    for holder, other, matched in ((reference, side, ours), (side, reference, theirs)):
         device = other.member.device
         who = f"rank {other.member.rank}" if table.is_alone_in_file(other.member) else f"device {device}"
-        yield from zip(own.rows[~matched].tolist(), _words(who, matched), strict=True)
+        yield from zip(holder.rows[~matched].tolist(), _words(who, matched), strict=True)
 
 
 def _words(who: str, matched: Mask) -> list[str]:
-    """Why each row without a partner has none: ahead of all that have one, and after them, `who` was not there."""
+    """Return why each row without a partner has none: ahead of all that have one, and after them, `who` was absent."""
     if not matched.any():
         return [f"{who} has no kernel for it"] * len(matched)
     order, first = np.flatnonzero(~matched), int(np.argmax(matched))
     last = len(matched) - 1 - int(np.argmax(matched[::-1]))
-    words = {
+    reasons = {
         -1: f"{who} has no kernel for it: its trace begins later",
         0: f"{who} has no kernel for it: missing, or not to be told from its neighbours",
         1: f"{who} has no kernel for it: its trace ends earlier",
     }
-    return [words[place] for place in np.where(order < first, -1, np.where(order > last, 1, 0)).tolist()]
+    return [reasons[when] for when in np.where(order < first, -1, np.where(order > last, 1, 0)).tolist()]
 
 
 def _is_sound(table: KernelTable, key: Key, matched: NDArray[np.int64], offsets: Sequence[Offset]) -> Mask:
     """Whether all members agree, not only each with the reference."""
     sound = np.ones(len(matched), dtype=bool)
-    higher, later_ns = (np.array([getattr(each, name) for each in offsets]) for name in ("higher", "ns"))
+    higher, later_ns = (np.array([getattr(offset, name) for offset in offsets]) for name in ("higher", "ns"))
     for column in (table.said_kind, table.elements, table.dtype, table.sequence, table.step):
         values = column[matched]
-        known = values >= 0
+        has_value = values >= 0
         values = values - higher if column is table.step else values
-        low, high = np.where(known, values, UNLIKE).min(axis=1), np.where(known, values, -UNLIKE).max(axis=1)
+        low, high = np.where(has_value, values, UNLIKE).min(axis=1), np.where(has_value, values, -UNLIKE).max(axis=1)
         sound &= high <= low
     started, ended = table.start_ns[matched] - later_ns, table.end_ns[matched] - later_ns
     synchronized = table.synchronizes[matched].all(axis=1)
@@ -290,11 +290,11 @@ def _is_sound(table: KernelTable, key: Key, matched: NDArray[np.int64], offsets:
 def _splits_correspond(table: KernelTable, key: Key, line: Int64) -> bool:
     """Whether what each member of an uneven all-to-all sends to another is what that one receives from it."""
     calls = {int(table.rank[row]): table.call_of(row) for row in line.tolist()}
-    place = {rank: number for number, rank in enumerate(key.ranks)}
+    position = {rank: number for number, rank in enumerate(key.ranks)}
     for rank, call in calls.items():
         for peer, other in calls.items():
             if call is not None and other is not None and call.split_in and other.split_out:
-                sent, received = call.split_in[place[peer] :], other.split_out[place[rank] :]
+                sent, received = call.split_in[position[peer] :], other.split_out[position[rank] :]
                 if sent[:1] != received[:1]:
                     return False
     return True
@@ -312,7 +312,7 @@ def _peers_correspond(table: KernelTable, line: Int64) -> bool:
 
 
 def _common_steps(table: KernelTable, renumbered_by: Mapping[int, int]) -> tuple[Int64, Int64]:
-    """The step and the window of each row as most ranks number them."""
+    """Return the step and the window of each row as most ranks number them."""
     step, window = table.step.copy(), table.window.copy()
     for rank, higher in renumbered_by.items():
         numbered = (table.rank == rank) & (step >= 0)
@@ -321,14 +321,14 @@ def _common_steps(table: KernelTable, renumbered_by: Mapping[int, int]) -> tuple
     return step, window
 
 
-def _joined(table: KernelTable, found: Sequence[_GroupMatch], steps: tuple[Int64, Int64]) -> Instances:
-    """The instances of all groups, by the start of their earliest member; `steps` are step and window of each row."""
+def _joined(table: KernelTable, matches: Sequence[_GroupMatch], steps: tuple[Int64, Int64]) -> Instances:
+    """Join all groups' instances, by the start of their earliest member; `steps` are step and window of each row."""
     step, window = steps
-    lines = [line for part in found for line in part.rows]
-    group = np.array([part.group for part in found for _ in part.rows], dtype=np.int64)
+    lines = [line for part in matches for line in part.rows]
+    group = np.array([part.group for part in matches for _ in part.rows], dtype=np.int64)
     begun = np.array([table.start_ns[line].min() for line in lines], dtype=np.int64)
     order = np.argsort(begun, kind="stable")
-    lines, group = [lines[place] for place in order.tolist()], group[order]
+    lines, group = [lines[index] for index in order.tolist()], group[order]
     facts = [_facts(table, line) for line in lines]
     size = np.array([len(line) for line in lines], dtype=np.int64)
     return Instances(
@@ -344,7 +344,7 @@ def _joined(table: KernelTable, found: Sequence[_GroupMatch], steps: tuple[Int64
 
 
 def _facts(table: KernelTable, line: Int64) -> tuple[int, Call | None]:
-    """Kind and call of an instance: what any member says, of several the one that says most."""
+    """Return an instance's kind and call: what any member says, among several the one that says most."""
     calls = [call for call in _distinct_calls(table, line) if call is not None]
     best = max(calls, key=lambda call: call.elements, default=None)
     kind = int(best.kind) if best else int(table.kind[line[0]])

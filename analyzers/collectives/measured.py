@@ -35,14 +35,14 @@ class Exchange:
 
     @cached_property
     def origin_ns(self) -> int:
-        """The run's earliest event on the common clock."""
+        """Return the run's earliest event on the common clock."""
         ranks = np.array([summary.rank for summary in self.run.ranks])
         earliest = np.array([measured.earliest_ns for measured in self.run.measured])
         return int((earliest - self.clocks.shift_ns(ranks)).min())
 
     @cached_property
     def order(self) -> Int64:
-        """Instances by start on the common clock: the order in which the report counts them."""
+        """Return instances by start on the common clock: the order in which the report counts them."""
         instances = self.matching.instances
         if not len(instances):
             return np.zeros(0, dtype=np.int64)
@@ -50,36 +50,36 @@ class Exchange:
 
     @cached_property
     def index(self) -> Int64:
-        """Of each instance, its number in that order."""
+        """Return each instance's number in that order."""
         index = np.empty(len(self.order), dtype=np.int64)
         index[self.order] = np.arange(len(self.order))
         return index
 
     @cached_property
     def entry(self) -> Int64:
-        """Of each row of the table, its entry among all instances' members, -1 for what is in none."""
+        """Return each table row's entry among all instances' members, -1 for what is in none."""
         entry = np.full(len(self.matching.table), -1, dtype=np.int64)
         entry[self.matching.instances.members] = np.arange(len(self.matching.instances.members))
         return entry
 
     @cached_property
     def first_row(self) -> Int64:
-        """Of each rank of the run, the row of the table where its communication begins."""
+        """Return for each rank the row of the table where its communication begins."""
         counts = [len(measured.communication) for measured in self.run.measured]
         return np.cumsum([0, *counts])[:-1].astype(np.int64)
 
     @cached_property
     def sizes(self) -> Int64:
-        """Bytes of each row of the table, as any member says them; -1 where none does."""
+        """Return bytes for each row of the table, as any member says them; -1 where none does."""
         return sizes(self.matching, self.transfers)
 
     def nbytes(self, index: RankIndex) -> Int64:
-        """Bytes of each row of a rank's communication, -1 where unknown."""
+        """Return bytes for each row of a rank's communication, -1 where unknown."""
         first = int(self.first_row[index])
         return self.sizes[first : first + len(self.run.measured[index].communication)]
 
     def wait_ns(self, index: RankIndex) -> Int64:
-        """Of each row of a rank's communication how long it waited, -1 where unknown."""
+        """Return for each row of a rank's communication how long it waited, -1 where unknown."""
         first = int(self.first_row[index])
         entry = self.entry[first : first + len(self.run.measured[index].communication)]
         wait_ns: Int64 = np.r_[self.transfers.wait_ns, -1][entry]
@@ -87,60 +87,63 @@ class Exchange:
 
     @cached_property
     def begun_ns(self) -> Int64:
-        """Of each row of the table, from when on it was transfer, on its rank's own clock."""
+        """Return for each row of the table when its transfer began, on its rank's own clock."""
         return in_transfer(self.matching, self.transfers)
 
     def rows_of(self, index: RankIndex, device: int) -> Int64:
-        """Rows of the table that one device of a rank takes part in."""
+        """Return the table rows that one device of a rank takes part in."""
         table, low = self.matching.table, int(self.first_row[index])
         high = low + len(self.run.measured[index].communication)
         rows: Int64 = low + np.flatnonzero((table.device[low:high] == device) | (table.peer[low:high] == device))
         return rows
 
     def exposed_transfer(self, index: RankIndex, device: int) -> Intervals:
-        """When a device of a rank transferred and did not compute; on its own clock."""
-        own = self.rows_of(index, device)
-        moving = union_of(self.begun_ns[own], self.matching.table.end_ns[own])
+        """Return when a device of a rank transferred and did not compute; on its own clock."""
+        rows = self.rows_of(index, device)
+        moving = union_of(self.begun_ns[rows], self.matching.table.end_ns[rows])
         return moving & _exposed(self.run.measured[index], device)
 
     @cached_property
     def world_size(self) -> int:
-        """Processes of the run."""
+        """Return the number of processes in the run."""
         return world_size(self.run.manifest, self.run.ranks)
 
     @property
     def limit_gbps(self) -> float | None:
-        """The link's own rate, where calibration says it and the transport is known."""
+        """Return the link's own rate, where calibration says it and the transport is known."""
         links = self.calibration.links if self.calibration is not None else None
-        known = links is not None and links.transport and links.limit_gbps is not None and links.limit_gbps > 0
-        return links.limit_gbps if links is not None and known and not self.is_of_other_links else None
+        is_known = links is not None and links.transport and links.limit_gbps is not None and links.limit_gbps > 0
+        return links.limit_gbps if links is not None and is_known and not self.is_of_other_links else None
 
     @property
     def is_of_other_links(self) -> bool:
         """Whether calibration went over another transport than the run's (`P2P/CUMEM` and `P2P/IPC` are one)."""
         links, manifest = self.calibration.links if self.calibration is not None else None, self.run.manifest
-        said = (links.transport if links is not None else None, manifest.transport if manifest is not None else None)
-        families = {transport.partition("/")[0] for transport in said if transport}
+        transports = (
+            links.transport if links is not None else None,
+            manifest.transport if manifest is not None else None,
+        )
+        families = {transport.partition("/")[0] for transport in transports if transport}
         return len(families) > 1
 
     @property
     def unmatched_share(self) -> float | None:
-        """Time of kernels that are in no instance over the time of all, added; None without communication."""
+        """Return the time of kernels in no instance over the time of all, added; None without communication."""
         table = self.matching.table
         dur_ns = table.end_ns - table.start_ns
         return float(dur_ns[self.matching.instance < 0].sum() / dur_ns.sum()) if dur_ns.sum() else None
 
     def in_windows(self, rows: Breakdown) -> tuple[Int64, Int64]:
-        """Of each window the exposed transfer and the communication that is in no instance, lengths of unions in ns."""
+        """Return for each window exposed transfer and communication in no instance, lengths of unions in ns."""
         table = self.matching.table
         alone = self.matching.instance < 0
         exposed_ns, unmatched_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
         index_of = {number: index for index, number, _ in self.run.numbered()}
         for (number, device), windows in rows.by_device():
             index, start = index_of[number], rows.start_ns[windows]
-            own, end = self.rows_of(index, device), start + rows.span_ns[windows]
+            kernels, end = self.rows_of(index, device), start + rows.span_ns[windows]
             exposed_ns[windows] = self.exposed_transfer(index, device).length_within(start, end)
-            lost = own[alone[own]]
+            lost = kernels[alone[kernels]]
             unmatched_ns[windows] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
         return exposed_ns, unmatched_ns
 
@@ -153,5 +156,5 @@ def exchange(run: RunSummary, calibration: Calibration | None = None) -> Exchang
     """Match and measure the communication of a run; `calibration` says what its links can do."""
     matching = match_run(run)
     clock = clocks(run, matching)
-    found = transfers(matching, clock)
-    return Exchange(run, calibration, matching, clock, found, peaks(matching, found, calibration))
+    transferred = transfers(matching, clock)
+    return Exchange(run, calibration, matching, clock, transferred, peaks(matching, transferred, calibration))

@@ -33,14 +33,14 @@ class Offsets:
         self._unclear: set[tuple[int, int]] = set()
 
     def between(self, a: int, b: int) -> Offset | None:
-        """How much later b's clock is than a's, if both are known to one another."""
+        """Return how much later b's clock is than a's, if both are known to one another."""
         if a == b:
             return Offset(0, 0, 0)
-        here, there = self._place.get(a), self._place.get(b)
-        if here is None or there is None or here.component != there.component:
+        place_a, place_b = self._place.get(a), self._place.get(b)
+        if place_a is None or place_b is None or place_a.component != place_b.component:
             return None
-        deviation_ns = max(here.deviation_ns, there.deviation_ns)
-        return Offset(there.ns - here.ns, deviation_ns, 0, there.higher - here.higher)
+        deviation_ns = max(place_a.deviation_ns, place_b.deviation_ns)
+        return Offset(place_b.ns - place_a.ns, deviation_ns, 0, place_b.higher - place_a.higher)
 
     def are_one(self, a: int, b: int) -> bool:
         """Whether two ranks are known to share a host, and its clock."""
@@ -52,13 +52,15 @@ class Offsets:
         return (min(a, b), max(a, b)) in self._unclear and self.between(a, b) is None
 
     def renumbered_by(self) -> dict[int, int]:
-        """Ranks whose steps have higher numbers than most of those known against them, and by how much."""
-        found: dict[int, int] = {}
+        """Return ranks whose steps have higher numbers than most of those known against them, and by how much."""
+        renumbered: dict[int, int] = {}
         for members in self._members.values():
             higher = [self._place[rank].higher for rank in members]
             usual = Counter(higher).most_common(1)[0][0]
-            found |= {rank: own - usual for rank, own in zip(members, higher, strict=True) if own != usual}
-        return dict(sorted(found.items()))
+            renumbered |= {
+                rank: number - usual for rank, number in zip(members, higher, strict=True) if number != usual
+            }
+        return dict(sorted(renumbered.items()))
 
     def learn(self, a: int, b: int, offset: Offset | None) -> None:
         """Put two ranks, and all that are known to either, on one clock; without an offset they are unclear."""
@@ -67,11 +69,11 @@ class Offsets:
             return
         if a == b or self.between(a, b) is not None:
             return
-        here, there = (self._place.setdefault(rank, _Place(rank)) for rank in (a, b))
-        shift_ns, higher = here.ns + offset.ns - there.ns, here.higher + offset.higher - there.higher
-        joining = self._members.pop(there.component, [b])
+        place_a, place_b = (self._place.setdefault(rank, _Place(rank)) for rank in (a, b))
+        shift_ns, higher = place_a.ns + offset.ns - place_b.ns, place_a.higher + offset.higher - place_b.higher
+        joining = self._members.pop(place_b.component, [b])
         for rank in joining:
             place = self._place[rank]
             deviation_ns = max(place.deviation_ns, offset.deviation_ns)
-            self._place[rank] = _Place(here.component, place.ns + shift_ns, deviation_ns, place.higher + higher)
-        self._members.setdefault(here.component, [here.component]).extend(joining)
+            self._place[rank] = _Place(place_a.component, place.ns + shift_ns, deviation_ns, place.higher + higher)
+        self._members.setdefault(place_a.component, [place_a.component]).extend(joining)

@@ -38,7 +38,7 @@ NEVER = np.iinfo(np.int64).max // 4
 
 
 def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
-    """For each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
+    """Return for each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
     partner = np.full(len(a), -1, dtype=np.int64)
     if offset is not None:
         for pairs in (_none_missing(a, b, compatible, offset), _beyond_doubt(a, b, compatible, offset)):
@@ -51,11 +51,11 @@ def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> In
 
 
 def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> Pairs:
-    """Synchronizing kernels of a signature and step of which both members surely hold all: these pair in order.
+    """Pair synchronizing kernels, in order, whose signature and step both members surely hold completely.
 
     All members may have lost as many: ends must still agree to within the noise, or better than with any neighbour.
     """
-    keys = [np.flatnonzero(each.synchronizes & each.complete & each.sure) for each in (a, b)]
+    keys = [np.flatnonzero(member.synchronizes & member.complete & member.sure) for member in (a, b)]
     order_a, order_b = _in_turn(a, keys[0], b, keys[1])
     pairs = Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
@@ -67,19 +67,19 @@ def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
 
 
 def _tight_ns(offset: Offset) -> int:
-    """The noise that the pairs of an offset show, several times over."""
+    """Return the noise that an offset's pairs show, several times over."""
     return max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns))
 
 
 def _clear_ns(a: Kernels, b: Kernels, compatible: Mask, pairs: Pairs) -> Int64:
-    """How far the next kernel is, on either member, that a pair could be confused with."""
+    """Return how far the next kernel is, on either member, that a pair could be confused with."""
     # Kernels whose signature is open may stand for any; then all of them are neighbours.
     classes = _classes(compatible)
     return np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
 
 
 def _in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
-    """The k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
+    """Pair the k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
     sides = [(a.step[rows_a], b.step[rows_b]), (a.signature[rows_a], b.signature[rows_b]), *more]
     _, group = np.unique(np.stack([np.concatenate(side) for side in sides]), axis=1, return_inverse=True)
     group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
@@ -101,7 +101,7 @@ def _uncross(partner: Int64) -> None:
 
 
 def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> Pairs:
-    """Pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
+    """Return pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
     pairs = mutual(near(a, b, compatible, offset.ns))
     apart = np.abs(pairs.apart_ns)
     kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
@@ -112,7 +112,7 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
 
 
 def _classes(compatible: Mask) -> Int64:
-    """Signatures that may be confused with one another, directly or by way of others, get one number."""
+    """Return one number for signatures that may be confused with one another, directly or by way of others."""
     number = np.arange(len(compatible))
     while True:
         merged = np.where(compatible, number[None, :], len(number)).min(axis=1)
@@ -122,7 +122,7 @@ def _classes(compatible: Mask) -> Int64:
 
 
 def _clearance(kernels: Kernels, classes: Int64) -> Int64:
-    """How far each kernel's end is from the next of its class on the same member."""
+    """Return how far each kernel's end is from the next in its class on the same member."""
     group = classes[kernels.signature]
     order = np.lexsort((kernels.end_ns, group))
     gap = np.diff(kernels.end_ns[order])
@@ -134,7 +134,7 @@ def _clearance(kernels: Kernels, classes: Int64) -> Int64:
 
 
 def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) -> None:
-    """Partners for kernels whose ends say nothing, by their order between those that are matched.
+    """Match kernels whose ends say nothing, by their order between those that are matched.
 
     Where a signature occurs in a step as often on both members as anywhere, none is missing, and order decides.
     """
@@ -143,18 +143,20 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
     _match_by_sequence(a, b, compatible, partner, taken)
     clean = _clean_steps(a, b, partner, taken)
     segments: list[Int64] = []
-    lefts: list[Int64] = []
+    unmatched: list[Int64] = []
     for kernels, matched in ((a, partner >= 0), (b, taken >= 0)):
-        left = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
-        lefts.append(np.flatnonzero(left))
+        is_unmatched = (
+            ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
+        )
+        unmatched.append(np.flatnonzero(is_unmatched))
         anchors: Int64 = np.cumsum(matched & kernels.synchronizes, dtype=np.int64)
-        segments.append(anchors[left])
-    rows_a, rows_b = _in_turn(a, lefts[0], b, lefts[1], (segments[0], segments[1]))
+        segments.append(anchors[is_unmatched])
+    rows_a, rows_b = _in_turn(a, unmatched[0], b, unmatched[1], (segments[0], segments[1]))
     partner[rows_a] = rows_b
 
 
 def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Int64:
-    """Steps in which both members hold the same and all synchronizing kernels are matched: nothing seems missing."""
+    """Return steps that seem to miss nothing: both members hold the same, all synchronizing kernels are matched."""
     suspect = [kernels.step[kernels.synchronizes & (to < 0)] for kernels, to in ((a, partner), (b, taken))]
     keys = np.concatenate([np.stack([kernels.step, kernels.signature]) for kernels in (a, b)], axis=1)
     held, which = np.unique(keys, axis=1, return_inverse=True)
@@ -165,7 +167,7 @@ def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Int64:
 
 
 def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:
-    """Partners for kernels whose ends say nothing and whose number in the group is known on both members."""
+    """Match kernels whose ends say nothing and whose number in the group is known on both members."""
     rows_a = _numbered_once(a, ~a.synchronizes & (partner < 0))
     rows_b = _numbered_once(b, ~b.synchronizes & (taken < 0))
     _, i, j = np.intersect1d(a.sequence[rows_a], b.sequence[rows_b], assume_unique=True, return_indices=True)
@@ -175,7 +177,7 @@ def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64,
 
 
 def _numbered_once(kernels: Kernels, chosen: Mask) -> Int64:
-    """Those rows whose number in the group occurs once on the member: a count that began anew says nothing."""
+    """Return chosen rows whose number in the group occurs once on the member: a count that began anew says nothing."""
     _, first, count = np.unique(kernels.sequence, return_index=True, return_counts=True)
     rows: Int64 = first[count == 1]
     return rows[chosen[rows] & (kernels.sequence[rows] >= 0)]

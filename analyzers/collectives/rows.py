@@ -17,35 +17,35 @@ from analyzers.rank import Purpose, device_label
 from analyzers.trace import Collective
 
 
-def clock_row(found: Exchange) -> ClockRow:
-    """The clocks as the report has them."""
-    ranks = [summary.rank for summary in found.run.ranks]
-    known = found.clocks.by_rank
-    applied: list[int] = [rank for rank in ranks if rank in known and known[rank].applied]
+def clock_row(exchange: Exchange) -> ClockRow:
+    """Return the clocks as the report has them."""
+    ranks = [summary.rank for summary in exchange.run.ranks]
+    by_rank = exchange.clocks.by_rank
+    applied: list[int] = [rank for rank in ranks if rank in by_rank and by_rank[rank].applied]
     return ClockRow(
-        offsets_ns={str(rank): known[rank].offset_ns if rank in known else None for rank in ranks},
-        spread_ns={str(rank): known[rank].spread_ns if rank in known else None for rank in ranks},
+        offsets_ns={str(rank): by_rank[rank].offset_ns if rank in by_rank else None for rank in ranks},
+        spread_ns={str(rank): by_rank[rank].spread_ns if rank in by_rank else None for rank in ranks},
         applied=bool(applied),
         applied_to=applied,
     )
 
 
-def collective_rows(found: Exchange, bucket_of: Mapping[int, int]) -> list[CollectiveRow]:
-    """Every instance, by start; `bucket_of` instances (by index) that reduce DDP's buckets."""
-    if not len(found.matching.instances):
+def collective_rows(exchange: Exchange, bucket_of: Mapping[int, int]) -> list[CollectiveRow]:
+    """Return every instance, by start; `bucket_of` instances (by index) that reduce DDP's buckets."""
+    if not len(exchange.matching.instances):
         return []
-    purpose = purposes(found.matching)
+    purpose = purposes(exchange.matching)
     return [
-        _collective(found, index, int(purpose[number]), bucket_of.get(index))
-        for index, number in enumerate(found.order.tolist())
+        _collective(exchange, index, int(purpose[number]), bucket_of.get(index))
+        for index, number in enumerate(exchange.order.tolist())
     ]
 
 
-def _collective(found: Exchange, index: int, purpose: int, bucket: int | None) -> CollectiveRow:
-    instances, measured, limit = found.matching.instances, found.transfers, found.limit_gbps
-    number = int(found.order[index])
-    call, busbw, members = instances.call[number], _known(measured.busbw_gbps[number]), _members(found, number)
-    group, name = _group(found, int(instances.group[number]), members)
+def _collective(exchange: Exchange, index: int, purpose: int, bucket: int | None) -> CollectiveRow:
+    instances, measured, limit = exchange.matching.instances, exchange.transfers, exchange.limit_gbps
+    number = int(exchange.order[index])
+    call, busbw, members = instances.call[number], _known(measured.busbw_gbps[number]), _members(exchange, number)
+    group, name = _group(exchange, int(instances.group[number]), members)
     return CollectiveRow(
         index=index,
         kind=Collective(int(instances.kind[number])).label,
@@ -62,15 +62,15 @@ def _collective(found: Exchange, index: int, purpose: int, bucket: int | None) -
         partial=bool(instances.partial[number]),
         algbw_gbps=_known(measured.algbw_gbps[number]),
         busbw_gbps=busbw,
-        utilization_at_size=_known(busbw / found.peak_gbps[number]) if busbw is not None else None,
-        utilization_of_link=busbw / limit if busbw is not None and limit and _is_whole(found, number) else None,
+        utilization_at_size=_known(busbw / exchange.peak_gbps[number]) if busbw is not None else None,
+        utilization_of_link=busbw / limit if busbw is not None and limit and _is_whole(exchange, number) else None,
         members=members,
     )
 
 
-def _members(found: Exchange, number: int) -> list[MemberRow]:
-    """An instance's members; a copy's two devices share its one row."""
-    instances, table, measured = found.matching.instances, found.matching.table, found.transfers
+def _members(exchange: Exchange, number: int) -> list[MemberRow]:
+    """Return an instance's members; a copy's two devices share its one row."""
+    instances, table, measured = exchange.matching.instances, exchange.matching.table, exchange.transfers
     entries = range(int(instances.first[number]), int(instances.first[number + 1]))
     members = []
     for entry in entries:
@@ -82,7 +82,7 @@ def _members(found: Exchange, number: int) -> list[MemberRow]:
             MemberRow(
                 rank=int(table.rank[row]),
                 device=device_label(device),
-                start_ns=int(measured.start_ns[entry] - found.origin_ns),
+                start_ns=int(measured.start_ns[entry] - exchange.origin_ns),
                 dur_ns=int(measured.end_ns[entry] - measured.start_ns[entry]),
                 wait_ns=natural(measured.wait_ns[entry]),
                 exposed_ns=exposed_ns,
@@ -92,23 +92,23 @@ def _members(found: Exchange, number: int) -> list[MemberRow]:
     return members
 
 
-def _group(found: Exchange, group: int, members: list[MemberRow]) -> tuple[list[int], str]:
-    """Ranks and name of a group; of a copy the rank whose devices it joins."""
+def _group(exchange: Exchange, group: int, members: list[MemberRow]) -> tuple[list[int], str]:
+    """Return ranks and name of a group; for a copy the rank whose devices it joins."""
     if group < 0:
         return sorted({member.rank for member in members}), ""
-    key = found.matching.table.groups[group]
+    key = exchange.matching.table.groups[group]
     return list(key.ranks), key.name
 
 
-def _is_whole(found: Exchange, number: int) -> bool:
+def _is_whole(exchange: Exchange, number: int) -> bool:
     """Whether an instance is of the whole run: a part of it may have other links than calibration looked at."""
-    return int(found.transfers.group_size[number]) == found.world_size
+    return int(exchange.transfers.group_size[number]) == exchange.world_size
 
 
-def unmatched_rows(found: Exchange) -> list[UnmatchedRow]:
-    """Every kernel that is in no instance, by start, and why."""
-    table, matching = found.matching.table, found.matching
-    start = table.start_ns - found.clocks.shift_ns(table.rank) - found.origin_ns
+def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
+    """Return every kernel that is in no instance, by start, and why."""
+    table, matching = exchange.matching.table, exchange.matching
+    start = table.start_ns - exchange.clocks.shift_ns(table.rank) - exchange.origin_ns
     rows = np.flatnonzero(matching.instance < 0)
     return [
         UnmatchedRow(
@@ -125,9 +125,9 @@ def unmatched_rows(found: Exchange) -> list[UnmatchedRow]:
     ]
 
 
-def waiting_rows(found: Exchange) -> list[WaitingRow]:
-    """What each device waited and caused, by step."""
-    waits = waiting(found.matching, found.transfers)
+def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
+    """Return what each device waited and caused, by step."""
+    waits = waiting(exchange.matching, exchange.transfers)
     return [
         WaitingRow(
             rank=rank,
@@ -149,12 +149,12 @@ def waiting_rows(found: Exchange) -> list[WaitingRow]:
     ]
 
 
-def bandwidth_rows(found: Exchange) -> list[BandwidthRow]:
-    """Instances by kind, group, size and purpose."""
-    table = bandwidth(found.matching, found.transfers, found.peak_gbps)
+def bandwidth_rows(exchange: Exchange) -> list[BandwidthRow]:
+    """Return instances by kind, group, size and purpose."""
+    table = bandwidth(exchange.matching, exchange.transfers, exchange.peak_gbps)
     rows = []
     for k in range(len(table)):
-        group, name = _group(found, int(table.group[k]), [])
+        group, name = _group(exchange, int(table.group[k]), [])
         busbw, peak = _known(table.busbw_gbps[k]), _known(table.peak_gbps[k])
         rows.append(
             BandwidthRow(
@@ -178,9 +178,9 @@ def bandwidth_rows(found: Exchange) -> list[BandwidthRow]:
     return rows
 
 
-def copy_rows(found: Exchange) -> list[CopyRow]:
-    """Copies that cross no two devices, by direction and size."""
-    table = copies(found.run.measured)
+def copy_rows(exchange: Exchange) -> list[CopyRow]:
+    """Return copies that cross no two devices, by direction and size."""
+    table = copies(exchange.run.measured)
     columns = (table.nbytes, table.count, table.gbps, table.low_gbps, table.high_gbps)
     values: list[tuple[Any, ...]] = list(zip(*(column.tolist() for column in columns), strict=True))
     return [CopyRow(direction, *row) for direction, row in zip(table.direction, values, strict=True)]
@@ -292,11 +292,11 @@ class ClockRow(msgspec.Struct, frozen=True):
 
     @property
     def apart_ns(self) -> int | None:
-        """How far the clocks of ranks that can be compared are apart at most; None for fewer than two."""
-        known = [offset for offset in self.offsets_ns.values() if offset is not None]
-        return max(known) - min(known) if len(known) > 1 else None
+        """Return how far apart comparable ranks' clocks are at most; None for fewer than two."""
+        offsets = [offset for offset in self.offsets_ns.values() if offset is not None]
+        return max(offsets) - min(offsets) if len(offsets) > 1 else None
 
     @property
     def widest_spread_ns(self) -> int:
-        """The widest spread of those clocks."""
+        """Return the widest spread of those clocks."""
         return max((spread for spread in self.spread_ns.values() if spread is not None), default=0)

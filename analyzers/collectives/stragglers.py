@@ -37,7 +37,7 @@ class Reason(IntEnum):
 
     @property
     def label(self) -> str:
-        """As every output spells it."""
+        """Return the name that every output uses."""
         return self.name.lower()
 
 
@@ -60,12 +60,12 @@ class Waiting:
 
     @property
     def caused_ns(self) -> Int64:
-        """What all others waited for each, whatever kept it."""
+        """Return what all others waited for each, whatever kept it."""
         caused: Int64 = self.caused_by_ns.sum(axis=0)
         return caused
 
     def to_frame(self) -> pd.DataFrame:
-        """A row each; a column for each reason."""
+        """Return a row each; a column for each reason."""
         import pandas as pd
 
         columns = {name: getattr(self, name) for name in ("rank", "device", "step", "waited_ns", "caused_ns")}
@@ -73,13 +73,13 @@ class Waiting:
         return pd.DataFrame(columns | by)
 
 
-def waiting(matching: Matching, found: Transfers) -> Waiting:
-    """What each device waited and caused in each step. Partial instances count among the members that are here."""
+def waiting(matching: Matching, transfers: Transfers) -> Waiting:
+    """Return what each device waited and caused in each step. Partial instances count among the members present."""
     table, instances = matching.table, matching.instances
     rows, number = instances.members, instances.of_member
-    known = found.wait_ns >= 0
-    wait = np.where(known, found.wait_ns, 0)
-    last = _last_arrivers(matching, found)
+    is_known = transfers.wait_ns >= 0
+    wait = np.where(is_known, transfers.wait_ns, 0)
+    last = _last_arrivers(matching, transfers)
     total = np.bincount(number, weights=wait, minlength=len(instances)).astype(np.int64)
     # What the last arriver itself waited is nobody's doing: a small rest, by its ring's progress.
     charge = total - wait[last]
@@ -102,10 +102,10 @@ def waiting(matching: Matching, found: Transfers) -> Waiting:
     )
 
 
-def _last_arrivers(matching: Matching, found: Transfers) -> Int64:
-    """Of each instance the entry, among all members, of the one that waited least: of equals the latest to start."""
+def _last_arrivers(matching: Matching, transfers: Transfers) -> Int64:
+    """Return for each instance the member entry that waited least: among equals the latest to start."""
     number = matching.instances.of_member
-    order = np.lexsort((-found.start_ns, found.wait_ns, number))
+    order = np.lexsort((-transfers.start_ns, transfers.wait_ns, number))
     return order[matching.instances.first[:-1]]
 
 
@@ -115,14 +115,14 @@ def _waited(matching: Matching, wait: Int64, cell: Int64, count: int) -> Int64:
     waited = np.zeros(count, dtype=np.int64)
     order = np.argsort(cell[rows], kind="stable")
     bounds = np.searchsorted(cell[rows][order], np.arange(count + 1))
-    for each in range(count):
-        own = order[bounds[each] : bounds[each + 1]]
-        waited[each] = union_of(start[own], start[own] + wait[own]).length_ns()
+    for code in range(count):
+        entries = order[bounds[code] : bounds[code + 1]]
+        waited[code] = union_of(start[entries], start[entries] + wait[entries]).length_ns()
     return waited
 
 
 def _reasons(matching: Matching, rows: Int64) -> Int64:
-    """Why each of these rows began no earlier: whichever of its launch, its compute, its collective came last."""
+    """Return why each row began no earlier: whichever of its launch, its compute, its collective came last."""
     table = matching.table
     start = table.start_ns[rows]
     launched, computed = table.launched_ns[rows], table.computed_ns[rows]
@@ -161,7 +161,7 @@ def _computed_longer(matching: Matching, last: Int64, charge: Int64) -> NDArray[
 
 
 def _ended_before(matching: Matching) -> Int64:
-    """Of each row when the communication before it on its device ended, its own start if that still ran; -1: none."""
+    """Return when the previous communication on each row's device ended, at most the row's start; -1 for none."""
     table = matching.table
     order = np.lexsort((table.start_ns, table.device, table.rank))
     same = (np.diff(table.rank[order]) == 0) & (np.diff(table.device[order]) == 0)

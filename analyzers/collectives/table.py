@@ -64,13 +64,13 @@ class KernelTable:
 
     @property
     def is_copy(self) -> Mask:
-        """Rows that are copies from one device of a process to another, `peer`."""
+        """Whether rows are copies from one device of a process to another, `peer`."""
         copies: Mask = self.peer != UNKNOWN
         return copies
 
     @cached_property
     def synchronizes(self) -> Mask:
-        """Rows of kinds that nobody leaves before all have come."""
+        """Whether rows have a kind that nobody leaves before all have come."""
         return np.isin(self.kind, SYNCHRONIZING)
 
     @cached_property
@@ -79,19 +79,19 @@ class KernelTable:
         return order, np.searchsorted(self.group[order], np.arange(len(self.groups) + 1))
 
     def rows_of(self, group: int) -> Int64:
-        """The rows of one group."""
+        """Return the rows of one group."""
         order, first = self._by_group
         return order[first[group] : first[group + 1]]
 
     def call_of(self, row: int) -> Call | None:
-        """What a row's call says, None for nothing."""
+        """Return what a row's call says, None for nothing."""
         return self.calls[self.call[row]] if self.call[row] >= 0 else None
 
     @cached_property
     def _devices(self) -> dict[int, int]:
-        """How many devices take part in groups, by rank."""
-        places = {(member.rank, member.device) for key in self.groups for member in key.members}
-        return Counter(rank for rank, _ in places)
+        """Return how many devices take part in groups, by rank."""
+        pairs = {(member.rank, member.device) for key in self.groups for member in key.members}
+        return Counter(rank for rank, _ in pairs)
 
     def is_alone_in_file(self, member: Member) -> bool:
         """Whether a rank has one device, so that naming the rank is enough."""
@@ -106,7 +106,7 @@ _TAKEN_OVER = (
 
 
 def table_of(run: RunSummary) -> KernelTable:
-    """The table of a run."""
+    """Build the table of a run."""
     parts = [measured.communication for measured in run.measured]
     ranks = [summary.rank for summary in run.ranks]
     codes: dict[Call, int] = {}
@@ -146,17 +146,17 @@ def table_of(run: RunSummary) -> KernelTable:
 
 
 def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64, Int64]:
-    """Rows from before a rank's first step whose group is unknown, and the rows of a step that they take it from.
+    """Return rows before a rank's first step with unknown group, and the rows in a step that they take it from.
 
     The step's last kernels must be of the same kinds in the same order, and the rank's steps all alike. Messages are
     left out: between whom they go only their call says.
     """
-    found: list[Int64] = [np.zeros((2, 0), dtype=np.int64)]
+    pairs: list[Int64] = [np.zeros((2, 0), dtype=np.int64)]
     for one in np.unique(rank[(group < 0) & (step < 0)]).tolist():
         # Rows lie rank by rank, in order.
-        own = np.arange(*np.searchsorted(rank, [one, one + 1]))
-        stepped = own[step[own] >= 0]
-        head = own[: np.searchsorted(own, stepped[0])] if len(stepped) else own[:0]
+        rank_rows = np.arange(*np.searchsorted(rank, [one, one + 1]))
+        stepped = rank_rows[step[rank_rows] >= 0]
+        head = rank_rows[: np.searchsorted(rank_rows, stepped[0])] if len(stepped) else rank_rows[:0]
         steps = [stepped[step[stepped] == number] for number in np.unique(step[stepped])]
         alike = len({(tuple(family[rows].tolist()), tuple(group[rows].tolist())) for rows in steps}) == 1
         if len(steps) < 2 or not alike or len(head) > len(steps[0]) or (group[head] >= 0).any():
@@ -164,13 +164,13 @@ def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64
         tail = steps[0][len(steps[0]) - len(head) :]
         if (family[head] == family[tail]).all():
             sure = (family[head] != Collective.SEND_RECV) & (group[tail] >= 0)
-            found.append(np.stack([head[sure], tail[sure]]))
-    heads = np.concatenate(found, axis=1)
+            pairs.append(np.stack([head[sure], tail[sure]]))
+    heads = np.concatenate(pairs, axis=1)
     return heads[0], heads[1]
 
 
 def _recoded(part: Communication, codes: dict[Call, int]) -> Int64:
-    """A rank's call codes as codes of the run."""
+    """Return a rank's call codes as codes of the run."""
     table = np.array([*(codes.setdefault(call, len(codes)) for call in part.calls), UNKNOWN], dtype=np.int64)
     return table[part.call]
 
@@ -180,12 +180,12 @@ def _families(part: Communication) -> Int64:
 
 
 def _call_facts(calls: Sequence[Call]) -> list[list[int]]:
-    """Kind, elements and dtype of each call, -1 where unknown or members may differ; SPLIT for one with splits."""
+    """Return kind, elements and dtype for each call, -1 if unknown or members may differ; SPLIT for one with splits."""
     dtypes = {name: code for code, name in enumerate(dict.fromkeys(call.dtype for call in calls if call.dtype))}
-    said = [(call, _is_even(call)) for call in calls]
+    judged = [(call, _is_even(call)) for call in calls]
     return [
         [int(call.kind) for call in calls],
-        [call.elements if same else SPLIT if call.split_in or call.split_out else UNKNOWN for call, same in said],
+        [call.elements if same else SPLIT if call.split_in or call.split_out else UNKNOWN for call, same in judged],
         [UNKNOWN if _is_told_apart(call) else dtypes.get(call.dtype, UNKNOWN) for call in calls],
     ]
 

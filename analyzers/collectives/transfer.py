@@ -39,7 +39,7 @@ class Transfers:
 
 
 def transfers(matching: Matching, clock: Clocks) -> Transfers:
-    """Waiting, transfer and bandwidth of every instance; `start_ns`, `end_ns` are the members' on the common clock."""
+    """Measure instances' waiting, transfer and bandwidth; `start_ns`, `end_ns` are members' on the common clock."""
     instances, table = matching.instances, matching.table
     rows, first = instances.members, instances.first[:-1]
     shift = clock.shift_ns(table.rank[rows])
@@ -60,8 +60,8 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
     unknown = ~synchronizes & _is_blurred(matching, clock, transfer)
     transfer, wait = np.where(unknown, UNKNOWN, transfer), np.where(unknown[number], UNKNOWN, wait)
     nbytes, factor, size = _sizes(matching)
-    known = (transfer > 0) & (nbytes >= 0)
-    algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=known)
+    measurable = (transfer > 0) & (nbytes >= 0)
+    algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=measurable)
     return Transfers(
         transfer_ns=transfer,
         bound=~synchronizes | instances.partial,
@@ -76,7 +76,7 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
 
 
 def _is_blurred(matching: Matching, clock: Clocks, transfer_ns: Int64) -> Mask:
-    """Where the members' clocks agree no better than to a tenth of the transfer, or nothing is known of one of them."""
+    """Whether members' clocks agree no better than to a tenth of the transfer, or one of them is unknown."""
     instances, table = matching.instances, matching.table
     ranks, first = table.rank[instances.members], instances.first[:-1]
     if not len(first):
@@ -90,7 +90,7 @@ def _is_blurred(matching: Matching, clock: Clocks, transfer_ns: Int64) -> Mask:
 
 
 def _sizes(matching: Matching) -> tuple[Int64, NDArray[np.float64], Int64]:
-    """Bytes, bus factor (NaN for a kind that has none) and group size of every instance."""
+    """Return bytes, bus factor (NaN for a kind that has none) and group size for every instance."""
     count = len(matching.instances)
     nbytes, size = np.full(count, UNKNOWN, dtype=np.int64), np.full(count, 2, dtype=np.int64)
     factor = np.ones(count)
@@ -113,7 +113,7 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
 
 
 def _uneven(matching: Matching, rows: Int64) -> int:
-    """Bytes of an uneven all-to-all: the most that any rank sends to or receives from others; -1 without splits."""
+    """Return an uneven all-to-all's bytes: the most that any rank exchanges with others; -1 without splits."""
     table = matching.table
     moved = [UNKNOWN]
     for row in rows.tolist():
@@ -124,8 +124,8 @@ def _uneven(matching: Matching, rows: Int64) -> int:
     return max(moved)
 
 
-def in_transfer(matching: Matching, found: Transfers) -> Int64:
-    """Of each row of the table, from when on it was transfer, waiting left out, on its rank's own clock.
+def in_transfer(matching: Matching, measured: Transfers) -> Int64:
+    """Return for each table row when its transfer began, waiting left out, on its rank's own clock.
 
     Members of synchronizing instances count from their end back to the transfer's length; everything else whole.
     """
@@ -133,5 +133,7 @@ def in_transfer(matching: Matching, found: Transfers) -> Int64:
     chosen = instances.synchronizes[instances.of_member]
     rows = instances.members[chosen]
     begun = table.start_ns.copy()
-    begun[rows] = np.maximum(table.start_ns[rows], table.end_ns[rows] - found.transfer_ns[instances.of_member[chosen]])
+    begun[rows] = np.maximum(
+        table.start_ns[rows], table.end_ns[rows] - measured.transfer_ns[instances.of_member[chosen]]
+    )
     return begun

@@ -20,7 +20,7 @@ CPU_DEVICE = -2
 
 
 def device_label(device: int) -> int | str:
-    """How a device is called in every output: its index, or `cpu`."""
+    """Return how every output calls a device: by its index, or `cpu`."""
     return "cpu" if device < 0 else device
 
 
@@ -43,7 +43,7 @@ class Activity:
 
 
 def activities(trace: RankTrace) -> list[Activity]:
-    """The activity of every device that appears in a rank's trace, by device. A copy between two belongs to both."""
+    """Return the activity of every device in a rank's trace, by device. A copy between two belongs to both."""
     if trace.is_cpu_run:
         return [_cpu_activity(trace)]
     events = trace.timed
@@ -72,7 +72,7 @@ def _device_activity(trace: RankTrace, device: int) -> Activity:
 
 
 def _cpu_activity(trace: RankTrace) -> Activity:
-    """Operators on all threads but gloo's own, less the calls into c10d, which are communication's host side."""
+    """Return the time of operators on all threads but gloo's, less that of calls into c10d, which are communication."""
     events = trace.timed
     workers = np.isin(events.thread, np.unique(events.thread[trace.gloo]))
     operators = (events.category == Category.OPERATOR) & ~workers

@@ -72,7 +72,7 @@ def is_layer(name: str) -> bool:
 
 
 def layer_name(module: str) -> str:
-    """A module's name as a line's, told apart from the lines that are no layers."""
+    """Return a module's name as a line's, told apart from the lines that are no layers."""
     return module if is_layer(module) else f"{module} module"
 
 
@@ -96,7 +96,7 @@ class Attribution:
     pass_start_ns: Int64
 
     def pass_at(self, instant_ns: Int64) -> Int64:
-        """The pass that each instant on the host lies in or after, -1 before the first."""
+        """Return the pass that each instant on the host lies in or after, -1 before the first."""
         return np.searchsorted(self.pass_start_ns, instant_ns, side="right") - 1
 
 
@@ -138,7 +138,7 @@ class _Attributing:
                 self.owner_line[row] = self.lines.code(Module(f"{name}_{number}", name))
 
     def run(self, rows: Int64, launches: Int64) -> Attribution:
-        """The line of each row."""
+        """Attribute every row to a line."""
         line, backward = self._lines_of(launches)
         self._packing(launches, line, backward)
         line[self.host.inside(launches, "Optimizer.")] = OtherLine.OPTIMIZER
@@ -166,7 +166,7 @@ class _Attributing:
         return OtherLine.LOSS if is_loss else self.lines.code(Module(layer_name(module.name), module.type))
 
     def _lines_of(self, launches: Int64) -> tuple[Int64, Mask]:
-        """By the innermost of module and node around each launch; a node counts where its forward operator ran."""
+        """Return lines by the innermost module or node around each launch; nodes count where their forward ran."""
         host, nodes = self.host, self.nodes
         places = host.places(launches)
         node, inner = self.node_spans.around(places), self.ranges.around(places)
@@ -182,7 +182,7 @@ class _Attributing:
         return np.where(by_node & (replica >= 0), replica, line), node >= 0
 
     def _replica_nodes(self) -> Int64:
-        """Lines of nodes whose forward ran on nn.DataParallel's threads, unseen: numbered by name, in forward order."""
+        """Return lines for nodes whose forward ran unseen on nn.DataParallel's threads, numbered by name in order."""
         nodes, events = self.nodes, self.host.events
         line = np.full(len(nodes.row), UNKNOWN, dtype=np.int64)
         unseen = np.flatnonzero((nodes.maker < 0) & (events.forward[nodes.row] >= 0))
@@ -197,30 +197,30 @@ class _Attributing:
         number = np.empty(len(row), dtype=np.int64)
         number[order] = places_since(begins)
         # Lines come in the order of the forward.
-        for place in np.argsort(events.forward[row], kind="stable").tolist():
-            name = re.sub(r"Backward\d*$", "", events.names[events.name[row[place]]].removeprefix(NODE))
-            line[unseen[place]] = self.lines.code(Module(f"{name}_{number[place]}", name))
+        for index in np.argsort(events.forward[row], kind="stable").tolist():
+            name = re.sub(r"Backward\d*$", "", events.names[events.name[row[index]]].removeprefix(NODE))
+            line[unseen[index]] = self.lines.code(Module(f"{name}_{number[index]}", name))
         return line
 
     def _at(self, places: Places) -> Int64:
-        """The line of each place in the forward."""
+        """Return the line for each place in the forward."""
         line = self.line_of_range[self.ranges.around(places)]
         top = self.nodes.top_operators(places)
         by_name = self._lines_by_name(top)
         return np.where(line >= 0, line, np.where(self.owner_line[top] >= 0, self.owner_line[top], by_name))
 
     def _lines_by_name(self, top: Int64) -> Int64:
-        """Lines of operators that own no parameters, by what they are called; -1 is no operator."""
+        """Return lines for operators that own no parameters, by operator name; -1 is no operator."""
         events = self.host.events
         line = np.full(len(top), OtherLine.OTHER, dtype=np.int64)
         inside = np.isin(top, np.unique(self._model_operators(top)))
         for code in np.unique(events.name[top[top >= 0]]).tolist():
-            here = (top >= 0) & (events.name[top] == code)
-            name, differentiable = events.names[code], here & (events.forward[top] >= 0)
+            named = (top >= 0) & (events.name[top] == code)
+            name, differentiable = events.names[code], named & (events.forward[top] >= 0)
             if _LOSS.search(name):
-                line[here] = OtherLine.LOSS
+                line[named] = OtherLine.LOSS
                 continue
-            line[here] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
+            line[named] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
             if name.startswith(_RECORDING) or name.removeprefix("aten::") in _SPREADING:
                 continue
             line[differentiable & ~inside & (line != OtherLine.COPIES)] = OtherLine.LOSS
@@ -230,7 +230,7 @@ class _Attributing:
         return line
 
     def _model_operators(self, top: Int64) -> Int64:
-        """Those operators that run inside of a model's forward, as far as the trace tells what is inside."""
+        """Return the operators that run inside a model's forward, as far as the trace tells what is inside."""
         forwards = self.host.named(DDP_FORWARD, DP_FORWARD)
         if self.source != Source.OPERATORS:
             return top[:0]
@@ -239,7 +239,7 @@ class _Attributing:
         return top[self.host.spans(forwards).outermost(self.host.places(top)) >= 0]
 
     def _packing(self, launches: Int64, line: Int64, backward: Mask) -> None:
-        """What exists only for communication, and what nn.DataParallel's replicas ran, whose operators are not told."""
+        """Mark what exists only for communication, and what nn.DataParallel's replicas ran, with operators unseen."""
         self._packing_ddp(launches, line, backward)
         self._packing_fsdp(launches, line, backward)
         replicated = self.host.named(DP_FORWARD)
@@ -249,7 +249,7 @@ class _Attributing:
             line[self._replicas(launches, replicated)] = OtherLine.REPLICAS
 
     def _packing_ddp(self, launches: Int64, line: Int64, backward: Mask) -> None:
-        """DDP's copies into and out of buckets: in gradients' nodes beside their taking, and behind the backward."""
+        """Mark DDP's copies into and out of buckets: in gradients' nodes beside taking them, and after backward."""
         within, host = self.host.inside, self.host
         gradients = self.nodes.row[self.nodes.is_gradient]
         node = host.around(launches, self.nodes.row)
@@ -267,12 +267,12 @@ class _Attributing:
         line[self._buffers(launches)] = OtherLine.PACKING
 
     def _packing_fsdp(self, launches: Int64, line: Int64, backward: Mask) -> None:
-        """FSDP's splitting and concatenating, and its casts."""
+        """Mark FSDP's splitting and concatenating, and its casts."""
         line[self.host.inside(launches, *OF_FSDP)] = OtherLine.PACKING
         backward |= self.host.inside(launches, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
 
     def _buffers(self, launches: Int64) -> Mask:
-        """DDP's copies of buffers before and after their broadcast: what its forward does before the model's begins."""
+        """Whether DDP copies buffers before or after their broadcast: its forward, before the model's begins."""
         host, events = self.host, self.host.events
         forwards = host.named(DDP_FORWARD)
         broadcasts = host.named(C10D + "broadcast_")
@@ -287,20 +287,20 @@ class _Attributing:
         holder = host.around(launches, forwards)
         begun = np.searchsorted(model, events.start_ns[holder])
         begins = np.r_[model, np.iinfo(np.int64).max][begun]
-        found: Mask = (holder >= 0) & (events.start_ns[launches] < begins)
-        return found
+        before_model: Mask = (holder >= 0) & (events.start_ns[launches] < begins)
+        return before_model
 
     def _replicas(self, launches: Int64, replicated: Int64) -> Mask:
-        """Launches during nn.DataParallel's forward by threads without operators: CUDA calls its threads otherwise."""
+        """Whether a thread without operators launches in nn.DataParallel's forward: CUDA names threads otherwise."""
         events = self.host.events
-        known = np.unique(events.thread[self.nodes.operators])
-        stranger = (launches >= 0) & ~np.isin(events.thread[launches], known)
+        operator_threads = np.unique(events.thread[self.nodes.operators])
+        stranger = (launches >= 0) & ~np.isin(events.thread[launches], operator_threads)
         first = np.searchsorted(events.start_ns[replicated], events.start_ns[launches], side="right") - 1
         during = (first >= 0) & (events.end_ns[replicated][first] > events.start_ns[launches])
         return stranger & during
 
     def _with_graphs(self, launches: Int64, line: Int64) -> Int64:
-        """The line of each launch of a captured graph that no module holds: one for each graph of a step, in order."""
+        """Return lines with one for each captured graph in a step that no module holds, in order."""
         events = self.host.events
         named = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
         graphs = (launches >= 0) & named[events.name[launches]] & (line == OtherLine.OTHER)
@@ -311,10 +311,10 @@ class _Attributing:
         step = np.searchsorted(steps, events.start_ns[rows], side="right")
         order = np.lexsort((events.start_ns[rows], step))
         first = np.r_[True, np.diff(step[order]) != 0]
-        place = places_since(first)
+        position = places_since(first)
         number = np.empty(len(rows), dtype=np.int64)
-        number[order] = place
-        codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(place.max() + 1)])
+        number[order] = position
+        codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(position.max() + 1)])
         return np.where(graphs, np.r_[codes, UNKNOWN][np.r_[number, UNKNOWN][find(rows, launches)]], line)
 
 
@@ -325,17 +325,17 @@ class _Lines:
         self._codes = {line: code for code, line in enumerate(OWN_LINES)}
 
     def code(self, line: Module) -> int:
-        """The number of a line, which may be new."""
+        """Return the number for a line, which may be new."""
         return self._codes.setdefault(line, len(self._codes))
 
     @property
     def known(self) -> tuple[Module, ...]:
-        """All lines by number."""
+        """Return all lines by number."""
         return tuple(self._codes)
 
 
 def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, list[tuple[int, int]]]:
-    """When each forward pass began, and of each operator that owns parameters its number among those of its name.
+    """Return when each forward pass began, and each parameter-owning operator's number among those with its name.
 
     A pass is a stretch of such operators in which no gradient is taken. Numbers begin anew with each pass.
     """
@@ -347,9 +347,9 @@ def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, lis
     numbers: list[tuple[int, int]] = []
     counted: dict[tuple[int, int], int] = {}
     for row, number, name in zip(owners.tolist(), which.tolist(), events.name[owners].tolist(), strict=True):
-        place = counted.get((number, name), 0)
-        counted[number, name] = place + 1
-        numbers.append((row, place))
+        earlier = counted.get((number, name), 0)
+        counted[number, name] = earlier + 1
+        numbers.append((row, earlier))
     first = np.r_[True, np.diff(which) != 0] if len(owners) else np.zeros(0, dtype=bool)
     return start[first], numbers
 

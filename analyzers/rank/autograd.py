@@ -37,17 +37,17 @@ class Autograd:
 
     @property
     def spans(self) -> Spans:
-        """When nodes ran."""
+        """Return when nodes ran."""
         return self.host.spans(self.row)
 
     def top_operators(self, places: Places) -> Int64:
-        """The row of the outermost operator around each place, -1 for none."""
-        found: Int64 = np.r_[self.operators, UNKNOWN][self.host.spans(self.operators).outermost(places)]
-        return found
+        """Return the row of the outermost operator around each place, -1 for none."""
+        outermost: Int64 = np.r_[self.operators, UNKNOWN][self.host.spans(self.operators).outermost(places)]
+        return outermost
 
 
 def autograd(host: Host) -> Autograd:
-    """The nodes of one rank."""
+    """Return the nodes that one rank ran."""
     events = host.events
     is_operator = events.category == Category.OPERATOR
     is_node = is_operator & events.named(NODE)
@@ -67,7 +67,7 @@ def autograd(host: Host) -> Autograd:
 
 
 def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
-    """The number of every row, of nodes their function's where they say none; and the operators of the forward.
+    """Return every row's number, for nodes without one their function's; and the operators in the forward.
 
     These have a number and are no nodes, nor a node's own function, which carries its number too.
     """
@@ -85,7 +85,7 @@ def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
 
 
 def _makers(host: Host, nodes: Int64, number: Int64, operators: Int64) -> Int64:
-    """The last operator of the node's number that began before it: one that is called like it, if there is any."""
+    """Return the last operator with the node's number that began before it, if possible one with its name."""
     events = host.events
     alike = _last_before(host, nodes, operators, np.stack([number, _words(events.names)[events.name]]))
     any_name = _last_before(host, nodes, operators, number[None])
@@ -93,7 +93,7 @@ def _makers(host: Host, nodes: Int64, number: Int64, operators: Int64) -> Int64:
 
 
 def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, operators: Int64) -> Int64:
-    """Of nodes without a number: the operator called like it of the highest number below the numbered node before it.
+    """Return for unnumbered nodes the operator with their name and highest number below the previous numbered node's.
 
     Nodes run in falling order of their numbers, so that it is the next one of its name.
     """
@@ -107,33 +107,33 @@ def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, o
     limit = np.where(before >= 0, number[before], np.iinfo(np.int64).max)
     width = int(number[operators].max()) + 2
     keys = word[order] * width + number[order]
-    place = np.searchsorted(keys, word[nodes] * width + np.minimum(limit, width - 1)) - 1
-    fits = (place >= 0) & (word[order[place]] == word[nodes])
-    fits &= events.start_ns[order[place]] < events.start_ns[nodes]
-    return np.where(fits, order[place], UNKNOWN)
+    position = np.searchsorted(keys, word[nodes] * width + np.minimum(limit, width - 1)) - 1
+    fits = (position >= 0) & (word[order[position]] == word[nodes])
+    fits &= events.start_ns[order[position]] < events.start_ns[nodes]
+    return np.where(fits, order[position], UNKNOWN)
 
 
 def _words(names: tuple[str, ...]) -> Int64:
-    """A code for each name, equal for an operator and its node: `aten::_to_copy`, `NODE ToCopyBackward0`."""
+    """Return a code for each name, equal for an operator and its node: `aten::_to_copy`, `NODE ToCopyBackward0`."""
     words = [re.sub(r"[^a-z]", "", re.sub(r"Backward\d*.*$", "", name.rpartition(":")[2]).lower()) for name in names]
     codes = {word: code for code, word in enumerate(dict.fromkeys(words))}
     return np.array([codes[word] for word in words], dtype=np.int64)
 
 
 def _last_before(host: Host, nodes: Int64, operators: Int64, keys: Int64) -> Int64:
-    """Of each node the last of the operators before it that has the same keys, a column for each row."""
+    """Return for each node the last operator before it that has the same keys, a column for each row."""
     events = host.events
-    found = np.full(len(nodes), UNKNOWN, dtype=np.int64)
+    last_operator = np.full(len(nodes), UNKNOWN, dtype=np.int64)
     if not len(operators) or not len(nodes):
-        return found
+        return last_operator
     both = np.r_[operators, nodes]
     _, key = np.unique(keys[:, both], axis=1, return_inverse=True)
     # Sorted together, the operator that stands before a node is the one.
     is_node = np.r_[np.zeros(len(operators), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)]
     order = np.lexsort((is_node, events.start_ns[both], key))
     last = np.maximum.accumulate(np.where(is_node[order] == 0, np.arange(len(both)), -1))
-    here = is_node[order] == 1
-    at = last[here]
-    same = (at >= 0) & (key[order][at] == key[order][here])
-    found[order[here] - len(operators)] = np.where(same, both[order[at]], UNKNOWN)
-    return found
+    node_entries = is_node[order] == 1
+    at = last[node_entries]
+    same = (at >= 0) & (key[order][at] == key[order][node_entries])
+    last_operator[order[node_entries] - len(operators)] = np.where(same, both[order[at]], UNKNOWN)
+    return last_operator

@@ -39,7 +39,7 @@ from analyzers.trace import (
 
 
 def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-    """Each row's call: its own, its operator's, or one made from what operators say of tensors."""
+    """Return each row's call: its own, its operator's, or one made from what operators say about tensors."""
     events = host.events
     call = events.call[rows].astype(np.int64)
     operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.call >= 0))
@@ -47,44 +47,48 @@ def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tupl
     around = host.around(launches, operators)
     call = np.where((call < 0) & (around >= 0), events.call[around], call)
     calls = list(events.calls)
-    made = _gloo(events, rows) if is_cpu_run else _coalesced(host, rows, launches, call, operators)
-    for place, found in [*made, *_data_parallel(host, rows, launches, call), *described(host, rows, launches, call)]:
-        call[place] = len(calls)
-        calls.append(found)
+    derived = _gloo(events, rows) if is_cpu_run else _coalesced(host, rows, launches, call, operators)
+    for index, new_call in [
+        *derived,
+        *_data_parallel(host, rows, launches, call),
+        *described(host, rows, launches, call),
+    ]:
+        call[index] = len(calls)
+        calls.append(new_call)
     return _encoded(call, calls)
 
 
 def _encoded(call: Int64, calls: Sequence[Call]) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
-    """The same with each distinct call once, and only those that are used."""
+    """Return the same with each distinct call once, and only those that are used."""
     distinct = dict.fromkeys(calls[code] for code in np.unique(call[call >= 0]).tolist())
-    number = {each: index for index, each in enumerate(distinct)}
-    table = np.array([*(number.get(each, UNKNOWN) for each in calls), UNKNOWN], dtype=np.int32)
+    number = {entry: index for index, entry in enumerate(distinct)}
+    table = np.array([*(number.get(entry, UNKNOWN) for entry in calls), UNKNOWN], dtype=np.int32)
     return table[call], tuple(distinct)
 
 
 def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
-    known = events.external[operators]
-    operators = operators[np.argsort(known, kind="stable")]
+    external = events.external[operators]
+    operators = operators[np.argsort(external, kind="stable")]
     if not len(operators):
         return np.full(len(rows), UNKNOWN, dtype=np.int64)
-    known = events.external[operators]
-    place = np.searchsorted(known, events.external[rows]).clip(max=len(known) - 1)
-    found = (events.external[rows] != UNKNOWN) & (known[place] == events.external[rows])
-    return np.where(found, events.call[operators[place]], UNKNOWN)
+    external = events.external[operators]
+    position = np.searchsorted(external, events.external[rows]).clip(max=len(external) - 1)
+    matched = (events.external[rows] != UNKNOWN) & (external[position] == events.external[rows])
+    return np.where(matched, events.call[operators[position]], UNKNOWN)
 
 
 def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
-    """Calls of kernels that carry out several at once: those made on the thread since the last kernel or batch."""
+    """Yield calls for kernels that carry out several: those made on the thread since the last kernel or batch."""
     events = host.events
     batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(NCCL + "coalesced"))
     inside = host.around(launches, batches)
     if not (inside >= 0).any():
         return
     # What has a kernel of its own is in no batch.
-    own = np.isin(operators, host.around(launches[call >= 0], operators))
-    waiting = operators[~own & ~np.isin(events.external[operators], events.external[rows])]
-    for place in np.flatnonzero((inside >= 0) & (call < 0)).tolist():
-        batch = inside[place]
+    has_kernel = np.isin(operators, host.around(launches[call >= 0], operators))
+    waiting = operators[~has_kernel & ~np.isin(events.external[operators], events.external[rows])]
+    for index in np.flatnonzero((inside >= 0) & (call < 0)).tolist():
+        batch = inside[index]
         thread = events.thread[batch]
         earlier = batches[(events.thread[batches] == thread) & (events.end_ns[batches] <= events.start_ns[batch])]
         since = events.end_ns[earlier].max(initial=np.iinfo(np.int64).min)
@@ -92,18 +96,18 @@ def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators:
         members = waiting[(events.thread[waiting] == thread) & (started >= since) & (started < events.start_ns[batch])]
         merged = _merged([events.calls[code] for code in events.call[members].tolist()])
         if merged is not None:
-            yield place, merged
+            yield index, merged
 
 
 def _merged(calls: Sequence[Call]) -> Call | None:
-    """One call for several of one kind and group: elements add up, of messages the largest counts."""
+    """Return one call for several with one kind and group: elements add up, for messages the largest counts."""
     if not calls or len({(call.kind, call.group, call.dtype) for call in calls}) > 1:
         return None
     first = calls[0]
     if first.kind != Collective.SEND_RECV:
         sides = [(call.elements_in, call.elements_out) for call in calls]
-        known = all(min(side) >= 0 for side in sides)
-        elements_in, elements_out = (sum(side) if known else UNKNOWN for side in zip(*sides, strict=True))
+        sizes_known = all(min(side) >= 0 for side in sides)
+        elements_in, elements_out = (sum(side) if sizes_known else UNKNOWN for side in zip(*sides, strict=True))
         return replace(first, elements_in=elements_in, elements_out=elements_out)
     return replace(
         first,
@@ -115,19 +119,19 @@ def _merged(calls: Sequence[Call]) -> Call | None:
 
 
 def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
-    """gloo's spans carry the shapes of their tensors; of a scatter the root's alone."""
-    for place, row in enumerate(rows.tolist()):
+    """Yield calls from the tensor shapes that gloo's spans carry; for a scatter only the root's do."""
+    for index, row in enumerate(rows.tolist()):
         kind = kind_of_call(events.names[events.name[row]].removeprefix(GLOO)) or Collective.OTHER
         code = events.inputs[row]
         if code < 0 and kind != Collective.SCATTER:
             continue
         inputs = events.shapes[code] if code >= 0 else Inputs((), ())
         elements = inputs.elements()
-        yield place, Call(kind, elements, elements, inputs.dtype, None, is_part=kind in RECORDED_IN_PART)
+        yield index, Call(kind, elements, elements, inputs.dtype, None, is_part=kind in RECORDED_IN_PART)
 
 
 def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
-    """nn.DataParallel flattens tensors, then broadcasts or reduces them over its devices: their shapes are the size."""
+    """Yield nn.DataParallel's calls: it flattens tensors, then broadcasts or reduces them; shapes give the size."""
     events = host.events
     kernels = (call < 0) & (events.category[rows] == Category.KERNEL)
     devices = np.unique(events.device[rows[kernels]])
@@ -138,24 +142,24 @@ def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Ite
     last = host.before(np.where(kernels, launches, UNKNOWN), flattened)
     elements = {row: _flattened(events, row) for row in np.unique(last[last >= 0]).tolist()}
     used: set[tuple[int, int]] = set()
-    for place in np.flatnonzero(last >= 0)[np.argsort(events.start_ns[launches[last >= 0]], kind="stable")].tolist():
-        key = (int(last[place]), int(events.device[rows[place]]))
+    for index in np.flatnonzero(last >= 0)[np.argsort(events.start_ns[launches[last >= 0]], kind="stable")].tolist():
+        key = (int(last[index]), int(events.device[rows[index]]))
         if key in used:
             continue  # a second collective since: its tensors were not flattened, and its size is not known
         used.add(key)
         count, dtype = elements[key[0]]
-        kind = kind_of_kernel(events.names[events.name[rows[place]]])
-        yield place, Call(kind, count, count, dtype, group)
+        kind = kind_of_kernel(events.names[events.name[rows[index]]])
+        yield index, Call(kind, count, count, dtype, group)
 
 
 def _flattened(events: Events, row: int) -> tuple[int, str]:
-    """Elements and dtype of the tensors that an operator flattens: it views each as one dimension."""
+    """Return elements and dtype for the tensors that an operator flattens: it views each as one dimension."""
     inside = (events.thread == events.thread[row]) & (events.start_ns >= events.start_ns[row])
     inside &= (events.end_ns <= events.end_ns[row]) & (events.inputs >= 0) & events.named("aten::view")
     views = [events.shapes[code] for code in events.inputs[inside].tolist()]
     if not views:
-        own = events.shapes[events.inputs[row]] if events.inputs[row] >= 0 else None
-        return (own.elements(), "") if own else (UNKNOWN, "")
+        inputs = events.shapes[events.inputs[row]] if events.inputs[row] >= 0 else None
+        return (inputs.elements(), "") if inputs else (UNKNOWN, "")
     # A scalar's shape is empty, as is one that is not said; here it is a tensor's.
     return plausible_count(sum(max(view.elements(), 1) for view in views)), views[0].dtype
 
@@ -166,20 +170,20 @@ _NOTHING = Inputs((), ())
 
 
 def described(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
-    """The call of each kernel (by its place among `rows`) that has none, as far as the operators around it tell."""
+    """Yield calls for kernels (by index among `rows`) that have none, as far as the operators around them tell."""
     events = host.events
-    places = np.flatnonzero((call < 0) & (events.category[rows] == Category.KERNEL) & (launches >= 0))
-    if not len(places):
+    callless = np.flatnonzero((call < 0) & (events.category[rows] == Category.KERNEL) & (launches >= 0))
+    if not len(callless):
         return
-    around = [_Around(host, launches[places], prefix) for prefix in (NCCL, C10D)]
-    for number, place in enumerate(places.tolist()):
-        kernel = kind_of_kernel(events.names[events.name[rows[place]]])
-        said = [each.kind(number) for each in around]
-        kind = _kind(kernel, [each for each in said if each is not None])
-        inputs = [each.inputs(number) if each.kind(number) == kind else _NOTHING for each in around]
-        found = None if kind is None else _call(kind, *inputs)
-        if found is not None and (found.elements >= 0 or kernel in OPEN or kind == Collective.BARRIER):
-            yield place, found
+    around = [_Around(host, launches[callless], prefix) for prefix in (NCCL, C10D)]
+    for number, index in enumerate(callless.tolist()):
+        kernel = kind_of_kernel(events.names[events.name[rows[index]]])
+        kinds = [operator.kind(number) for operator in around]
+        kind = _kind(kernel, [one for one in kinds if one is not None])
+        inputs = [operator.inputs(number) if operator.kind(number) == kind else _NOTHING for operator in around]
+        derived = None if kind is None else _call(kind, *inputs)
+        if derived is not None and (derived.elements >= 0 or kernel in OPEN or kind == Collective.BARRIER):
+            yield index, derived
 
 
 class _Around:
@@ -197,40 +201,40 @@ class _Around:
         self._is_alone = count[which] == 1
 
     def kind(self, number: int) -> Collective | None:
-        """The kind that the operator around a launch is of, None where there is none."""
+        """Return the kind that the operator around a launch has, None where there is none."""
         row = self._rows[number]
         return self._kinds[int(self._events.name[row])] if row >= 0 else None
 
     def inputs(self, number: int) -> Inputs:
-        """Its tensors; of an operator that launched several kernels none, since these share them."""
+        """Return its tensors; none for an operator that launched several kernels, since these share them."""
         code = self._events.inputs[self._rows[number]]
         return self._events.shapes[code] if code >= 0 and self._is_alone[number] else _NOTHING
 
 
-def _kind(kernel: Collective, said: Sequence[Collective]) -> Collective | None:
-    """The kind that operators, innermost first, say of a kernel; None where they say nothing, or of another one.
+def _kind(kernel: Collective, operator_kinds: Sequence[Collective]) -> Collective | None:
+    """Return the kind that operators, innermost first, give a kernel; None where they name none, or another one.
 
     What a kernel's name says is what ran; PyTorch's barrier runs an all-reduce.
     """
-    if Collective.BARRIER in said and kernel in (*OPEN, Collective.ALL_REDUCE):
+    if Collective.BARRIER in operator_kinds and kernel in (*OPEN, Collective.ALL_REDUCE):
         return Collective.BARRIER
     if kernel in OPEN:
-        return said[0] if said else None
-    return kernel if kernel in said else None
+        return operator_kinds[0] if operator_kinds else None
+    return kernel if kernel in operator_kinds else None
 
 
 def _call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
-    """What both operators say of one collective; sizes are -1 where they do not say what counts."""
-    dtype = next((each.dtype for each in (inner, outer) if itemsize(each.dtype)), "")
+    """Build a call from what both operators say; sizes are -1 where they do not say what counts."""
+    dtype = next((inputs.dtype for inputs in (inner, outer) if itemsize(inputs.dtype)), "")
     received, sent = (outer.elements(side) if kind in _TWO_SIDED else UNKNOWN for side in (0, 1))
     if min(received, sent) >= 0:
         return Call(kind, sent, received, dtype, _group(kind, sent, received))
-    own = inner.tensors if kind != Collective.ALL_TO_ALL else UNKNOWN
-    return Call(kind, own, own, dtype, None, is_part=kind in RECORDED_IN_PART)
+    count = inner.tensors if kind != Collective.ALL_TO_ALL else UNKNOWN
+    return Call(kind, count, count, dtype, None, is_part=kind in RECORDED_IN_PART)
 
 
 def _group(kind: Collective, sent: int, received: int) -> Group | None:
-    """A group of which the size is known: so many times as large is what is gathered, or was to be reduced."""
+    """Build a group whose size is the larger count over the smaller; None where that does not tell."""
     small, large = sorted((sent, received))
     if kind == Collective.ALL_TO_ALL or not small or large % small:
         return None

@@ -54,7 +54,7 @@ class Purpose(IntEnum):
 
     @property
     def label(self) -> str:
-        """As every output spells it."""
+        """Return the name that every output uses."""
         return self.name.lower()
 
 
@@ -99,12 +99,12 @@ class Communication:
 
     @property
     def end_ns(self) -> Int64:
-        """End of every row, half-open."""
+        """Return the end of every row, half-open."""
         return self.start_ns + self.dur_ns
 
 
 def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communication:
-    """The communication of a rank whose devices did what `devices` says."""
+    """Return the communication in a rank whose devices did what `devices` says."""
     events = trace.timed
     rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -113,8 +113,8 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     host = Host(trace.events)
     launches = host.launches(rows)
     call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
-    kind = np.array([kind_of_kernel(each) for each in names], dtype=np.int8)[name]
-    kind = np.where(call >= 0, np.array([*(each.kind for each in calls), 0], dtype=np.int8)[call], kind)
+    kind = np.array([kind_of_kernel(kernel) for kernel in names], dtype=np.int8)[name]
+    kind = np.where(call >= 0, np.array([*(one.kind for one in calls), 0], dtype=np.int8)[call], kind)
     kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
     device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
     steps = profiler_steps(trace.events)
@@ -150,69 +150,69 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
 
 
 def _called(host: Host, launches: Int64) -> Int64:
-    """The outermost of the operators that record a collective around each launch, else the launch; -1 for none."""
+    """Return the outermost operator that records a collective around each launch, else the launch; -1 for none."""
     operators = host.named(C10D, "record_param_comms", NCCL)
-    found: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
-    return np.where(found >= 0, found, launches)
+    outermost: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
+    return np.where(outermost >= 0, outermost, launches)
 
 
 def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
-    """Which rows carry whole numbers: no gradients are."""
-    whole = np.array([*(each.dtype in INTEGRAL for each in calls), False], dtype=bool)
+    """Whether rows carry whole numbers: no gradients do."""
+    whole = np.array([*(one.dtype in INTEGRAL for one in calls), False], dtype=bool)
     return whole[call]
 
 
 def _steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
-    """Step of each row by its launch, on a CPU run by its start."""
+    """Return each row's step by its launch, on a CPU run by its start."""
     instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
     step: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(instant)]
     return step
 
 
 def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:
-    """Step of each row as windows count: 0 on a device that no step holds, as if its whole trace were one.
+    """Return each row's step as windows count: 0 on a device that no step holds, as if its whole trace were one.
 
     Apart from the step itself, since such a 0 is no number that ranks count alike, and holds several iterations.
     """
     window = step.copy()
     for activity in devices:
-        own = device == activity.device
-        if own.any() and (step[own] < 0).all() and is_unmarked(activity, steps):
-            window[own] = 0
+        on_device = device == activity.device
+        if on_device.any() and (step[on_device] < 0).all() and is_unmarked(activity, steps):
+            window[on_device] = 0
     return window
 
 
 def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:
     exposed = end_ns - start_ns
     for activity in devices:
-        own = device == activity.device
-        exposed[own] -= activity.compute.length_within(start_ns[own], end_ns[own])
+        on_device = device == activity.device
+        exposed[on_device] -= activity.compute.length_within(start_ns[on_device], end_ns[on_device])
     return exposed
 
 
 def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
-    """End of the last stretch of compute that ended before each start; the start itself where one runs across it."""
+    """Return the end of the last compute before each start; the start itself where compute runs across it."""
     computed = np.full(len(start_ns), UNKNOWN, dtype=np.int64)
     for activity in devices:
-        own = np.flatnonzero(device == activity.device)
-        begun = np.searchsorted(activity.compute.start, start_ns[own], side="left") - 1
-        own, begun = own[begun >= 0], begun[begun >= 0]
-        computed[own] = np.minimum(activity.compute.end[begun], start_ns[own])
+        rows = np.flatnonzero(device == activity.device)
+        begun = np.searchsorted(activity.compute.start, start_ns[rows], side="left") - 1
+        rows, begun = rows[begun >= 0], begun[begun >= 0]
+        computed[rows] = np.minimum(activity.compute.end[begun], start_ns[rows])
     return computed
 
 
 def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
-    """How long each row's device computed before the row's start."""
+    """Return how long each row's device computed before the row's start."""
     busy = np.zeros(len(start_ns), dtype=np.int64)
     for activity in devices:
-        own = device == activity.device
-        begin = np.full(int(own.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
-        busy[own] = activity.compute.length_within(np.minimum(begin, start_ns[own]), start_ns[own])
+        on_device = device == activity.device
+        begin = np.full(int(on_device.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
+        busy[on_device] = activity.compute.length_within(np.minimum(begin, start_ns[on_device]), start_ns[on_device])
     return busy
 
 
 def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mask) -> NDArray[np.int8]:
-    """What each row is for, by the host's ranges around its launch; `integral` rows carry whole numbers."""
+    """Return what each row is for, by the host's ranges around its launch; `integral` rows carry whole numbers."""
 
     def inside(*prefixes: str) -> Mask:
         return host.inside(launches, *prefixes)
@@ -237,7 +237,7 @@ def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mas
 
 
 def _behind_backward(host: Host, launches: Int64) -> Mask:
-    """Launches outside of all nodes by a thread that only runs backwards: DDP's with a static graph, in its first."""
+    """Whether a thread that only runs backwards launches outside all nodes: DDP's with a static graph, in its first."""
     events = host.events
     nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT, COPIES_IN)
     steps = host.named(STEP)
@@ -248,7 +248,7 @@ def _behind_backward(host: Host, launches: Int64) -> Mask:
 
 
 def _input(fetched: Intervals, launched: Int64) -> Int64:
-    """How long the host fetched input between one launch of communication and the next; -1 where one is not known."""
+    """Return how long the host fetched input between consecutive launches of communication; -1 where one is unknown."""
     spent = np.where(launched >= 0, 0, UNKNOWN)
     order = np.flatnonzero(launched >= 0)[np.argsort(launched[launched >= 0], kind="stable")]
     if not len(fetched) or not len(order):

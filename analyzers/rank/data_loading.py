@@ -52,12 +52,12 @@ def is_input(name: str) -> bool:
 
 
 def fetches(events: Events) -> Intervals:
-    """When the host fetched input, on the thread that trains: batches that another thread fetches wait for nobody."""
-    known = np.array([is_input(name) for name in events.names], dtype=bool)
-    if not known.any():
+    """Return when the training thread fetched input: batches that another thread fetches keep nobody waiting."""
+    is_input_name = np.array([is_input(name) for name in events.names], dtype=bool)
+    if not is_input_name.any():
         return EMPTY
     ranges = _ranges(events)
-    rows = ranges & known[events.name]
+    rows = ranges & is_input_name[events.name]
     steps = ranges & events.named(STEP)
     if steps.any():
         rows &= np.isin(events.thread, events.thread[steps])
@@ -69,7 +69,7 @@ def _ranges(events: Events) -> Mask:
 
 
 def fetching(trace: RankTrace, devices: Sequence[Activity], rows: Breakdown) -> Fetching:
-    """The fetches in a rank's windows, which `rows` are, and the idle time of its devices meanwhile."""
+    """Return the fetches in a rank's windows, which `rows` are, and its devices' idle time meanwhile."""
     fetched = fetches(trace.events)
     fetch_ns, input_idle_ns = np.full((2, len(rows)), UNKNOWN, dtype=np.int64)
     if not trace.is_light and _ranges(trace.events).any():

@@ -60,28 +60,28 @@ class Gradients:
         return len(self.step)
 
     def by_reduction(self, count: int) -> list[list[int]]:
-        """Of each of `count` reductions the gradients (rows) that went with it, in order."""
-        found: list[list[int]] = [[] for _ in range(count)]
+        """Return for each of `count` reductions the gradients (rows) that went with it, in order."""
+        gradients: list[list[int]] = [[] for _ in range(count)]
         for index, reduction in enumerate(self.reduction.tolist()):
             if reduction >= 0:
-                found[reduction].append(index)
-        return found
+                gradients[reduction].append(index)
+        return gradients
 
 
-def reductions(trace: RankTrace, found: Attribution, comm: Communication) -> tuple[Reductions, Gradients]:
-    """The reductions of one rank, and the gradients of its steps."""
+def reductions(trace: RankTrace, attribution: Attribution, comm: Communication) -> tuple[Reductions, Gradients]:
+    """Return one rank's reductions, and the gradients in its steps."""
     events = trace.events
     kernels = np.flatnonzero(
         (comm.kind == Collective.ALL_REDUCE) & (comm.purpose == Purpose.GRADIENTS) & (comm.step != UNKNOWN)
     )
     # FSDP's own all-reduces are of no bucket: they are the wrapped module's.
-    kernels = kernels[~found.host.inside(comm.called[kernels], *SHARDED)]
+    kernels = kernels[~attribution.host.inside(comm.called[kernels], *SHARDED)]
     calls = comm.called[kernels]
     kernels, calls = kernels[calls >= 0], calls[calls >= 0]
     order = np.lexsort((events.start_ns[calls], comm.step[kernels]))
     kernels, calls = kernels[order], calls[order]
     step, call_ns = comm.step[kernels], events.start_ns[calls]
-    passes = found.pass_at(call_ns)
+    passes = attribution.pass_at(call_ns)
     begins_step, begins_pass = begins(step), begins(step) | begins(passes)
     told = not trace.is_light
     reduced = Reductions(
@@ -89,43 +89,43 @@ def reductions(trace: RankTrace, found: Attribution, comm: Communication) -> tup
         step=step,
         pass_=passes - first_of(passes, begins_step),
         place=places_since(begins_pass),
-        ready_ns=ready_at(trace, found, events.thread[calls], call_ns),
+        ready_ns=ready_at(trace, attribution, events.thread[calls], call_ns),
         launched_ns=call_ns if told else comm.launched_ns[kernels],
     )
-    return reduced, _gradients(trace, found, calls, passes, step)
+    return reduced, _gradients(trace, attribution, calls, passes, step)
 
 
-def ready_at(trace: RankTrace, found: Attribution, threads: Int64, instants_ns: Int64) -> Int64:
-    """End of the last compute that a thread launched (a CPU's thread: ran) before each instant of the host; -1."""
+def ready_at(trace: RankTrace, attribution: Attribution, threads: Int64, instants_ns: Int64) -> Int64:
+    """Return the end of the last compute that a thread launched (a CPU's: ran) before each instant on the host; -1."""
     events = trace.events
     if trace.is_cpu_run:
-        ended, thread, known = events.end_ns[found.rows], events.thread[found.rows], found.rows
+        ended, thread, rows = events.end_ns[attribution.rows], events.thread[attribution.rows], attribution.rows
     else:
-        mine = (events.kind[found.rows] == Kind.COMPUTE) & (events.category[found.rows] == Category.KERNEL)
-        mine &= found.launches >= 0
-        launches, known = found.launches[mine], found.rows[mine]
+        mine = (events.kind[attribution.rows] == Kind.COMPUTE) & (events.category[attribution.rows] == Category.KERNEL)
+        mine &= attribution.launches >= 0
+        launches, rows = attribution.launches[mine], attribution.rows[mine]
         ended, thread = events.start_ns[launches], events.thread[launches]
     order = np.lexsort((ended, thread))
     ready = np.full(len(instants_ns), UNKNOWN, dtype=np.int64)
-    for each in np.unique(threads):
-        own = order[thread[order] == each]
-        here = np.flatnonzero(threads == each)
-        place = np.searchsorted(ended[own], instants_ns[here], side="left") - 1
-        ends = trace.timed.end_ns[known[own]]
-        ready[here] = np.r_[ends, UNKNOWN][place]
+    for caller in np.unique(threads):
+        on_thread = order[thread[order] == caller]
+        asked = np.flatnonzero(threads == caller)
+        last = np.searchsorted(ended[on_thread], instants_ns[asked], side="left") - 1
+        ends = trace.timed.end_ns[rows[on_thread]]
+        ready[asked] = np.r_[ends, UNKNOWN][last]
     return ready
 
 
-def _gradients(trace: RankTrace, found: Attribution, calls: Int64, passes: Int64, step: Int64) -> Gradients:
+def _gradients(trace: RankTrace, attribution: Attribution, calls: Int64, passes: Int64, step: Int64) -> Gradients:
     events = trace.events
     steps = profiler_steps(events)
-    rows = found.gradient_row
+    rows = attribution.gradient_row
     taken_ns = events.start_ns[rows]
     number = np.r_[steps.number, UNKNOWN][steps.index_at(taken_ns)]
     inside = number != UNKNOWN
-    rows, taken_ns, number, line = rows[inside], taken_ns[inside], number[inside], found.gradient_line[inside]
-    pass_ = found.pass_at(taken_ns)
-    shape, shapes = _shapes(trace, found, rows)
+    rows, taken_ns, number, line = rows[inside], taken_ns[inside], number[inside], attribution.gradient_line[inside]
+    pass_ = attribution.pass_at(taken_ns)
+    shape, shapes = _shapes(trace, attribution, rows)
     following = np.searchsorted(events.start_ns[calls], taken_ns) if len(calls) else np.zeros(len(rows), dtype=np.int64)
     reduction = np.where(following < len(calls), following, UNKNOWN)
     same = (reduction >= 0) & (np.r_[passes, UNKNOWN][reduction] == pass_) & (np.r_[step, UNKNOWN][reduction] == number)
@@ -134,23 +134,23 @@ def _gradients(trace: RankTrace, found: Attribution, calls: Int64, passes: Int64
         step=number,
         pass_=pass_ - first_of(pass_, begins(number)),
         line=line,
-        elements=np.array([int(np.prod(each, dtype=np.int64)) for each in shapes] + [UNKNOWN])[shape],
+        elements=np.array([int(np.prod(sizes, dtype=np.int64)) for sizes in shapes] + [UNKNOWN])[shape],
         shape=shape,
         shapes=shapes,
         reduction=np.where(same, reduction, UNKNOWN),
     )
 
 
-def _shapes(trace: RankTrace, found: Attribution, rows: Int64) -> tuple[Int64, tuple[tuple[int, ...], ...]]:
-    """The shape that each gradient's node was given, as its operator inside says; -1 where shapes were not recorded."""
+def _shapes(trace: RankTrace, attribution: Attribution, rows: Int64) -> tuple[Int64, tuple[tuple[int, ...], ...]]:
+    """Return the shape that each gradient's node was given, as its operator inside says; -1 where none is recorded."""
     events = trace.events
     takers = np.flatnonzero((events.inputs >= 0) & events.named(ACCUMULATE))
-    holder = found.host.around(takers, rows)
+    holder = attribution.host.around(takers, rows)
     takers, holder = takers[holder >= 0], holder[holder >= 0]
-    known: dict[tuple[int, ...], int] = {}
+    codes: dict[tuple[int, ...], int] = {}
     code = np.full(len(events), UNKNOWN, dtype=np.int64)
     for taker, row in zip(takers.tolist(), holder.tolist(), strict=True):
         shapes = events.shapes[events.inputs[taker]].shapes
         if shapes and all(isinstance(size, int) for size in shapes[0]):
-            code[row] = known.setdefault(tuple(shapes[0]), len(known))
-    return code[rows], tuple(known)
+            code[row] = codes.setdefault(tuple(shapes[0]), len(codes))
+    return code[rows], tuple(codes)

@@ -38,24 +38,24 @@ class Sharding:
 
 
 def sharding(host: Host, comm: Communication) -> Sharding:
-    """FSDP's part in one rank's communication."""
+    """Return FSDP's part in one rank's communication."""
     events = host.events
-    places = np.where(comm.called >= 0, comm.called, UNKNOWN)
-    own = host.around(places, host.named(*_COLLECTIVES))
-    turn = host.around(places, host.named(*_TURNS))
-    ahead = host.around(places, host.named(*_PREFETCH)) >= 0
+    called = np.where(comm.called >= 0, comm.called, UNKNOWN)
+    collective = host.around(called, host.named(*_COLLECTIVES))
+    turn = host.around(called, host.named(*_TURNS))
+    ahead = host.around(called, host.named(*_PREFETCH)) >= 0
     modules: dict[str, int] = {}
     module, prefetched = (np.full(len(comm), UNKNOWN, dtype=np.int64) for _ in range(2))
-    for row in np.flatnonzero(own >= 0).tolist():
-        name = _module(events, own[row])
+    for row in np.flatnonzero(collective >= 0).tolist():
+        name = _module(events, collective[row])
         module[row] = modules.setdefault(name, len(modules))
-        if events.names[events.name[own[row]]].startswith("FSDP::all_gather"):
+        if events.names[events.name[collective[row]]].startswith("FSDP::all_gather"):
             in_turn = turn[row] >= 0 and _module(events, turn[row]) == name and not ahead[row]
             prefetched[row] = 0 if in_turn else 1
-    backward = host.inside(places, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::backward_prefetch")
+    backward = host.inside(called, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::backward_prefetch")
     return Sharding(module, tuple(modules), backward, prefetched)
 
 
 def _module(events: Events, row: int) -> str:
-    found = _NAME.fullmatch(events.names[events.name[row]])
-    return found[1] if found is not None and found[1] else ROOT
+    match = _NAME.fullmatch(events.names[events.name[row]])
+    return match[1] if match is not None and match[1] else ROOT

@@ -110,29 +110,29 @@ class _Device:
     # Sets of the whole trace, made once: each step looks at its own part of them.
     @cached_property
     def waits(self) -> Intervals:
-        """Waits for communication and for launches."""
+        """Return waits for communication and for launches."""
         return self.stalls | self.host_gaps
 
     @cached_property
     def worked_beside(self) -> Intervals:
-        """Communication that work went on beside."""
+        """Return communication that work went on beside."""
         return self.comm - self.waits
 
     @cached_property
     def gaps(self) -> Intervals:
-        """What lies between stretches of `busy` and is no wait."""
+        """Return what lies between stretches of `busy` and is no wait."""
         return Intervals(self.busy.end[:-1], self.busy.start[1:]) - self.waits
 
     def work_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
-        """How far the work that began at `begin_ns` has come at each instant."""
+        """Return how far the work that began at `begin_ns` has come at each instant."""
         return instants_ns - begin_ns - self.waits.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def beside_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
-        """How much of that was beside communication."""
+        """Return how much of that work was beside communication."""
         return self.worked_beside.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def longer_gaps_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How much longer gaps between kernels are beside communication than the median one that is not."""
+        """Return how much gaps beside communication, added up, exceed the median gap without."""
         first, past = np.searchsorted(self.gaps.start, begin_ns), np.searchsorted(self.gaps.end, end_ns, side="right")
         begin, end = self.gaps.start[first:past], self.gaps.end[first:past]
         beside = self.comm.length_within(begin, end) > 0
@@ -142,24 +142,24 @@ class _Device:
 
 
 def schedule_of(
-    trace: RankTrace, activity: Activity, found: Attribution, rows: Breakdown, measured: Synchronized
+    trace: RankTrace, activity: Activity, attribution: Attribution, rows: Breakdown, measured: Synchronized
 ) -> GradientSchedule:
-    """The pace of one device of a rank; it has no steps where no gradients are taken or their kernels are not known."""
+    """Build one device's schedule; it has no steps where no gradients are taken or their kernels are not known."""
     gradients = measured.gradients
     node = gradients.row
-    ready_ns = ready_at(trace, found, trace.events.thread[node], trace.events.end_ns[node])
-    device = _device(trace, activity, found, measured.communication, _backwards(gradients, ready_ns))
+    ready_ns = ready_at(trace, attribution, trace.events.thread[node], trace.events.end_ns[node])
+    device = _device(trace, activity, attribution, measured.communication, _backwards(gradients, ready_ns))
     norm_steps = np.sort(_steps_of(trace.events, BATCH_NORM))
     by_step = np.argsort(gradients.step, kind="stable")
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
-        own = by_step[_equal(gradients.step[by_step], rows.step[tile])]
+        in_step = by_step[_equal(gradients.step[by_step], rows.step[tile])]
         # With accumulated gradients those of the last backward pass are what is synchronized.
-        own = own[gradients.pass_[own] == gradients.pass_[own].max(initial=0)]
-        if len(own) and (ready_ns[own] != UNKNOWN).all() and (gradients.elements[own] > 0).all():
+        in_step = in_step[gradients.pass_[in_step] == gradients.pass_[in_step].max(initial=0)]
+        if len(in_step) and (ready_ns[in_step] != UNKNOWN).all() and (gradients.elements[in_step] > 0).all():
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
             taken = _StepGradients(
-                np.maximum.accumulate(ready_ns[own]), gradients.elements[own], gradients.reduction[own]
+                np.maximum.accumulate(ready_ns[in_step]), gradients.elements[in_step], gradients.reduction[in_step]
             )
             parts.append(
                 _of_step(device, extent, taken)
@@ -172,26 +172,26 @@ def schedule_of(
         for field in fields(GradientSchedule)
         if field.name not in ("first", "delays")
     }
-    return GradientSchedule(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, found, measured))
+    return GradientSchedule(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, attribution, measured))
 
 
 def _equal(ordered: Int64, value: int) -> slice:
-    """Where a value stands in a sorted column."""
+    """Return where a value stands in a sorted column."""
     return slice(*np.searchsorted(ordered, [value, value + 1]).tolist())
 
 
 def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
-    """From the first gradient of each step to the last: in between DDP has compute wait for no communication."""
-    known = np.flatnonzero(ready_ns != UNKNOWN)
-    order = known[np.lexsort((ready_ns[known], gradients.step[known]))]
+    """Return the time from each step's first gradient to its last: there DDP's compute waits for no communication."""
+    timed = np.flatnonzero(ready_ns != UNKNOWN)
+    order = timed[np.lexsort((ready_ns[timed], gradients.step[timed]))]
     first = begins(gradients.step[order])
     return union_of(ready_ns[order][first], ready_ns[order][np.r_[first[1:], True][: len(order)]])
 
 
 def _device(
-    trace: RankTrace, activity: Activity, found: Attribution, comm: Communication, backwards: Intervals
+    trace: RankTrace, activity: Activity, attribution: Attribution, comm: Communication, backwards: Intervals
 ) -> _Device:
-    events, rows = trace.timed, found.rows
+    events, rows = trace.timed, attribution.rows
     if activity.device == CPU_DEVICE:
         # What runs on the host waits for no launch.
         busy = activity.compute
@@ -204,16 +204,16 @@ def _device(
         busy = activity.compute | activity.copy
         start_ns = events.start_ns[chosen]
         latency_ns = _latency(start_ns - events.launched_ns[chosen])
-        known = events.launched_ns[chosen] != UNKNOWN
-        launched_ns = np.where(known, events.launched_ns[chosen] + latency_ns, NEVER)
-        packs = ((found.line == OtherLine.PACKING) & found.backward)[mine][order]
-    own = comm.device == activity.device
-    stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[own]))
+        has_launch = events.launched_ns[chosen] != UNKNOWN
+        launched_ns = np.where(has_launch, events.launched_ns[chosen] + latency_ns, NEVER)
+        packs = ((attribution.line == OtherLine.PACKING) & attribution.backward)[mine][order]
+    on_device = comm.device == activity.device
+    stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[on_device]))
     return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls - backwards, host_gaps)
 
 
 def _steps_of(events: Events, operator: str) -> Int64:
-    """The step that each run of an operator is of."""
+    """Return the step for each run of an operator."""
     rows = np.flatnonzero((events.category == Category.OPERATOR) & (events.named(operator)))
     steps = profiler_steps(events)
     number: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(events.start_ns[rows])]
@@ -225,13 +225,13 @@ def _latency(lag_ns: Int64) -> int:
 
 
 def _stalls(busy: Intervals, start_ns: Int64, launched_ns: Int64, ends_ns: Int64) -> tuple[Intervals, Intervals]:
-    """Of each gap between what a device does the part until it had been launched, and until communication had ended.
+    """Return in each gap on a device the part until communication had ended, and the part until the launch.
 
     A device that goes on right after a collective has waited for it, unless what it goes on with came later still.
     """
     begin, end = busy.end[:-1], busy.start[1:]
-    place = np.searchsorted(start_ns, end).clip(max=max(len(start_ns) - 1, 0))
-    launched = np.clip(launched_ns[place], begin, end) if len(begin) else begin
+    following = np.searchsorted(start_ns, end).clip(max=max(len(start_ns) - 1, 0))
+    launched = np.clip(launched_ns[following], begin, end) if len(begin) else begin
     last = np.searchsorted(ends_ns, end, side="right") - 1
     ended = np.clip(np.r_[ends_ns, NEVER][last], launched, end) if len(begin) else begin
     # What comes before the launch is the host's; communication counts from there on.
@@ -249,7 +249,7 @@ class _StepGradients:
 
 
 def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) -> dict[str, Int64]:
-    """Columns of one step, by name."""
+    """Return the columns for one step, by name."""
     begin_ns, end_ns = extent
     inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]).tolist())
     start_ns = np.r_[device.start_ns[inside], end_ns]
@@ -280,13 +280,13 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
 
 
 def _numbered(reduction: Int64) -> Int64:
-    """Reductions counted from the step's first."""
-    known = reduction >= 0
-    return np.where(known, reduction - reduction[known].min(initial=np.iinfo(np.int64).max), UNKNOWN)
+    """Return reductions counted from the step's first."""
+    reduced = reduction >= 0
+    return np.where(reduced, reduction - reduction[reduced].min(initial=np.iinfo(np.int64).max), UNKNOWN)
 
 
 def _copies_out(device: _Device, inside: slice, extent: tuple[int, int], taken: _StepGradients) -> Int64:
-    """What it takes to copy each gradient out of its bucket: gaps included, by order, else by size."""
+    """Return the time to copy each gradient out of its bucket: gaps included, by order, else by size."""
     begin_ns, end_ns = extent
     start_ns = np.r_[device.start_ns[inside], end_ns]
     copies = np.flatnonzero(device.packs[inside] & (start_ns[:-1] >= taken.ready_ns[-1]))
@@ -312,31 +312,32 @@ def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
 
 
 def _contention(cost: Cost, one: slice) -> Int64:
-    """How much longer compute took beside communication: of what could be compared, as much more of the rest."""
-    known = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
+    """Return how much longer compute took beside communication, extrapolated from what could be compared."""
+    comparable = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
     whole = cost.contention_ns[one] * (cost.beside_ns[one] / np.maximum(cost.compared_ns[one], 1))
-    return np.where(known, np.rint(whole), NOT_KNOWN).astype(np.int64)
+    return np.where(comparable, np.rint(whole), NOT_KNOWN).astype(np.int64)
 
 
-def _delays(trace: RankTrace, found: Attribution, measured: Synchronized) -> Delays:
+def _delays(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> Delays:
     reduced, comm = measured.reductions, measured.communication
     begin_ns = comm.start_ns[reduced.kernel] - np.maximum(reduced.ready_ns, reduced.launched_ns)
     free = (reduced.ready_ns != UNKNOWN) & (begin_ns >= 0) & ~queued(comm, reduced)
-    return Delays(begin_ns=_median(begin_ns[free]), call_ns=_call_ns(trace, found, measured))
+    return Delays(begin_ns=_median(begin_ns[free]), call_ns=_call_ns(trace, attribution, measured))
 
 
 def queued(comm: Communication, reduced: Reductions) -> Mask:
-    """Which reductions were ready and launched before the one before them on the device had ended."""
+    """Whether reductions were ready and launched before the previous one on the device had ended."""
     end_ns = comm.end_ns[reduced.kernel]
     before_ns = np.r_[NEVER, end_ns[:-1]][: len(end_ns)]
     behind: Mask = (reduced.ready_ns != UNKNOWN) & (before_ns > np.maximum(reduced.ready_ns, reduced.launched_ns))
     return behind
 
 
-def _call_ns(trace: RankTrace, found: Attribution, measured: Synchronized) -> int:
-    """How much longer the host takes from launch to launch where a reduction is called for."""
-    rows = found.rows[found.launches >= 0]
-    thread, launched_ns = trace.events.thread[found.launches[found.launches >= 0]], trace.timed.launched_ns[rows]
+def _call_ns(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> int:
+    """Return how much longer the host takes from launch to launch where a reduction is called for."""
+    rows = attribution.rows[attribution.launches >= 0]
+    launches = attribution.launches[attribution.launches >= 0]
+    thread, launched_ns = trace.events.thread[launches], trace.timed.launched_ns[rows]
     order = np.lexsort((launched_ns, thread))
     gaps = np.diff(launched_ns[order])
     gaps[np.diff(thread[order]) != 0] = 0

@@ -44,29 +44,29 @@ class Spans:
         return len(self.thread)
 
     def around(self, places: Places) -> Int64:
-        """Of each place, the index of the innermost span that runs around it on its thread; -1 for none."""
-        found = np.full(len(places), UNKNOWN, dtype=np.int64)
-        for mine, here in self.by_thread(places):
-            found[mine] = innermost(self.start_ns[here], self.end_ns[here], places.instant_ns[mine], here)
-        return found
+        """Return for each place the index of the innermost span that runs around it on its thread; -1 for none."""
+        holder = np.full(len(places), UNKNOWN, dtype=np.int64)
+        for asked, spans in self.by_thread(places):
+            holder[asked] = innermost(self.start_ns[spans], self.end_ns[spans], places.instant_ns[asked], spans)
+        return holder
 
     def outermost(self, places: Places) -> Int64:
-        """Of each place, the index of the outermost span that runs around it on its thread; -1 for none."""
-        found = np.full(len(places), UNKNOWN, dtype=np.int64)
-        for mine, here in self.by_thread(places):
-            order = here[np.lexsort((-self.end_ns[here], self.start_ns[here]))]
+        """Return for each place the index of the outermost span that runs around it on its thread; -1 for none."""
+        holder = np.full(len(places), UNKNOWN, dtype=np.int64)
+        for asked, spans in self.by_thread(places):
+            order = spans[np.lexsort((-self.end_ns[spans], self.start_ns[spans]))]
             reach = np.maximum.accumulate(self.end_ns[order])
             top = order[np.r_[True, self.start_ns[order][1:] >= reach[:-1]]]
-            at = np.searchsorted(self.start_ns[top], places.instant_ns[mine], side="right") - 1
-            inside = (at >= 0) & (self.end_ns[top][at] > places.instant_ns[mine])
-            found[mine] = np.where(inside, top[at], UNKNOWN)
-        return found
+            at = np.searchsorted(self.start_ns[top], places.instant_ns[asked], side="right") - 1
+            inside = (at >= 0) & (self.end_ns[top][at] > places.instant_ns[asked])
+            holder[asked] = np.where(inside, top[at], UNKNOWN)
+        return holder
 
     def by_thread(self, places: Places) -> Iterator[tuple[Int64, Int64]]:
-        """Of each thread with places and spans: which places are there, and which spans."""
-        known = places.instant_ns != UNKNOWN
-        for thread in np.intersect1d(places.thread[known], self.thread):
-            yield np.flatnonzero((places.thread == thread) & known), np.flatnonzero(self.thread == thread)
+        """Yield for each thread that has places and spans the indices of both."""
+        has_place = places.instant_ns != UNKNOWN
+        for thread in np.intersect1d(places.thread[has_place], self.thread):
+            yield np.flatnonzero((places.thread == thread) & has_place), np.flatnonzero(self.thread == thread)
 
 
 class Host:
@@ -80,19 +80,19 @@ class Host:
 
     @cached_property
     def is_range(self) -> Mask:
-        """Rows that are operators or annotations."""
+        """Whether rows are operators or annotations."""
         return np.isin(self.events.category, (Category.OPERATOR, Category.ANNOTATION))
 
     def launches(self, rows: Int64) -> Int64:
-        """The row of the host call that launched each row, -1 where there is none."""
-        events, known = self.events, self.events.correlation[self._launches]
-        if not len(known):
+        """Return the row of the host call that launched each row, -1 where there is none."""
+        events, correlations = self.events, self.events.correlation[self._launches]
+        if not len(correlations):
             return self._queued(rows)
-        place = find(known, events.correlation[rows])
-        return np.where(place >= 0, self._launches[place], UNKNOWN)
+        index = find(correlations, events.correlation[rows])
+        return np.where(index >= 0, self._launches[index], UNKNOWN)
 
     def _queued(self, rows: Int64) -> Int64:
-        """Of gloo's spans in order: the calls that queued them for its threads, if there are as many."""
+        """Return for gloo's spans, in order, the calls that queued them for its threads, if there are as many."""
         events = self.events
         calls = np.flatnonzero((events.category == Category.OPERATOR) & events.named(C10D))
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
@@ -100,59 +100,59 @@ class Host:
             return np.full(len(rows), UNKNOWN)
         # Several threads take them from the queue: of two that begin at about the same time, sizes tell which is which.
         sizes = [self._elements(row) for row in calls.tolist()]
-        found = np.full(len(rows), UNKNOWN)
-        left = list(range(len(calls)))
-        for place in np.argsort(events.start_ns[rows], kind="stable").tolist():
-            size = self._elements(rows[place])
-            taken = next((index for index in left[:GLOO_THREADS] if sizes[index] == size), left[0])
-            found[place] = calls[taken]
-            left.remove(taken)
-        return found
+        queued_by = np.full(len(rows), UNKNOWN)
+        waiting = list(range(len(calls)))
+        for span in np.argsort(events.start_ns[rows], kind="stable").tolist():
+            size = self._elements(rows[span])
+            taken = next((index for index in waiting[:GLOO_THREADS] if sizes[index] == size), waiting[0])
+            queued_by[span] = calls[taken]
+            waiting.remove(taken)
+        return queued_by
 
     def _elements(self, row: int) -> int:
         code = self.events.inputs[row]
         return self.events.shapes[code].elements() if code >= 0 else UNKNOWN
 
     def places(self, rows: Int64) -> Places:
-        """Where rows of the host begin; no place for row -1."""
-        known = rows >= 0
+        """Return where rows of the host begin; no place for row -1."""
+        is_row = rows >= 0
         events = self.events
-        return Places(np.where(known, events.thread[rows], UNKNOWN), np.where(known, events.start_ns[rows], UNKNOWN))
+        return Places(np.where(is_row, events.thread[rows], UNKNOWN), np.where(is_row, events.start_ns[rows], UNKNOWN))
 
     def around(self, calls: Int64, rows: Int64) -> Int64:
-        """Of each call, the innermost of the rows `rows` that runs around it on its thread; -1 for none."""
-        found: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(self.places(calls))]
-        return found
+        """Return for each call the innermost among `rows` that runs around it on its thread; -1 for none."""
+        holder: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(self.places(calls))]
+        return holder
 
     def spans(self, rows: Int64) -> Spans:
-        """Rows of the host as spans of time on threads."""
+        """Return rows of the host as spans of time on threads."""
         return Spans(self.events.thread[rows], self.events.start_ns[rows], self.events.end_ns[rows])
 
     def before(self, calls: Int64, spans: Int64) -> Int64:
-        """Of each call, the last of the rows `spans` that began before it on its thread; -1 for none."""
-        found = np.full(len(calls), UNKNOWN, dtype=np.int64)
+        """Return for each call the last among the rows `spans` that began before it on its thread; -1 for none."""
+        last = np.full(len(calls), UNKNOWN, dtype=np.int64)
         places = self.places(calls)
-        for mine, here in self.spans(spans).by_thread(places):
-            here = spans[here][np.argsort(self.events.start_ns[spans[here]], kind="stable")]
-            place = np.searchsorted(self.events.start_ns[here], places.instant_ns[mine], side="right") - 1
-            found[mine] = np.r_[here, UNKNOWN][place]
-        return found
+        for asked, candidates in self.spans(spans).by_thread(places):
+            candidates = spans[candidates][np.argsort(self.events.start_ns[spans[candidates]], kind="stable")]
+            index = np.searchsorted(self.events.start_ns[candidates], places.instant_ns[asked], side="right") - 1
+            last[asked] = np.r_[candidates, UNKNOWN][index]
+        return last
 
     def named(self, *prefixes: str) -> Int64:
-        """Rows of the host's ranges whose name starts with one of the prefixes."""
+        """Return rows of the host's ranges whose name starts with one of the prefixes."""
         chosen = np.zeros(len(self.events), dtype=bool)
         for prefix in prefixes:
             chosen |= self.events.named(prefix)
         return np.flatnonzero(chosen & self.is_range)
 
     def inside(self, calls: Int64, *prefixes: str) -> Mask:
-        """Which calls lie inside a row of the host whose name starts with one of the prefixes, on the same thread."""
-        found: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
-        return found
+        """Whether calls lie inside a host row, on the same thread, whose name starts with one of the prefixes."""
+        is_inside: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
+        return is_inside
 
 
 def innermost(start: Int64, end: Int64, instant: Int64, label: Int64) -> Int64:
-    """Of each instant the label of the innermost of nested spans [start, end) that holds it, UNKNOWN for none.
+    """Return for each instant the label of the innermost nested span [start, end) that holds it, UNKNOWN for none.
 
     A span's depth is how many are open when it begins; around an instant at depth d is the last that began at depth d.
     """
@@ -163,14 +163,14 @@ def innermost(start: Int64, end: Int64, instant: Int64, label: Int64) -> Int64:
     ends = np.sort(end)
     depth = np.arange(1, len(start) + 1) - np.searchsorted(ends, start, side="right")
     wanted = np.searchsorted(start, instant, side="right") - np.searchsorted(ends, instant, side="right")
-    found = np.full(len(instant), UNKNOWN, dtype=np.int64)
+    holder = np.full(len(instant), UNKNOWN, dtype=np.int64)
     by_depth = np.argsort(depth, kind="stable")
     bounds = np.searchsorted(depth[by_depth], np.arange(1, depth.max(initial=0) + 2))
     for level, (low, high) in enumerate(pairwise(bounds), 1):
-        here, mine = by_depth[low:high], np.flatnonzero(wanted == level)
-        if not len(here) or not len(mine):
+        candidates, asked = by_depth[low:high], np.flatnonzero(wanted == level)
+        if not len(candidates) or not len(asked):
             continue
-        place = np.searchsorted(start[here], instant[mine], side="right") - 1
-        holds = (place >= 0) & (end[here][place] > instant[mine])
-        found[mine] = np.where(holds, label[here][place], UNKNOWN)
-    return found
+        index = np.searchsorted(start[candidates], instant[asked], side="right") - 1
+        holds = (index >= 0) & (end[candidates][index] > instant[asked])
+        holder[asked] = np.where(holds, label[candidates][index], UNKNOWN)
+    return holder

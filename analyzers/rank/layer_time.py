@@ -46,7 +46,7 @@ class Pieces:
     backward: Mask
 
     def merged(self) -> Pieces:
-        """The same time in fewer pieces: those that touch and are of one line and pass are one."""
+        """Return the same time in fewer pieces: those that touch and share line and pass become one."""
         touches = (self.start[1:] == self.end[:-1]) & (self.line[1:] == self.line[:-1])
         opens = np.r_[True, ~(touches & (self.backward[1:] == self.backward[:-1]))][: len(self.start)]
         closes = np.r_[opens[1:], True][: len(self.start)]
@@ -71,84 +71,84 @@ class Work:
 
 
 def work(
-    trace: RankTrace, devices: Sequence[Activity], found: Attribution, rows: Breakdown, comm: Communication
+    trace: RankTrace, devices: Sequence[Activity], attribution: Attribution, rows: Breakdown, comm: Communication
 ) -> Work:
-    """The compute of a rank's devices by line."""
+    """Return the compute on a rank's devices by line."""
     parts: list[Parts] = []
     copies: list[Parts] = []
     beside: list[Parts] = []
     packing_ns = np.zeros(len(rows), dtype=np.int64)
     for activity in devices:
-        parted = pieces(trace, activity, found)
+        parted = pieces(trace, activity, attribution)
         tiles = np.flatnonzero(rows.device == activity.device)
         begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
         parts.append(_in_windows(parted, tiles, begin, stop))
-        copies.append(_in_windows(_copies(trace, activity, found), tiles, begin, stop))
+        copies.append(_in_windows(_copies(trace, activity, attribution), tiles, begin, stop))
         kernels = np.flatnonzero(comm.device == activity.device)
         met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], parted.start, parted.end)
         line, backward = parted.line[met.theirs], parted.backward[met.theirs]
         beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
-        packing_ns[tiles] = _packing(trace, activity, found, parted).length_within(begin, stop)
-    return Work(found.lines, found.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
+        packing_ns[tiles] = _packing(trace, activity, attribution, parted).length_within(begin, stop)
+    return Work(attribution.lines, attribution.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
 
 
-def pieces(trace: RankTrace, activity: Activity, found: Attribution) -> Pieces:
-    """A device's compute; its pieces cover all of it."""
+def pieces(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pieces:
+    """Return a device's compute; its pieces cover all of it."""
     if activity.device != CPU_DEVICE:
-        mine = trace.timed.device[found.rows] == activity.device
-        return _owned(trace.timed, found, mine & (trace.timed.kind[found.rows] == Kind.COMPUTE))
-    start, end, row = _innermost_operators(trace.timed, found.rows)
+        mine = trace.timed.device[attribution.rows] == activity.device
+        return _owned(trace.timed, attribution, mine & (trace.timed.kind[attribution.rows] == Kind.COMPUTE))
+    start, end, row = _innermost_operators(trace.timed, attribution.rows)
     piece = crossings(start, end, activity.compute.start, activity.compute.end)
-    owner = np.searchsorted(found.rows, row[piece.mine])
-    return Pieces(piece.start, piece.end, found.line[owner], found.backward[owner])
+    owner = np.searchsorted(attribution.rows, row[piece.mine])
+    return Pieces(piece.start, piece.end, attribution.line[owner], attribution.backward[owner])
 
 
-def _copies(trace: RankTrace, activity: Activity, found: Attribution) -> Pieces:
-    """A device's copies, a CPU's none."""
-    events, rows = trace.timed, found.rows
-    here = (events.device[rows] == activity.device) | (events.peer[rows] == activity.device)
-    return _owned(events, found, here & (events.kind[rows] == Kind.COPY))
+def _copies(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pieces:
+    """Return a device's copies, for a CPU none."""
+    events, rows = trace.timed, attribution.rows
+    on_device = (events.device[rows] == activity.device) | (events.peer[rows] == activity.device)
+    return _owned(events, attribution, on_device & (events.kind[rows] == Kind.COPY))
 
 
-def _owned(events: Events, found: Attribution, chosen: Mask) -> Pieces:
-    own = np.flatnonzero(chosen)
-    start, end, index = owned(events.start_ns[found.rows[own]], events.end_ns[found.rows[own]])
-    return Pieces(start, end, found.line[own[index]], found.backward[own[index]])
+def _owned(events: Events, attribution: Attribution, chosen: Mask) -> Pieces:
+    rows = np.flatnonzero(chosen)
+    start, end, index = owned(events.start_ns[attribution.rows[rows]], events.end_ns[attribution.rows[rows]])
+    return Pieces(start, end, attribution.line[rows[index]], attribution.backward[rows[index]])
 
 
 def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
-    """When each operator itself ran, without those inside of it: pieces by start, and their rows."""
+    """Return when each operator itself ran, without those inside it: pieces by start, and their rows."""
     parts = []
     for thread in np.unique(events.thread[rows]):
-        own = rows[events.thread[rows] == thread]
-        edges = np.unique(np.r_[events.start_ns[own], events.end_ns[own]])
-        running = innermost(events.start_ns[own], events.end_ns[own], edges[:-1], own)
+        on_thread = rows[events.thread[rows] == thread]
+        edges = np.unique(np.r_[events.start_ns[on_thread], events.end_ns[on_thread]])
+        running = innermost(events.start_ns[on_thread], events.end_ns[on_thread], edges[:-1], on_thread)
         parts.append(np.stack([edges[:-1], edges[1:], running])[:, running != UNKNOWN])
     start, end, row = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0), dtype=np.int64)
     begin, stop, index = owned(start, end)
     return begin, stop, row[index]
 
 
-def _packing(trace: RankTrace, activity: Activity, found: Attribution, parted: Pieces) -> Intervals:
+def _packing(trace: RankTrace, activity: Activity, attribution: Attribution, parted: Pieces) -> Intervals:
     events = trace.timed
     if activity.device == CPU_DEVICE:
         packs = parted.line == OtherLine.PACKING
         return union_of(parted.start[packs], parted.end[packs])
-    rows = found.rows[found.line == OtherLine.PACKING]
+    rows = attribution.rows[attribution.line == OtherLine.PACKING]
     rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
     return union_of(events.start_ns[rows], events.end_ns[rows])
 
 
 def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
-    """The parts of windows, rows `tiles` of the breakdown, that run from `begin` to `stop`."""
+    """Return the parts that lie in windows, rows `tiles` of the breakdown, which run from `begin` to `stop`."""
     met = crossings(parted.start, parted.end, begin, stop)
     line, backward = parted.line[met.mine], parted.backward[met.mine]
     return _summed(tiles[met.theirs], line, backward, met.end - met.start)
 
 
-def _summed(of: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
-    """One row for each distinct part, lengths added."""
-    keys, index = np.unique(np.stack([of, line, backward.astype(np.int64)]), axis=1, return_inverse=True)
+def _summed(whole: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
+    """Return one row for each distinct part, lengths added."""
+    keys, index = np.unique(np.stack([whole, line, backward.astype(np.int64)]), axis=1, return_inverse=True)
     total = np.zeros(keys.shape[1], dtype=np.int64)
     np.add.at(total, index, ns)
     return Parts(keys[0], keys[1], keys[2].astype(bool), total)

@@ -31,7 +31,7 @@ class Source(str, Enum):  # StrEnum is Python 3.11's
 
 
 def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
-    """The modules' forwards as spans, and compiled regions, which are modules of their own."""
+    """Return the modules' forwards as spans, and compiled regions, which are modules of their own."""
     events = host.events
     named = [module_of(name) for name in events.names]
     is_module = np.array([module is not None for module in named], dtype=bool)[events.name]
@@ -50,7 +50,7 @@ def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
 
 
 def _wrapped(host: Host) -> tuple[Spans, list[Module]]:
-    """What FSDP wraps: from the end of its work before a forward to the start of that behind it."""
+    """Return what FSDP wraps: from the end of its work before a forward to the start of that behind it."""
     events = host.events
     rows = host.named("FSDP::pre_forward", "FSDP::post_forward")
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
@@ -60,11 +60,11 @@ def _wrapped(host: Host) -> tuple[Spans, list[Module]]:
     end: list[int] = []
     modules: list[Module] = []
     for row in rows.tolist():
-        found = _FSDP_RANGE.fullmatch(events.names[events.name[row]])
-        if found is None:
+        match = _FSDP_RANGE.fullmatch(events.names[events.name[row]])
+        if match is None:
             continue
-        key = (int(events.thread[row]), found[2] or ROOT)
-        if found[1] == "pre":
+        key = (int(events.thread[row]), match[2] or ROOT)
+        if match[1] == "pre":
             opened[key] = int(events.end_ns[row])
         elif key in opened:
             thread.append(key[0])

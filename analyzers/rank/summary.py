@@ -113,24 +113,24 @@ class RunSummary:
 
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
-        """What each rank's times say, all of one sort of window."""
+        """Return what each rank's times say, all from one sort of window."""
         if self.is_light:
             return tuple(rank.timed for rank in self.ranks)
         return self.in_full
 
     def numbered(self) -> Iterator[tuple[RankIndex, RankNumber, Measured]]:
-        """Each rank's index among those read, its number, and what its times say."""
+        """Return each rank's index among those read, its number, and what its times say."""
         for index, (summary, measured) in enumerate(zip(self.ranks, self.measured, strict=True)):
             yield RankIndex(index), summary.rank, measured
 
     def of_full_windows(self) -> RunSummary:
-        """The same run with the times of full windows, as the traces have them that lie in its folder."""
+        """Return the same run with the times of full windows, as the traces in its folder have them."""
         ranks = (replace(rank, timed=rank.full or rank.timed, full=None) for rank in self.ranks)
         return replace(self, ranks=tuple(ranks))
 
     @cached_property
     def in_full(self) -> tuple[Measured, ...]:
-        """What each rank's full window says, which alone has the host's side and the device's on one clock."""
+        """Return what each rank's full window says, which alone has host and device on one clock."""
         return tuple(rank.full or rank.timed for rank in self.ranks)
 
 
@@ -158,7 +158,7 @@ def summarize(
 def with_lanes(
     run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None, on_bytes: OnBytes | None = None
 ) -> RunSummary:
-    """The same run, in which the ranks of some files have what `analyzers.lanes` needs: these files are read again.
+    """Return the same run with what `analyzers.lanes` needs for the ranks in some files, which are read again.
 
     A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
     """
@@ -174,7 +174,7 @@ def with_lanes(
 
 
 def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> RunSummary:
-    """The summary of a run that is in memory."""
+    """Return the summary of a run that is in memory."""
     ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in run.ranks)
     return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration)
 
@@ -187,9 +187,9 @@ def summarize_file(
 
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
-    """What one rank alone can say."""
-    found = attribution(trace)
-    measured = partial(_measured, found=found, lanes=lanes, schedules=schedules)
+    """Return what one rank alone can say."""
+    attributed = attribution(trace)
+    measured = partial(_measured, attributed=attributed, lanes=lanes, schedules=schedules)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -202,39 +202,39 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
     )
 
 
-def _measured(trace: RankTrace, *, found: Attribution, lanes: bool, schedules: bool) -> Measured:
+def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communication(trace, devices)
-    reduced, gradients = reductions(trace, found, comm)
-    costs = cost(trace, devices, found, windows, gradients)
+    reduced, gradients = reductions(trace, attributed, comm)
+    costs = cost(trace, devices, attributed, windows, gradients)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
         fetching=fetching(trace, devices, windows),
         communication=comm,
-        work=work(trace, devices, found, windows, comm),
+        work=work(trace, devices, attributed, windows, comm),
         reductions=reduced,
         gradients=gradients,
         cost=costs,
-        sharding=sharding(found.host, comm),
+        sharding=sharding(attributed.host, comm),
         occupancy=occupancy(devices, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
-        schedules=_schedules(trace, devices, found, windows, Synchronized(comm, reduced, gradients, costs))
+        schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
-        course={activity.device: _course(trace, activity, found) for activity in devices} if lanes else None,
+        course={activity.device: _course(trace, activity, attributed) for activity in devices} if lanes else None,
     )
 
 
 def _schedules(
-    trace: RankTrace, devices: Sequence[Activity], found: Attribution, windows: Breakdown, measured: Synchronized
+    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown, measured: Synchronized
 ) -> dict[int, GradientSchedule]:
-    return {activity.device: schedule_of(trace, activity, found, windows, measured) for activity in devices}
+    return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, found: Attribution) -> DeviceTrack:
-    return DeviceTrack(pieces(trace, activity, found).merged(), activity.copy)
+def _course(trace: RankTrace, activity: Activity, attributed: Attribution) -> DeviceTrack:
+    return DeviceTrack(pieces(trace, activity, attributed).merged(), activity.copy)
 
 
 def _copies(events: Events) -> Copies:

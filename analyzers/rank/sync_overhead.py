@@ -65,13 +65,13 @@ class Cost:
 
 
 def cost(
-    trace: RankTrace, devices: Sequence[Activity], found: Attribution, rows: Breakdown, gradients: Gradients
+    trace: RankTrace, devices: Sequence[Activity], attribution: Attribution, rows: Breakdown, gradients: Gradients
 ) -> Cost:
-    """The cost of synchronization in every window of a rank."""
+    """Return the cost of synchronization in every window of a rank."""
     packs = np.zeros(len(trace.timed), dtype=bool)
-    packs[found.rows[found.line == OtherLine.PACKING]] = True
+    packs[attribution.rows[attribution.line == OtherLine.PACKING]] = True
     backward = np.zeros(len(trace.timed), dtype=bool)
-    backward[found.rows] = found.backward
+    backward[attribution.rows] = attribution.backward
     columns = {name: np.full(len(rows), 0, dtype=np.int64) for name in _LENGTHS}
     columns["contention_ns"][:] = NOT_KNOWN
     quiet = _quiet(trace, packs)
@@ -88,7 +88,7 @@ def cost(
         kernels = _compute(trace.timed, activity.device, ~packs)
         usual_ns = _quiet_lengths(trace, packs, kernels, alone) if alone is not None else None
         if usual_ns is None:
-            usual_ns = _usual_lengths(trace, activity, found, gradients, kernels)
+            usual_ns = _usual_lengths(trace, activity, attribution, gradients, kernels)
         for name, values in _compared(trace.timed, activity, kernels, usual_ns, (begin, stop)).items():
             columns[name][tiles] = values
     idle_change_ns, span_change_ns, has_change = _changes(trace, rows, packs, alone)
@@ -110,17 +110,19 @@ _LENGTHS = (
 
 
 def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) -> dict[str, Intervals]:
-    here = events.on_device & ((events.device == activity.device) | (events.peer == activity.device))
+    on_device = events.on_device & ((events.device == activity.device) | (events.peer == activity.device))
 
     def covered(rows: Mask) -> Intervals:
-        return union_of(events.start_ns[rows & here], events.end_ns[rows & here])
+        return union_of(events.start_ns[rows & on_device], events.end_ns[rows & on_device])
 
     compute, copy = events.kind == Kind.COMPUTE, events.kind == Kind.COPY
     busy = activity.compute | activity.comm | activity.copy
 
     def idle_before(rows: Mask) -> Intervals:
-        """Each short gap belongs to what ends it; a longer one is the host's."""
-        ended = np.isin(busy.start[1:], events.start_ns[rows & here]) & (busy.start[1:] - busy.end[:-1] < SHORT_GAP_NS)
+        """Return the short gaps that rows end; a longer one is the host's."""
+        ended = np.isin(busy.start[1:], events.start_ns[rows & on_device]) & (
+            busy.start[1:] - busy.end[:-1] < SHORT_GAP_NS
+        )
         return union_of(busy.end[:-1][ended], busy.start[1:][ended])
 
     def copies(rows: Mask) -> Intervals:
@@ -136,7 +138,7 @@ def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) ->
 
 
 def _copies(events: Events, device: int, packs: Mask, tiles: tuple[Int64, Int64]) -> Int64:
-    """Memcpys of packing that began in each window."""
+    """Return the packing memcpys that began in each window."""
     start = np.sort(events.start_ns[packs & (events.kind == Kind.COPY) & (events.device == device)])
     counted: Int64 = np.searchsorted(start, tiles[1]) - np.searchsorted(start, tiles[0])
     return counted
@@ -147,13 +149,13 @@ def _compute(events: Events, device: int, chosen: Mask) -> Int64:
 
 
 def _quiet(trace: RankTrace, packs: Mask) -> Events | Mismatch | None:
-    """The rank's rows without communication and packing, at the times of the window without synchronization."""
+    """Return rows without communication and packing, at the times of the window without synchronization."""
     if trace.nosync is None or trace.is_cpu_run:
         return None
-    found = retime(trace.events.take(_kept(trace.events, packs)), trace.nosync, NOSYNC)
-    if isinstance(found, Mismatch):
-        return Mismatch(f"{found.reason}, packing and communication left out")
-    return found
+    retimed = retime(trace.events.take(_kept(trace.events, packs)), trace.nosync, NOSYNC)
+    if isinstance(retimed, Mismatch):
+        return Mismatch(f"{retimed.reason}, packing and communication left out")
+    return retimed
 
 
 def _kept(events: Events, packs: Mask) -> Mask:
@@ -162,18 +164,18 @@ def _kept(events: Events, packs: Mask) -> Mask:
 
 
 def _quiet_lengths(trace: RankTrace, packs: Mask, kernels: Int64, quiet: Events) -> NDArray[np.float64]:
-    place = np.cumsum(_kept(trace.events, packs)) - 1
-    usual: NDArray[np.float64] = quiet.dur_ns[place[kernels]].astype(np.float64)
+    position = np.cumsum(_kept(trace.events, packs)) - 1
+    usual: NDArray[np.float64] = quiet.dur_ns[position[kernels]].astype(np.float64)
     return usual
 
 
 def _usual_lengths(
-    trace: RankTrace, activity: Activity, found: Attribution, gradients: Gradients, kernels: Int64
+    trace: RankTrace, activity: Activity, attribution: Attribution, gradients: Gradients, kernels: Int64
 ) -> NDArray[np.float64]:
-    """Of each kernel the median length of its like that ran without communication; NaN where there are too few."""
+    """Return each kernel's usual length: the median of its like without communication; NaN for too few."""
     events = trace.timed
     line = np.full(len(events), UNKNOWN, dtype=np.int64)
-    line[found.rows] = 2 * _alike(found, gradients)[found.line] + found.backward
+    line[attribution.rows] = 2 * _alike(attribution, gradients)[attribution.line] + attribution.backward
     keys = np.stack([events.name[kernels], events.grid[kernels], line[kernels]])
     usual = np.full(len(kernels), np.nan)
     if not len(kernels):
@@ -190,53 +192,53 @@ def _usual_lengths(
     return median[key]
 
 
-def _alike(found: Attribution, gradients: Gradients) -> Int64:
-    """A code for each line, equal for layers whose parameters have equal shapes; those without any are by type."""
+def _alike(attribution: Attribution, gradients: Gradients) -> Int64:
+    """Return a code for each line, equal for layers whose parameters have equal shapes; without any, by type."""
     shapes: dict[int, set[int]] = {}
     for line, shape in set(zip(gradients.line.tolist(), gradients.shape.tolist(), strict=True)):
         shapes.setdefault(line, set()).add(shape)
     codes: dict[tuple[str, frozenset[int]], int] = {}
-    keys = [(module.type, frozenset(shapes.get(code, ()))) for code, module in enumerate(found.lines)]
+    keys = [(module.type, frozenset(shapes.get(code, ()))) for code, module in enumerate(attribution.lines)]
     return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
 
 
 def _compared(
     events: Events, activity: Activity, kernels: Int64, usual_ns: NDArray[np.float64], tiles: tuple[Int64, Int64]
 ) -> dict[str, Int64]:
-    """Of each window, the kernels that began in it and ran beside communication, against their usual lengths."""
+    """Compare, in each window, the kernels that began in it and ran beside communication with their usual lengths."""
     begin, stop = tiles
     start, end = events.start_ns[kernels], events.end_ns[kernels]
     window = np.searchsorted(begin, start, side="right") - 1
     inside = (window >= 0) & (start < stop[window])
     inside &= activity.comm.length_within(start, end) > 0
-    known = inside & ~np.isnan(usual_ns)
+    comparable = inside & ~np.isnan(usual_ns)
     dur_ns = events.dur_ns[kernels]
-    longer = np.where(known, dur_ns - np.nan_to_num(usual_ns), 0)
+    longer = np.where(comparable, dur_ns - np.nan_to_num(usual_ns), 0)
 
     def summed(chosen: Mask, values: NDArray[np.float64] | Int64) -> Int64:
         total = np.bincount(window[chosen], weights=values[chosen], minlength=len(begin))
         return np.rint(total).astype(np.int64)
 
-    beside_ns, compared_ns = summed(inside, dur_ns), summed(known, dur_ns)
-    contention_ns = np.where(compared_ns < FEWEST_COMPARED * beside_ns, NOT_KNOWN, summed(known, longer))
+    beside_ns, compared_ns = summed(inside, dur_ns), summed(comparable, dur_ns)
+    contention_ns = np.where(compared_ns < FEWEST_COMPARED * beside_ns, NOT_KNOWN, summed(comparable, longer))
     return {"contention_ns": contention_ns, "beside_ns": beside_ns, "compared_ns": compared_ns}
 
 
 def _changes(trace: RankTrace, rows: Breakdown, packs: Mask, quiet: Events | None) -> tuple[Int64, Int64, Mask]:
-    """Idle time and span of each window less those of the same step without synchronization; for which it is known."""
+    """Return how windows' idle time and span differ from the same step without synchronization, and where known."""
     idle_ns, span_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-    known = np.zeros(len(rows), dtype=bool)
+    has_change = np.zeros(len(rows), dtype=bool)
     if quiet is None:
-        return idle_ns, span_ns, known
+        return idle_ns, span_ns, has_change
     events = trace.events.take(_kept(trace.events, packs))
     without = breakdown(replace(trace, events=events, timed=quiet, nosync=None))
     same = dict(zip(_windows(without), range(len(without)), strict=True))
-    for place, key in enumerate(_windows(rows)):
+    for window, key in enumerate(_windows(rows)):
         if key in same:
-            idle_ns[place] = rows.idle_ns[place] - without.idle_ns[same[key]]
-            span_ns[place] = rows.span_ns[place] - without.span_ns[same[key]]
-            known[place] = True
-    return idle_ns, span_ns, known
+            idle_ns[window] = rows.idle_ns[window] - without.idle_ns[same[key]]
+            span_ns[window] = rows.span_ns[window] - without.span_ns[same[key]]
+            has_change[window] = True
+    return idle_ns, span_ns, has_change
 
 
 def _windows(rows: Breakdown) -> list[tuple[int, int]]:

@@ -57,25 +57,25 @@ class Breakdown:
 
     @property
     def overlap(self) -> NDArray[np.float64]:
-        """Overlapped over all communication, NaN in windows without communication."""
+        """Return overlapped over all communication, NaN in windows without communication."""
         share = np.full(len(self), np.nan)
         np.divide(self.overlapped_comm_ns, self.comm_ns, out=share, where=self.comm_ns > 0)
         return share
 
     def take(self, rows: NDArray[np.bool_] | Int64) -> Breakdown:
-        """The windows that a mask or an index selects."""
+        """Return the windows that a mask or an index selects."""
         return Breakdown(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def by_device(self) -> Iterator[tuple[tuple[RankNumber, int], Int64]]:
-        """Every rank and device in order, with its windows."""
+        """Yield every rank and device in order, with its windows."""
         order = np.lexsort((self.device, self.rank))
-        places = np.stack([self.rank, self.device])[:, order]
-        starts = np.flatnonzero(np.r_[True, (np.diff(places) != 0).any(axis=0)][: len(order)])
+        keys = np.stack([self.rank, self.device])[:, order]
+        starts = np.flatnonzero(np.r_[True, (np.diff(keys) != 0).any(axis=0)][: len(order)])
         for rows in np.split(order, starts[1:]) if len(order) else ():
             yield (RankNumber(int(self.rank[rows[0]])), int(self.device[rows[0]])), rows
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a window, columns named as in the JSON; `device` is an index, or `cpu`."""
+        """Return one row per window, columns named as in the JSON; `device` is an index, or `cpu`."""
         import pandas as pd  # a quarter of a second that reading alone need not wait
 
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -84,7 +84,7 @@ class Breakdown:
 
 
 def breakdown(source: Run | RankTrace) -> Breakdown:
-    """The breakdown of every window of a run, or of one rank."""
+    """Return the breakdown of every window in a run, or in one rank."""
     if isinstance(source, RankTrace):
         steps = profiler_steps(source.timed)
         return joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
@@ -120,7 +120,7 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
 
 
 def joined(parts: Sequence[Breakdown]) -> Breakdown:
-    """Several breakdowns as one, in their order."""
+    """Return several breakdowns as one, in their order."""
     return Breakdown(
         **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)}
     )
@@ -139,7 +139,7 @@ class Occupancy:
 
 
 def occupancy(devices: Sequence[Activity], rows: Breakdown) -> Occupancy:
-    """The cells of every window of a rank."""
+    """Return the cells for every window of a rank."""
     shape = (len(rows), CELLS)
     compute_ns, copy_ns = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     for activity in devices:
@@ -152,7 +152,7 @@ def occupancy(devices: Sequence[Activity], rows: Breakdown) -> Occupancy:
 
 
 def cell_edges(start_ns: NDArray[np.int64], span_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Edges of each window's cells: one more than there are cells, the last at the window's end."""
+    """Return the edges of each window's cells: one more than there are cells, the last at the window's end."""
     steps = np.arange(CELLS + 1)
     edges: NDArray[np.int64] = start_ns[:, None] + span_ns[:, None] * steps // CELLS
     return edges

@@ -28,12 +28,12 @@ class Steps:
     end_ns: Int64
 
     def index_at(self, instant_ns: Int64) -> Int64:
-        """Index of the step that holds each instant, -1 where none does."""
+        """Return the index of the step that holds each instant, -1 where none does."""
         if not len(self.number):
             return np.full(len(instant_ns), -1, dtype=np.int64)
-        place = np.searchsorted(self.start_ns, instant_ns, side="right") - 1
-        inside = (place >= 0) & (instant_ns < self.end_ns[place])
-        return np.where(inside, place, -1)
+        index = np.searchsorted(self.start_ns, instant_ns, side="right") - 1
+        inside = (index >= 0) & (instant_ns < self.end_ns[index])
+        return np.where(inside, index, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Windows:
 
 
 def profiler_steps(events: Events) -> Steps:
-    """The `ProfilerStep#k` annotations of the host. A number that occurs twice counts where it occurs first."""
+    """Return the host's `ProfilerStep#k` annotations. A number that occurs twice counts where it occurs first."""
     rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP))
     numbers = [events.names[code].removeprefix(STEP) for code in events.name[rows]]
     numbered = np.array([_is_step(number) for number in numbers], dtype=bool)
@@ -69,7 +69,7 @@ def _is_step(number: str) -> bool:
 
 
 def windows(activity: Activity, steps: Steps) -> Windows:
-    """The windows of one device, as docs/measuring.md defines them: see the drawing above.
+    """Return one device's windows, as docs/measuring.md defines them: see the drawing above.
 
     A device none of whose events was launched inside a step has one window, step 0, over all of its activity.
     """
@@ -98,7 +98,7 @@ def is_unmarked(activity: Activity, steps: Steps) -> bool:
 
 
 def _outside(activity: Activity, start_ns: int, end_ns: int) -> tuple[int, int]:
-    """Lengths of device activity before and after an extent of time."""
+    """Return the lengths of device activity before and after an extent of time."""
     active = activity.compute | activity.comm | activity.copy
     far = np.array([np.iinfo(np.int64).min // 2, end_ns]), np.array([start_ns, np.iinfo(np.int64).max // 2])
     before, after = active.length_within(*far)

@@ -93,8 +93,8 @@ def read_calibration(path: Place) -> Calibration:
         raise UnreadableCalibration(f"{path}: schema {written.schema[:80]!r} is not {SCHEMA!r}; {remedy}")
     for number, row in enumerate(written.rows):
         if row.collective not in KINDS:
-            known = ", ".join(KINDS)
-            raise UnreadableCalibration(f"{path}: rows[{number}]: {row.collective[:80]!r} is none of {known}")
+            kinds = ", ".join(KINDS)
+            raise UnreadableCalibration(f"{path}: rows[{number}]: {row.collective[:80]!r} is none of {kinds}")
     rows = [
         calibration_row(row.collective, row.group_size, row.dtype, row.bytes, round(row.time_ns))
         for row in written.rows
@@ -150,9 +150,9 @@ def peak_busbw_gbps(calibration: Calibration, collective: str, group_size: int, 
     None where it was not measured: another collective or group size, a size below the smallest, or above the largest
     unless that is 64 MiB or more, where bus bandwidth is flat.
     """
-    found = curve(calibration, collective, group_size)
-    if found is None or nbytes < found.sizes[0]:
+    measured = curve(calibration, collective, group_size)
+    if measured is None or nbytes < measured.sizes[0]:
         return None
-    if nbytes > found.sizes[-1] and found.sizes[-1] < FLAT_FROM_BYTES:
+    if nbytes > measured.sizes[-1] and measured.sizes[-1] < FLAT_FROM_BYTES:
         return None
-    return nbytes / float(found.time_ns(nbytes)) * bus_factor(collective, group_size)
+    return nbytes / float(measured.time_ns(nbytes)) * bus_factor(collective, group_size)

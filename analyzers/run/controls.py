@@ -48,8 +48,8 @@ class Control(msgspec.Struct, frozen=True):
     def blocks_ns(self) -> list[float]:
         """Return each block's step: the median over its ranks, whose steps depend on one another."""
         blocks = zip_longest(*self.samples_ns.values())
-        known = [[ns for ns in block if ns is not None and 0 < ns < LONGEST_NS] for block in blocks]
-        return [float(np.median(block)) for block in known if block]
+        trusted = [[ns for ns in block if ns is not None and 0 < ns < LONGEST_NS] for block in blocks]
+        return [float(np.median(block)) for block in trusted if block]
 
 
 def control(samples_ns: Mapping[int, list[int]]) -> Control:
@@ -91,12 +91,12 @@ class Controls(msgspec.Struct, frozen=True):
 
     def step_ns(self, name: str) -> int | None:
         """Return the median step in one control, null where none can be trusted."""
-        found: Control | None = getattr(self, name)
-        return found.median_ns if found else None
+        timing: Control | None = getattr(self, name)
+        return timing.median_ns if timing else None
 
     def blocks_ns(self) -> dict[str, list[float]]:
         """Return each timed control's blocks, by its name."""
-        timed = {name: found.blocks_ns for name in _NAMES if (found := getattr(self, name)) is not None}
+        timed = {name: timing.blocks_ns for name in _NAMES if (timing := getattr(self, name)) is not None}
         return {name: blocks for name, blocks in timed.items() if blocks}
 
     def distortion(self, window: str) -> float | None:
@@ -111,7 +111,7 @@ class Controls(msgspec.Struct, frozen=True):
 
     def why_null(self) -> list[Notice]:
         """Return a notice for every control that is missing."""
-        scattered = {name: found.reason for name in _NAMES if (found := getattr(self, name)) and found.reason}
+        scattered = {name: timing.reason for name in _NAMES if (timing := getattr(self, name)) and timing.reason}
         reasons = self.reasons | scattered
         return [Notice(Code.CONTROL_IS_NULL, f"control {name}: {reason}") for name, reason in reasons.items()]
 
@@ -121,11 +121,13 @@ def joined_controls(parts: Sequence[Controls]) -> Controls:
     samples: dict[str, dict[int, list[int]]] = {}
     for name in _NAMES:
         for part in parts:
-            found: Control | None = getattr(part, name)
-            if found is not None:
-                own = {rank_number(key): each for key, each in found.samples_ns.items()}
-                samples.setdefault(name, {}).update({rank: each for rank, each in own.items() if rank is not None})
-    return Controls(**{name: control(of) for name, of in samples.items()}, reasons=parts[0].reasons)
+            timing: Control | None = getattr(part, name)
+            if timing is not None:
+                of_ranks = {rank_number(key): blocks for key, blocks in timing.samples_ns.items()}
+                samples.setdefault(name, {}).update(
+                    {rank: blocks for rank, blocks in of_ranks.items() if rank is not None}
+                )
+    return Controls(**{name: control(by_rank) for name, by_rank in samples.items()}, reasons=parts[0].reasons)
 
 
 _NAMES = ("unprofiled", "nosync", "light", "full")

@@ -67,17 +67,19 @@ def _found(given: Sequence[Place]) -> Recording:
     folders = [folder for path in given for folder in _folders_of_hosts(path) or [path]]
     if len(folders) == 1:
         return _find(folders[0])
-    found = [_find(folder) for folder in folders]
-    manifests = [each.manifest for each in found if each.manifest is not None]
-    _check_one_run(folders, [each.manifest for each in found])
+    recordings = [_find(folder) for folder in folders]
+    manifests = [recording.manifest for recording in recordings if recording.manifest is not None]
+    _check_one_run(folders, [recording.manifest for recording in recordings])
     # One file of several hosts' is not alone in its run.
-    files = tuple(replace(file, alone=False) for each in found for file in each.files)
+    files = tuple(replace(file, alone=False) for recording in recordings for file in recording.files)
     return Recording(
         path=given[0],
         files=files,
         manifest=joined(manifests) if manifests else None,
-        warnings=tuple(dict.fromkeys(warning for each in found for warning in each.warnings)),
-        calibration=next((each.calibration for each in found if each.calibration is not None), None),
+        warnings=tuple(dict.fromkeys(warning for recording in recordings for warning in recording.warnings)),
+        calibration=next(
+            (recording.calibration for recording in recordings if recording.calibration is not None), None
+        ),
     )
 
 
@@ -90,9 +92,11 @@ def _folders_of_hosts(path: Place) -> list[Place]:
 
 
 def _check_one_run(folders: Sequence[Place], manifests: Sequence[Manifest | None]) -> None:
-    said = {manifest.id: folder for folder, manifest in zip(folders, manifests, strict=True) if manifest is not None}
-    if len(said) > 1:
-        first, second, *_ = said.values()
+    folder_by_id = {
+        manifest.id: folder for folder, manifest in zip(folders, manifests, strict=True) if manifest is not None
+    }
+    if len(folder_by_id) > 1:
+        first, second, *_ = folder_by_id.values()
         raise UnusableRun(f"{first} and {second}: are of different recordings; give the folders of one")
 
 
@@ -111,8 +115,8 @@ def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
     """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
     if path.is_dir() or not (path.parent / MANIFEST).is_file():
         return read_manifest(path)
-    words = f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
-    return None, [Notice(Code.FILE_OF_A_RUN, words + "controls, model and strategy are unknown (null)")]
+    message = f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
+    return None, [Notice(Code.FILE_OF_A_RUN, message + "controls, model and strategy are unknown (null)")]
 
 
 def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
@@ -129,13 +133,13 @@ def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
 def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:
     """The same ranks' files of another window, by theirs."""
     beside = files[0].parent / folder
-    here, found = names(beside), {}
+    present, matched = names(beside), {}
     for file in files:
         stem = file.name.removesuffix(".gz")
-        other = next((name for name in (stem, f"{stem}.gz") if name in here), None)
+        other = next((name for name in (stem, f"{stem}.gz") if name in present), None)
         if other is not None:
-            found[file] = beside / other
-    return found
+            matched[file] = beside / other
+    return matched
 
 
 def trace_files(path: Place) -> list[Place]:
@@ -158,8 +162,8 @@ def trace_files(path: Place) -> list[Place]:
     raise UnusableRun(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 
-def _not_looked_into(place: object, error: OSError) -> UnusableRun:
-    return UnusableRun(f"{str(place)[:200]}: cannot be looked into ({error.strerror or error})")
+def _not_looked_into(path: object, error: OSError) -> UnusableRun:
+    return UnusableRun(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})")
 
 
 def _folders_with_traces(path: Place) -> Iterator[str]:
@@ -167,5 +171,5 @@ def _folders_with_traces(path: Place) -> Iterator[str]:
     for folder in path.iterdir():
         if folder.is_dir():
             inside = [folder, *_folders_of_hosts(folder)]
-            if any(name.endswith(SUFFIXES) for each in inside for name in names(each)):
+            if any(name.endswith(SUFFIXES) for holder in inside for name in names(holder)):
                 yield folder.name

@@ -45,8 +45,12 @@ def retime(full: Events, light: Events, window: str = "light") -> Events | Misma
     if len(different):
         ours, theirs = _described(full, full_rows[different[0]]), _described(light, light_rows[different[0]])
         mismatch = Mismatch(f"{len(different)} of {len(full_rows)} device events differ, first {theirs} for {ours}")
-        own, its = _sequences(full, full_rows), _sequences(light, light_rows)
-        moved = {place for place in own.keys() | its.keys() if own.get(place) != its.get(place)}
+        full_names, light_names = _sequences(full, full_rows), _sequences(light, light_rows)
+        moved = {
+            stream
+            for stream in full_names.keys() | light_names.keys()
+            if full_names.get(stream) != light_names.get(stream)
+        }
         full_rows, light_rows = _launch_order(full, moved), _launch_order(light, moved)
         if len(_different(full, full_rows, light, light_rows, moved)):
             return mismatch
@@ -87,11 +91,11 @@ def _different(
 
 def _sequences(events: Events, rows: NDArray[np.int64]) -> dict[Place, list[str]]:
     """The names of what ran on each stream, in order."""
-    found: dict[Place, list[str]] = {}
+    sequences: dict[Place, list[str]] = {}
     for row in rows.tolist():
-        place = int(events.device[row]), int(events.stream[row])
-        found.setdefault(place, []).append(events.names[events.name[row]])
-    return found
+        stream = int(events.device[row]), int(events.stream[row])
+        sequences.setdefault(stream, []).append(events.names[events.name[row]])
+    return sequences
 
 
 def _described(events: Events, row: int) -> str:

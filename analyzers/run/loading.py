@@ -117,18 +117,18 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
 def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, str]:
     """The host of each rank, where its trace names it or the run was recorded on one."""
     if manifest is not None and len(manifest.hosts) == 1:
-        return {each.rank: manifest.hosts[0] for each in ranks}
+        return {trace.rank: manifest.hosts[0] for trace in ranks}
     if manifest is not None and manifest.host_of_rank:
-        said = {rank_number(key): host for key, host in manifest.host_of_rank.items()}
-        return {rank: host for rank, host in said.items() if rank is not None}
-    return {each.rank: each.header.host_name for each in ranks if each.header.host_name}
+        numbered = {rank_number(key): host for key, host in manifest.host_of_rank.items()}
+        return {rank: host for rank, host in numbered.items() if rank is not None}
+    return {trace.rank: trace.header.host_name for trace in ranks if trace.header.host_name}
 
 
 def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
     """Return the number of processes that manifest or traces say, at least up to the highest rank read."""
-    said = [rank.header.distributed.get("world_size") for rank in ranks]
-    said.append(manifest.world_size if manifest else None)
-    sizes = [size for size in said if isinstance(size, int)]
+    claimed = [rank.header.distributed.get("world_size") for rank in ranks]
+    claimed.append(manifest.world_size if manifest else None)
+    sizes = [size for size in claimed if isinstance(size, int)]
     return max(sizes + [rank.rank + 1 for rank in ranks])
 
 
@@ -138,8 +138,8 @@ def _mixed_windows(ranks: Sequence[Rank]) -> list[Notice]:
     if not mismatches:
         return []
     why = "; ".join(mismatches[:3])
-    words = f"times are those of the full windows, distorted, for want of light ones ({why})"
-    return [Notice(Code.LIGHT_WINDOW_DOES_NOT_FIT, words)]
+    message = f"times are those of the full windows, distorted, for want of light ones ({why})"
+    return [Notice(Code.LIGHT_WINDOW_DOES_NOT_FIT, message)]
 
 
 def _check_ranks(ranks: Sequence[Rank]) -> None:
@@ -152,15 +152,15 @@ def _check_ranks(ranks: Sequence[Rank]) -> None:
             )
 
 
-def _missing_ranks(size: int, here: set[int]) -> list[Notice]:
-    count = size - len(here)
+def _missing_ranks(size: int, present: set[int]) -> list[Notice]:
+    count = size - len(present)
     if not count:
         return []
     # World sizes are what a file says: no list is made of one that may be absurd.
-    missing = [str(rank) for rank in range(min(size, len(here) + LISTED_RANKS)) if rank not in here]
+    missing = [str(rank) for rank in range(min(size, len(present) + LISTED_RANKS)) if rank not in present]
     which = ", ".join(missing) if count <= LISTED_RANKS else f"{count} of them"
-    words = f"missing ranks (world size {size}): {which}; the report covers the {len(here)} that are here"
-    return [Notice(Code.RANKS_MISSING, words)]
+    message = f"missing ranks (world size {size}): {which}; the report covers the {len(present)} that are here"
+    return [Notice(Code.RANKS_MISSING, message)]
 
 
 def _unknown_communication(ranks: Iterable[Rank]) -> list[Notice]:

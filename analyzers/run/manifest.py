@@ -100,9 +100,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return a notice for each null in the epochs."""
         diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
         untested = any(epoch.accuracy is None for epoch in self.epochs)
-        words = f"training diverged in epoch {min(diverged, default=0)}: loss is no number from there on"
+        message = f"training diverged in epoch {min(diverged, default=0)}: loss is no number from there on"
         notices = {
-            Notice(Code.TRAINING_DIVERGED, words, "lower --lr, or give --lr-warmup"): bool(diverged),
+            Notice(Code.TRAINING_DIVERGED, message, "lower --lr, or give --lr-warmup"): bool(diverged),
             Notice(
                 Code.ACCURACY_IS_NULL, "accuracy of epochs is null: the folder of --data held no test set"
             ): untested,
@@ -116,12 +116,12 @@ def joined(manifests: Sequence[Manifest]) -> Manifest:
     first = manifests[0]
     return msgspec.structs.replace(
         first,
-        hosts=list(dict.fromkeys(host for each in manifests for host in each.hosts)),
-        host_of_rank={rank: host for each in manifests for rank, host in each.host_of_rank.items()},
-        devices=[device for each in manifests for device in each.devices],
-        controls=joined_controls([each.controls for each in manifests]),
-        memory=_joined_memory([each.memory for each in manifests if each.memory is not None]),
-        notes=list(dict.fromkeys(note for each in manifests for note in each.notes)),
+        hosts=list(dict.fromkeys(host for manifest in manifests for host in manifest.hosts)),
+        host_of_rank={rank: host for manifest in manifests for rank, host in manifest.host_of_rank.items()},
+        devices=[device for manifest in manifests for device in manifest.devices],
+        controls=joined_controls([manifest.controls for manifest in manifests]),
+        memory=_joined_memory([manifest.memory for manifest in manifests if manifest.memory is not None]),
+        notes=list(dict.fromkeys(note for manifest in manifests for note in manifest.notes)),
     )
 
 
@@ -133,25 +133,25 @@ def _first_rank(manifest: Manifest) -> int:
 def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
     if not parts:
         return None
-    return Memory(parts[0].source, {rank: peak for each in parts for rank, peak in each.peak_bytes.items()})
+    return Memory(parts[0].source, {rank: peak for part in parts for rank, peak in part.peak_bytes.items()})
 
 
 def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
     """Read a folder's manifest; None with a notice that says what is unknown without it."""
     file = folder / MANIFEST
     if not file.is_file():
-        words = "no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"
-        return None, [Notice(Code.RUN_JSON_MISSING, words)]
+        message = "no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"
+        return None, [Notice(Code.RUN_JSON_MISSING, message)]
     try:
         manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
     except (OSError, ValueError, RecursionError) as error:
-        words = f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"
-        return None, [Notice(Code.RUN_JSON_UNREADABLE, words)]
+        message = f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"
+        return None, [Notice(Code.RUN_JSON_UNREADABLE, message)]
     if manifest.schema != SCHEMA:
-        words = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"
-        return None, [Notice(Code.RUN_JSON_UNREADABLE, words)]
+        message = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"
+        return None, [Notice(Code.RUN_JSON_UNREADABLE, message)]
     if manifest.world_size is not None and not is_world_size(manifest.world_size):
-        words = f"{MANIFEST}: world_size {str(manifest.world_size)[:20]} can be none; it is as traces and ranks say"
-        notice = Notice(Code.RANK_IS_IMPOSSIBLE, words)
+        message = f"{MANIFEST}: world_size {str(manifest.world_size)[:20]} can be none; it is as traces and ranks say"
+        notice = Notice(Code.RANK_IS_IMPOSSIBLE, message)
         return msgspec.structs.replace(manifest, world_size=None), [notice]
     return manifest, []

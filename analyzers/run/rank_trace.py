@@ -103,7 +103,7 @@ def _light_times(
         trace = read_trace(light, on_bytes=on_bytes)
     except UnreadableTrace as error:
         return Mismatch(str(error)), ()
-    return retime(full, trace.events), tuple(said.within(f"{LIGHT}/") for said in trace.lost)
+    return retime(full, trace.events), tuple(notice.within(f"{LIGHT}/") for notice in trace.lost)
 
 
 def _nosync_events(
@@ -116,40 +116,40 @@ def _nosync_events(
         trace = read_trace(nosync, on_bytes=on_bytes)
     except UnreadableTrace as error:
         return None, (Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it"),)
-    return trace.events, tuple(said.within(f"{NOSYNC}/") for said in trace.lost)
+    return trace.events, tuple(notice.within(f"{NOSYNC}/") for notice in trace.lost)
 
 
 def _believed(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:
     """Return the header without a rank or world size that can be none, and a notice that says so."""
-    said = header.distributed
+    distributed = header.distributed
     doubted = [
         name
         for name, is_one in (("rank", _is_rank), ("world_size", is_world_size))
-        if said.get(name) is not None and not is_one(said[name])
+        if distributed.get(name) is not None and not is_one(distributed[name])
     ]
     if not doubted:
         return header, []
-    left = {name: value for name, value in said.items() if name not in doubted}
-    words = " and ".join(f"{name} {repr(said[name])[:20]}" for name in doubted)
-    notice = Notice(Code.RANK_IS_IMPOSSIBLE, f"{file.path.name}: not believed of distributedInfo: {words}")
-    return replace(header, distributed=left), [notice]
+    kept = {name: value for name, value in distributed.items() if name not in doubted}
+    listed = " and ".join(f"{name} {repr(distributed[name])[:20]}" for name in doubted)
+    notice = Notice(Code.RANK_IS_IMPOSSIBLE, f"{file.path.name}: not believed of distributedInfo: {listed}")
+    return replace(header, distributed=kept), [notice]
 
 
-def _is_rank(said: object) -> bool:
-    return not isinstance(said, str) and rank_number(said) is not None
+def _is_rank(value: object) -> bool:
+    return not isinstance(value, str) and rank_number(value) is not None
 
 
 def _rank(file: RankFile, header: Header) -> RankNumber:
-    said = rank_number(header.distributed.get("rank"))
-    if said is not None:
-        return said
+    stated = rank_number(header.distributed.get("rank"))
+    if stated is not None:
+        return stated
     name = file.path.name
     stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
-    found = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)
-    if found is None and not file.alone and ".pt.trace." not in name:
-        found = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
-    if found:
-        return RankNumber(int(found[1]))
+    match = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)
+    if match is None and not file.alone and ".pt.trace." not in name:
+        match = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
+    if match:
+        return RankNumber(int(match[1]))
     if file.alone:
         return RankNumber(0)
     raise UnusableRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")

@@ -107,8 +107,8 @@ def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:
         twin = names.get(cell.name) or names.get(cell.place)
         if twin is not None:
             same = "name" if cell.name == twin else "strategy, gpus and batch"
-            words = f"{SWEEP}: cell {number} ({cell.name}) is left out: the same {same} as {twin}"
-            warnings.append(Notice(Code.CELL_LEFT_OUT, words))
+            message = f"{SWEEP}: cell {number} ({cell.name}) is left out: the same {same} as {twin}"
+            warnings.append(Notice(Code.CELL_LEFT_OUT, message))
             continue
         names |= {cell.name: cell.name, cell.place: cell.name}
         cells.append(cell)
@@ -117,12 +117,12 @@ def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:
 
 def cell_folder(folder: Path, cell: Cell) -> Path:
     """Return where a cell's recording lies. Raises UnreadableDocument where that is outside the sweep's folder."""
-    place = folder / cell.name
+    target = folder / cell.name
     # A link that goes round in circles is a RuntimeError until Python 3.13.
     try:
-        inside = place.resolve().parent == folder.resolve()
+        inside = target.resolve().parent == folder.resolve()
     except (OSError, RuntimeError):
         inside = False
     if not inside:
-        raise UnreadableDocument(f"{place}: leads out of the sweep's folder; copy the recording into it")
-    return place
+        raise UnreadableDocument(f"{target}: leads out of the sweep's folder; copy the recording into it")
+    return target

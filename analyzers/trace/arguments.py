@@ -134,14 +134,14 @@ def _group(args: Args) -> Group | None:
     return Group(name, size if size > 0 else len(ranks or ()), ranks)
 
 
-def _peer(said: Any, group: Group | None) -> tuple[int, ...]:
+def _peer(written: Any, group: Group | None) -> tuple[int, ...]:
     """The other rank of a message, said by its place in the group, as a rank of the run."""
-    place = whole(said)
-    if place < 0:
+    index = whole(written)
+    if index < 0:
         return ()
     if group is None or group.ranks is None:
-        return (place,)
-    return (group.ranks[place],) if place < len(group.ranks) else ()
+        return (index,)
+    return (group.ranks[index],) if index < len(group.ranks) else ()
 
 
 def inputs_of(dims: bytes, types: bytes) -> Inputs:
@@ -210,10 +210,10 @@ class CallColumns:
 
     def grids(self, rows: Sequence[Args]) -> Int64:
         """Return for each device row the code for its kernel's grid and block; -1 for none."""
-        said = (
+        codes = (
             self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNKNOWN for args in rows
         )
-        return np.fromiter(said, np.int64, len(rows))
+        return np.fromiter(codes, np.int64, len(rows))
 
     def _code(self, args: Args) -> int:
         code = self._calls[call_key(args)]
@@ -258,8 +258,8 @@ def whole(value: Any) -> int:
 def numbers(value: Any) -> tuple[int, ...]:
     """Return whole numbers, written as a list or as text (`"[0, 1]"`); empty for anything else."""
     if isinstance(value, str):
-        found = re.fullmatch(r"\[?\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*\]?", value)
-        value = [int(digits) for digits in found[1].split(",")] if found else []
+        match = re.fullmatch(r"\[?\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*\]?", value)
+        value = [int(digits) for digits in match[1].split(",")] if match else []
     if not isinstance(value, Sequence) or len(value) > _MOST_RANKS:
         return ()
     found_all = tuple(map(whole, value))

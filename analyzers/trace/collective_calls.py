@@ -165,9 +165,9 @@ class Call:
         """Return the elements that leave or reach a rank in an uneven all-to-all, the larger; -1 if unsaid."""
         if self.group is None or self.group.ranks is None or rank not in self.group.ranks:
             return UNKNOWN
-        own = self.group.ranks.index(rank)
-        sides = [split for split in (self.split_in, self.split_out) if len(split) > own]
-        return plausible_count(max((sum(split) - split[own] for split in sides), default=UNKNOWN))
+        index = self.group.ranks.index(rank)
+        sides = [split for split in (self.split_in, self.split_out) if len(split) > index]
+        return plausible_count(max((sum(split) - split[index] for split in sides), default=UNKNOWN))
 
 
 def plausible_count(count: int) -> int:
@@ -223,7 +223,7 @@ class Inputs:
             return UNKNOWN
         if isinstance(shape[0], int):
             return plausible_count(math.prod(shape))
-        return plausible_count(sum(math.prod(each) for each in shape))
+        return plausible_count(sum(math.prod(dims) for dims in shape))
 
     @property
     def tensors(self) -> int:

@@ -123,11 +123,11 @@ class EventStream:
             return text[1:]
         if text and text[:1] != b"{":
             raise NoEvents(f"not JSON, which begins with {{ or [, not with {text[:20]!r}")
-        found = _find_events(text)
-        if found is None:
+        bounds = _find_events(text)
+        if bounds is None:
             return None
-        self.header = text[: found[0]]
-        return text[found[1] :]
+        self.header = text[: bounds[0]]
+        return text[bounds[1] :]
 
     def _take_front(self, text: bytearray, is_all: bool = False) -> int:
         """Take the whole events at the front; how many bytes, behind the opening bracket, are done with.
@@ -138,9 +138,9 @@ class EventStream:
         if text[1:2] != b"{" and (comma := _COMMA.match(text, 1)):
             del text[1 : comma.end()]
         if self._separator is not None:
-            place = text.rfind(self._separator)
-            if place > 0 and self._take(text, place + 1):
-                return place + len(self._separator) - 2
+            cut = text.rfind(self._separator)
+            if cut > 0 and self._take(text, cut + 1):
+                return cut + len(self._separator) - 2
         structure = scan(text)
         if self._separator is None:
             self._separator = structure.separator(text)
@@ -153,9 +153,9 @@ class EventStream:
             return 0
         return self._walk(text, is_all)
 
-    def _is_list_end(self, text: bytearray, place: int, is_all: bool) -> bool:
+    def _is_list_end(self, text: bytearray, bracket: int, is_all: bool) -> bool:
         """Whether a bracket ends the list: not if events follow it, nor before it is known what does."""
-        behind = _BEHIND.match(text, place + 1)
+        behind = _BEHIND.match(text, bracket + 1)
         following = text[behind.end() : behind.end() + 1] if behind else b""
         return following != b"{" and (bool(following) or is_all)
 
@@ -178,46 +178,46 @@ class EventStream:
         What stands between events and is no comma, and what is no event, is counted as lost.
         """
         written = text[1:].decode("utf-8", errors="surrogateescape")
-        words = cleaned(written)
-        place = 0
-        while (begin := words.find("{", place)) >= 0:
-            gap = words[place:begin]
-            if "]" in gap and not _SEEMS_EVENT.match(words, begin):
+        readable = cleaned(written)
+        offset = 0
+        while (begin := readable.find("{", offset)) >= 0:
+            gap = readable[offset:begin]
+            if "]" in gap and not _SEEMS_EVENT.match(readable, begin):
                 break
             self.lost_events += bool(gap.strip(_GAP))
-            end = self.take_one(words, begin)
+            end = self.take_one(readable, begin)
             if end is None:
-                end = self._past_damage(words, begin, is_all)
+                end = self._past_damage(readable, begin, is_all)
             if end is None:
-                place = begin
+                offset = begin
                 break
-            place = end
-        listed = words.find("]", place)
-        if listed >= 0 and not words[place:listed].strip(_GAP):
+            offset = end
+        listed = readable.find("]", offset)
+        if listed >= 0 and not readable[offset:listed].strip(_GAP):
             self._ended = True
-            place = listed
-        return len(written[:place].encode("utf-8", errors="surrogateescape"))
+            offset = listed
+        return len(written[:offset].encode("utf-8", errors="surrogateescape"))
 
-    def _past_damage(self, words: str, begin: int, is_all: bool) -> int | None:
+    def _past_damage(self, readable: str, begin: int, is_all: bool) -> int | None:
         """Repair the damaged event that begins here, or count it; where it ends, None where more of it may come."""
-        end = self._next_event(words, begin)
+        end = self._next_event(readable, begin)
         if end is None and not is_all:
             return None
-        close = _CLOSE.search(words, begin) if end is None else None
-        stop = close.end() - 1 if close else len(words) if end is None else end
+        close = _CLOSE.search(readable, begin) if end is None else None
+        stop = close.end() - 1 if close else len(readable) if end is None else end
         whole = end is not None or close is not None
-        if not self.repair(words[begin:stop].strip(_GAP)) and whole:
+        if not self.repair(readable[begin:stop].strip(_GAP)) and whole:
             self.lost_events += 1
         return stop
 
-    def _next_event(self, words: str, begin: int) -> int | None:
+    def _next_event(self, readable: str, begin: int) -> int | None:
         """Where the event behind a damaged one seems to begin."""
         if self._separator is not None:
-            place = words.find(self._separator.decode(), begin)
-            if place >= 0:
-                return place + 1
-        found = _SEEMS_EVENT.search(words, begin + 1)
-        return found.start() if found else None
+            cut = readable.find(self._separator.decode(), begin)
+            if cut >= 0:
+                return cut + 1
+        match = _SEEMS_EVENT.search(readable, begin + 1)
+        return match.start() if match else None
 
     def _read_tail(self, text: bytes) -> None:
         """What follows the list of events: the rest of the document, with nothing behind it."""
@@ -255,12 +255,12 @@ def scan(text: bytes | bytearray) -> Structure:
 
     Exact where the text is JSON as far as it goes.
     """
-    places, depth, change = _brackets(text)
+    offsets, depth, change = _brackets(text)
     listed = np.flatnonzero(depth == 0)
-    stop = int(listed[0]) if len(listed) else len(places)
-    ends = places[:stop][(depth[:stop] == 1) & (change[:stop] < 0)] + 1
-    starts = places[:stop][(depth[:stop] == 2) & (change[:stop] > 0)]
-    closed = int(places[stop]) if len(listed) else None
+    stop = int(listed[0]) if len(listed) else len(offsets)
+    ends = offsets[:stop][(depth[:stop] == 1) & (change[:stop] < 0)] + 1
+    starts = offsets[:stop][(depth[:stop] == 2) & (change[:stop] > 0)]
+    closed = int(offsets[stop]) if len(listed) else None
     is_broken = closed is not None and text[closed] != ord("]")
     return Structure(
         first_end=int(ends[0]) if len(ends) else None,
@@ -278,26 +278,26 @@ def _brackets(text: bytes | bytearray) -> tuple[NDArray[np.int64], NDArray[np.in
     if b"\\" in text:
         quotes = quotes[~_is_escaped(data, quotes)]
     opens = (data == ord("{")) | (data == ord("["))
-    places = np.flatnonzero(opens | (data == ord("}")) | (data == ord("]")))
-    places = places[np.searchsorted(quotes, places) % 2 == 0]
-    change = np.where(opens[places], 1, -1)
-    return places, np.cumsum(change), change
+    offsets = np.flatnonzero(opens | (data == ord("}")) | (data == ord("]")))
+    offsets = offsets[np.searchsorted(quotes, offsets) % 2 == 0]
+    change = np.where(opens[offsets], 1, -1)
+    return offsets, np.cumsum(change), change
 
 
-def _is_escaped(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether an odd number of backslashes stands before each place."""
+def _is_escaped(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether an odd number of backslashes stands before each offset."""
     index = np.arange(len(data))
     other = np.maximum.accumulate(np.where(data != ord("\\"), index, -1))
-    before = np.where(places > 0, other[places - 1], places - 1)
-    escaped: NDArray[np.bool_] = (places - 1 - before) % 2 == 1
+    before = np.where(offsets > 0, other[offsets - 1], offsets - 1)
+    escaped: NDArray[np.bool_] = (offsets - 1 - before) % 2 == 1
     return escaped
 
 
 def _find_events(text: bytes) -> tuple[int, int] | None:
     """Where the key of the list of events begins and its bracket ends, at the top of the document."""
-    places, depth, _ = _brackets(text)
+    offsets, depth, _ = _brackets(text)
     for match in _EVENTS_KEY.finditer(text):
-        before = int(np.searchsorted(places, match.start()))
+        before = int(np.searchsorted(offsets, match.start()))
         if before and depth[before - 1] == 1:
             return match.start(), match.end()
     return None

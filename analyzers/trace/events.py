@@ -123,9 +123,9 @@ def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64
     calls = calls[np.lexsort((start_ns[calls], correlation[calls]))]
     if not len(calls):
         return np.full(len(category), UNKNOWN, dtype=np.int64)
-    known = correlation[calls]
-    place = find(known, correlation)
-    return np.where(place >= 0, start_ns[calls[place]], UNKNOWN)
+    correlations = correlation[calls]
+    index = find(correlations, correlation)
+    return np.where(index >= 0, start_ns[calls[index]], UNKNOWN)
 
 
 _COLUMNS = (

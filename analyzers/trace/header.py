@@ -44,9 +44,9 @@ def whole_header(before: bytes, behind: bytes) -> tuple[Header, list[str]]:
     if not before:
         return Header(), (["text behind the document"] if behind.strip(b"\0") else [])
     lost = []
-    found, rest = _object(before.rstrip(b" \t\r\n,") + b"}")
-    if found is None or rest:
-        lost.append(f"the header before the events{_but_for(found := _recovered(before))}")
+    parsed, rest = _object(before.rstrip(b" \t\r\n,") + b"}")
+    if parsed is None or rest:
+        lost.append(f"the header before the events{_but_for(parsed := _recovered(before))}")
     more, rest = _object(b"{" + behind)
     if more is None:
         lost.append(f"what follows the events{_but_for(more := _recovered(behind))}")
@@ -54,7 +54,7 @@ def whole_header(before: bytes, behind: bytes) -> tuple[Header, list[str]]:
         lost.append("a second list of traceEvents")
     if rest.strip("\0 \t\r\n"):
         lost.append("text behind the document")
-    values = (found or {}) | more
+    values = (parsed or {}) | more
     header = convert(values, _WrittenHeader)
     if header is None or not 0 <= header.base_time_ns <= LAST_NS:
         kept = _fields(values)
@@ -68,9 +68,9 @@ def _recovered(text: bytes) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if base := re.search(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b', text):
         values[_BASE] = int(base[1])
-    said = {name: re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), text) for name in ("rank", "world_size")}
-    if any(said.values()):
-        values["distributedInfo"] = {name: int(match[1]) for name, match in said.items() if match}
+    matches = {name: re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), text) for name in ("rank", "world_size")}
+    if any(matches.values()):
+        values["distributedInfo"] = {name: int(match[1]) for name, match in matches.items() if match}
     return values
 
 
@@ -80,12 +80,12 @@ def _but_for(values: dict[str, Any]) -> str:
 
 def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
     """A JSON object at the front of a text, and what stands behind it; None where there is none."""
-    words = cleaned(text.decode("utf-8", errors="replace"))
+    document = cleaned(text.decode("utf-8", errors="replace"))
     try:
-        found, end = json.JSONDecoder(strict=False).raw_decode(words)
+        parsed, end = json.JSONDecoder(strict=False).raw_decode(document)
     except (ValueError, RecursionError):
         return None, ""
-    return found, words[end:]
+    return parsed, document[end:]
 
 
 def _fields(values: dict[str, Any]) -> dict[str, Any]:

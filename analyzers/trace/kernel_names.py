@@ -87,11 +87,11 @@ def kinds(
     `crosses_devices` marks copies between two different devices.
     """
     kernel = category == Category.KERNEL
-    known = np.zeros(len(names), dtype=bool)
+    communicates = np.zeros(len(names), dtype=bool)
     for code in np.unique(name[kernel]):
-        known[code] = is_communication(names[code])
+        communicates[code] = is_communication(names[code])
     copy = (category == Category.MEMCPY) | (category == Category.MEMSET)
     kind = np.full(len(category), Kind.HOST, dtype=np.int8)
-    kind[kernel] = np.where(known[name[kernel]], Kind.COMM, Kind.COMPUTE)
+    kind[kernel] = np.where(communicates[name[kernel]], Kind.COMM, Kind.COMPUTE)
     kind[copy] = np.where(crosses_devices[copy], Kind.COMM, Kind.COPY)
     return kind

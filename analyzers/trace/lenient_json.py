@@ -40,21 +40,21 @@ _HALF = re.compile(
 )
 
 
-def cleaned(words: str) -> str:
+def cleaned(text: str) -> str:
     """Return the text as valid JSON, equally long: NaN for what C++ writes, a replacement for what is no character."""
-    if _FOREIGN.search(words) is None:
-        return words
-    return _HALF.sub(_character, _NO_NUMBER.sub(_number, words))
+    if _FOREIGN.search(text) is None:
+        return text
+    return _HALF.sub(_character, _NO_NUMBER.sub(_number, text))
 
 
-def _number(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else f"{'NaN':>{len(found[0])}}"
+def _number(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else f"{'NaN':>{len(match[0])}}"
 
 
-def _character(found: re.Match[str]) -> str:
-    if found["byte"]:
+def _character(match: re.Match[str]) -> str:
+    if match["byte"]:
         return "\N{REPLACEMENT CHARACTER}"
-    return r"\ufffd" if found["half"] else found[0]
+    return r"\ufffd" if match["half"] else match[0]
 
 
 def loads(text: memoryview) -> Any:
@@ -62,10 +62,10 @@ def loads(text: memoryview) -> Any:
     return _LENIENT.decode(cleaned(bytes(text).decode("utf-8", errors="replace")))
 
 
-def first_at(words: str, begin: int) -> tuple[Any, int] | None:
+def first_at(text: str, begin: int) -> tuple[Any, int] | None:
     """Parse the value that begins at a place in a cleaned text, and find its end; None where it is not JSON."""
     for size in _WINDOWS:
-        window = words[begin : begin + size]
+        window = text[begin : begin + size]
         try:
             value, end = _LENIENT.raw_decode(window)
         except json.JSONDecodeError as error:
@@ -78,16 +78,16 @@ def first_at(words: str, begin: int) -> tuple[Any, int] | None:
     return None
 
 
-def with_escaped_name(words: str) -> Any | None:
+def with_escaped_name(text: str) -> Any | None:
     """Escape the quotes and backslashes in an event's name; None where that does not make it JSON."""
-    if len(words) > _LONGEST_REPAIRED:
+    if len(text) > _LONGEST_REPAIRED:
         return None
     try:
-        return _LENIENT.decode(_NAME.sub(_escaped, words, count=1))
+        return _LENIENT.decode(_NAME.sub(_escaped, text, count=1))
     except (ValueError, RecursionError):
         return None
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     """The name with those quotes and backslashes escaped that are not, and valid escapes left alone."""
-    return found[1] + _UNESCAPED.sub(lambda bad: "\\" + bad[0], found[2]) + found[3]
+    return match[1] + _UNESCAPED.sub(lambda bad: "\\" + bad[0], match[2]) + match[3]

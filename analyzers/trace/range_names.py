@@ -49,6 +49,6 @@ def module_of(range_of: str) -> Module | None:
     """Return the module whose forward a host row is, None for any other row."""
     if not range_of.startswith(PREFIX):
         return None
-    words = range_of.removeprefix(PREFIX)
-    found = _NAMED.fullmatch(words) or _NUMBERED.fullmatch(words)
-    return Module(found["name"], found["type"]) if found else None
+    label = range_of.removeprefix(PREFIX)
+    match = _NAMED.fullmatch(label) or _NUMBERED.fullmatch(label)
+    return Module(match["name"], match["type"]) if match else None

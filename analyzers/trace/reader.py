@@ -184,18 +184,18 @@ class _Columns:
         # Metadata stand right behind the first call, in the same chunk but by rare chance.
         return not any(event.args.collective for event in events)
 
-    def take_one(self, words: str, begin: int) -> int | None:
+    def take_one(self, text: str, begin: int) -> int | None:
         """Take the event that begins at a place; where it ends, None where it is not JSON."""
-        found = first_at(words, begin)
-        if found is None:
+        parsed = first_at(text, begin)
+        if parsed is None:
             return None
-        row, end = found
+        row, end = parsed
         self._take_rows([row])
         return end
 
-    def repair(self, words: str) -> bool:
+    def repair(self, text: str) -> bool:
         """Take an event whose name has quotes or backslashes that are not escaped; False if that is not its fault."""
-        row = with_escaped_name(words)
+        row = with_escaped_name(text)
         if row is None:
             return False
         self._take_rows([row])
