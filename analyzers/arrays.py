@@ -1,4 +1,4 @@
-"""Array types and column helpers: runs of equal values, lookups, null for negative.
+"""Array types and column helpers: runs, lookups, null for negative.
 
 values          a a a b b a        begins        x . . x . x        places_since(begins)    0 1 2 0 1 0
 """
@@ -18,8 +18,8 @@ UNKNOWN = -1
 
 def begins(values: Int64) -> Mask:
     """Which entries differ from the one before; the first does."""
-    found: Mask = np.r_[np.ones(min(len(values), 1), dtype=bool), np.diff(values) != 0]
-    return found
+    is_beginning: Mask = np.r_[np.ones(min(len(values), 1), dtype=bool), np.diff(values) != 0]
+    return is_beginning
 
 
 def places_since(beginnings: Mask) -> Int64:
@@ -35,13 +35,13 @@ def first_of(values: Int64, beginnings: Mask) -> Int64:
     return first
 
 
-def find(known: Int64, wanted: Int64) -> Int64:
+def find(ordered: Int64, wanted: Int64) -> Int64:
     """Where each wanted value first stands in a sorted column, -1 where it does not."""
-    if not len(known):
+    if not len(ordered):
         return np.full(len(wanted), -1, dtype=np.int64)
-    place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-    found: Int64 = np.where(known[place] == wanted, place, -1)
-    return found
+    position = np.searchsorted(ordered, wanted).clip(max=len(ordered) - 1)
+    matched: Int64 = np.where(ordered[position] == wanted, position, -1)
+    return matched
 
 
 def natural(value: int | np.int64) -> int | None:

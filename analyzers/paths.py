@@ -107,10 +107,10 @@ class Remote:
     def _info(self) -> dict[str, Any] | None:
         system, path = _opened(self.url)
         try:
-            found: dict[str, Any] = _said(self, lambda: system.info(path))
+            info: dict[str, Any] = _said(self, lambda: system.info(path))
         except FileNotFoundError:
             return None
-        return found
+        return info
 
 
 Place = Path | Remote
@@ -155,11 +155,11 @@ def places(where: Where) -> list[Place]:
     return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]
 
 
-def size(of: Place) -> int:
+def size(file: Place) -> int:
     """Bytes of a file; 0 of what is none. Raises OSError."""
-    if isinstance(of, Remote):
-        return int((of._info() or {}).get("size") or 0)
-    return of.stat().st_size if of.is_file() else 0
+    if isinstance(file, Remote):
+        return int((file._info() or {}).get("size") or 0)
+    return file.stat().st_size if file.is_file() else 0
 
 
 def names(folder: Place) -> frozenset[str]:
@@ -203,8 +203,8 @@ def _said(where: Remote, ask: Callable[[], T]) -> T:
         raise
     except Exception as error:  # every library behind fsspec has errors of its own
         if _NO_CREDENTIALS.search(type(error).__name__):
-            words = f"no credentials that it takes ({_first_line(error)})"
-            raise PermissionError(errno.EACCES, words, str(where)) from error
+            text = f"no credentials that it takes ({_first_line(error)})"
+            raise PermissionError(errno.EACCES, text, str(where)) from error
         raise OSError(errno.EIO, f"{type(error).__name__}: {_first_line(error)}", str(where)) from error
 
 

@@ -1,4 +1,4 @@
-"""A rank's number and its index among those read, as types of their own.
+"""Types for a rank's number and its index among those read.
 
 ranks read   rank1.json.gz   rank3.json.gz      of four
 RankNumber        1               3             what files, rows and words say
@@ -16,13 +16,17 @@ RankIndex = NewType("RankIndex", int)
 MOST_RANKS = 10**6
 
 
-def rank_number(said: object) -> RankNumber | None:
+def rank_number(value: object) -> RankNumber | None:
     """A rank that a file says, as a number or (a key of JSON) in digits; None for what can be no rank."""
-    if isinstance(said, str):
-        said = int(said) if said.isdecimal() and len(said) < len(str(MOST_RANKS)) else None
-    return RankNumber(said) if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < MOST_RANKS else None
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() and len(value) < len(str(MOST_RANKS)) else None
+    return (
+        RankNumber(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_RANKS
+        else None
+    )
 
 
-def is_world_size(said: object) -> bool:
+def is_world_size(value: object) -> bool:
     """Whether a run can have so many processes."""
-    return isinstance(said, int) and not isinstance(said, bool) and 0 < said <= MOST_RANKS
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_RANKS

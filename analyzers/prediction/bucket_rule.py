@@ -39,14 +39,14 @@ def assign(nbytes: Int64, bucket_mb: float | None, kinds: Sequence[str] | None =
     bucket_of: dict[str, int] = {}
     filled: dict[str, int] = {}
     closed: dict[str, int] = {}
-    found = np.empty(len(nbytes), dtype=np.int64)
+    bucket = np.empty(len(nbytes), dtype=np.int64)
     order: list[int] = []
     opened = 0
-    for place, (size, kind) in enumerate(zip(nbytes.tolist(), kinds, strict=True)):
+    for gradient, (size, kind) in enumerate(zip(nbytes.tolist(), kinds, strict=True)):
         if kind not in bucket_of:
             bucket_of[kind], opened = opened, opened + 1
             filled[kind] = 0
-        found[place] = bucket_of[kind]
+        bucket[gradient] = bucket_of[kind]
         filled[kind] += size
         if filled[kind] >= (later if closed.get(kind) else first):
             closed[kind] = 1
@@ -54,4 +54,4 @@ def assign(nbytes: Int64, bucket_mb: float | None, kinds: Sequence[str] | None =
     order += list(bucket_of.values())
     number = np.empty(opened, dtype=np.int64)
     number[order] = np.arange(opened)
-    return number[found]
+    return number[bucket]

@@ -147,8 +147,8 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
     gpus = world_size(manifest, run.ranks)
     _check(run, gpus)
     exchanged = exchange(run, run.calibration)
-    schedules = [pace for measured in run.measured for pace in _schedules(measured).values()]
-    slower, words = _contention(schedules)
+    schedules = [schedule for measured in run.measured for schedule in _schedules(measured).values()]
+    slower, assumptions = _contention(schedules)
     ranks = np.array([summary.rank for summary in run.ranks])
     steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
     if steps is None:
@@ -157,13 +157,13 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         raise NotReplayable(
             f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
         )
-    own_itemsize, hook_itemsize, assumed = _itemsizes(run, manifest)
+    own_itemsize, hook_itemsize, assumed_itemsize = _itemsizes(run, manifest)
     recorded = _recorded(schedules[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
     measured_ns, source, spread = _measured(run, manifest, steps)
     if gpus == 1:
         steps, packed = _packed(steps, own_itemsize)
-        words = [*words, packed]
+        assumptions = [*assumptions, packed]
     model = Model(
         name=run.name,
         steps=steps,
@@ -174,7 +174,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         recorded=recorded,
         itemsize=own_itemsize,
         hook_itemsize=hook_itemsize,
-        call_ns=float(np.median([pace.delays.call_ns for pace in schedules]))
+        call_ns=float(np.median([schedule.delays.call_ns for schedule in schedules]))
         if _host_share(steps) > HOST_BOUND
         else 0.0,
         next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
@@ -185,7 +185,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         measured_from=source,
         spread=spread,
         doubts=_doubts(run, manifest, steps),
-        assumptions=[*words, *assumed, *links.assumptions],
+        assumptions=[*assumptions, *assumed_itemsize, *links.assumptions],
     )
     if source != MeasuredFrom.UNPROFILED:
         return model
@@ -229,15 +229,15 @@ def _check(run: RunSummary, gpus: int) -> None:
 
 
 def _schedules(measured: Measured) -> dict[int, GradientSchedule]:
-    """The pace of each device, once it is known that there are any."""
+    """Return the gradient schedule of each device, once it is known that there are any."""
     return measured.schedules or {}
 
 
 def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]]:
     """How much longer work takes beside communication, kernels and the gaps between them, as a share."""
-    known = [pace.contention_ns != NOT_KNOWN for pace in schedules]
-    longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(schedules, known, strict=True))
-    beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(schedules, known, strict=True))
+    is_known = [schedule.contention_ns != NOT_KNOWN for schedule in schedules]
+    longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(schedules, is_known, strict=True))
+    beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(schedules, is_known, strict=True))
     if beside > longer > 0:
         slower = longer / (beside - longer)
         return slower, [f"beside communication compute takes {percent(slower)} longer, as in this run"]
@@ -249,18 +249,18 @@ def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]
 def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]]:
     """Bytes of an element of the gradients, and of what travels of it; what is assumed where nothing says it."""
     comm, reduced = run.measured[0].communication, run.measured[0].reductions
-    said = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
-    travels = itemsize(said[0]) if said else 0
-    own = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
-    if own or travels:
-        return own or travels, travels or own, []
+    dtypes = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
+    travelling_bytes = itemsize(dtypes[0]) if dtypes else 0
+    parameter_bytes = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
+    if parameter_bytes or travelling_bytes:
+        return parameter_bytes or travelling_bytes, travelling_bytes or parameter_bytes, []
     return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes an element: nothing says their dtype"]
 
 
-def _recorded(pace: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
+def _recorded(schedule: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
     """The last gradient of each bucket, where every gradient went with a reduction and they come in order."""
-    first = int(np.flatnonzero(np.diff(pace.first) == steps.gradients)[0])
-    went = pace.reduction[pace.first[first] : pace.first[first + 1]]
+    first = int(np.flatnonzero(np.diff(schedule.first) == steps.gradients)[0])
+    went = schedule.reduction[schedule.first[first] : schedule.first[first + 1]]
     if (went < 0).any() or (np.diff(went) < 0).any():
         return None
     return lasts(went)
@@ -305,8 +305,8 @@ def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tupl
 
 def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
     """What copying buffers before their broadcast takes, the median over windows."""
-    each = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
-    return np.full_like(steps.begin_ns, float(np.median(each)))
+    copies_ns = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
+    return np.full_like(steps.begin_ns, float(np.median(copies_ns)))
 
 
 def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[Notice]:

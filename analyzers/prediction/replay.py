@@ -128,14 +128,23 @@ def recorded_steps(
     count, rows = shared
 
     def per_step(name: str) -> Float64:
-        return np.array([getattr(pace, name)[row] for pace, row in zip(schedules, rows, strict=True)], dtype=np.float64)
+        return np.array(
+            [getattr(schedule, name)[row] for schedule, row in zip(schedules, rows, strict=True)], dtype=np.float64
+        )
 
     def per_gradient(name: str) -> Float64:
-        taken = [pace.first[row][:, np.newaxis] + np.arange(count) for pace, row in zip(schedules, rows, strict=True)]
-        return np.array([getattr(pace, name)[of] for pace, of in zip(schedules, taken, strict=True)], dtype=np.float64)
+        gradient_rows = [
+            schedule.first[row][:, np.newaxis] + np.arange(count) for schedule, row in zip(schedules, rows, strict=True)
+        ]
+        return np.array(
+            [getattr(schedule, name)[rank_rows] for schedule, rank_rows in zip(schedules, gradient_rows, strict=True)],
+            dtype=np.float64,
+        )
 
     # Epoch times are too large for floats.
-    begin_ns = np.array([pace.start_ns[row] - by for pace, row, by in zip(schedules, rows, shift_ns, strict=True)])
+    begin_ns = np.array(
+        [schedule.start_ns[row] - by for schedule, row, by in zip(schedules, rows, shift_ns, strict=True)]
+    )
     lost = slower / (1 + slower)  # of the time beside communication
     first = schedules[0].first[rows[0][0]]
     return RecordedSteps(
@@ -154,29 +163,29 @@ def recorded_steps(
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
         covered=_covered(schedules),
-        start_delay_ns=float(np.median([pace.delays.begin_ns for pace in schedules])),
+        start_delay_ns=float(np.median([schedule.delays.begin_ns for schedule in schedules])),
         elements=schedules[0].elements[first : first + count],
     )
 
 
 def _shared(schedules: Sequence[GradientSchedule]) -> tuple[int, list[Int64]] | None:
     """How many gradients most steps take, and each rank's rows of the steps of so many that all ranks have."""
-    counts = np.concatenate([np.diff(pace.first) for pace in schedules])
+    counts = np.concatenate([np.diff(schedule.first) for schedule in schedules])
     if not len(counts):
         return None
     count = int(np.bincount(counts).argmax())
-    places = [
-        dict(zip(pace.step[whole].tolist(), np.flatnonzero(whole).tolist(), strict=True))
-        for pace in schedules
-        for whole in [np.diff(pace.first) == count]
+    rows_by_step = [
+        dict(zip(schedule.step[has_count].tolist(), np.flatnonzero(has_count).tolist(), strict=True))
+        for schedule in schedules
+        for has_count in [np.diff(schedule.first) == count]
     ]
-    steps = sorted(set.intersection(*map(set, places)))
-    return (count, [np.array([place[step] for step in steps]) for place in places]) if steps else None
+    steps = sorted(set.intersection(*map(set, rows_by_step)))
+    return (count, [np.array([row_of[step] for step in steps]) for row_of in rows_by_step]) if steps else None
 
 
 def _covered(schedules: Sequence[GradientSchedule]) -> float:
-    beside_ns = sum(int(pace.total_beside_ns.sum()) for pace in schedules)
-    return min(sum(int(pace.overlapped_ns.sum()) for pace in schedules) / beside_ns, 1.0) if beside_ns else 1.0
+    beside_ns = sum(int(schedule.total_beside_ns.sum()) for schedule in schedules)
+    return min(sum(int(schedule.overlapped_ns.sum()) for schedule in schedules) / beside_ns, 1.0) if beside_ns else 1.0
 
 
 def play(steps: RecordedSteps, plan: BucketPlan) -> Played:
