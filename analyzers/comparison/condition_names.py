@@ -69,19 +69,19 @@ def _share(part: str) -> KnownFigure:
 
 
 def _control(name: str) -> KnownFigure:
-    def of(report: Report) -> float | None:
+    def look_up(report: Report) -> float | None:
         value: float | None = getattr(report.run.controls, name)
         return value
 
-    return KnownFigure(of, f"run.controls.{name}")
+    return KnownFigure(look_up, f"run.controls.{name}")
 
 
 def _gradients(name: str, stands: str) -> KnownFigure:
-    def of(report: Report) -> float | None:
+    def look_up(report: Report) -> float | None:
         value: float | None = getattr(gradient_bandwidth(report.collectives, None), name).median
         return value
 
-    return KnownFigure(of, stands)
+    return KnownFigure(look_up, stands)
 
 
 FIGURES: dict[str, KnownFigure] = {
@@ -147,8 +147,8 @@ class RunFigures:
 
     @cached_property
     def _changes(self) -> Mapping[str, Change]:
-        found = self.comparison
-        return {} if found is None else {**found.controls, **found.step, **found.parts}
+        comparison = self.comparison
+        return {} if comparison is None else {**comparison.controls, **comparison.step, **comparison.parts}
 
     def _changed(self, name: str) -> bool | None:
         change = self._changes.get(_JUDGED.get(name, name))
@@ -172,14 +172,16 @@ def cell_names() -> Names:
     return Names(MEASURES, {}, MEASURES, True)
 
 
-def judged_cells(found: SweepComparison, gate: Condition) -> Iterator[tuple[str, Callable[[Figure], float | None]]]:
+def judged_cells(
+    comparison: SweepComparison, gate: Condition
+) -> Iterator[tuple[str, Callable[[Figure], float | None]]]:
     """The cells that a condition is judged in, in words, and their figures; all of them where none has what it names.
 
     Cells are passed over which by their place have no such figure in either sweep, as an efficiency of one GPU.
     """
     names = {figure.name for figure in gate.figures()}
-    concerned = [cell for cell in found.cells if names & cell.measures.keys()]
-    for cell in concerned or found.cells[:1]:
+    concerned = [cell for cell in comparison.cells if names & cell.measures.keys()]
+    for cell in concerned or comparison.cells[:1]:
         yield f"{cell.strategy}{cell.gpus} at batch {cell.batch}", _figures_of(cell)
 
 

@@ -98,8 +98,8 @@ class Comparison(msgspec.Struct, frozen=True):
         for bucket in self.buckets:
             yield from _of("buckets", f"bucket {bucket.bucket}", bucket.measures)
         for group in self.collectives:
-            of = f"{group.kind} of {group.group_size}, {group.bytes} B, {group.purpose}"
-            yield from _of("collectives", of, group.measures)
+            subject = f"{group.kind} of {group.group_size}, {group.bytes} B, {group.purpose}"
+            yield from _of("collectives", subject, group.measures)
         for layer in self.layers:
             yield from _of("layers", layer.layer, layer.measures)
 
@@ -113,8 +113,8 @@ class FigureOf(NamedTuple):
     change: Change
 
 
-def _of(table: str, of: str, measures: Changes) -> Iterator[FigureOf]:
-    return (FigureOf(table, of, measure, change) for measure, change in measures.items())
+def _of(table: str, subject: str, measures: Changes) -> Iterator[FigureOf]:
+    return (FigureOf(table, subject, measure, change) for measure, change in measures.items())
 
 
 def changes_frame(found: Comparison) -> pd.DataFrame:

@@ -67,12 +67,12 @@ def _labelings(a_steps: int, b_steps: int, most: int) -> Float64:
 
 def _statistics(values: Float64, labels: Float64) -> Float64:
     """How far A's rank sum is from what it would be by chance, in standard deviations: a row for each labeling."""
-    known = ~np.isnan(values)
-    ranks = np.where(known, _midranks(values), 0.0)
-    total = known.sum(axis=0)
-    counts, sums = labels @ known.astype(np.float64), labels @ ranks
+    is_known = ~np.isnan(values)
+    ranks = np.where(is_known, _midranks(values), 0.0)
+    total = is_known.sum(axis=0)
+    counts, sums = labels @ is_known.astype(np.float64), labels @ ranks
     center = (total + 1) / 2
-    scatter = (np.where(known, ranks - center, 0.0) ** 2).sum(axis=0) / np.maximum(total * (total - 1), 1)
+    scatter = (np.where(is_known, ranks - center, 0.0) ** 2).sum(axis=0) / np.maximum(total * (total - 1), 1)
     deviation = np.sqrt(counts * (total - counts) * scatter)
     distance = np.abs(sums - counts * center)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -103,10 +103,10 @@ def _corrected(p: Float64) -> Float64:
     """Step-down min P: a measure is set against the least p of itself and of all measures whose p is not smaller."""
     order = np.argsort(p[0], kind="stable")
     least = np.ones(len(p))
-    found = np.empty(len(order))
-    for place in range(len(order) - 1, -1, -1):
-        least = np.minimum(least, p[:, order[place]])
-        found[place] = np.mean(least <= p[0, order[place]] + 10.0**-DIGITS)
+    ordered_p = np.empty(len(order))
+    for position in range(len(order) - 1, -1, -1):
+        least = np.minimum(least, p[:, order[position]])
+        ordered_p[position] = np.mean(least <= p[0, order[position]] + 10.0**-DIGITS)
     adjusted = np.empty(len(order))
-    adjusted[order] = np.maximum.accumulate(found)
+    adjusted[order] = np.maximum.accumulate(ordered_p)
     return adjusted

@@ -62,8 +62,8 @@ def to_hta(run: Run) -> Any:
     symbols: dict[str, int] = {}
     frames = {rank.rank: _frame(rank.events, symbols, origin_ns) for rank in run.ranks}
     files = {rank.rank: str(rank.path) for rank in run.ranks}
-    said = {rank.rank: _said(rank) for rank in run.ranks}
-    return library.ExactAnalysis(library.ExactTrace(frames, list(symbols), files, said, origin_ns))
+    metadata_by_rank = {rank.rank: _said(rank) for rank in run.ranks}
+    return library.ExactAnalysis(library.ExactTrace(frames, list(symbols), files, metadata_by_rank, origin_ns))
 
 
 def hta_library() -> Any:
@@ -101,14 +101,14 @@ def _frame(events: Events, symbols: dict[str, int], origin_ns: int) -> pd.DataFr
     import pandas as pd  # a quarter of a second that reading alone need not wait
 
     columns = _rows(events)
-    known = np.array([symbols.setdefault(name, len(symbols)) for name in events.names], dtype=np.int64)
+    codes = np.array([symbols.setdefault(name, len(symbols)) for name in events.names], dtype=np.int64)
     on_device, launch = _joins(events, columns)
     columns["cat"] = _category_symbols(events, columns["cat"], columns["name"], symbols)
     index = columns["index"]
     linked = np.where(launch >= 0, index[launch], np.minimum(columns["correlation"], 0))
     columns["index_correlation"] = linked
     columns["iteration"] = _iterations(events, columns["ts"], on_device, launch)
-    columns["name"] = known[columns["name"]]
+    columns["name"] = codes[columns["name"]]
     columns["ts"] = columns["ts"] - origin_ns
     columns["end"] = columns["ts"] + columns["dur"]
     columns["memory_bw_gbps"] = np.where(columns["bytes"] > 0, columns["bytes"] / np.maximum(columns["dur"], 1), 0.0)
@@ -153,14 +153,14 @@ def _beyond(stream: Int64, device: Int64) -> int:
 
 def _category_symbols(events: Events, category: Int64, name: Int64, symbols: dict[str, int]) -> Int64:
     driver = np.array([name[:2] == "cu" and name[2:3].isupper() for name in events.names], dtype=bool)
-    found = np.full(len(category), UNKNOWN)
+    symbol_of = np.full(len(category), UNKNOWN)
     for code in np.unique(category).tolist():
         word = _CATEGORIES[Category(code)]
-        found[category == code] = symbols.setdefault(word, len(symbols))
+        symbol_of[category == code] = symbols.setdefault(word, len(symbols))
     driven = (category == Category.LAUNCH) & driver[name]
     if driven.any():
-        found[driven] = symbols.setdefault("cuda_driver", len(symbols))
-    return found
+        symbol_of[driven] = symbols.setdefault("cuda_driver", len(symbols))
+    return symbol_of
 
 
 def _joins(events: Events, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], Int64]:
@@ -168,20 +168,20 @@ def _joins(events: Events, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np
     streamless = np.array([name in _STREAMLESS_SYNCS for name in events.names], dtype=bool)
     correlation = columns["correlation"]
     on_device = (columns["stream"] >= 0) | ((columns["cat"] == Category.SYNC) & streamless[columns["name"]])
-    other = np.full(len(correlation), UNKNOWN)
+    other_end = np.full(len(correlation), UNKNOWN)
     sides = [np.flatnonzero(side & (correlation >= 0)) for side in (on_device, ~on_device)]
-    for here, there in (sides, sides[::-1]):
-        if len(there):
-            there = there[np.lexsort((columns["ts"][there], correlation[there]))]
-            place = find(correlation[there], correlation[here])
-            same = place >= 0
-            other[here[same]] = there[place[same]]
-    return on_device, other
+    for side_rows, other_rows in (sides, sides[::-1]):
+        if len(other_rows):
+            other_rows = other_rows[np.lexsort((columns["ts"][other_rows], correlation[other_rows]))]
+            position = find(correlation[other_rows], correlation[side_rows])
+            is_joined = position >= 0
+            other_end[side_rows[is_joined]] = other_rows[position[is_joined]]
+    return on_device, other_end
 
 
 def _iterations(events: Events, start_ns: Int64, on_device: NDArray[np.bool_], launch: Int64) -> Int64:
     """The profiler's step of every row, on a device that of the launch; -1 for none."""
     steps = profiler_steps(events)
     numbers = np.r_[steps.number, UNKNOWN]
-    own = numbers[steps.index_at(start_ns)]
-    return np.where(on_device, np.where(launch >= 0, own[launch], UNKNOWN), own)
+    step_at_start = numbers[steps.index_at(start_ns)]
+    return np.where(on_device, np.where(launch >= 0, step_at_start[launch], UNKNOWN), step_at_start)

@@ -118,12 +118,12 @@ def _path(analysis: Any, rank: RankTrace, step: int | None) -> CriticalPath:
     """HTA's graph, walked along its longest path. Raises NotAnalyzable."""
     frame = analysis.t.traces[rank.rank]
     annotation = _WHOLE_TRACE if step is None else _STEPS
-    found = analysis.critical_path_analysis(
+    result = analysis.critical_path_analysis(
         rank.rank, annotation, _instance(analysis, frame, step), data_load_events=list(_DATA_LOADING)
     )
-    if found is None or not found[1]:
+    if result is None or not result[1]:
         raise ValueError("its graph is not valid")
-    graph = found[0]
+    graph = result[0]
     nodes = graph.critical_path_nodes
     rows = _rows(graph.trace_df, analysis.t.symbol_table.get_sym_table())
     edges = [_edge(graph, rows, begin, end) for begin, end in pairwise(nodes)]
@@ -156,16 +156,16 @@ def _rows(frame: Any, symbols: list[str]) -> dict[int, tuple[str, int, str]]:
     """Of each event: its name, HTA's number of its stream, and where it ran."""
     columns = (frame[name].tolist() for name in ("index", "name", "stream", "device_stream", "pid"))
     return {
-        index: (symbols[name], stream, _place(stream, own, device))
-        for index, name, stream, own, device in zip(*columns, strict=True)
+        index: (symbols[name], stream, _place(stream, device_stream, device))
+        for index, name, stream, device_stream, device in zip(*columns, strict=True)
     }
 
 
-def _place(stream: int, own: int, device: int) -> str:
+def _place(stream: int, device_stream: int, device: int) -> str:
     """The host, or a stream as the trace has it, with its device where a rank has several."""
     if stream < 0:
         return HOST
-    return f"stream {own}" if stream == own else f"cuda:{device} stream {own}"
+    return f"stream {device_stream}" if stream == device_stream else f"cuda:{device} stream {device_stream}"
 
 
 def _edge(graph: Any, rows: Mapping[int, tuple[str, int, str]], begin: int, end: int) -> _Edge:

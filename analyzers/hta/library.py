@@ -41,7 +41,7 @@ class ExactTrace(Trace):  # type: ignore[misc]  # HTA has no types
         frames: Mapping[int, pd.DataFrame],
         symbols: list[str],
         files: Mapping[int, str],
-        said: Mapping[int, Mapping[str, Any]],
+        metadata: Mapping[int, Mapping[str, Any]],
         origin_ns: int,
     ) -> None:
         # Not HTA's own __init__: it looks for files, and refuses any that are not called .json or .gz.
@@ -49,7 +49,7 @@ class ExactTrace(Trace):  # type: ignore[misc]  # HTA has no types
         self.symbol_table = TraceSymbolTable()
         self.symbol_table.add_symbols(symbols)
         device = infer_gpu_type(None, self.symbol_table.get_sym_id_map())
-        self.meta_data = {rank: {**known, "device_type": device} for rank, known in said.items()}
+        self.meta_data = {rank: {**rank_metadata, "device_type": device} for rank, rank_metadata in metadata.items()}
         self.min_ts = origin_ns
         self.trace_files = dict(files)
         self.trace_path = ""
@@ -119,5 +119,5 @@ def compare(
 ) -> pd.DataFrame:
     """HTA's comparison of a step of each, on the side that `device` names (CPU, GPU); times in ns."""
     labeled = LabeledTrace("Control", control), LabeledTrace("Test", test)
-    found: pd.DataFrame = TraceDiff.compare_traces(*labeled, *ranks, *steps, DeviceType[device])
-    return found
+    comparison: pd.DataFrame = TraceDiff.compare_traces(*labeled, *ranks, *steps, DeviceType[device])
+    return comparison

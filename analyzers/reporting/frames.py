@@ -44,12 +44,12 @@ def _frame(
     rows: Sequence[msgspec.Struct],
     kind: type[msgspec.Struct],
     shown: Mapping[str, Callable[[Any], Any]],
-    left: Sequence[str],
+    left_out: Sequence[str],
 ) -> pd.DataFrame:
     """Rows as a DataFrame under the JSON's names."""
     import pandas as pd
 
-    fields = [field for field in msgspec.structs.fields(kind) if field.name not in left]
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in left_out]
     records = [
         [
             shown[field.name](value) if field.name in shown else value

@@ -59,12 +59,12 @@ def _links(devices: list[str], manifest: Manifest, exchanged: Exchange) -> LinkF
 def _versions(trace: RankSummary) -> dict[str, str | None]:
     """What a trace without a manifest says of versions."""
     header = trace.header
-    said = {
+    recorded = {
         "nccl": header.distributed.get("nccl_version"),
         "cuda": _cuda_version(header.cuda_runtime_version),
         "driver_cuda": _cuda_version(header.cuda_driver_version),
     }
-    return {name: version for name, version in said.items() if version}
+    return {name: version for name, version in recorded.items() if version}
 
 
 def _cuda_version(number: int | None) -> str | None:
@@ -91,12 +91,12 @@ def _distortion_warning(controls: Controls, window: str) -> list[Notice]:
         return []
     if distortion is None:
         steps = f"{unprofiled.in_words()} without it, {profiled.in_words()} with it"
-        words = f"what the profiler adds is not known, since steps scatter: {steps}"
+        text = f"what the profiler adds is not known, since steps scatter: {steps}"
         larger = "idle time and waiting may be larger here than without it"
-        return [Notice(Code.DISTORTION_IS_UNKNOWN, f"{words}; {larger}")]
+        return [Notice(Code.DISTORTION_IS_UNKNOWN, f"{text}; {larger}")]
     if distortion <= HIGH_DISTORTION:
         return []
     stretched = f"the profiler stretches this step {distortion:.2f} times"
-    words = f"{unprofiled.in_words()} to {profiled.in_words()}"
+    lengths = f"{unprofiled.in_words()} to {profiled.in_words()}"
     larger = "idle time and waiting are larger here than without it"
-    return [Notice(Code.PROFILER_DISTORTS, f"{stretched} ({words}): {larger}")]
+    return [Notice(Code.PROFILER_DISTORTS, f"{stretched} ({lengths}): {larger}")]

@@ -74,8 +74,8 @@ def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of
     kernels = np.flatnonzero(inside)
     streams = list(dict.fromkeys(comm.stream[kernels].tolist()))
     for stream in streams:
-        own = kernels[comm.stream[kernels] == stream]
-        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in own.tolist()]
+        stream_kernels = kernels[comm.stream[kernels] == stream]
+        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in stream_kernels.tolist()]
         label = "gloo" if device < 0 else f"stream {stream}" if stream >= 0 else "communication"
         yield Lane(label, "comm", _busy(marks, end_ns - start_ns), marks)
 
