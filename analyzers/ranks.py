@@ -17,7 +17,7 @@ MOST_RANKS = 10**6
 
 
 def rank_number(value: object) -> RankNumber | None:
-    """A rank that a file says, as a number or (a key of JSON) in digits; None for what can be no rank."""
+    """Return a file's rank, from a number or (a key of JSON) digits; None for what can be no rank."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < len(str(MOST_RANKS)) else None
     return (

@@ -82,7 +82,7 @@ NOTHING = Samples(None, {})
 
 
 def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
-    """Samples of (step, value), of any ranks; what is unknown, or in no step, is left out.
+    """Pool values by step, from any ranks; what is unknown, or in no step, is left out.
 
     The median is over steps, which the test is over. That over all values says little of two ranks of which one waits:
     it lies between two humps, wherever their edges happen to be.
@@ -99,7 +99,7 @@ Pair = tuple[Samples, Samples]
 
 
 def changes(pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
-    """What changed in the figures of one table, corrected for all; figures that neither run has are left out."""
+    """Judge the figures in one table, corrected for all; figures that neither run has are left out."""
     present = {key: pair for key, pair in pairs.items() if any(samples.median is not None for samples in pair)}
     testable = [
         pair for pair in present.values() if all(samples.median is not None and samples.steps for samples in pair)
@@ -110,7 +110,7 @@ def changes(pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
 
 
 def _matrix(columns: Sequence[Samples]) -> NDArray[np.float64]:
-    """A row for each step that any of the figures has, a column for each figure."""
+    """Build a row for each step that any of the figures has, a column for each figure."""
     steps = sorted({step for samples in columns for step in samples.steps})
     rows = [[samples.steps.get(step, np.nan) for samples in columns] for step in steps]
     return np.array(rows, dtype=np.float64).reshape(len(steps), len(columns))

@@ -110,7 +110,7 @@ class Condition:
     node: Node
 
     def figures(self) -> list[Figure]:
-        """Every figure that it looks up, in order, each once."""
+        """Return every figure that it looks up, in order, each once."""
         return list(dict.fromkeys(_figures(self.node)))
 
     def holds(self, look_up: Callable[[Figure], float | None]) -> bool | None:
@@ -120,7 +120,7 @@ class Condition:
 
 
 def parse(text: str, names: Names) -> Condition:
-    """A condition. Raises BadExpression, which names the place, or the names that are near to an unknown one."""
+    """Parse a condition. Raises BadExpression, which names the place, or names near an unknown one."""
     words = _words(text)
     if not words:
         raise BadExpression("the condition is empty; give one such as 'exposed_share > 0.1'")
@@ -253,7 +253,7 @@ class _Reader:
         return word
 
     def _chain(self, part: Callable[[], Node], signs: Collection[str], of_conditions: bool) -> Node:
-        """Parts joined by any of these signs, from the left."""
+        """Parse parts joined by any of these signs, from the left."""
         node = part()
         while (sign := self._next()) in signs and sign is not None:
             self.place += 1
@@ -264,7 +264,7 @@ class _Reader:
         return node
 
     def _with_baseline(self, node: Operation) -> Operation:
-        """A comparison in which a lone `baseline` is that of its one figure."""
+        """Resolve a comparison's lone `baseline` to that of its one figure."""
         figures = {figure for figure in _figures(node) if figure.of == "run"}
         if not _has_lone_baseline(node):
             return node
@@ -299,7 +299,7 @@ class _Reader:
             raise self.wrong(f"expected `{word}`")
 
     def wrong(self, problem: str) -> BadExpression:
-        """What is wrong, and where."""
+        """Return an error that says what is wrong, and where."""
         word = self._next()
         return BadExpression(f"{self.text!r}: {problem}, found {'the end' if word is None else f'{word!r}'}")
 
@@ -342,7 +342,7 @@ def _replaced(node: Operation, baseline: Figure) -> Operation:
 
 
 def _finite(value: float | bool | None) -> float | bool | None:
-    """A number that can be computed with; None for what is beyond any."""
+    """Return a number that can be computed with; None for what is beyond any."""
     if value is None or isinstance(value, bool):
         return value
     number = float(value)

@@ -92,7 +92,7 @@ class Comparison(msgspec.Struct, frozen=True):
     collectives: list[CollectiveChange]
 
     def figures(self) -> Iterator[FigureOf]:
-        """Every figure, table by table."""
+        """Yield every figure, table by table."""
         for name in ("controls", "step", "parts", "totals"):
             yield from _of(name, "", getattr(self, name))
         for bucket in self.buckets:
@@ -118,7 +118,7 @@ def _of(table: str, subject: str, measures: Changes) -> Iterator[FigureOf]:
 
 
 def changes_frame(found: Comparison) -> pd.DataFrame:
-    """Every figure of a comparison, a row each, under the JSON's names."""
+    """Return every figure in a comparison, a row each, under the JSON's names."""
     import pandas as pd
 
     columns = [*FigureOf._fields[:-1], *Change.__struct_fields__]
@@ -149,5 +149,5 @@ class SweepComparison(msgspec.Struct, frozen=True):
 
 
 def comparison_json(document: Comparison | SweepComparison) -> str:
-    """A comparison as one JSON document."""
+    """Return a comparison as one JSON document."""
     return encoded(document)

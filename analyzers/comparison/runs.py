@@ -41,7 +41,7 @@ GroupKey = tuple[str, int, int | None, str]
 
 
 def compare(a: Report, b: Report) -> Comparison:
-    """What is different in B, A being the baseline."""
+    """Compare B with A, the baseline."""
     layouts = _layouts(a, b)
     controls = {name: (_control(a, name), _control(b, name)) for name in CONTROLS}
     # What a comparison is made for is corrected for nothing else.
@@ -80,7 +80,7 @@ def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
 
 
 def _control(report: Report, name: str) -> Samples:
-    """A control's blocks of steps; where they scatter so much that the report has no figure, their median."""
+    """Return a control's blocks of steps; where they scatter too much for the report's figure, their median."""
     controls = report.run.controls
     blocks = controls.blocks_ns.get(CONTROLS[name] or report.run.times_from, [])
     figure = getattr(controls, name)
@@ -93,7 +93,7 @@ def _busbw(report: Report) -> Samples:
 
 
 def _total(rows: Sequence[BucketRow], name: str) -> Samples:
-    """What all buckets of a step have together, on each rank; unknown where one of them is."""
+    """Add up all buckets in a step, on each rank; unknown where one of them is."""
     together: dict[tuple[int, int, int | str], list[int | None]] = {}
     for row in rows:
         together.setdefault((row.step, row.rank, row.device), []).append(getattr(row, name))
@@ -151,7 +151,7 @@ def _reductions(rows: Sequence[BucketRow], name: str) -> Samples:
 
 
 def _by_subject(changed: Mapping[tuple[Any, str], Change]) -> dict[Any, Changes]:
-    """A table's figures, taken together by what they are of."""
+    """Group a table's figures by subject."""
     subjects: dict[Any, Changes] = {}
     for (subject, measure), change in changed.items():
         subjects.setdefault(subject, {})[measure] = change
@@ -178,7 +178,7 @@ def _says_anything(pair: Pair) -> bool:
 
 
 def _layer_samples(rows: Sequence[LayerRow]) -> Iterator[tuple[str, dict[str, Samples]]]:
-    """Each line's figures; in a window without the line, on a device that has it, it took no time."""
+    """Yield each line's figures; in a window without the line, on a device that has it, it took no time."""
     windows: dict[tuple[int, int | str], set[int]] = {}
     by_name: dict[str, list[LayerRow]] = {}
     for row in rows:
@@ -226,7 +226,7 @@ def _collectives(a: Report, b: Report) -> list[CollectiveChange]:
 
 
 def _groups(rows: Sequence[CollectiveRow]) -> dict[GroupKey, list[CollectiveRow]]:
-    """Collectives of a kind, group size, bytes and purpose, the largest first within a kind."""
+    """Group collectives by kind, group size, bytes and purpose, the largest first within a kind."""
     groups: dict[GroupKey, list[CollectiveRow]] = {}
     for row in rows:
         groups.setdefault((row.kind, row.group_size, row.bytes, row.purpose), []).append(row)
@@ -274,7 +274,7 @@ def _warnings(name: str, report: Report) -> Iterator[Notice]:
 
 
 def _stretched(report: Report) -> float | None:
-    """Profiled over unprofiled step; where a control scatters, by the blocks' medians."""
+    """Divide the profiled step by the unprofiled one; where a control scatters, by the blocks' medians."""
     controls = report.run.controls
     return controls.distortion or stretch(controls.blocks_ns, report.run.times_from)
 
@@ -308,7 +308,7 @@ def _too_few(comparison: Comparison) -> Iterator[Notice]:
 
 
 def _verdict(comparison: Comparison) -> str:
-    """One sentence on the step, unprofiled where both runs have that; one on how much else is marked."""
+    """Say in one sentence how the step changed, unprofiled where both have that; in one how much else is marked."""
     unprofiled, span = comparison.controls.get(UNPROFILED), comparison.step.get("span_ns")
     chosen = unprofiled if unprofiled is not None and unprofiled.difference is not None else span
     everything = [figure.change for figure in comparison.figures()]

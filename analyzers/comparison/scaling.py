@@ -45,7 +45,7 @@ NAMED = 6
 
 
 def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) -> Scaling:
-    """The study of a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument."""
+    """Study a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument."""
     sweep, warnings = read_sweep(Path(folder))
     return scaling(sweep, [_row(Path(folder), cell, read) for cell in sweep.cells], warnings)
 
@@ -60,7 +60,7 @@ def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRo
 
 
 def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[Notice] = ()) -> Scaling:
-    """The whole study of cells that are measured, or are rows without figures."""
+    """Build the whole study from cells that are measured, or are rows without figures."""
     return Scaling(
         schema=SCALING_SCHEMA,
         name=sweep.name,
@@ -86,7 +86,7 @@ class _Pair:
     many_ns: float
 
     def ratio(self, factor: float) -> Ratio:
-        """`factor` x T_1 / T_N."""
+        """Return `factor` x T_1 / T_N."""
         one, many, value = self.one, self.many, factor * self.one_ns / self.many_ns
         if self.cell is self.baseline:
             return Ratio(value, value, value, uncertain=False)
@@ -99,7 +99,7 @@ class _Pair:
         )
 
     def subtraction(self, share: float) -> Subtraction:
-        """T_N less `share` of T_1, and what follows from it, beside what was measured."""
+        """Subtract `share` of T_1 from T_N, and say what follows from it, beside what was measured."""
         one, many, gradients = self.one, self.many, self.cell.gradients
         estimate_ns = self.many_ns - share * self.one_ns
         measured_ns = self.cell.exposed_mean_ns
@@ -130,7 +130,7 @@ def _less(many_ns: float | None, one_ns: float | None, share: float) -> float | 
 
 
 def _subtracted_busbw(bus_bytes: float | None, estimate_ns: float) -> tuple[float | None, str | None]:
-    """The gradients' bus bandwidth if they took as long as subtraction says, or why there is none."""
+    """Return the gradients' bus bandwidth if they took as long as subtraction says, or why there is none."""
     if not bus_bytes:
         return None, "no bytes of gradients are known"
     if estimate_ns <= 0:
@@ -139,7 +139,7 @@ def _subtracted_busbw(bus_bytes: float | None, estimate_ns: float) -> tuple[floa
 
 
 def _weak(cells: Sequence[CellRow], cell: CellRow) -> WeakRow:
-    """A cell against one GPU with the same batch on each."""
+    """Compare a cell with one GPU that has the same batch."""
     blank = WeakRow(cell.name, cell.strategy, cell.gpus, cell.batch)
     pair = _pair(cells, cell, cell.batch)
     if isinstance(pair, str):
@@ -159,7 +159,7 @@ def _weak(cells: Sequence[CellRow], cell: CellRow) -> WeakRow:
 
 
 def _strong(cells: Sequence[CellRow], cell: CellRow) -> StrongRow:
-    """A cell against one GPU that has the whole global batch."""
+    """Compare a cell with one GPU that has the whole global batch."""
     blank = StrongRow(cell.name, cell.strategy, cell.gpus, cell.batch, cell.global_batch)
     pair = _pair(cells, cell, cell.batch * cell.gpus)
     if isinstance(pair, str):
@@ -176,7 +176,7 @@ def _strong(cells: Sequence[CellRow], cell: CellRow) -> StrongRow:
 
 
 def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
-    """A cell with its baseline, the 1-GPU cell of a batch; or why there is none to compare it with."""
+    """Return a cell with its baseline, the 1-GPU cell for a batch; or why there is none to compare it with."""
     if not cell.step.median_ns:
         return cell.why or "no step of it was timed"
     baseline = _baseline(cells, cell, batch)
@@ -196,13 +196,13 @@ def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
 
 
 def _baseline(cells: Sequence[CellRow], cell: CellRow, batch: int) -> CellRow | None:
-    """The 1-GPU cell of a batch: the one that all strategies share, else the strategy's own."""
+    """Return the 1-GPU cell for a batch: the one that all strategies share, else the strategy's own."""
     by_strategy = {other.strategy: other for other in cells if other.gpus == 1 and other.batch == batch}
     return cell if cell.gpus == 1 else by_strategy.get(SINGLE) or by_strategy.get(cell.strategy)
 
 
 def _different(baseline: CellRow, cell: CellRow) -> str | None:
-    """What two cells do not have in common though they must, of what both say."""
+    """Return what two cells do not have in common though they must, where both say it."""
     settings = {
         name: (baseline.workload[name], cell.workload[name]) for name in baseline.workload if name in cell.workload
     }
@@ -264,5 +264,5 @@ def _epoch_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """A few names, and how many more."""
+    """List a few names, and how many more there are."""
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -20,12 +20,12 @@ SETTINGS = ("amp", "image_size", "channels_last", "compile")
 
 
 def missing(cell: Cell, why: str | None) -> CellRow:
-    """The row of a cell without figures."""
+    """Return the row for a cell without figures."""
     return CellRow(cell.name, cell.strategy, cell.gpus, cell.batch, cell.state, why)
 
 
 def measured(cell: Cell, run: RunSummary) -> CellRow:
-    """The row of a cell that was recorded; without figures where the recording is another cell's."""
+    """Return the row for a recorded cell; without figures where the recording is another cell's."""
     manifest = run.manifest or Manifest()
     if mismatch := _another(cell, manifest):
         return missing(cell, mismatch)
@@ -65,7 +65,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
 
 
 def _another(cell: Cell, manifest: Manifest) -> str | None:
-    """Why a recording is not the cell's, if its run.json says so; on one device any strategy will do."""
+    """Return why a recording is not the cell's, if its run.json says so; on one device any strategy will do."""
     if manifest.batch_per_gpu not in (None, cell.batch):
         return f"its run.json is of batch {manifest.batch_per_gpu}, not {cell.batch}"
     if cell.strategy != SINGLE and manifest.strategy not in (None, cell.strategy):
@@ -76,7 +76,7 @@ def _another(cell: Cell, manifest: Manifest) -> str | None:
 
 
 def accumulation_of(manifest: Manifest) -> int:
-    """Batches whose gradients are added before the optimizer steps; 1 where the manifest does not say."""
+    """Return how many batches' gradients are added before the optimizer steps; 1 where the manifest does not say."""
     batches = manifest.settings.get("grad_accumulation")
     return batches if isinstance(batches, int) and not isinstance(batches, bool) and 1 <= batches <= LONGEST_NS else 1
 
@@ -95,13 +95,13 @@ def _data(manifest: Manifest) -> str:
 
 
 def step_time(controls: Controls, summarized: Report) -> StepTime:
-    """A step without the profiler; under it, where there was no such step."""
+    """Return a step without the profiler; under it, where there was no such step."""
     unprofiled = control_time(controls.unprofiled, UNPROFILED)
     return unprofiled if unprofiled.median_ns else _spread_time(summarized.summary.windows["span_ns"])
 
 
 def control_time(control: Control | None, source: str) -> StepTime:
-    """A control as a step's time: the median of its samples even where they scatter, marked as uncertain then."""
+    """Return a control as a step's time: its samples' median even where they scatter, marked as uncertain then."""
     samples = (
         [ns for rank_samples_ns in control.samples_ns.values() for ns in rank_samples_ns if 0 < ns < LONGEST_NS]
         if control
@@ -115,7 +115,7 @@ def control_time(control: Control | None, source: str) -> StepTime:
 
 
 def _spread_time(span: Spread) -> StepTime:
-    """Windows under the profiler as a step's time."""
+    """Return windows under the profiler as a step's time."""
     if not span.median or span.low is None or span.high is None:
         return StepTime()
     spread = (span.high - span.low) / span.median
@@ -123,7 +123,7 @@ def _spread_time(span: Spread) -> StepTime:
 
 
 def _distortion(controls: Controls, summarized: Report) -> tuple[float | None, bool]:
-    """Profiled step over unprofiled step, and whether either of them scatters."""
+    """Return the profiled step over the unprofiled one, and whether either of them scatters."""
     without = control_time(controls.unprofiled, UNPROFILED)
     under = control_time(getattr(controls, summarized.run.times_from, None), PROFILED)
     if not without.median_ns or not under.median_ns:
@@ -132,7 +132,7 @@ def _distortion(controls: Controls, summarized: Report) -> tuple[float | None, b
 
 
 def epoch_time(manifest: Manifest, global_batch: int, step: StepTime) -> EpochTime:
-    """An epoch: as many steps as it takes, the last one of what is left; and whole epochs where some were timed."""
+    """Return an epoch's time: its steps, the last one with what is left; and whole epochs where some were timed."""
     dataset = manifest.dataset if manifest.dataset and manifest.dataset.samples > 0 else ASSUMED
     steps = -(-dataset.samples // global_batch)
     times = [epoch.time_ns for epoch in after_warmup(manifest.epochs)]
@@ -151,12 +151,12 @@ def epoch_time(manifest: Manifest, global_batch: int, step: StepTime) -> EpochTi
 
 
 def after_warmup(epochs: Sequence[Epoch]) -> Sequence[Epoch]:
-    """The epochs whose time is a measurement: all but the first."""
+    """Return the epochs whose time is a measurement: all but the first."""
     return sorted(epochs, key=lambda epoch: epoch.epoch)[1:]
 
 
 def _windows(summarized: Report) -> dict[str, Spread]:
-    """The report's medians that the study shows; `input_idle_ns` where a loader's ranges are in the traces."""
+    """Return the report's medians that the study shows; `input_idle_ns` where a loader's ranges are in the traces."""
     shown = {name: spread for name, spread in summarized.summary.windows.items() if name in MEASURES}
     # The idle time that waits for input is a figure of the full windows; a report may have none.
     waits = summarized.summary.input
@@ -164,7 +164,7 @@ def _windows(summarized: Report) -> dict[str, Spread]:
 
 
 def _representative(summarized: Report) -> dict[str, int]:
-    """The window of median length, whose parts add up to its span."""
+    """Return the window with the median length, whose parts add up to its span."""
     chosen = summarized.summary.representative
     key = (chosen.rank, chosen.device, chosen.step)
     window = next(

@@ -24,7 +24,7 @@ class _Rows(NamedTuple):
 
 
 def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
-    """What is different in the cells of B, A being the baseline; those that only one sweep has are listed."""
+    """Compare B's cells with A's, the baseline; those that only one sweep has are listed."""
     of_a, of_b = _by_place(a), _by_place(b)
     places = list(dict.fromkeys([*of_a, *of_b]))
     judged = changes(
@@ -52,7 +52,7 @@ def _by_place(study: Scaling) -> dict[Place, _Rows]:
 
 
 def _samples(study: Scaling, rows: _Rows | None, name: str) -> Samples:
-    """A cell's figure of one sweep; an efficiency's steps are blocks of the baseline over blocks of the cell."""
+    """Return a cell's figure from one sweep; an efficiency's steps are the baseline's blocks over the cell's."""
     if rows is None:
         return NOTHING
     if name == STEP:
@@ -67,12 +67,12 @@ def _samples(study: Scaling, rows: _Rows | None, name: str) -> Samples:
 
 
 def _blocks(cell: CellRow) -> list[float]:
-    """The blocks of steps that a cell's time is of; of a time under the profiler there are none."""
+    """Return the blocks of steps that a cell's time is over; a time under the profiler has none."""
     return [] if cell.step.is_profiled else cell.blocks_ns
 
 
 def _why(name: str, rows: _Rows | None) -> Iterator[str]:
-    """Why a cell of one sweep has no figures."""
+    """Yield why a cell in one sweep has no figures."""
     if rows is None:
         yield f"{name} has no such cell"
     elif rows.cell.why:
@@ -80,7 +80,7 @@ def _why(name: str, rows: _Rows | None) -> Iterator[str]:
 
 
 def _uneven(a: _Rows | None, b: _Rows | None) -> Iterator[str]:
-    """In what two cells of one place are not the same thing."""
+    """Yield in what two cells in one place are not the same thing."""
     if a is None or b is None:
         return
     workloads: tuple[Mapping[str, str | None], ...] = (a.cell.workload, b.cell.workload)
@@ -92,7 +92,7 @@ def _uneven(a: _Rows | None, b: _Rows | None) -> Iterator[str]:
 
 
 def _verdict(cells: list[CellChange]) -> str:
-    """One sentence: in how many cells the step changed, and where most."""
+    """Say in one sentence in how many cells the step changed, and where most."""
     steps = [(cell, cell.measures[STEP]) for cell in cells if STEP in cell.measures]
     timed = [(cell, change) for cell, change in steps if change.difference is not None]
     marked = [(cell, change) for cell, change in timed if change.is_marked]

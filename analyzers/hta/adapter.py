@@ -48,7 +48,7 @@ _HOST = -1
 
 
 def to_hta(run: Run) -> Any:
-    """HTA's TraceAnalysis of a run's full windows, which have the host and its devices on one clock.
+    """Return HTA's TraceAnalysis for a run's full windows, which have the host and its devices on one clock.
 
     Its columns are `index` (the place in the file, and the frame's index), `cat`, `name` (symbols), `pid` (the device,
     -1 on the host), `tid`, `ts`, `dur`, `end`, `stream`, `correlation`, `index_correlation`, `iteration`, `bytes`,
@@ -67,7 +67,7 @@ def to_hta(run: Run) -> Any:
 
 
 def hta_library() -> Any:
-    """The module that drives HTA. Raises NotInstalled."""
+    """Import the module that drives HTA. Raises NotInstalled."""
     try:
         metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError as error:
@@ -76,7 +76,7 @@ def hta_library() -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers were made with."""
+    """Return what the numbers were made with."""
     return {name: metadata.version(name) for name in (DISTRIBUTION, "pandas")}
 
 
@@ -97,7 +97,7 @@ def _first_ns(events: Events) -> int:
 
 
 def _frame(events: Events, symbols: dict[str, int], origin_ns: int) -> pd.DataFrame:
-    """The rows of one rank as HTA's parser would have left them, in the file's order."""
+    """Build one rank's rows as HTA's parser would have left them, in the file's order."""
     import pandas as pd  # a quarter of a second that reading alone need not wait
 
     columns = _rows(events)
@@ -116,7 +116,7 @@ def _frame(events: Events, symbols: dict[str, int], origin_ns: int) -> pd.DataFr
 
 
 def _rows(events: Events) -> dict[str, NDArray[Any]]:
-    """Columns of rows and synchronizations together, by place in the file; `cat` and `name` are codes of ours."""
+    """Return columns for rows and synchronizations, by place in the file; `cat` and `name` are codes of ours."""
     syncs = events.syncs
     kept = np.flatnonzero(events.category != Category.FLOW)
     order = np.argsort(np.r_[events.position[kept], syncs.position], kind="stable")
@@ -146,7 +146,7 @@ def _rows(events: Events) -> dict[str, NDArray[Any]]:
 
 
 def _beyond(stream: Int64, device: Int64) -> int:
-    """What a device's number is multiplied by in front of its streams' numbers; 0 where a rank has one device."""
+    """Return the factor for a device's number in front of its streams' numbers; 0 where a rank has one device."""
     several = len(np.unique(device[stream >= 0])) > 1
     return 10 ** len(str(int(stream.max()))) if several else 0
 
@@ -164,7 +164,7 @@ def _category_symbols(events: Events, category: Int64, name: Int64, symbols: dic
 
 
 def _joins(events: Events, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], Int64]:
-    """Which rows are of a device, and each row's other end: a kernel's launch, a launch's first kernel; -1 for none."""
+    """Return which rows are a device's, and each row's other end: a kernel's launch, a launch's first kernel, or -1."""
     streamless = np.array([name in _STREAMLESS_SYNCS for name in events.names], dtype=bool)
     correlation = columns["correlation"]
     on_device = (columns["stream"] >= 0) | ((columns["cat"] == Category.SYNC) & streamless[columns["name"]])
@@ -180,7 +180,7 @@ def _joins(events: Events, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np
 
 
 def _iterations(events: Events, start_ns: Int64, on_device: NDArray[np.bool_], launch: Int64) -> Int64:
-    """The profiler's step of every row, on a device that of the launch; -1 for none."""
+    """Return the profiler's step for every row, on a device the launch's; -1 for none."""
     steps = profiler_steps(events)
     numbers = np.r_[steps.number, UNKNOWN]
     step_at_start = numbers[steps.index_at(start_ns)]

@@ -35,7 +35,7 @@ class Figures:
     listed: bool = True
 
     def to_frame(self) -> pd.DataFrame:
-        """The same as a DataFrame."""
+        """Return the same as a DataFrame."""
         import pandas as pd  # a quarter of a second that others need not wait
 
         return pd.DataFrame(list(self.rows), columns=list(self.columns))
@@ -53,12 +53,12 @@ class Analysis:
 
 
 def figures(name: str, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Figures:
-    """A table of whatever numpy or pandas hold, as plain numbers; what is no number is None."""
+    """Build a table from whatever numpy or pandas hold, as plain numbers; what is no number is None."""
     return Figures(name, title, tuple(columns), tuple(tuple(map(_plain, row)) for row in rows))
 
 
 def to_json(analysis: Analysis) -> str:
-    """The whole analysis: `tracer.hta/1`, a table under its name as a list of objects."""
+    """Write the whole analysis: `tracer.hta/1`, a table under its name as a list of objects."""
     tables = {
         table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in analysis.tables
     }
@@ -97,7 +97,7 @@ _NAMED = 4  # how many names a message lists
 
 
 def idle(run: Run, rank: int | None = None) -> Analysis:
-    """Why each stream was idle: the host had launched nothing, the next kernel came at once, or neither.
+    """Return why each stream was idle: the host had launched nothing, the next kernel came at once, or neither.
 
     Raises NotAnalyzable, NotInstalled.
     """
@@ -122,7 +122,7 @@ def idle(run: Run, rank: int | None = None) -> Analysis:
 
 
 def queue(run: Run, rank: int | None = None) -> Analysis:
-    """How many launched kernels and copies waited on each stream, over all changes of that number.
+    """Return how many launched kernels and copies waited on each stream, over all changes of that number.
 
     Raises NotAnalyzable, NotInstalled.
     """
@@ -137,7 +137,7 @@ def queue(run: Run, rank: int | None = None) -> Analysis:
 
 
 def launches(run: Run, rank: int | None = None) -> Analysis:
-    """How long launching calls took on the host, what they launched on the device, and how long lay between.
+    """Return how long launching calls took on the host, what they launched on the device, and how long lay between.
 
     Raises NotAnalyzable, NotInstalled.
     """
@@ -158,7 +158,7 @@ def launches(run: Run, rank: int | None = None) -> Analysis:
 
 
 def kernels(run: Run, rank: int | None = None) -> Analysis:
-    """Time by type of kernel over all ranks, and of each kernel on each rank.
+    """Tabulate time by type of kernel over all ranks, and each kernel's on each rank.
 
     Raises NotAnalyzable, NotInstalled.
     """
@@ -188,7 +188,7 @@ def kernels(run: Run, rank: int | None = None) -> Analysis:
 
 
 def diff(run: Run, other: Run, rank: int | None = None, step: int | None = None) -> Analysis:
-    """What one step of one rank ran more or less of in another run: kernels, and operators with all they call.
+    """Compare one rank's step with another run's: kernels, and operators with all they call.
 
     Raises NotAnalyzable, NotInstalled.
     """
@@ -221,7 +221,7 @@ def diff(run: Run, other: Run, rank: int | None = None, step: int | None = None)
 
 
 def one_rank(run: Run, rank: int | None) -> RankTrace:
-    """One rank of a run, the first if none is named. Raises NotAnalyzable."""
+    """Return one rank from a run, the first if none is named. Raises NotAnalyzable."""
     if rank is None:
         return run.ranks[0]
     chosen = next((each for each in run.ranks if each.rank == rank), None)
@@ -232,7 +232,7 @@ def one_rank(run: Run, rank: int | None) -> RankTrace:
 
 
 def typical_step(rank: RankTrace, step: int | None) -> int | None:
-    """The step that is asked for, else that of median length; None where none is marked. Raises NotAnalyzable."""
+    """Return the step that is asked for, else that with median length; None if none is marked. Raises NotAnalyzable."""
     windows = breakdown(rank)
     marked = ~windows.unmarked
     spans = {int(k): int(windows.span_ns[marked & (windows.step == k)].max()) for k in np.unique(windows.step[marked])}
@@ -245,7 +245,7 @@ def typical_step(rank: RankTrace, step: int | None) -> int | None:
 
 
 def attempt(what: str, where: str, analyze: Callable[[], T]) -> T:
-    """What HTA's own code returns, none of its noise heard. Raises NotAnalyzable in place of whatever it raises."""
+    """Return what HTA's own code returns, its noise silenced. Raises NotAnalyzable in place of whatever it raises."""
     with hta_library().quiet():
         try:
             return analyze()
@@ -269,7 +269,7 @@ def _analysis(name: str, tables: tuple[Figures, ...], notes: Sequence[str], **fa
 
 
 def _able(run: Run, rank: int | None, why_not: Callable[[RankTrace], str | None]) -> tuple[Run, list[str]]:
-    """The ranks that can be analyzed, all or the one asked for, and why others cannot. Raises NotAnalyzable."""
+    """Return the ranks that can be analyzed, all or the one asked for, and why others cannot. Raises NotAnalyzable."""
     asked = run.ranks if rank is None else (one_rank(run, rank),)
     reasons = [(candidate, why_not(candidate)) for candidate in asked]
     able = tuple(candidate for candidate, reason in reasons if reason is None)
@@ -310,7 +310,7 @@ why_no_path = _queued
 
 
 def calls_of_device(rank: RankTrace) -> Counter[str]:
-    """How often each call of the host launched what ran on a device."""
+    """Return how often each call of the host launched what ran on a device."""
     events = rank.events
     wanted = np.unique(events.correlation[events.on_device & (events.correlation != UNKNOWN)])
     calls = (events.category == Category.LAUNCH) & np.isin(events.correlation, wanted)
@@ -335,7 +335,7 @@ def _numbers(run: Run) -> list[int]:
 
 
 def _places(analysis: Any) -> dict[tuple[int, int], tuple[int, int]]:
-    """Of each rank and HTA's number of a stream: the device, and the stream's number on it."""
+    """Return for each rank and HTA's number for a stream: the device, and the stream's number on it."""
     places: dict[tuple[int, int], tuple[int, int]] = {}
     for rank, frame in analysis.t.traces.items():
         streams = frame.loc[frame["stream"] >= 0, ["stream", "pid", "device_stream"]].drop_duplicates("stream")

@@ -29,7 +29,7 @@ class Beside:
     names: Sequence[str]
 
     def of(self, kernel: int) -> list[HiddenBy]:
-        """What hid one kernel."""
+        """Return what hid one kernel."""
         low, high = self.first[kernel], self.first[kernel + 1]
         lines, backward, ns = (
             column[low:high].tolist() for column in (self.parts.line, self.parts.backward, self.parts.ns)
@@ -42,7 +42,7 @@ class Beside:
 
 
 def beside(measured: Measured, buckets: Buckets) -> Beside:
-    """What hid one rank's communication, under the names that lines have in the report."""
+    """Return what hid one rank's communication, under the names that lines have in the report."""
     parts = measured.work.beside
     order = np.argsort(parts.of, kind="stable")
     ordered = Parts(parts.of[order], parts.line[order], parts.backward[order], parts.ns[order])
@@ -51,7 +51,7 @@ def beside(measured: Measured, buckets: Buckets) -> Beside:
 
 
 def bucket_rows(exchanged: Exchange, buckets: Buckets) -> list[BucketRow]:
-    """Every reduction of every rank, by rank, step and order."""
+    """Return a row for every reduction on every rank, by rank, step and order."""
     return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, buckets, index, number)]
 
 
@@ -99,7 +99,7 @@ def _of_rank(exchanged: Exchange, buckets: Buckets, index: RankIndex, number: Ra
 
 
 def _bytes(exchanged: Exchange, comm: Communication, kernel: int, instance: int) -> int | None:
-    """What a reduction moves: as its own call says, else as other members of its collective say."""
+    """Return what a reduction moves: as its own call says, else as other members of its collective say."""
     nbytes = comm.calls[comm.call[kernel]].nbytes if comm.call[kernel] >= 0 else UNKNOWN
     if nbytes < 0 <= instance:
         nbytes = int(exchanged.transfers.nbytes[instance])
@@ -116,12 +116,12 @@ def _instant(instant_ns: int, shift_ns: int) -> int | None:
 
 
 def _after(start_ns: int, ready_ns: int, launched_ns: int) -> int | None:
-    """How long a kernel stood behind others: from when it was both ready and launched."""
+    """Return how long a kernel stood behind others: from when it was both ready and launched."""
     return max(0, start_ns - max(ready_ns, launched_ns)) if UNKNOWN not in (ready_ns, launched_ns) else None
 
 
 def _parameters(buckets: Buckets, number: int) -> list[str] | None:
-    """The names of a bucket's parameters: all that run.json lists, else those whose gradients traces show."""
+    """Return the names of a bucket's parameters: all that run.json lists, else those whose gradients traces show."""
     if number < 0:
         return None
     bucket = buckets.layout[number]
@@ -131,14 +131,14 @@ def _parameters(buckets: Buckets, number: int) -> list[str] | None:
 
 
 def _layers(buckets: Buckets, number: int) -> list[str]:
-    """A bucket's layers in the order of their gradients, each once."""
+    """Return a bucket's layers in the order of their gradients, each once."""
     if number < 0:
         return []
     return list(dict.fromkeys(buckets.layer(parameter.line) for parameter in buckets.layout[number].parameters or ()))
 
 
 def layout_of(buckets: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
-    """The layout, None where nothing reduces buckets; bytes as they were reduced."""
+    """Return the layout with bytes as they were reduced; None where nothing reduces buckets."""
     if not buckets.layout:
         return None
     nbytes = {row.bucket: row.bytes for row in rows if row.bytes is not None}
@@ -262,7 +262,7 @@ NAMED = 3
 
 
 def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[BucketSummary]:
-    """Each bucket of the layout over all ranks and steps."""
+    """Summarize each bucket in the layout over all ranks and steps."""
     summaries = []
     for bucket in layout.buckets if layout is not None else ():
         reductions = [row for row in rows if row.bucket == bucket.bucket]
@@ -275,7 +275,7 @@ def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[B
 
 
 def hidden_by(rows: Sequence[BucketRow]) -> list[HiddenBy]:
-    """The lines that hid some reductions longest, longest first; a mean over the reductions."""
+    """Return the lines that hid some reductions longest, longest first, each with its mean per reduction."""
     total: Counter[tuple[str, str]] = Counter()
     for row in rows:
         for part in row.hidden_by:

@@ -33,7 +33,7 @@ class TakenParameter:
 
     @property
     def elements(self) -> int:
-        """Of its shape, -1 where that was not recorded."""
+        """Return how many elements its shape has, -1 where that was not recorded."""
         return UNKNOWN if self.shape is None else prod(self.shape)
 
 
@@ -78,12 +78,12 @@ class Buckets:
     mismatch: str | None
 
     def parameter(self, traced: TakenParameter) -> str:
-        """A parameter's name, made from its layer and shape where the run does not say it."""
+        """Return a parameter's name, made from its layer and shape where the run does not say it."""
         shape = "" if traced.shape is None else f" {list(traced.shape)}"
         return self.names.get(traced) or f"{traced.line}.{traced.place}{shape}"
 
     def layer(self, line: str) -> str:
-        """A line's name: the module's, where run.json tells which module an operator is."""
+        """Return a line's name: the module's, where run.json tells which module an operator is."""
         return self.layers.get(line, line)
 
 
@@ -99,7 +99,7 @@ class _Recorded:
 
 
 def buckets(run: RunSummary) -> Buckets:
-    """The buckets of a run."""
+    """Name the buckets in a run, and each reduction's bucket."""
     manifest = run.manifest or Manifest()
     passes = [reduced for index, _, measured in run.numbered() for reduced in _passes(index, measured)]
     recorded = _recorded(manifest)
@@ -125,7 +125,7 @@ def buckets(run: RunSummary) -> Buckets:
 
 
 def _recorded(manifest: Manifest) -> list[_Recorded]:
-    """run.json's buckets; none where they are not of its own parameters, each once."""
+    """Return run.json's buckets; none where they do not hold its own parameters, each once."""
     parameters = manifest.parameters
     indices = [index for bucket in manifest.buckets or [] for index in bucket.parameters]
     if len(set(indices)) < len(indices) or not all(0 <= index < len(parameters) for index in indices):
@@ -139,7 +139,7 @@ def _why_not(recorded: Sequence[_Recorded]) -> str:
 
 
 def _common_sizes(passes: Sequence[Reduced]) -> list[tuple[int, ...]]:
-    """The sizes of most passes, by the pass's number in its step."""
+    """Return the sizes of most passes, by the pass's number in its step."""
     return [
         Counter(reduced.elements for reduced in passes if reduced.pass_ == pass_).most_common(1)[0][0]
         for pass_ in sorted({reduced.pass_ for reduced in passes})
@@ -152,7 +152,7 @@ def _is_within(sizes: Sequence[int], observed: Sequence[tuple[int, ...]]) -> boo
 
 
 def taken(measured: Measured) -> list[TakenParameter]:
-    """Each gradient of a rank as a parameter: alike in every step and pass."""
+    """Return each gradient on a rank as a parameter: alike in every step and pass."""
     gradients, lines = measured.gradients, measured.work.lines
     counted: Counter[tuple[int, ...]] = Counter()
     parameters = []
@@ -167,7 +167,7 @@ def taken(measured: Measured) -> list[TakenParameter]:
 
 
 def _passes(index: RankIndex, measured: Measured) -> Iterator[Reduced]:
-    """The reductions of a rank by backward pass, in order."""
+    """Yield the reductions on a rank by backward pass, in order."""
     reduced, gradients, comm = measured.reductions, measured.gradients, measured.communication
     if not len(reduced):
         return
@@ -197,7 +197,7 @@ Plan = dict[int, tuple[int, tuple[int, ...]]]
 
 
 def _traced_plan(passes: Sequence[Reduced]) -> Plan:
-    """Of each pass of a step the number of its first bucket, and the sizes of its buckets.
+    """Return for each pass in a step the number of its first bucket, and the sizes of its buckets.
 
     Passes of the same sizes (gradient accumulation) share buckets, other ones (a second model) have their own.
     """
@@ -209,7 +209,7 @@ def _traced_plan(passes: Sequence[Reduced]) -> Plan:
 
 
 def _numbers(reduced: Reduced, first: int, sizes: Sequence[int]) -> list[int]:
-    """The bucket of each reduction of a pass: by order where sizes fit, else by a size that is one bucket's alone."""
+    """Return each reduction's bucket in a pass: by order where sizes fit, else by a size that only one bucket has."""
     in_order = _in_order(reduced.elements, sizes)
     if in_order is not None:
         return [position if position == UNKNOWN else first + position for position in in_order]
@@ -218,7 +218,7 @@ def _numbers(reduced: Reduced, first: int, sizes: Sequence[int]) -> list[int]:
 
 
 def _in_order(elements: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    """The place of each reduction among the sizes, -1 for what is none of them; None where they are not all there."""
+    """Return each reduction's position among the sizes, -1 for none of them; None where they are not all there."""
     positions: list[int] = []
     position = 0
     for size in elements:
@@ -232,7 +232,7 @@ def _in_order(elements: Sequence[int], sizes: Sequence[int]) -> list[int] | None
 def _layout(
     plan: Plan, passes: Sequence[Reduced], numbers: Sequence[Sequence[int]], recorded: Sequence[_Recorded]
 ) -> tuple[NamedBucket, ...]:
-    """All buckets; the parameters of each as the passes show them."""
+    """Return all buckets; the parameters of each as the passes show them."""
     sizes = {first + position: size for first, of_pass in plan.values() for position, size in enumerate(of_pass)}
     seen: dict[int, list[tuple[int, tuple[TakenParameter, ...]]]] = {number: [] for number in sizes}
     for reduced, bucket_numbers in zip(passes, numbers, strict=True):
@@ -249,7 +249,7 @@ def _layout(
 def _parameters(
     elements: int, seen: Sequence[tuple[int, tuple[TakenParameter, ...]]]
 ) -> tuple[TakenParameter, ...] | None:
-    """The parameters of a bucket: of what passes show, what fills it best, and of layers that are known."""
+    """Return a bucket's parameters: among what passes show, what fills it best and belongs to known layers."""
     if not seen:
         return None
     filled, best = max(seen, key=lambda item: (item[0], sum(is_layer(parameter.line) for parameter in item[1])))
@@ -260,7 +260,7 @@ def _parameters(
 
 
 def _named(layout: Sequence[NamedBucket], recorded: Sequence[_Recorded]) -> dict[TakenParameter, Parameter]:
-    """run.json's parameters in each bucket: by the order of gradients, if it is run.json's; else by lone shapes."""
+    """Match run.json's parameters by bucket: by the order of gradients, if it is run.json's; else by lone shapes."""
     named: dict[TakenParameter, Parameter] = {}
     for bucket, recorded_bucket in zip(layout, recorded, strict=True):
         mine, theirs = bucket.parameters or (), recorded_bucket.parameters
@@ -276,7 +276,7 @@ def _named(layout: Sequence[NamedBucket], recorded: Sequence[_Recorded]) -> dict
 
 
 def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[TakenParameter, Parameter]:
-    """run.json's parameters of each module: those of equal shape in the order of their gradients."""
+    """Match run.json's parameters by module: those with equal shapes in the order of their gradients."""
     # DDP lists buckets' parameters as their gradients came; the model's own order says less of it.
     listed = [parameter for bucket in _recorded(manifest) for parameter in bucket.parameters]
     first = {parameter.name for parameter in listed}
@@ -291,14 +291,14 @@ def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[TakenParameter
 
 
 def _line_of(module: str, lines: set[str]) -> str:
-    """The innermost module around a parameter's own whose forward ran."""
+    """Return the innermost module around a parameter's own whose forward ran."""
     while layer_name(module) not in lines and "." in module:
         module = module.rpartition(".")[0]
     return layer_name(module) if layer_name(module) in lines else ROOT
 
 
 def _operators(run: RunSummary) -> set[str]:
-    """The lines that are operators': of ranks whose traces have no modules, and no other rank's."""
+    """Return the operators' lines: those that only ranks without modules in their traces have."""
     lines: dict[bool, set[str]] = {True: set(), False: set()}
     for measured in run.measured:
         lines[measured.work.source == Source.OPERATORS] |= {line.name for line in measured.work.lines}
@@ -306,7 +306,7 @@ def _operators(run: RunSummary) -> set[str]:
 
 
 def _modules(operators: set[str], named: dict[TakenParameter, Parameter]) -> dict[str, str]:
-    """The module that each operator's line is, where all its parameters are of one module."""
+    """Return the module that each operator's line is, where all its parameters belong to one module."""
     of_line: dict[str, set[str]] = {}
     for traced, parameter in named.items():
         if traced.line in operators:

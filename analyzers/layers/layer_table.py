@@ -51,7 +51,7 @@ class _Sum:
 
 
 def _plus(total: int | None, more: int | None) -> int | None:
-    """A sum that is unknown where a part of it is."""
+    """Return a sum that is unknown where a part of it is."""
     return None if total is None or more is None else total + more
 
 
@@ -73,7 +73,7 @@ Windows = dict[tuple[int, int], Lines]  # by device and step
 
 
 def layer_rows(exchanged: Exchange, buckets: Buckets) -> list[LayerRow]:
-    """Every line of every window, by rank, device and step; layers in the order of their forward, other lines last."""
+    """Return a row per line and window, by rank, device and step; layers in their forward's order, other lines last."""
     return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, buckets, index, number)]
 
 
@@ -125,7 +125,7 @@ def _row(rank: RankNumber, device: int, step: int, name: str, line: _OpenLine) -
 
 
 def _compute(measured: Measured, buckets: Buckets) -> Windows:
-    """The lines of each window that computed or copied."""
+    """Return the lines that computed or copied, by window."""
     rows = measured.windows
     keys = list(zip(rows.device.tolist(), rows.step.tolist(), strict=True))
     windows: Windows = {key: {} for key in keys}
@@ -146,7 +146,7 @@ def _line(lines: Lines, name: str, kind: str) -> _OpenLine:
 
 
 def _gradients(windows: Windows, measured: Measured, buckets: Buckets, itemsizes: Mapping[str, int]) -> None:
-    """Parameters and gradients' bytes of each line: those of a step's first pass; accumulated ones are the same."""
+    """Add parameters and gradients' bytes to each line, from a step's first pass: accumulated ones are the same."""
     gradients, lines = measured.gradients, measured.work.lines
     device = int(measured.windows.device[0]) if len(measured.windows) else UNKNOWN
     columns = (gradients.step.tolist(), gradients.pass_.tolist(), gradients.line.tolist(), _elements(measured, buckets))
@@ -165,7 +165,7 @@ def _gradients(windows: Windows, measured: Measured, buckets: Buckets, itemsizes
 
 
 def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
-    """Bytes of an element of each layer's gradients: as run.json says, else as gradients are reduced; "" for others."""
+    """Return bytes per element of each layer's gradients: as run.json says, else as they are reduced; "" for others."""
     sizes = {layer_name(parameter.module): itemsize(parameter.dtype) for parameter in manifest.parameters}
     comm = measured.communication
     calls = np.unique(comm.call[(comm.purpose == Purpose.GRADIENTS) & (comm.call >= 0)]).tolist()
@@ -175,7 +175,7 @@ def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
 
 
 def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, Int64], wait_ns: Int64) -> None:
-    """Each reduction shared out among the lines whose gradients went with it; the rest is for no layer."""
+    """Share each reduction out among the lines whose gradients went with it; the rest is for no layer."""
     reduced, comm, gradients = measured.reductions, measured.communication, measured.gradients
     buckets, number = numbered
     members = gradients.by_reduction(len(reduced))
@@ -209,7 +209,7 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
 
 
 def _elements(measured: Measured, buckets: Buckets) -> list[int]:
-    """Elements of each gradient: of its shape, else of the parameter that run.json says it is; -1 unknown."""
+    """Return each gradient's elements: from its shape, else from run.json's parameter; -1 unknown."""
     elements: list[int] = measured.gradients.elements.tolist()
     if UNKNOWN not in elements:
         return elements
@@ -236,7 +236,7 @@ def _share_out(
 
 
 def _other_communication(windows: Windows, measured: Measured, buckets: Buckets, wait_ns: Int64, nbytes: Int64) -> None:
-    """What reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
+    """Add what reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
     comm, sharded = measured.communication, measured.sharding
     types = {buckets.layer(line.name): line.type for line in measured.work.lines}
     reduced = set(measured.reductions.kernel.tolist())
@@ -373,7 +373,7 @@ _OF_LAYER = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
 
 
 def layer_summaries(rows: Sequence[LayerRow]) -> list[LayerSummary]:
-    """Each line over the windows of the devices where it appears, in the order in which lines come."""
+    """Summarize each line over the windows on the devices where it appears, in the order in which lines come."""
     by_name: dict[str, list[LayerRow]] = {}
     steps: dict[tuple[int, int | str], set[int]] = {}
     for row in rows:

@@ -23,12 +23,12 @@ DEFAULT_BYTES = 25 * MB
 
 
 def limits(bucket_mb: float | None) -> tuple[int, int]:
-    """The cap of the first bucket and of those after it, in bytes; None is DDP's default."""
+    """Return the caps for the first bucket and for those after it, in bytes; None is DDP's default."""
     return (FIRST_BYTES, DEFAULT_BYTES) if bucket_mb is None else (int(bucket_mb * MB),) * 2
 
 
 def assign(nbytes: Int64, bucket_mb: float | None, kinds: Sequence[str] | None = None) -> Int64:
-    """The bucket of each gradient, in order of readiness.
+    """Assign each gradient to a bucket, in order of readiness.
 
     `nbytes` are those of gradients, before any communication hook; `kinds` tell apart dtypes and devices, which are all
     one without them.

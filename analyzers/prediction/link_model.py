@@ -30,10 +30,10 @@ class Timing(Protocol):
 
     @property
     def group_size(self) -> int:
-        """Of how many."""
+        """Return the number of members."""
 
     def time_ns(self, nbytes: ArrayLike) -> Float64:
-        """For each size, in ns."""
+        """Return the time for each size, in ns."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Affine:
     busbw_gbps: float
 
     def time_ns(self, nbytes: ArrayLike) -> Float64:
-        """The time of each size, in ns."""
+        """Return the time for each size, in ns."""
         sizes = np.asarray(nbytes, dtype=np.float64)
         factor = bus_factor("all_reduce", self.group_size)
         return np.asarray(self.latency_ns + sizes * factor / self.busbw_gbps, dtype=np.float64)
@@ -72,7 +72,7 @@ class LinkModel:
     hosts: Hosts | None = None
 
     def all_reduce_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
-        """How long all-reduces of these sizes take so many GPUs, in ns."""
+        """Return how long all-reduces of these sizes take so many GPUs, in ns."""
         sizes = np.asarray(nbytes, dtype=np.float64)
         if gpus < 2:
             return np.zeros_like(sizes)
@@ -87,25 +87,25 @@ class LinkModel:
         return np.asarray(latency_ns + moving_ns, dtype=np.float64)
 
     def nearest(self, gpus: int) -> int:
-        """The group size whose timing stands for so many GPUs: their own, else the largest below, else the smallest."""
+        """Return the group size to time so many GPUs by: their own, else the largest below, else the smallest."""
         below = [size for size in self.timings if size <= gpus]
         return max(below) if below else min(self.timings)
 
     def busbw_gbps(self, nbytes: ArrayLike, gpus: int) -> float | None:
-        """The bus bandwidth that reductions of these sizes get, all together, in GB/s."""
+        """Return the bus bandwidth that reductions of these sizes get, all together, in GB/s."""
         total_ns = float(self.all_reduce_ns(nbytes, gpus).sum())
         return float(np.sum(nbytes)) * bus_factor("all_reduce", gpus) / total_ns if total_ns else None
 
 
 def calibrated(calibration: Calibration, source: str) -> LinkModel | None:
-    """The links of a calibration file, None where it has no all-reduce."""
+    """Return the links from a calibration; None where it has no all-reduce."""
     sizes = sorted({row.group_size for row in calibration.rows if row.collective == "all_reduce"})
     curves = {size: timing for size in sizes if (timing := curve(calibration, "all_reduce", size)) is not None}
     return LinkModel(curves, source) if curves else None
 
 
 def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str) -> LinkModel:
-    """Latency and bandwidth from the transfers of a run, by least squares of relative errors; neither is negative."""
+    """Fit latency and bandwidth to a run's transfers, by least squares of relative errors; neither is negative."""
     weighted = np.stack([1 / time_ns, nbytes / time_ns], axis=1)
     latency_ns, ns_per_byte = (float(x) for x in np.linalg.lstsq(weighted, np.ones(len(time_ns)), rcond=None)[0])
     if latency_ns < 0 or ns_per_byte <= 0 or len(np.unique(nbytes)) < 2:
@@ -130,7 +130,7 @@ class RunLinks:
 
 
 def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel | Calibration | None) -> RunLinks:
-    """The links of a run, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
+    """Return a run's links, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
     transfers = _transfers(exchanged)
     curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
     own_transfers = _own(run, transfers, gpus, curves)
@@ -159,7 +159,7 @@ class _OwnTransfers:
 
 
 def _own(run: RunSummary, transfers: _ReductionTransfers, gpus: int, given: LinkModel | None) -> _OwnTransfers | None:
-    """By the calibration beside the run, else a given one that fits its transfers, else by these alone."""
+    """Take the calibration beside the run, else a given one that fits its transfers, else these alone."""
     beside = calibrated(run.calibration, "the run's own calibration") if run.calibration is not None else None
     curves = beside or given
     exact = bool(len(transfers.nbytes)) and not transfers.bound
@@ -190,7 +190,7 @@ class _ReductionTransfers:
     bound: bool
 
     def against(self, links: LinkModel, gpus: int) -> float:
-        """How much longer a step's reductions take, all together, than alone over these links: the median step's."""
+        """Return how much longer the median step's reductions take, all together, than alone over these links."""
         alone_ns = links.all_reduce_ns(self.nbytes, gpus)
         steps, step_index = np.unique(self.step, return_inverse=True)
         count = len(steps)
@@ -198,7 +198,7 @@ class _ReductionTransfers:
 
 
 def _transfers(exchanged: Exchange) -> _ReductionTransfers:
-    """The reductions of gradients of a run: where ranks are missing, upper bounds."""
+    """Return the reductions of gradients in a run: where ranks are missing, upper bounds."""
     instances, transfers = exchanged.matching.instances, exchanged.transfers
     usable = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
     usable &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
@@ -213,7 +213,7 @@ def _transfers(exchanged: Exchange) -> _ReductionTransfers:
 
 
 def next_delay_ns(exchanged: Exchange) -> float:
-    """What lies between the transfers of two reductions where one stands behind the other on all ranks; the mean.
+    """Return the mean gap between two reductions' transfers where one stands behind the other on all ranks.
 
     Members end one after the other, by their places in the ring: none begins the next before it has ended itself.
     """

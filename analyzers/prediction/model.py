@@ -110,7 +110,7 @@ class Model:
     assumptions: list[str]
 
     def predict(self, scene: Scene) -> Prediction:
-        """What a step would be under these settings: medians over ranks and steps."""
+        """Predict a step under these settings: medians over ranks and steps."""
         if scene.gpus < 2:
             return Prediction(self.alone_ns, self.alone_ns, 0.0, 0.0, [])
         recorded = self.recorded if scene.recorded else None
@@ -135,14 +135,14 @@ class Model:
         return BucketPlan(last, transfer_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
 
     def own(self) -> Prediction:
-        """The run's own settings."""
+        """Predict the run's own settings."""
         if self.gpus < 2:
             return self.predict(Scene(None, 1))
         return replace(self, links=self.own_links).predict(Scene(self.bucket_mb, self.gpus, recorded=True))
 
 
 def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
-    """The model of a run over its own links, or given ones. Raises NotReplayable."""
+    """Build the model for a run over its own links, or given ones. Raises NotReplayable."""
     manifest = run.manifest or Manifest()
     gpus = world_size(manifest, run.ranks)
     _check(run, gpus)
@@ -193,7 +193,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
 
 
 def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
-    """The model of unprofiled steps, from that of profiled ones that took so long.
+    """Build the model for unprofiled steps, from that for profiled ones that took so long.
 
     What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. How
     long a step takes alone, the control without synchronization says where there is one.
@@ -234,7 +234,7 @@ def _schedules(measured: Measured) -> dict[int, GradientSchedule]:
 
 
 def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]]:
-    """How much longer work takes beside communication, kernels and the gaps between them, as a share."""
+    """Return how much longer work takes beside communication, kernels and the gaps between them, as a share."""
     is_known = [schedule.contention_ns != NOT_KNOWN for schedule in schedules]
     longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(schedules, is_known, strict=True))
     beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(schedules, is_known, strict=True))
@@ -247,7 +247,7 @@ def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]
 
 
 def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]]:
-    """Bytes of an element of the gradients, and of what travels of it; what is assumed where nothing says it."""
+    """Return bytes per element of the gradients, and of what travels; with what is assumed where nothing says it."""
     comm, reduced = run.measured[0].communication, run.measured[0].reductions
     dtypes = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
     travelling_bytes = itemsize(dtypes[0]) if dtypes else 0
@@ -258,7 +258,7 @@ def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]
 
 
 def _recorded(schedule: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
-    """The last gradient of each bucket, where every gradient went with a reduction and they come in order."""
+    """Return each bucket's last gradient, where every gradient went with a reduction and they come in order."""
     first = int(np.flatnonzero(np.diff(schedule.first) == steps.gradients)[0])
     went = schedule.reduction[schedule.first[first] : schedule.first[first + 1]]
     if (went < 0).any() or (np.diff(went) < 0).any():
@@ -267,12 +267,12 @@ def _recorded(schedule: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
 
 
 def lasts(bucket: Int64) -> Int64:
-    """Where each bucket ends."""
+    """Return where each bucket ends."""
     return np.flatnonzero(np.r_[np.diff(bucket) != 0, True])
 
 
 def _cap(steps: RecordedSteps, recorded: Int64 | None, itemsize: int) -> float | None:
-    """The cap of a run that does not say it: the likeliest that makes its buckets; None is DDP's default."""
+    """Guess the cap for a run that does not say it: the likeliest that makes its buckets; None is DDP's default."""
     if recorded is not None:
         for cap in (None, 25.0, *LIKELY_MB):
             if np.array_equal(lasts(assign(steps.elements * itemsize, cap)), recorded):
@@ -281,7 +281,7 @@ def _cap(steps: RecordedSteps, recorded: Int64 | None, itemsize: int) -> float |
 
 
 def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
-    """Steps of one GPU with what DDP would add to them, and words for it."""
+    """Return one GPU's steps with what DDP would add to them, and words for it."""
     nbytes = steps.elements * itemsize
     in_ns, out_ns = (latency_ns + nbytes / gbps for latency_ns, gbps in (COPY_IN, COPY_OUT))
     buffers_ns = steps.norms * BUFFERS_OF_NORM * BUFFER_COPY_NS
@@ -292,7 +292,7 @@ def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
 
 
 def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tuple[int, MeasuredFrom, float]:
-    """The step as measured, where it is from, and its spread."""
+    """Return the step as measured, where it is from, and its spread."""
     controls = manifest.controls
     unprofiled = controls.step_ns("unprofiled")
     median_ns = float(np.median(steps.span_ns))
@@ -304,7 +304,7 @@ def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tupl
 
 
 def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
-    """What copying buffers before their broadcast takes, the median over windows."""
+    """Return what copying buffers before their broadcast takes, the median over windows."""
     copies_ns = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
     return np.full_like(steps.begin_ns, float(np.median(copies_ns)))
 
@@ -337,5 +337,5 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[N
 
 
 def _host_share(steps: RecordedSteps) -> float:
-    """How much of a step the device waits for launches."""
+    """Return how much of a step the device waits for launches."""
     return float(np.median(steps.host_gap_ns / steps.span_ns))

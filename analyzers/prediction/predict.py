@@ -144,7 +144,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
 
 
 def _of_layout(model: Model, own_prediction: Prediction) -> list[Notice]:
-    """Where the cap that a run says it had is not what made its buckets."""
+    """Say where the cap that a run says it had is not what made its buckets."""
     by_rule = model.predict(Scene(model.bucket_mb, model.gpus)).buckets
     if by_rule == own_prediction.buckets:
         return []
@@ -159,7 +159,7 @@ def _is_unchanged(options: Options, gpus: int) -> bool:
 
 
 def _of_options(options: Options, gpus: int) -> list[str]:
-    """What scenarios assume because it was asked for."""
+    """Say what scenarios assume because it was asked for."""
     assumptions = []
     if options.hosts is not None:
         cards = f"network cards that carry {options.hosts.gbps:g} GB/s a host"
@@ -211,7 +211,7 @@ def _unmeasured(model: Model, scene: Scene) -> list[Notice]:
 def _recommended(
     scenarios: Sequence[Scenario], before_ns: int, uncertainty: float, of_several: bool
 ) -> tuple[Recommended, int]:
-    """The shortest step of scenarios of one number of GPUs; and what it gains over that of the run's own cap there."""
+    """Return the scenario with the shortest step, all with as many GPUs; and its gain over the run's own cap there."""
     best = min(scenarios, key=lambda each: each.predicted_step_ns)
     uncertainty_ns = uncertainty * best.predicted_step_ns
     where = f"on {best.gpus:,} GPUs " if of_several else ""

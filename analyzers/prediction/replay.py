@@ -50,24 +50,24 @@ class RecordedSteps:
 
     @property
     def gradients(self) -> int:
-        """How many a step takes."""
+        """Count the gradients that a step takes."""
         return len(self.elements)
 
     @property
     def alone_ns(self) -> Float64:
-        """How long the steps would take without synchronization, and nothing else changed."""
+        """Return how long the steps would take without synchronization, and nothing else changed."""
         host_ns = self.tail_host_ns + self.total_recorded_ns - self.packing_launch_ns
         return np.maximum(self.total_ns - self.packing_ns, host_ns)
 
     def hurried(self, share: float) -> RecordedSteps:
-        """The same with hosts that are later than the work by this share less."""
+        """Return the same with hosts that are later than the work by this share less."""
         host_ns, tail_host_ns = (
             np.where(late > 0, late * (1 - share), late) for late in (self.host_ns, self.tail_host_ns)
         )
         return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns)
 
     def packed(self, in_ns: Float64, out_ns: Float64, launch_ns: float) -> RecordedSteps:
-        """The same with copies of gradients into and out of buckets, so long each, where there were none.
+        """Return the same with copies of gradients into and out of buckets, so long each, where there were none.
 
         `launch_ns` is what each copy takes the host.
         """
@@ -118,7 +118,7 @@ class Played:
 def recorded_steps(
     schedules: Sequence[GradientSchedule], shift_ns: Sequence[int], slower: float
 ) -> RecordedSteps | None:
-    """The steps that all ranks have, of as many gradients as most; None where there are none.
+    """Return the steps that all ranks have with as many gradients as most; None where there are none.
 
     `shift_ns` is what each rank's clock is ahead.
     """
@@ -169,7 +169,7 @@ def recorded_steps(
 
 
 def _shared(schedules: Sequence[GradientSchedule]) -> tuple[int, list[Int64]] | None:
-    """How many gradients most steps take, and each rank's rows of the steps of so many that all ranks have."""
+    """Return how many gradients most steps take, and each rank's rows for such steps that all ranks have."""
     counts = np.concatenate([np.diff(schedule.first) for schedule in schedules])
     if not len(counts):
         return None
@@ -189,7 +189,7 @@ def _covered(schedules: Sequence[GradientSchedule]) -> float:
 
 
 def play(steps: RecordedSteps, plan: BucketPlan) -> Played:
-    """How the steps go under a plan."""
+    """Play the steps under a plan."""
     now = steps.begin_ns + plan.head_ns
     free = np.full_like(now, -np.inf)  # when the communication stream is
     lost = steps.slower / (1 + steps.slower)

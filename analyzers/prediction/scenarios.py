@@ -56,7 +56,7 @@ class Prospect(WhatIf, frozen=True):
 
 
 def usual(run: RunSummary, links: LinkModel | Calibration | None = None) -> WhatIf | None:
-    """The usual caps on the run's own number of GPUs; None where a run cannot be replayed."""
+    """Predict the usual caps on the run's own number of GPUs; None where a run cannot be replayed."""
     try:
         return whatif(run, Options(bucket_mb=USUAL_MB), links)
     except NotReplayable:
@@ -64,7 +64,7 @@ def usual(run: RunSummary, links: LinkModel | Calibration | None = None) -> What
 
 
 def scale_out(predictions: WhatIf) -> ScaleOut | None:
-    """How predictions go over GPUs; None where all are of one number."""
+    """Return how predictions go over GPUs; None where all have one number."""
     counts = sorted({each.gpus for each in predictions.scenarios})
     if len(counts) < 2:
         return None
@@ -88,7 +88,7 @@ def _at(predictions: WhatIf, gpus: int) -> AtGpus:
 
 
 def against_own(scenario: Scenario, baseline: Baseline) -> float:
-    """How much longer a scenario's step is than that of the run's own settings, both predicted, as a share."""
+    """Return how much longer a scenario's step is than with the run's own settings, both predicted, as a share."""
     return scenario.predicted_step_ns / baseline.predicted_step_ns - 1
 
 
@@ -104,19 +104,19 @@ def doubts(scenarios: Sequence[Scenario]) -> list[Notice]:
 
 
 def to_json(predictions: WhatIf) -> str:
-    """Predictions as one JSON document."""
+    """Write predictions as one JSON document."""
     fields = {name: getattr(predictions, name) for name in WhatIf.__struct_fields__}
     document = Prospect(**fields, scale_out=scale_out(predictions))
     return encoded(document)
 
 
 def from_json(text: str | bytes) -> Prospect:
-    """Predictions that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
+    """Read predictions that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Prospect, SCHEMA, "make them with `tracer whatif RUN --json`")
 
 
 def scenarios_frame(found: WhatIf) -> pd.DataFrame:
-    """The scenarios, a row each, under the JSON's names and in its units; buckets' bytes with spaces between."""
+    """Return the scenarios, a row each, under the JSON's names and in its units; buckets' bytes with spaces between."""
     import pandas as pd
 
     rows = []

@@ -55,7 +55,7 @@ class Evidence:
     input_caution: str  # of the full window, whose times those of the input are
 
     def typical(self, parts: Iterable[tuple[BucketRow | LayerRow, int]]) -> int:
-        """The median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
+        """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
         total: Counter[tuple[int, int | str, int]] = Counter()
         for row, ns in parts:
             total[row.rank, row.device, row.step] += ns
@@ -64,7 +64,7 @@ class Evidence:
 
 
 def advice(evidence: Evidence) -> list[Advice]:
-    """All that is worth doing, what brings most first; nothing where half of the windows are empty."""
+    """Return all that is worth doing, what brings most first; nothing where half of the windows are empty."""
     if evidence.step_ns <= 0:
         return []
     worthwhile = [
@@ -87,7 +87,7 @@ def is_cheap(cost: SyncCost, step_ns: float) -> bool:
 
 
 def _beyond(figure_ns: int, control_ns: int | None) -> str:
-    """Where a figure of profiled steps is more than synchronization costs without the profiler."""
+    """Say where a figure from profiled steps is more than synchronization costs without the profiler."""
     if control_ns is None or control_ns <= 0 or figure_ns <= control_ns:
         return ""
     return f"; without the profiler synchronization costs {duration(control_ns)} a step in all"
@@ -141,7 +141,7 @@ def _is_queue(evidence: Evidence) -> bool:
 
 
 def _stood(evidence: Evidence) -> int:
-    """How long buckets stood behind others' transfers, added up, ns a step."""
+    """Return how long buckets stood behind others' transfers, added up, in ns per step."""
     # Behind a bucket that only waited a queue is waiting, not the links' limit.
     return evidence.typical(
         (row, min(row.queued_ns or 0, before.transfer_ns or 0))
@@ -151,7 +151,7 @@ def _stood(evidence: Evidence) -> int:
 
 
 def _neighbours(rows: Sequence[BucketRow]) -> Iterator[tuple[BucketRow, BucketRow]]:
-    """Each reduction with the one before it on its rank in the step."""
+    """Pair each reduction with the one before it on its rank in the step."""
     for _, reductions in groupby(rows, key=lambda row: (row.rank, row.step)):
         yield from pairwise(sorted(reductions, key=lambda row: row.start_ns))
 

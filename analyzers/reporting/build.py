@@ -67,7 +67,7 @@ EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
 
 
 def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
-    """Everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
+    """Return everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
     run = summary_of(source) if isinstance(source, Run) else source
     analyses = _found(run, links)
     exchanged, rows = analyses.exchanged, analyses.rows
@@ -112,26 +112,26 @@ class _Analyses:
     unmatched_ns: Int64
 
     def column(self, column_of: Callable[[Measured], Int64]) -> Int64:
-        """A column of all windows from each rank's."""
+        """Join a column over all windows from each rank's."""
         return np.concatenate([column_of(measured) for measured in self.run.measured])
 
     def mean(self, column_of: Callable[[Measured], Int64]) -> float:
-        """The mean of such a column."""
+        """Return the mean of such a column."""
         return float(self.column(column_of).mean())
 
     @cached_property
     def input(self) -> Input | None:
-        """What the loader takes in full windows."""
+        """Return what the loader takes in full windows."""
         return input_summary(self.run.in_full)
 
     @cached_property
     def median_window(self) -> int:
-        """The window whose span is the (lower) median."""
+        """Return the window whose span is the (lower) median."""
         return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
 
 
 def _steps(rows: Breakdown) -> int:
-    """How many steps all ranks have, added up."""
+    """Count the steps on all ranks, added up."""
     return int(np.unique(np.stack([rows.rank, rows.step]), axis=1).shape[1])
 
 
@@ -142,7 +142,7 @@ def _found(run: RunSummary, links: Calibration | None) -> _Analyses:
 
 
 def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
-    """What advice has to say where the profiler may have made what it measured."""
+    """Return what advice has to say where the profiler may have made what it measured."""
     if manifest is None or manifest.controls.unprofiled is None:
         return ""
     if controls.distortion is None:
@@ -152,7 +152,7 @@ def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
 
 
 def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
-    """The bucket that each collective reduces, by the collective's index, where its members agree."""
+    """Return the bucket that each collective reduces, by the collective's index, where its members agree."""
     numbers_of: dict[int, set[int]] = {}
     for row in rows:
         if row.collective is not None and row.bucket is not None:
@@ -161,7 +161,7 @@ def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
 
 
 def _timeline(analyses: _Analyses) -> Timeline:
-    """The window of median length."""
+    """Return the timeline of the window with the median length."""
     counts = np.cumsum([0, *(len(measured.windows) for measured in analyses.run.measured)])
     index = RankIndex(int(np.searchsorted(counts, analyses.median_window, side="right")) - 1)
     bucket_of = {
@@ -222,7 +222,7 @@ def _windows(analyses: _Analyses) -> list[Window]:
 
 
 def _unmarked_warnings(rows: Breakdown) -> list[Notice]:
-    """Where a trace marks no steps, its window may hold many of them, or one."""
+    """Warn where a trace marks no steps: its window may hold many of them, or one."""
     ranks = sorted(set(rows.rank[rows.unmarked].tolist()))
     if not ranks:
         return []
@@ -282,7 +282,7 @@ def _share(part: int, total: int) -> float | None:
 
 
 def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
-    """For each rank and device the same measures as over all windows."""
+    """Return for each rank and device the same measures as over all windows."""
     summaries = []
     for (rank, device), selected in rows.by_device():
         own_spreads = spreads({name: values[selected] for name, values in measures.items()})
@@ -291,14 +291,14 @@ def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[Devic
 
 
 def _of_exposed(shares: dict[str, float | None]) -> str:
-    """How much of the exposed communication was waiting, where there is any."""
+    """Return how much of the exposed communication was waiting, where there is any."""
     if not shares["exposed_comm_ns"]:
         return ""
     return f" ({percent(shares['exposed_wait_ns'])} waiting, {percent(shares['exposed_transfer_ns'])} transfer)"
 
 
 def _verdict(rows: Breakdown, shares: dict[str, float | None]) -> str:
-    """One sentence: the step, what it is made of, how much communication is hidden."""
+    """Say in one sentence what a step takes, what it is made of, and how much communication is hidden."""
     step = f"A step takes {ms(float(np.median(rows.span_ns)))} (median)"
     if rows.unmarked.all():
         step = f"The whole trace, in which no step is marked, takes {ms(float(np.median(rows.span_ns)))} (median)"

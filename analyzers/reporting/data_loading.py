@@ -36,12 +36,12 @@ class Input(msgspec.Struct, frozen=True):
 
     @property
     def longest(self) -> DeviceInput:
-        """The device that idles longest, by its median: with synchronization, the others wait for it."""
+        """Return the device that idles longest, by its median: with synchronization, the others wait for it."""
         return max(self.by_device, key=lambda device: device.idle_ns.median or 0)
 
 
 def input_summary(measured: Sequence[Measured]) -> Input | None:
-    """What the loader takes in the full windows of all ranks; None where no trace shows one."""
+    """Return what the loader takes in the full windows of all ranks; None where no trace shows one."""
     if not any(rank_measured.fetching.seen for rank_measured in measured):
         return None
     rows = joined([rank_measured.windows for rank_measured in measured])

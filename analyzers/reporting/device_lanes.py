@@ -109,11 +109,11 @@ class Lanes:
 
     @property
     def times(self) -> dict[str, Intervals]:
-        """The lanes that are nothing but time, by their names in TIMES."""
+        """Return the lanes that are nothing but time, by their names in TIMES."""
         return {name: getattr(self, name) for name in TIMES}
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a stretch: its lane, time, and what it is; steps, layers and collectives have lanes of their own."""
+        """Return a row per stretch: its lane, time and name; steps, layers and collectives have lanes of their own."""
         import pandas as pd
 
         parts = [pd.DataFrame({"lane": "step", **_span(self.steps), "step": self.steps.step})]
@@ -142,7 +142,7 @@ def _span(lane: StepLane | LayerLane | CollectiveLane) -> dict[str, Int64]:
 
 
 def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
-    """The lanes of a run, by rank and device: of those ranks that were summarized with `lanes=True`.
+    """Return the lanes for a run, by rank and device: those ranks that were summarized with `lanes=True`.
 
     Raises AnalysisError where none was, or where `report` is of another run.
     """
@@ -192,7 +192,7 @@ def _of_device(sources: tuple[Exchange, Buckets, Report], index: RankIndex, devi
 def _collectives(
     sources: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, shift_ns: int
 ) -> CollectiveLane:
-    """The communication of a device; what is matched is what the report says of its collective."""
+    """Return the communication on a device; what is matched is what the report says about its collective."""
     exchanged, named, report = sources
     measured = exchanged.run.measured[index]
     comm, rows = measured.communication, exchanged.rows_of(index, device)

@@ -66,7 +66,7 @@ SHOWN = (*MEASURES, "comm_ns", "copy_ns", "overlap", "own_ns")
 
 
 def over_devices(devices: Sequence[DeviceSummary]) -> OverDevices | None:
-    """The spread of devices' medians; None for one device."""
+    """Return the spread of devices' medians; None for one device."""
     if len(devices) < 2:
         return None
     medians = {name: _medians(devices, name) for name in SHOWN if name != "own_ns"}
@@ -87,7 +87,7 @@ def _chosen(device: DeviceSummary, own_ns: float) -> ChosenDevice:
 
 
 def _outliers(devices: Sequence[DeviceSummary], medians: Mapping[str, Float64]) -> list[Outlier]:
-    """What stands out, farthest first: of each device every measure that does."""
+    """Return what stands out, farthest first: for each device every measure that does."""
     if len(devices) < LEAST_DEVICES:
         return []
     least = LEAST_SHARE * float(np.median(medians["span_ns"]))

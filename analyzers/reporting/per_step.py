@@ -31,7 +31,7 @@ class GradientBandwidth(msgspec.Struct, frozen=True):
 
 
 def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> GradientBandwidth:
-    """Bus bandwidth of the gradients' collectives, step by step: bytes and transfers of a step each added up.
+    """Return bus bandwidth for the gradients' collectives, step by step: a step's bytes and transfers each added up.
 
     `nbytes` are the bytes a step that a rank's gradients are, unmatched ones too.
     """
@@ -62,7 +62,7 @@ def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> Gra
 
 
 def gradient_steps(rows: Sequence[CollectiveRow]) -> dict[int, float]:
-    """Bus bandwidth, GB/s, of the gradients' collectives of each step of which all are known, by step."""
+    """Return bus bandwidth, GB/s, for the gradients' collectives, by step, where all in the step are known."""
     if gradient_bandwidth(rows, None).why is not None:
         return {}
     gradients = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
@@ -72,7 +72,7 @@ def gradient_steps(rows: Sequence[CollectiveRow]) -> dict[int, float]:
 
 
 def _whole_steps(rows: Sequence[CollectiveRow]) -> dict[int, list[CollectiveRow]]:
-    """The steps of which every collective is known: a step that lacks its large ones has another bandwidth."""
+    """Return the steps in which every collective is known: a step without its large ones has another bandwidth."""
     steps: dict[int, list[CollectiveRow]] = {}
     for row in rows:
         if row.step is not None:
@@ -95,12 +95,12 @@ def _transfer_ns(rows: Sequence[CollectiveRow]) -> int:
 
 
 def _bus_bytes(rows: Sequence[CollectiveRow]) -> float:
-    """Bytes times the ring's factor, which is what bandwidth times time gives back."""
+    """Multiply bytes by the ring's factor, which is what bandwidth times time gives back."""
     return sum((row.busbw_gbps or 0.0) * (row.transfer_ns or 0) for row in rows)
 
 
 def _utilization(rows: Sequence[CollectiveRow]) -> float:
-    """The time that calibration says these collectives need, over their transfer; NaN where any was not calibrated."""
+    """Divide these collectives' calibrated time by their transfer; NaN where any was not calibrated."""
     if any(row.utilization_at_size is None for row in rows):
         return float("nan")
     return sum((row.utilization_at_size or 0.0) * (row.transfer_ns or 0) for row in rows) / _transfer_ns(rows)
@@ -135,7 +135,7 @@ class StepSeries:
 
 
 def series(document: Report) -> list[StepSeries]:
-    """All together first, then each device's."""
+    """Return the series over all devices together first, then each device's."""
     bandwidths = gradient_steps(document.collectives)
     all_devices = [StepSeries(None, None, _steps(document.windows, bandwidths))]
     devices: dict[tuple[int, int | str], list[Window]] = {}

@@ -60,7 +60,7 @@ ENOUGH = 0.5
 
 
 def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: int | None) -> SyncCost | None:
-    """Means over all windows, which add up; contention's is over those that know it, and none where less than half do.
+    """Average over all windows, which add up; contention over those that know it, if at least half do.
 
     None where nothing communicates. `rows` are all ranks' windows in order.
     """
@@ -131,7 +131,7 @@ def cost_warnings(run: RunSummary) -> list[Notice]:
 
 
 def distortion_warnings(cost: SyncCost | None) -> list[Notice]:
-    """Where profiled steps lose much more to synchronization than unprofiled ones do."""
+    """Warn where profiled steps lose much more to synchronization than unprofiled ones do."""
     if cost is None or cost.accounted is None or cost.accounted <= OVERSHOT:
         return []
     share = f"{percent(cost.accounted)} of what synchronization costs without the profiler"
