@@ -17,33 +17,33 @@ UNKNOWN = -1
 
 
 def begins(values: Int64) -> Mask:
-    """Which entries differ from the one before; the first does."""
-    found: Mask = np.r_[np.ones(min(len(values), 1), dtype=bool), np.diff(values) != 0]
-    return found
+    """Return which entries differ from the one before; the first does."""
+    is_beginning: Mask = np.r_[np.ones(min(len(values), 1), dtype=bool), np.diff(values) != 0]
+    return is_beginning
 
 
 def places_since(beginnings: Mask) -> Int64:
-    """How many entries each stands behind the last beginning."""
+    """Return how many entries each stands behind the last beginning."""
     places = np.arange(len(beginnings))
     since: Int64 = places - np.maximum.accumulate(np.where(beginnings, places, 0))
     return since
 
 
 def first_of(values: Int64, beginnings: Mask) -> Int64:
-    """Of each entry the value at the last beginning."""
+    """Return for each entry the value at the last beginning."""
     first: Int64 = values[np.arange(len(values)) - places_since(beginnings)]
     return first
 
 
-def find(known: Int64, wanted: Int64) -> Int64:
-    """Where each wanted value first stands in a sorted column, -1 where it does not."""
-    if not len(known):
+def find(ordered: Int64, wanted: Int64) -> Int64:
+    """Return where each wanted value first stands in a sorted column, -1 where it does not."""
+    if not len(ordered):
         return np.full(len(wanted), -1, dtype=np.int64)
-    place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-    found: Int64 = np.where(known[place] == wanted, place, -1)
-    return found
+    position = np.searchsorted(ordered, wanted).clip(max=len(ordered) - 1)
+    matched: Int64 = np.where(ordered[position] == wanted, position, -1)
+    return matched
 
 
 def natural(value: int | np.int64) -> int | None:
-    """A length, number or instant, null where it is -1."""
+    """Return a length, number or instant, null where it is -1."""
     return None if value < 0 else int(value)

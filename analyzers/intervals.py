@@ -46,24 +46,24 @@ class Intervals:
         return Intervals(start[left], end[left])
 
     def moved(self, by: int) -> Intervals:
-        """The same set, later by so much."""
+        """Return the same set, later by so much."""
         return Intervals(self.start + by, self.end + by)
 
     def length_ns(self) -> int:
-        """|X|: the length of the union."""
+        """Return |X|: the length of the union."""
         return int((self.end - self.start).sum())
 
     def length_within(self, start: Int64, end: Int64) -> Int64:
-        """Length of the part of the set inside each [start[i], end[i]): int64 array of their shape, in ns."""
+        """Return the set's length inside each [start[i], end[i]): int64 array of their shape, in ns."""
         return self._length_before(end) - self._length_before(start)
 
     @cached_property
     def _before(self) -> tuple[Int64, Int64]:
-        """The length of the first k intervals, and where the last of them ends: kept, since some ask step by step."""
+        """Return the first k intervals' length, and where the last ends: kept for callers that go step by step."""
         return np.r_[0, np.cumsum(self.end - self.start)], np.r_[np.iinfo(np.int64).min // 2, self.end]
 
     def _length_before(self, instant: Int64) -> Int64:
-        """Length of the set before each instant."""
+        """Return the set's length before each instant."""
         total, end = self._before
         index = np.searchsorted(self.start, instant, side="right")
         # All that started before the instant, less what of the last one lies after it.
@@ -82,7 +82,7 @@ class Crossings:
 
 
 def crossings(start: Int64, end: Int64, other_start: Int64, other_end: Int64) -> Crossings:
-    """Every crossing of any intervals with others that are sorted and disjoint."""
+    """Return every crossing of any intervals with others that are sorted and disjoint."""
     # Each interval meets a contiguous run of the others; expand the pairs and clip them.
     first = np.searchsorted(other_end, start, side="right")
     past = np.searchsorted(other_start, end, side="left")
@@ -95,7 +95,7 @@ def crossings(start: Int64, end: Int64, other_start: Int64, other_end: Int64) ->
 
 
 def owned(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
-    """The union of intervals in disjoint pieces by start, and the index of each piece's owner: the earliest-started.
+    """Return the union in disjoint pieces by start, and the index of each piece's owner: the earliest-started.
 
     a    ####....      aaaa....
     b    ..####..  ->  ....bb..
@@ -108,7 +108,7 @@ def owned(start: Int64, end: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def union_of(start: ArrayLike, end: ArrayLike) -> Intervals:
-    """The union of any intervals, overlapping, touching, empty or unsorted.
+    """Return the union of any intervals, overlapping, touching, empty or unsorted.
 
     [0,2) [1,4) [4,5) [7,7)  ->  [0,5)
     """

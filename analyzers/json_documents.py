@@ -19,7 +19,7 @@ Document = TypeVar("Document", bound=_Document)
 
 
 def encoded(document: object) -> str:
-    """A document as one JSON text."""
+    """Write a document as one JSON text."""
     return msgspec.json.format(compact(document), indent=1).decode()
 
 
@@ -41,7 +41,7 @@ def _from_words(kind: type, value: Any) -> Notice | Notices:
 
 
 def decoded(text: str | bytes, kind: type[Document], schema: str, remedy: str) -> Document:
-    """A document of one schema. Raises UnreadableDocument, with the remedy, where the text is something else."""
+    """Read a document with one schema. Raises UnreadableDocument, with the remedy, where the text is something else."""
     try:
         document = msgspec.json.decode(text, type=kind, dec_hook=_from_words)
     except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, of nesting

@@ -117,17 +117,17 @@ class Notice:
 
     @property
     def code(self) -> Code:
-        """What it is about, for programs."""
+        """Return what it is about, for programs."""
         return self._parts[0]
 
     @property
     def text(self) -> str:
-        """What is so, for people."""
+        """Return what is so, for people."""
         return self._parts[1]
 
     @property
     def remedy(self) -> str | None:
-        """What to do; None where there is nothing to do, or the text says it."""
+        """Return what to do; None where there is nothing to do, or the text says it."""
         return self._parts[2]
 
     def within(self, prefix: str) -> Notice:

@@ -47,17 +47,17 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """What stands behind the last slash; of a whole bucket, its name."""
+        """Return what stands behind the last slash; for a whole bucket, its name."""
         return self.url.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
-        """As of a Path: `.gz`."""
+        """Return the suffix as for a Path: `.gz`."""
         return Path(self.name).suffix
 
     @property
     def parent(self) -> Remote:
-        """The folder it lies in; a bucket is its own."""
+        """Return the folder it lies in; a bucket is its own."""
         above = self.url.rpartition("/")[0]
         return self if above.endswith("/") else Remote(above)
 
@@ -67,7 +67,7 @@ class Remote:
         return self.url.partition("://")[0] in _PRIVATE
 
     def resolve(self) -> Remote:
-        """Itself: a URL is not relative to anything."""
+        """Return itself: a URL is not relative to anything."""
         return self
 
     def exists(self) -> bool:
@@ -83,7 +83,7 @@ class Remote:
         return (self._info() or {}).get("type") == "directory"
 
     def iterdir(self) -> Iterator[Remote]:
-        """What lies in the folder, itself. Raises as `exists`."""
+        """Yield what lies in the folder, itself. Raises as `exists`."""
         system, path = _opened(self.url)
         listed = _said(self, lambda: system.ls(path, detail=False))
         base = f"{path.rstrip('/')}/"
@@ -94,23 +94,23 @@ class Remote:
                 yield self / name
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """The file, to be read in pieces. Raises OSError, also from its `read`."""
+        """Open the file, to be read in pieces. Raises OSError, also from its `read`."""
         system, path = _opened(self.url)
         file = _said(self, lambda: system.open(path, mode, block_size=READ_AHEAD, cache_type="readahead"))
         return _Reading(self, file)  # type: ignore[return-value]  # what of a file reading needs
 
     def read_bytes(self) -> bytes:
-        """All of the file. Raises OSError."""
+        """Read all of the file. Raises OSError."""
         with self.open() as file:
             return file.read()
 
     def _info(self) -> dict[str, Any] | None:
         system, path = _opened(self.url)
         try:
-            found: dict[str, Any] = _said(self, lambda: system.info(path))
+            info: dict[str, Any] = _said(self, lambda: system.info(path))
         except FileNotFoundError:
             return None
-        return found
+        return info
 
 
 Place = Path | Remote
@@ -132,12 +132,12 @@ class _Reading:
         self.file.close()
 
     def read(self, size: int = -1) -> bytes:
-        """Up to so many bytes. Raises OSError."""
+        """Read up to so many bytes. Raises OSError."""
         return _said(self.place, lambda: self.file.read(size))
 
 
 def place(where: str | Place) -> Place:
-    """The place that a user names: a URL, or a path on this machine. Raises UnknownPlace."""
+    """Return the place that a user names: a URL, or a path on this machine. Raises UnknownPlace."""
     if not isinstance(where, str) or not (scheme := _URL.match(where)):
         return Path(where) if isinstance(where, str) else where
     if scheme[1].lower() != "file":
@@ -151,19 +151,19 @@ def place(where: str | Place) -> Place:
 
 
 def places(where: Where) -> list[Place]:
-    """What a user names, one place or several. Raises UnknownPlace."""
+    """Return what a user names, one place or several. Raises UnknownPlace."""
     return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]
 
 
-def size(of: Place) -> int:
-    """Bytes of a file; 0 of what is none. Raises OSError."""
-    if isinstance(of, Remote):
-        return int((of._info() or {}).get("size") or 0)
-    return of.stat().st_size if of.is_file() else 0
+def size(file: Place) -> int:
+    """Return a file's bytes; 0 for what is none. Raises OSError."""
+    if isinstance(file, Remote):
+        return int((file._info() or {}).get("size") or 0)
+    return file.stat().st_size if file.is_file() else 0
 
 
 def names(folder: Place) -> frozenset[str]:
-    """The names of what lies in a folder, none where there is no such folder. Raises OSError."""
+    """Return the names in a folder, none where there is no such folder. Raises OSError."""
     try:
         return frozenset(each.name for each in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -171,7 +171,7 @@ def names(folder: Place) -> frozenset[str]:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    """fsspec's file system of a URL, and the path in it. Raises UnknownPlace, OSError."""
+    """Return fsspec's file system for a URL, and the path in it. Raises UnknownPlace, OSError."""
     scheme = url.partition("://")[0]
     if "::" in url:
         raise UnknownPlace(f"{url}: is a chain of file systems; name the folder itself")
@@ -190,7 +190,7 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 def _said(where: Remote, ask: Callable[[], T]) -> T:
-    """What a file system answers. Raises OSError in words, ImportError as it comes."""
+    """Return what a file system answers. Raises OSError in words, ImportError as it comes."""
     try:
         return ask()
     except FileNotFoundError as error:
@@ -203,8 +203,8 @@ def _said(where: Remote, ask: Callable[[], T]) -> T:
         raise
     except Exception as error:  # every library behind fsspec has errors of its own
         if _NO_CREDENTIALS.search(type(error).__name__):
-            words = f"no credentials that it takes ({_first_line(error)})"
-            raise PermissionError(errno.EACCES, words, str(where)) from error
+            text = f"no credentials that it takes ({_first_line(error)})"
+            raise PermissionError(errno.EACCES, text, str(where)) from error
         raise OSError(errno.EIO, f"{type(error).__name__}: {_first_line(error)}", str(where)) from error
 
 

@@ -25,7 +25,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def spreads(measures: Mapping[str, NDArray[Any]]) -> dict[str, Spread]:
-    """Each measure's median, quartiles and extremes; unknown values (NaN) are left out."""
+    """Return each measure's median, quartiles and extremes; unknown values (NaN) are left out."""
     return {name: _spread(np.asarray(values, dtype=np.float64)) for name, values in measures.items()}
 
 
@@ -38,5 +38,5 @@ def _spread(values: NDArray[np.float64]) -> Spread:
 
 
 def row_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """Attributes of rows as columns, float64, NaN for None."""
+    """Return attributes of rows as columns, float64, NaN for None."""
     return {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in names}

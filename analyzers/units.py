@@ -11,7 +11,7 @@ NS_PER_S = 1_000_000_000
 
 
 def ms(ns: float) -> str:
-    """Milliseconds with the digits that matter: `0.045 ms`, `6.93 ms`, `1,204 ms`."""
+    """Format milliseconds with the digits that matter: `0.045 ms`, `6.93 ms`, `1,204 ms`."""
     value = ns / NS_PER_MS
     if abs(value) >= 1000:
         return f"{value:,.0f} ms"
@@ -21,7 +21,7 @@ def ms(ns: float) -> str:
 
 
 def us(ns: float) -> str:
-    """Microseconds: `3.3 us`, `812 us`; milliseconds from 10,000 us on."""
+    """Format microseconds: `3.3 us`, `812 us`; milliseconds from 10,000 us on."""
     value = ns / NS_PER_US
     if abs(value) >= 10_000:
         return ms(ns)
@@ -29,17 +29,17 @@ def us(ns: float) -> str:
 
 
 def duration(ns: float) -> str:
-    """Milliseconds from one on, below it microseconds."""
+    """Format milliseconds from one on, below it microseconds."""
     return ms(ns) if ns >= NS_PER_MS else us(ns)
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage with one decimal, `-` where there is none."""
+    """Format a share as a percentage with one decimal, `-` where there is none."""
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def binary_size(nbytes: int) -> str:
-    """Bytes, exactly: `4 KiB`, `1 GiB` where they are whole, `4,098 B` where not."""
+    """Format bytes exactly: `4 KiB`, `1 GiB` where they are whole, `4,098 B` where not."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if nbytes and nbytes % unit == 0:
             return f"{nbytes // unit:,} {name}"

@@ -82,7 +82,7 @@ NOTHING = Samples(None, {})
 
 
 def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
-    """Samples of (step, value), of any ranks; what is unknown, or in no step, is left out.
+    """Pool values by step, from any ranks; what is unknown, or in no step, is left out.
 
     The median is over steps, which the test is over. That over all values says little of two ranks of which one waits:
     it lies between two humps, wherever their edges happen to be.
@@ -91,7 +91,7 @@ def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
     for step, value in values:
         if step is not None and value is not None:
             by_step.setdefault(step, []).append(value)
-    steps = {step: float(np.median(own)) for step, own in by_step.items()}
+    steps = {step: float(np.median(step_values)) for step, step_values in by_step.items()}
     return Samples(float(np.median([*steps.values()])) if steps else None, steps)
 
 
@@ -99,22 +99,24 @@ Pair = tuple[Samples, Samples]
 
 
 def changes(pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
-    """What changed in the figures of one table, corrected for all; figures that neither run has are left out."""
-    known = {key: pair for key, pair in pairs.items() if any(each.median is not None for each in pair)}
-    both = [pair for pair in known.values() if all(each.median is not None and each.steps for each in pair)]
-    found = significance(_matrix([a for a, _ in both]), _matrix([b for _, b in both]))
-    place = {id(pair): number for number, pair in enumerate(both)}
-    return {key: _change(pair, found, place.get(id(pair))) for key, pair in known.items()}
+    """Judge the figures in one table, corrected for all; figures that neither run has are left out."""
+    present = {key: pair for key, pair in pairs.items() if any(samples.median is not None for samples in pair)}
+    testable = [
+        pair for pair in present.values() if all(samples.median is not None and samples.steps for samples in pair)
+    ]
+    tested = significance(_matrix([a for a, _ in testable]), _matrix([b for _, b in testable]))
+    column_of = {id(pair): number for number, pair in enumerate(testable)}
+    return {key: _change(pair, tested, column_of.get(id(pair))) for key, pair in present.items()}
 
 
 def _matrix(columns: Sequence[Samples]) -> NDArray[np.float64]:
-    """A row for each step that any of the figures has, a column for each figure."""
-    steps = sorted({step for each in columns for step in each.steps})
-    rows = [[each.steps.get(step, np.nan) for each in columns] for step in steps]
+    """Build a row for each step that any of the figures has, a column for each figure."""
+    steps = sorted({step for samples in columns for step in samples.steps})
+    rows = [[samples.steps.get(step, np.nan) for samples in columns] for step in steps]
     return np.array(rows, dtype=np.float64).reshape(len(steps), len(columns))
 
 
-def _change(pair: Pair, found: Significance, place: int | None) -> Change:
+def _change(pair: Pair, tested: Significance, column: int | None) -> Change:
     a, b = pair
     counts = (len(a.steps), len(b.steps))
     if a.median is None or b.median is None:
@@ -122,16 +124,16 @@ def _change(pair: Pair, found: Significance, place: int | None) -> Change:
         return Change(a.median, b.median, None, None, *counts, None, None, False, alone)
     difference = b.median - a.median
     relative = difference / abs(a.median) if a.median else None
-    if place is None:
+    if column is None:
         state: State = "too_few" if difference else "same"
         return Change(a.median, b.median, difference, relative, *counts, None, None, False, state)
-    p, adjusted, apart = float(found.p[place]), float(found.adjusted_p[place]), _apart(a, b)
+    p, adjusted, apart = float(tested.p[column]), float(tested.adjusted_p[column]), _apart(a, b)
     if difference == 0:
         state = "same"
     elif adjusted <= LEVEL:
         state = "changed" if abs(difference) >= LEAST_SHARE * abs(a.median) else "small"
     else:
-        state = "too_few" if apart or found.least_p[place] > LEVEL else "within"
+        state = "too_few" if apart or tested.least_p[column] > LEVEL else "within"
     return Change(a.median, b.median, difference, relative, *counts, p, adjusted, apart, state)
 
 
@@ -141,5 +143,5 @@ def enough(a_steps: int, b_steps: int) -> bool:
 
 
 def _apart(a: Samples, b: Samples) -> bool:
-    lows, highs = zip(*((min(each.steps.values()), max(each.steps.values())) for each in (a, b)), strict=True)
+    lows, highs = zip(*((min(samples.steps.values()), max(samples.steps.values())) for samples in (a, b)), strict=True)
     return bool(lows[0] > highs[1] or lows[1] > highs[0])

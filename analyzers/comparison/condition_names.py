@@ -69,19 +69,19 @@ def _share(part: str) -> KnownFigure:
 
 
 def _control(name: str) -> KnownFigure:
-    def of(report: Report) -> float | None:
+    def look_up(report: Report) -> float | None:
         value: float | None = getattr(report.run.controls, name)
         return value
 
-    return KnownFigure(of, f"run.controls.{name}")
+    return KnownFigure(look_up, f"run.controls.{name}")
 
 
 def _gradients(name: str, stands: str) -> KnownFigure:
-    def of(report: Report) -> float | None:
+    def look_up(report: Report) -> float | None:
         value: float | None = getattr(gradient_bandwidth(report.collectives, None), name).median
         return value
 
-    return KnownFigure(of, stands)
+    return KnownFigure(look_up, stands)
 
 
 FIGURES: dict[str, KnownFigure] = {
@@ -106,7 +106,7 @@ FIGURES: dict[str, KnownFigure] = {
 
 
 def names(*, of_comparison: bool) -> Names:
-    """What conditions on a report, or on a comparison of two, may name."""
+    """Return what conditions on a report, or on a comparison of two, may name."""
     columns = {name: _numeric(kind) for name, kind in LISTS.items()}
     changing = [name for name in FIGURES if _JUDGED.get(name, name) in _judged_names()] if of_comparison else []
     return Names(list(FIGURES), columns, changing, of_comparison)
@@ -117,7 +117,7 @@ def _judged_names() -> set[str]:
 
 
 def _numeric(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """A row's columns that are numbers or null, under the JSON's names, each with the field's own name."""
+    """Return a row's columns that are numbers or null, under the JSON's names, each with the field's own name."""
     hints = get_type_hints(kind)
     return {field.encode_name: field.name for field in msgspec.structs.fields(kind) if _is_number(hints[field.name])}
 
@@ -136,7 +136,7 @@ class RunFigures:
     comparison: Comparison | None = None
 
     def __call__(self, figure: Figure) -> float | None:
-        """A figure; None where it is null."""
+        """Return a figure; None where it is null."""
         if figure.of == "change":
             return self._changed(figure.name)
         report = self.report if figure.of == "run" or self.baseline is None else self.baseline
@@ -147,8 +147,8 @@ class RunFigures:
 
     @cached_property
     def _changes(self) -> Mapping[str, Change]:
-        found = self.comparison
-        return {} if found is None else {**found.controls, **found.step, **found.parts}
+        comparison = self.comparison
+        return {} if comparison is None else {**comparison.controls, **comparison.step, **comparison.parts}
 
     def _changed(self, name: str) -> bool | None:
         change = self._changes.get(_JUDGED.get(name, name))
@@ -156,7 +156,7 @@ class RunFigures:
 
 
 def _over(how: str, values: list[float | None]) -> float | None:
-    """A list's column as one number: of the rows that know it, but a sum of all or none."""
+    """Reduce a list's column to one number: from the rows that know it, but a sum from all or none."""
     known = [value for value in values if value is not None]
     if how == "count":
         return len(known)
@@ -168,18 +168,20 @@ def _over(how: str, values: list[float | None]) -> float | None:
 
 
 def cell_names() -> Names:
-    """What conditions on a comparison of two sweeps may name: each is judged in every cell."""
+    """Return what conditions on a comparison of two sweeps may name: each is judged in every cell."""
     return Names(MEASURES, {}, MEASURES, True)
 
 
-def judged_cells(found: SweepComparison, gate: Condition) -> Iterator[tuple[str, Callable[[Figure], float | None]]]:
-    """The cells that a condition is judged in, in words, and their figures; all of them where none has what it names.
+def judged_cells(
+    comparison: SweepComparison, gate: Condition
+) -> Iterator[tuple[str, Callable[[Figure], float | None]]]:
+    """Yield the cells that a condition is judged in, in words, with figures; all of them where none has what it names.
 
     Cells are passed over which by their place have no such figure in either sweep, as an efficiency of one GPU.
     """
     names = {figure.name for figure in gate.figures()}
-    concerned = [cell for cell in found.cells if names & cell.measures.keys()]
-    for cell in concerned or found.cells[:1]:
+    concerned = [cell for cell in comparison.cells if names & cell.measures.keys()]
+    for cell in concerned or comparison.cells[:1]:
         yield f"{cell.strategy}{cell.gpus} at batch {cell.batch}", _figures_of(cell)
 
 

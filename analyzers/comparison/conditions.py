@@ -64,8 +64,8 @@ class Figure:
     of: Of = "run"
 
     def __str__(self) -> str:
-        own = self.name if self.rows is None else f"{self.over}({self.rows}.{self.name})"
-        return own if self.of == "run" else f"{'baseline' if self.of == 'baseline' else 'changed'}({own})"
+        column = self.name if self.rows is None else f"{self.over}({self.rows}.{self.name})"
+        return column if self.of == "run" else f"{'baseline' if self.of == 'baseline' else 'changed'}({column})"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Condition:
     node: Node
 
     def figures(self) -> list[Figure]:
-        """Every figure that it looks up, in order, each once."""
+        """Return every figure that it looks up, in order, each once."""
         return list(dict.fromkeys(_figures(self.node)))
 
     def holds(self, look_up: Callable[[Figure], float | None]) -> bool | None:
@@ -120,7 +120,7 @@ class Condition:
 
 
 def parse(text: str, names: Names) -> Condition:
-    """A condition. Raises BadExpression, which names the place, or the names that are near to an unknown one."""
+    """Parse a condition. Raises BadExpression, which names the place, or names near an unknown one."""
     words = _words(text)
     if not words:
         raise BadExpression("the condition is empty; give one such as 'exposed_share > 0.1'")
@@ -134,19 +134,19 @@ def parse(text: str, names: Names) -> Condition:
 
 
 def _words(text: str) -> list[str]:
-    found, place = [], 0
+    words, offset = [], 0
     text = text.rstrip()
-    while place < len(text):
-        match = WORD.match(text, place)
+    while offset < len(text):
+        match = WORD.match(text, offset)
         if match is None:
-            raise BadExpression(f"{text!r}: {text[place:].strip()[0]!r} at character {place + 1} means nothing here")
-        found.append(match.group().strip())
-        place = match.end()
-    if len(found) > MOST_WORDS:
+            raise BadExpression(f"{text!r}: {text[offset:].strip()[0]!r} at character {offset + 1} means nothing here")
+        words.append(match.group().strip())
+        offset = match.end()
+    if len(words) > MOST_WORDS:
         raise BadExpression(
-            f"a condition has at most {MOST_WORDS} words, this one {len(found)}; give several --fail-on"
+            f"a condition has at most {MOST_WORDS} words, this one {len(words)}; give several --fail-on"
         )
-    return found
+    return words
 
 
 class _Reader:
@@ -218,9 +218,9 @@ class _Reader:
             raise BadExpression(f"{self.text!r}: only `tracer compare A B` has a baseline, which is A")
         if not self._take("("):
             return LoneBaseline()
-        found = replace(self._figure(), of="baseline")
+        figure = replace(self._figure(), of="baseline")
         self._expect(")")
-        return found
+        return figure
 
     def _changed(self) -> Figure:
         if not self.names.has_baseline:
@@ -238,47 +238,47 @@ class _Reader:
         self._expect("(")
         rows = self._name(self.names.columns, "a list")
         self._expect(".")
-        found = Figure(self._name(self.names.columns[rows], f"a column of {rows}"), rows, word)
+        figure = Figure(self._name(self.names.columns[rows], f"a column of {rows}"), rows, word)
         self._expect(")")
-        return found
+        return figure
 
-    def _name(self, known: Collection[str], what: str) -> str:
+    def _name(self, choices: Collection[str], expected: str) -> str:
         word = self._next()
         if word is None or not (word[0].isalpha() or word[0] == "_") or word in KEYWORDS:
-            raise self.wrong(f"expected {what}")
-        if word not in known:
-            near = get_close_matches(word, sorted(known), 4, 0.5)
-            raise BadExpression(f"{self.text!r}: {word!r} is not {what}; {_listed(near, known)}")
+            raise self.wrong(f"expected {expected}")
+        if word not in choices:
+            near = get_close_matches(word, sorted(choices), 4, 0.5)
+            raise BadExpression(f"{self.text!r}: {word!r} is not {expected}; {_listed(near, choices)}")
         self.place += 1
         return word
 
     def _chain(self, part: Callable[[], Node], signs: Collection[str], of_conditions: bool) -> Node:
-        """Parts joined by any of these signs, from the left."""
-        found = part()
+        """Parse parts joined by any of these signs, from the left."""
+        node = part()
         while (sign := self._next()) in signs and sign is not None:
             self.place += 1
             right = part()
-            for side in (found, right):
+            for side in (node, right):
                 self._checked(side, sign, is_condition=of_conditions)
-            found = Operation(sign, found, right)
-        return found
+            node = Operation(sign, node, right)
+        return node
 
-    def _with_baseline(self, found: Operation) -> Operation:
-        """A comparison in which a lone `baseline` is that of its one figure."""
-        own = {figure for figure in _figures(found) if figure.of == "run"}
-        if not _has_lone_baseline(found):
-            return found
-        if len(own) != 1:
+    def _with_baseline(self, node: Operation) -> Operation:
+        """Resolve a comparison's lone `baseline` to that of its one figure."""
+        figures = {figure for figure in _figures(node) if figure.of == "run"}
+        if not _has_lone_baseline(node):
+            return node
+        if len(figures) != 1:
             raise BadExpression(f"{self.text!r}: `baseline` of which figure? Write it as in baseline(step_ns)")
-        return _replaced(found, replace(own.pop(), of="baseline"))
+        return _replaced(node, replace(figures.pop(), of="baseline"))
 
     def _deeper(self, part: Callable[[], Node]) -> Node:
         self.depth += 1
         if self.depth > DEEPEST:
             raise BadExpression(f"{self.text!r} is nested more than {DEEPEST} deep; give several --fail-on")
-        found = part()
+        node = part()
         self.depth -= 1
-        return found
+        return node
 
     def _checked(self, node: Node, sign: str, *, is_condition: bool) -> Node:
         if _is_condition(node) != is_condition:
@@ -298,14 +298,14 @@ class _Reader:
         if not self._take(word):
             raise self.wrong(f"expected `{word}`")
 
-    def wrong(self, what: str) -> BadExpression:
-        """What is wrong, and where."""
+    def wrong(self, problem: str) -> BadExpression:
+        """Return an error that says what is wrong, and where."""
         word = self._next()
-        return BadExpression(f"{self.text!r}: {what}, found {'the end' if word is None else f'{word!r}'}")
+        return BadExpression(f"{self.text!r}: {problem}, found {'the end' if word is None else f'{word!r}'}")
 
 
-def _listed(near: list[str], known: Collection[str]) -> str:
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"
+def _listed(near: list[str], choices: Collection[str]) -> str:
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(choices))}"
 
 
 def _is_condition(node: Node) -> bool:
@@ -342,7 +342,7 @@ def _replaced(node: Operation, baseline: Figure) -> Operation:
 
 
 def _finite(value: float | bool | None) -> float | bool | None:
-    """A number that can be computed with; None for what is beyond any."""
+    """Return a number that can be computed with; None for what is beyond any."""
     if value is None or isinstance(value, bool):
         return value
     number = float(value)

@@ -92,14 +92,14 @@ class Comparison(msgspec.Struct, frozen=True):
     collectives: list[CollectiveChange]
 
     def figures(self) -> Iterator[FigureOf]:
-        """Every figure, table by table."""
+        """Yield every figure, table by table."""
         for name in ("controls", "step", "parts", "totals"):
             yield from _of(name, "", getattr(self, name))
         for bucket in self.buckets:
             yield from _of("buckets", f"bucket {bucket.bucket}", bucket.measures)
         for group in self.collectives:
-            of = f"{group.kind} of {group.group_size}, {group.bytes} B, {group.purpose}"
-            yield from _of("collectives", of, group.measures)
+            subject = f"{group.kind} of {group.group_size}, {group.bytes} B, {group.purpose}"
+            yield from _of("collectives", subject, group.measures)
         for layer in self.layers:
             yield from _of("layers", layer.layer, layer.measures)
 
@@ -113,12 +113,12 @@ class FigureOf(NamedTuple):
     change: Change
 
 
-def _of(table: str, of: str, measures: Changes) -> Iterator[FigureOf]:
-    return (FigureOf(table, of, measure, change) for measure, change in measures.items())
+def _of(table: str, subject: str, measures: Changes) -> Iterator[FigureOf]:
+    return (FigureOf(table, subject, measure, change) for measure, change in measures.items())
 
 
 def changes_frame(found: Comparison) -> pd.DataFrame:
-    """Every figure of a comparison, a row each, under the JSON's names."""
+    """Return every figure in a comparison, a row each, under the JSON's names."""
     import pandas as pd
 
     columns = [*FigureOf._fields[:-1], *Change.__struct_fields__]
@@ -149,5 +149,5 @@ class SweepComparison(msgspec.Struct, frozen=True):
 
 
 def comparison_json(document: Comparison | SweepComparison) -> str:
-    """A comparison as one JSON document."""
+    """Return a comparison as one JSON document."""
     return encoded(document)

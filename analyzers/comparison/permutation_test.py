@@ -48,12 +48,12 @@ def significance(a: Float64, b: Float64) -> Significance:
 
 
 def _most(measures: int) -> int:
-    """How many permutations are tried of so many measures."""
+    """Return how many permutations are tried for so many measures."""
     return max(MOST_PERMUTATIONS // 10, min(MOST_PERMUTATIONS, MOST_HELD // measures))
 
 
 def _labelings(a_steps: int, b_steps: int, most: int) -> Float64:
-    """Ways to call `a_steps` of all steps A (1; else 0), a row each; the first is the true one."""
+    """Return ways to call `a_steps` of all steps A (1; else 0), a row each; the first is the true one."""
     steps = a_steps + b_steps
     if comb(steps, a_steps) <= most:
         chosen = np.array(list(combinations(range(steps), a_steps)))
@@ -66,13 +66,13 @@ def _labelings(a_steps: int, b_steps: int, most: int) -> Float64:
 
 
 def _statistics(values: Float64, labels: Float64) -> Float64:
-    """How far A's rank sum is from what it would be by chance, in standard deviations: a row for each labeling."""
-    known = ~np.isnan(values)
-    ranks = np.where(known, _midranks(values), 0.0)
-    total = known.sum(axis=0)
-    counts, sums = labels @ known.astype(np.float64), labels @ ranks
+    """Return how many standard deviations A's rank sum is from what chance gives, a row for each labeling."""
+    is_known = ~np.isnan(values)
+    ranks = np.where(is_known, _midranks(values), 0.0)
+    total = is_known.sum(axis=0)
+    counts, sums = labels @ is_known.astype(np.float64), labels @ ranks
     center = (total + 1) / 2
-    scatter = (np.where(known, ranks - center, 0.0) ** 2).sum(axis=0) / np.maximum(total * (total - 1), 1)
+    scatter = (np.where(is_known, ranks - center, 0.0) ** 2).sum(axis=0) / np.maximum(total * (total - 1), 1)
     deviation = np.sqrt(counts * (total - counts) * scatter)
     distance = np.abs(sums - counts * center)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -81,7 +81,7 @@ def _statistics(values: Float64, labels: Float64) -> Float64:
 
 
 def _midranks(values: Float64) -> Float64:
-    """Ranks from 1 in each column, equal values sharing the mean of theirs; NaN last."""
+    """Rank from 1 in each column, equal values sharing the mean of theirs; NaN last."""
     ordered = np.sort(values, axis=0)
     columns = range(values.shape[1])
     below = np.stack([np.searchsorted(ordered[:, k], values[:, k], "left") for k in columns], axis=1)
@@ -91,7 +91,7 @@ def _midranks(values: Float64) -> Float64:
 
 
 def _tails(statistics: Float64) -> Float64:
-    """Each statistic's p: the share of labelings whose statistic is as large."""
+    """Return each statistic's p: the share of labelings whose statistic is as large."""
     ordered = np.sort(statistics, axis=0)
     columns = range(statistics.shape[1])
     smaller = np.stack([np.searchsorted(ordered[:, k], statistics[:, k], "left") for k in columns], axis=1)
@@ -100,13 +100,13 @@ def _tails(statistics: Float64) -> Float64:
 
 
 def _corrected(p: Float64) -> Float64:
-    """Step-down min P: a measure is set against the least p of itself and of all measures whose p is not smaller."""
+    """Correct by step-down min P: set each p against the least of itself and of all that are not smaller."""
     order = np.argsort(p[0], kind="stable")
     least = np.ones(len(p))
-    found = np.empty(len(order))
-    for place in range(len(order) - 1, -1, -1):
-        least = np.minimum(least, p[:, order[place]])
-        found[place] = np.mean(least <= p[0, order[place]] + 10.0**-DIGITS)
+    ordered_p = np.empty(len(order))
+    for position in range(len(order) - 1, -1, -1):
+        least = np.minimum(least, p[:, order[position]])
+        ordered_p[position] = np.mean(least <= p[0, order[position]] + 10.0**-DIGITS)
     adjusted = np.empty(len(order))
-    adjusted[order] = np.maximum.accumulate(found)
+    adjusted[order] = np.maximum.accumulate(ordered_p)
     return adjusted

@@ -41,13 +41,13 @@ GroupKey = tuple[str, int, int | None, str]
 
 
 def compare(a: Report, b: Report) -> Comparison:
-    """What is different in B, A being the baseline."""
+    """Compare B with A, the baseline."""
     layouts = _layouts(a, b)
     controls = {name: (_control(a, name), _control(b, name)) for name in CONTROLS}
     # What a comparison is made for is corrected for nothing else.
     unprofiled = {UNPROFILED: controls.pop(UNPROFILED)}
     step = changes(_windows(a, b, STEP) | {BUSBW: (_busbw(a), _busbw(b))})
-    found = Comparison(
+    comparison = Comparison(
         schema=SCHEMA,
         a=a.run.name,
         b=b.run.name,
@@ -69,23 +69,23 @@ def compare(a: Report, b: Report) -> Comparison:
         layers=_layers(a, b),
         collectives=_collectives(a, b),
     )
-    return replace(found, verdict=_verdict(found), warnings=[*found.warnings, *_too_few(found)])
+    return replace(comparison, verdict=_verdict(comparison), warnings=[*comparison.warnings, *_too_few(comparison)])
 
 
 def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
-    def of(report: Report, name: str) -> Samples:
+    def samples_of(report: Report, name: str) -> Samples:
         return pooled((window.step, getattr(window, name)) for window in report.windows)
 
-    return {name: (of(a, name), of(b, name)) for name in names}
+    return {name: (samples_of(a, name), samples_of(b, name)) for name in names}
 
 
 def _control(report: Report, name: str) -> Samples:
-    """A control's blocks of steps; where they scatter so much that the report has no figure, their median."""
+    """Return a control's blocks of steps; where they scatter too much for the report's figure, their median."""
     controls = report.run.controls
     blocks = controls.blocks_ns.get(CONTROLS[name] or report.run.times_from, [])
-    known = getattr(controls, name)
+    figure = getattr(controls, name)
     median = float(np.median(blocks)) if blocks else None
-    return Samples(median if known is None or not blocks else float(known), dict(enumerate(blocks)))
+    return Samples(median if figure is None or not blocks else float(figure), dict(enumerate(blocks)))
 
 
 def _busbw(report: Report) -> Samples:
@@ -93,7 +93,7 @@ def _busbw(report: Report) -> Samples:
 
 
 def _total(rows: Sequence[BucketRow], name: str) -> Samples:
-    """What all buckets of a step have together, on each rank; unknown where one of them is."""
+    """Add up all buckets in a step, on each rank; unknown where one of them is."""
     together: dict[tuple[int, int, int | str], list[int | None]] = {}
     for row in rows:
         together.setdefault((row.step, row.rank, row.device), []).append(getattr(row, name))
@@ -113,12 +113,12 @@ def _layouts(a: Report, b: Report) -> Layouts:
         return Layouts(of_a, of_b, None, f"{lacking} has no buckets that are known" if of_a or of_b else None)
     if of_a == of_b:
         return Layouts(of_a, of_b, True)
-    words = f"A has {len(of_a)} of {_megabytes(of_a)} MB, B has {len(of_b)} of {_megabytes(of_b)} MB"
-    return Layouts(of_a, of_b, False, f"bucket layouts differ: {words}; only their totals can be compared")
+    sizes = f"A has {len(of_a)} of {_megabytes(of_a)} MB, B has {len(of_b)} of {_megabytes(of_b)} MB"
+    return Layouts(of_a, of_b, False, f"bucket layouts differ: {sizes}; only their totals can be compared")
 
 
 def _sizes(report: Report) -> list[int | None]:
-    return [] if report.summary.layout is None else [each.bytes for each in report.summary.layout.buckets]
+    return [] if report.summary.layout is None else [bucket.bytes for bucket in report.summary.layout.buckets]
 
 
 def _megabytes(sizes: Sequence[int | None]) -> str:
@@ -127,31 +127,33 @@ def _megabytes(sizes: Sequence[int | None]) -> str:
 
 
 def _buckets(a: Report, b: Report) -> list[BucketChange]:
-    bytes_of = {each.bucket: each.bytes for each in (a.summary.layout.buckets if a.summary.layout else ())}
+    bytes_of = {bucket.bucket: bucket.bytes for bucket in (a.summary.layout.buckets if a.summary.layout else ())}
     of_a, of_b = _by_number(a.buckets), _by_number(b.buckets)
     pairs = {
         (number, name): (_reductions(of_a.get(number, []), name), _reductions(of_b.get(number, []), name))
         for number in bytes_of
         for name in OF_BUCKETS
     }
-    return [BucketChange(number, bytes_of[number], own) for number, own in _by_subject(changes(pairs)).items()]
+    return [
+        BucketChange(number, bytes_of[number], measures) for number, measures in _by_subject(changes(pairs)).items()
+    ]
 
 
 def _by_number(rows: Sequence[BucketRow]) -> dict[int | None, list[BucketRow]]:
-    found: dict[int | None, list[BucketRow]] = {}
+    by_number: dict[int | None, list[BucketRow]] = {}
     for row in rows:
-        found.setdefault(row.bucket, []).append(row)
-    return found
+        by_number.setdefault(row.bucket, []).append(row)
+    return by_number
 
 
 def _reductions(rows: Sequence[BucketRow], name: str) -> Samples:
     return pooled((row.step, getattr(row, name)) for row in rows)
 
 
-def _by_subject(found: Mapping[tuple[Any, str], Change]) -> dict[Any, Changes]:
-    """A table's figures, taken together by what they are of."""
+def _by_subject(changed: Mapping[tuple[Any, str], Change]) -> dict[Any, Changes]:
+    """Group a table's figures by subject."""
     subjects: dict[Any, Changes] = {}
-    for (subject, measure), change in found.items():
+    for (subject, measure), change in changed.items():
         subjects.setdefault(subject, {})[measure] = change
     return subjects
 
@@ -167,7 +169,7 @@ def _layers(a: Report, b: Report) -> list[LayerChange]:
         for measure in OF_LAYERS
         if _says_anything(pair := (of_a.get(layer, nothing)[measure], of_b.get(layer, nothing)[measure]))
     }
-    return [LayerChange(layer, types[layer], own) for layer, own in _by_subject(changes(pairs)).items()]
+    return [LayerChange(layer, types[layer], measures) for layer, measures in _by_subject(changes(pairs)).items()]
 
 
 def _says_anything(pair: Pair) -> bool:
@@ -176,19 +178,22 @@ def _says_anything(pair: Pair) -> bool:
 
 
 def _layer_samples(rows: Sequence[LayerRow]) -> Iterator[tuple[str, dict[str, Samples]]]:
-    """Each line's figures; in a window without the line, on a device that has it, it took no time."""
+    """Yield each line's figures; in a window without the line, on a device that has it, it took no time."""
     windows: dict[tuple[int, int | str], set[int]] = {}
     by_name: dict[str, list[LayerRow]] = {}
     for row in rows:
         windows.setdefault((row.rank, row.device), set()).add(row.step)
         by_name.setdefault(row.layer, []).append(row)
-    for name, own in by_name.items():
-        places = {(row.rank, row.device) for row in own}
-        seen = {(row.rank, row.device, row.step) for row in own}
-        absent = [(step, 0) for place in places for step in windows[place] if (*place, step) not in seen]
+    for name, line_rows in by_name.items():
+        devices = {(row.rank, row.device) for row in line_rows}
+        present = {(row.rank, row.device, row.step) for row in line_rows}
+        absent = [(step, 0) for device in devices for step in windows[device] if (*device, step) not in present]
         yield (
             name,
-            {measure: pooled([*((row.step, getattr(row, measure)) for row in own), *absent]) for measure in OF_LAYERS},
+            {
+                measure: pooled([*((row.step, getattr(row, measure)) for row in line_rows), *absent])
+                for measure in OF_LAYERS
+            },
         )
 
 
@@ -210,16 +215,18 @@ def _collectives(a: Report, b: Report) -> list[CollectiveChange]:
     keys = list(dict.fromkeys([*groups[0], *groups[1]]))
     pairs: dict[tuple[GroupKey, str], Pair] = {}
     for key in keys:
-        for measure, of in _OF_COLLECTIVES.items():
-            one, other = (pooled((row.step, of(row)) for row in own.get(key, [])) for own in groups)
-            pairs[key, measure] = (one, other)
-    found = _by_subject(changes(pairs))
+        for measure, figure_of in _OF_COLLECTIVES.items():
+            a_samples, b_samples = (
+                pooled((row.step, figure_of(row)) for row in by_key.get(key, [])) for by_key in groups
+            )
+            pairs[key, measure] = (a_samples, b_samples)
+    measures_of = _by_subject(changes(pairs))
     counts = [(len(groups[0].get(key, [])), len(groups[1].get(key, []))) for key in keys]
-    return [CollectiveChange(*key, *count, found.get(key, {})) for key, count in zip(keys, counts, strict=True)]
+    return [CollectiveChange(*key, *count, measures_of.get(key, {})) for key, count in zip(keys, counts, strict=True)]
 
 
 def _groups(rows: Sequence[CollectiveRow]) -> dict[GroupKey, list[CollectiveRow]]:
-    """Collectives of a kind, group size, bytes and purpose, the largest first within a kind."""
+    """Group collectives by kind, group size, bytes and purpose, the largest first within a kind."""
     groups: dict[GroupKey, list[CollectiveRow]] = {}
     for row in rows:
         groups.setdefault((row.kind, row.group_size, row.bytes, row.purpose), []).append(row)
@@ -227,12 +234,12 @@ def _groups(rows: Sequence[CollectiveRow]) -> dict[GroupKey, list[CollectiveRow]
 
 
 def _differences(a: RunFacts, b: RunFacts) -> list[Difference]:
-    said = [{name: _in_words(getattr(run, name)) for name in SETTINGS} | _versions(run) for run in (a, b)]
-    for own, run in zip(said, (a, b), strict=True):
-        own["transport"] = run.links.transport
-    names = dict.fromkeys([*said[0], *said[1]])
-    both = [Difference(name, said[0].get(name), said[1].get(name)) for name in names]
-    return [each for each in both if each.a != each.b]
+    settings = [{name: _in_words(getattr(run, name)) for name in SETTINGS} | _versions(run) for run in (a, b)]
+    for run_settings, run in zip(settings, (a, b), strict=True):
+        run_settings["transport"] = run.links.transport
+    names = dict.fromkeys([*settings[0], *settings[1]])
+    compared = [Difference(name, settings[0].get(name), settings[1].get(name)) for name in names]
+    return [difference for difference in compared if difference.a != difference.b]
 
 
 def _versions(run: RunFacts) -> dict[str, str | None]:
@@ -251,23 +258,23 @@ def _warnings(name: str, report: Report) -> Iterator[Notice]:
     if distortion is not None and distortion > HIGH_DISTORTION:
         about = "" if report.run.controls.distortion is not None else "about "
         times = f"{about}{distortion:.2f} times"
-        words = f"{name}: the profiler stretches its steps {times}, and waiting and idle time with them"
-        yield Notice(Code.PROFILER_DISTORTS, words)
+        text = f"{name}: the profiler stretches its steps {times}, and waiting and idle time with them"
+        yield Notice(Code.PROFILER_DISTORTS, text)
     blocks = report.run.controls.blocks_ns.get("unprofiled", [])
     low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
     if median > 0 and (high - low) / median > WIDEST_SPREAD:
         scatter = f"steps without the profiler scatter by {percent(float(high - low) / median)}"
-        words = f"{name}: over its recording, {scatter}: "
-        words += "profiled steps, which follow one another, may differ by what else the machine did"
-        yield Notice(Code.STEPS_SCATTER, words)
+        text = f"{name}: over its recording, {scatter}: "
+        text += "profiled steps, which follow one another, may differ by what else the machine did"
+        yield Notice(Code.STEPS_SCATTER, text)
     missing = report.run.world_size - len(report.run.ranks)
     if missing:
-        words = f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
-        yield Notice(Code.RANKS_MISSING, words)
+        text = f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
+        yield Notice(Code.RANKS_MISSING, text)
 
 
 def _stretched(report: Report) -> float | None:
-    """Profiled over unprofiled step; where a control scatters, by the blocks' medians."""
+    """Divide the profiled step by the unprofiled one; where a control scatters, by the blocks' medians."""
     controls = report.run.controls
     return controls.distortion or stretch(controls.blocks_ns, report.run.times_from)
 
@@ -278,17 +285,20 @@ def _of_both(a: Report, b: Report) -> Iterator[Notice]:
         windows = f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one"
         yield Notice(Code.WINDOWS_DIFFER, f"{windows}, which the profiler stretches differently")
     stretched = [_stretched(each) for each in (a, b)]
-    known = [each for each in stretched if each is not None]
-    if len(known) == len(stretched) and max(known) > HIGH_DISTORTION * min(known):
-        words = f"the profiler stretches A's steps {known[0]:.2f} times and B's {known[1]:.2f}: what is marked of "
-        yield Notice(Code.DISTORTIONS_DIFFER, f"{words}waiting, queues, overlap and idle time may be its doing")
+    distortions = [each for each in stretched if each is not None]
+    if len(distortions) == len(stretched) and max(distortions) > HIGH_DISTORTION * min(distortions):
+        text = f"the profiler stretches A's steps {distortions[0]:.2f} times and B's {distortions[1]:.2f}"
+        yield Notice(
+            Code.DISTORTIONS_DIFFER,
+            f"{text}: what is marked of waiting, queues, overlap and idle time may be its doing",
+        )
     if a.summary.layers_from != b.summary.layers_from:
-        words = f"A's layers are {a.summary.layers_from}, B's {b.summary.layers_from}: few have the same names"
-        yield Notice(Code.LAYERS_DIFFER, words)
+        text = f"A's layers are {a.summary.layers_from}, B's {b.summary.layers_from}: few have the same names"
+        yield Notice(Code.LAYERS_DIFFER, text)
 
 
-def _too_few(found: Comparison) -> Iterator[Notice]:
-    span = found.step.get("span_ns")
+def _too_few(comparison: Comparison) -> Iterator[Notice]:
+    span = comparison.step.get("span_ns")
     if span is not None and span.difference is not None and not enough(span.a_steps, span.b_steps):
         yield Notice(
             Code.STEPS_TOO_FEW,
@@ -297,16 +307,16 @@ def _too_few(found: Comparison) -> Iterator[Notice]:
         )
 
 
-def _verdict(found: Comparison) -> str:
-    """One sentence on the step, unprofiled where both runs have that; one on how much else is marked."""
-    unprofiled, span = found.controls.get(UNPROFILED), found.step.get("span_ns")
+def _verdict(comparison: Comparison) -> str:
+    """Say in one sentence how the step changed, unprofiled where both have that; in one how much else is marked."""
+    unprofiled, span = comparison.controls.get(UNPROFILED), comparison.step.get("span_ns")
     chosen = unprofiled if unprofiled is not None and unprofiled.difference is not None else span
-    everything = [figure.change for figure in found.figures()]
+    everything = [figure.change for figure in comparison.figures()]
     marked = sum(change.is_marked for change in everything)
     untold = sum(change.state == "too_few" for change in everything)
     step = _step_sentence(chosen, chosen is unprofiled) if chosen is not None else "Neither run has a step."
-    rest = f"; of {untold} there are too few steps to tell" if untold else ""
-    return f"{step} {marked} of {len(everything)} figures changed by more than their steps' own spread{rest}."
+    undecided = f"; of {untold} there are too few steps to tell" if untold else ""
+    return f"{step} {marked} of {len(everything)} figures changed by more than their steps' own spread{undecided}."
 
 
 def _step_sentence(change: Change, is_unprofiled: bool) -> str:

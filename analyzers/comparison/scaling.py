@@ -45,7 +45,7 @@ NAMED = 6
 
 
 def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) -> Scaling:
-    """The study of a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument."""
+    """Study a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument."""
     sweep, warnings = read_sweep(Path(folder))
     return scaling(sweep, [_row(Path(folder), cell, read) for cell in sweep.cells], warnings)
 
@@ -60,7 +60,7 @@ def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRo
 
 
 def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[Notice] = ()) -> Scaling:
-    """The whole study of cells that are measured, or are rows without figures."""
+    """Build the whole study from cells that are measured, or are rows without figures."""
     return Scaling(
         schema=SCALING_SCHEMA,
         name=sweep.name,
@@ -86,7 +86,7 @@ class _Pair:
     many_ns: float
 
     def ratio(self, factor: float) -> Ratio:
-        """`factor` x T_1 / T_N."""
+        """Return `factor` x T_1 / T_N."""
         one, many, value = self.one, self.many, factor * self.one_ns / self.many_ns
         if self.cell is self.baseline:
             return Ratio(value, value, value, uncertain=False)
@@ -99,10 +99,10 @@ class _Pair:
         )
 
     def subtraction(self, share: float) -> Subtraction:
-        """T_N less `share` of T_1, and what follows from it, beside what was measured."""
+        """Subtract `share` of T_1 from T_N, and say what follows from it, beside what was measured."""
         one, many, gradients = self.one, self.many, self.cell.gradients
         estimate_ns = self.many_ns - share * self.one_ns
-        known = self.cell.exposed_mean_ns
+        measured_ns = self.cell.exposed_mean_ns
         busbw, why = _subtracted_busbw(gradients.bus_bytes, estimate_ns)
         true, utilization = gradients.busbw_gbps.median, gradients.utilization.median
         return Subtraction(
@@ -110,9 +110,9 @@ class _Pair:
             low_ns=_less(many.low_ns, one.high_ns, share),
             high_ns=_less(many.high_ns, one.low_ns, share),
             uncertain=one.uncertain or many.uncertain,
-            measured_ns=known,
-            error_ns=None if known is None else estimate_ns - known,
-            ratio=estimate_ns / known if known else None,
+            measured_ns=measured_ns,
+            error_ns=None if measured_ns is None else estimate_ns - measured_ns,
+            ratio=estimate_ns / measured_ns if measured_ns else None,
             busbw_gbps=busbw,
             # The same calibrated peak as the measured figure has.
             utilization=busbw * utilization / true if busbw and utilization and true else None,
@@ -130,7 +130,7 @@ def _less(many_ns: float | None, one_ns: float | None, share: float) -> float | 
 
 
 def _subtracted_busbw(bus_bytes: float | None, estimate_ns: float) -> tuple[float | None, str | None]:
-    """The gradients' bus bandwidth if they took as long as subtraction says, or why there is none."""
+    """Return the gradients' bus bandwidth if they took as long as subtraction says, or why there is none."""
     if not bus_bytes:
         return None, "no bytes of gradients are known"
     if estimate_ns <= 0:
@@ -139,7 +139,7 @@ def _subtracted_busbw(bus_bytes: float | None, estimate_ns: float) -> tuple[floa
 
 
 def _weak(cells: Sequence[CellRow], cell: CellRow) -> WeakRow:
-    """A cell against one GPU with the same batch on each."""
+    """Compare a cell with one GPU that has the same batch."""
     blank = WeakRow(cell.name, cell.strategy, cell.gpus, cell.batch)
     pair = _pair(cells, cell, cell.batch)
     if isinstance(pair, str):
@@ -159,7 +159,7 @@ def _weak(cells: Sequence[CellRow], cell: CellRow) -> WeakRow:
 
 
 def _strong(cells: Sequence[CellRow], cell: CellRow) -> StrongRow:
-    """A cell against one GPU that has the whole global batch."""
+    """Compare a cell with one GPU that has the whole global batch."""
     blank = StrongRow(cell.name, cell.strategy, cell.gpus, cell.batch, cell.global_batch)
     pair = _pair(cells, cell, cell.batch * cell.gpus)
     if isinstance(pair, str):
@@ -176,7 +176,7 @@ def _strong(cells: Sequence[CellRow], cell: CellRow) -> StrongRow:
 
 
 def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
-    """A cell with its baseline, the 1-GPU cell of a batch; or why there is none to compare it with."""
+    """Return a cell with its baseline, the 1-GPU cell for a batch; or why there is none to compare it with."""
     if not cell.step.median_ns:
         return cell.why or "no step of it was timed"
     baseline = _baseline(cells, cell, batch)
@@ -196,16 +196,18 @@ def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
 
 
 def _baseline(cells: Sequence[CellRow], cell: CellRow, batch: int) -> CellRow | None:
-    """The 1-GPU cell of a batch: the one that all strategies share, else the strategy's own."""
-    found = {other.strategy: other for other in cells if other.gpus == 1 and other.batch == batch}
-    return cell if cell.gpus == 1 else found.get(SINGLE) or found.get(cell.strategy)
+    """Return the 1-GPU cell for a batch: the one that all strategies share, else the strategy's own."""
+    by_strategy = {other.strategy: other for other in cells if other.gpus == 1 and other.batch == batch}
+    return cell if cell.gpus == 1 else by_strategy.get(SINGLE) or by_strategy.get(cell.strategy)
 
 
-def _different(one: CellRow, other: CellRow) -> str | None:
-    """What two cells do not have in common though they must, of what both say."""
-    said = {name: (one.workload[name], other.workload[name]) for name in one.workload if name in other.workload}
-    said["accumulation"] = (str(one.accumulation), str(other.accumulation))
-    return next((f"{name} ({mine}, not {its})" for name, (mine, its) in said.items() if mine != its), None)
+def _different(baseline: CellRow, cell: CellRow) -> str | None:
+    """Return what two cells do not have in common though they must, where both say it."""
+    settings = {
+        name: (baseline.workload[name], cell.workload[name]) for name in baseline.workload if name in cell.workload
+    }
+    settings["accumulation"] = (str(baseline.accumulation), str(cell.accumulation))
+    return next((f"{name} ({mine}, not {its})" for name, (mine, its) in settings.items() if mine != its), None)
 
 
 def _warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
@@ -214,16 +216,16 @@ def _warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
         yield from _cell_warnings(cell)
     timed = [cell for cell in cells if cell.step.median_ns]
     if profiled := [cell.name for cell in timed if cell.step.is_profiled]:
-        words = f"timed under the profiler alone, which stretches steps: {_named(profiled)}"
-        yield Notice(Code.TIMED_UNDER_PROFILER, words)
+        text = f"timed under the profiler alone, which stretches steps: {_named(profiled)}"
+        yield Notice(Code.TIMED_UNDER_PROFILER, text)
     if uncertain := [cell.name for cell in timed if cell.step.uncertain]:
         scatter = f"steps scatter by more than {100 * WIDEST_SPREAD:.0f} %"
         yield Notice(Code.STEPS_SCATTER, f"{scatter}, their times are uncertain: {_named(uncertain)}")
     if stretched := [cell for cell in timed if (cell.distortion or 0) > HIGH_DISTORTION]:
         most, names = max(stretched, key=lambda cell: cell.distortion or 0), _named([cell.name for cell in stretched])
         times = f"up to {'about ' * most.distortion_uncertain}{most.distortion:.2f} times"
-        words = f"the profiler stretches steps, {times}, and waiting and idle time with them: {names}"
-        yield Notice(Code.PROFILER_DISTORTS, words)
+        text = f"the profiler stretches steps, {times}, and waiting and idle time with them: {names}"
+        yield Notice(Code.PROFILER_DISTORTS, text)
     yield from _baseline_warnings(timed)
     yield from _epoch_warnings(timed)
 
@@ -236,8 +238,8 @@ def _cell_warnings(cell: CellRow) -> Iterator[Notice]:
         if warning.code in ABOUT_RUN_JSON:
             yield warning.within(f"{cell.name}: ")
     if cell.missing_ranks:
-        words = f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are of the others"
-        yield Notice(Code.RANKS_MISSING, words)
+        text = f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are of the others"
+        yield Notice(Code.RANKS_MISSING, text)
 
 
 def _baseline_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
@@ -245,22 +247,22 @@ def _baseline_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
     if recorded:
         how = sorted({str(cell.recorded_as) for cell in recorded})
         names = _named([cell.name for cell in recorded])
-        words = f"baselines recorded under {', '.join(how)} on one device, which has costs of its own: {names}"
-        yield Notice(Code.BASELINE_OF_STRATEGY, words)
+        text = f"baselines recorded under {', '.join(how)} on one device, which has costs of its own: {names}"
+        yield Notice(Code.BASELINE_OF_STRATEGY, text)
     if any(cell.on_cpu for cell in cells):
-        words = "devices are ranks on a CPU, which share its cores: no speedup is to be expected of them"
-        yield Notice(Code.CORES_ARE_SHARED, words)
+        text = "devices are ranks on a CPU, which share its cores: no speedup is to be expected of them"
+        yield Notice(Code.CORES_ARE_SHARED, text)
 
 
 def _epoch_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
     epochs = [cell.epoch for cell in cells if cell.epoch is not None]
     if any(epoch.is_assumed for epoch in epochs):
-        words = f"no data set is named by run.json: an epoch is {ASSUMED.name}'s {ASSUMED.samples:,} samples"
-        yield Notice(Code.EPOCH_IS_ASSUMED, words)
+        text = f"no data set is named by run.json: an epoch is {ASSUMED.name}'s {ASSUMED.samples:,} samples"
+        yield Notice(Code.EPOCH_IS_ASSUMED, text)
     if any(cell.epochs and cell.epoch is not None and cell.epoch.is_synthetic for cell in cells):
         yield Notice(Code.ACCURACY_MEANS_NOTHING, DEFINITIONS["accuracy"])
 
 
 def _named(names: Sequence[str]) -> str:
-    """A few names, and how many more."""
+    """List a few names, and how many more there are."""
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

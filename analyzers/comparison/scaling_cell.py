@@ -20,20 +20,20 @@ SETTINGS = ("amp", "image_size", "channels_last", "compile")
 
 
 def missing(cell: Cell, why: str | None) -> CellRow:
-    """The row of a cell without figures."""
+    """Return the row for a cell without figures."""
     return CellRow(cell.name, cell.strategy, cell.gpus, cell.batch, cell.state, why)
 
 
 def measured(cell: Cell, run: RunSummary) -> CellRow:
-    """The row of a cell that was recorded; without figures where the recording is another cell's."""
+    """Return the row for a recorded cell; without figures where the recording is another cell's."""
     manifest = run.manifest or Manifest()
-    if other := _another(cell, manifest):
-        return missing(cell, other)
-    found = report(run)
+    if mismatch := _another(cell, manifest):
+        return missing(cell, mismatch)
+    summarized = report(run)
     accumulation = accumulation_of(manifest)
     global_batch = cell.batch * cell.gpus * accumulation
-    step = step_time(manifest.controls, found)
-    distortion, distortion_uncertain = _distortion(manifest.controls, found)
+    step = step_time(manifest.controls, summarized)
+    distortion, distortion_uncertain = _distortion(manifest.controls, summarized)
     return CellRow(
         name=cell.name,
         strategy=cell.strategy,
@@ -43,29 +43,29 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         accumulation=accumulation,
         workload=_workload(manifest) if run.manifest else {},
         recorded_as=manifest.strategy,
-        devices=found.run.devices,
-        on_cpu=found.summary.representative.device == device_label(CPU_DEVICE),
-        missing_ranks=found.run.world_size - len(found.run.ranks),
+        devices=summarized.run.devices,
+        on_cpu=summarized.summary.representative.device == device_label(CPU_DEVICE),
+        missing_ranks=summarized.run.world_size - len(summarized.run.ranks),
         step=step,
-        blocks_ns=found.run.controls.blocks_ns.get(UNPROFILED, []),
+        blocks_ns=summarized.run.controls.blocks_ns.get(UNPROFILED, []),
         distortion=distortion,
         distortion_uncertain=distortion_uncertain,
         epoch=epoch_time(manifest, global_batch, step),
         samples_per_s=NS_PER_S * global_batch / step.median_ns if step.median_ns else None,
         peak_memory_bytes=max(manifest.memory.peak_bytes.values(), default=None) if manifest.memory else None,
         memory_source=manifest.memory.source if manifest.memory else None,
-        measured=_windows(found),
-        exposed_mean_ns=float(np.mean([window.exposed_comm_ns for window in found.windows])),
-        shares={name: found.summary.shares.get(name) for name in SPLIT_PARTS},
-        representative=_representative(found),
-        gradients=gradient_bandwidth(found.collectives, found.traffic.get(GRADIENTS)),
+        measured=_windows(summarized),
+        exposed_mean_ns=float(np.mean([window.exposed_comm_ns for window in summarized.windows])),
+        shares={name: summarized.summary.shares.get(name) for name in SPLIT_PARTS},
+        representative=_representative(summarized),
+        gradients=gradient_bandwidth(summarized.collectives, summarized.traffic.get(GRADIENTS)),
         epochs=manifest.epochs,
-        warnings=found.run.warnings,
+        warnings=summarized.run.warnings,
     )
 
 
 def _another(cell: Cell, manifest: Manifest) -> str | None:
-    """Why a recording is not the cell's, if its run.json says so; on one device any strategy will do."""
+    """Return why a recording is not the cell's, if its run.json says so; on one device any strategy will do."""
     if manifest.batch_per_gpu not in (None, cell.batch):
         return f"its run.json is of batch {manifest.batch_per_gpu}, not {cell.batch}"
     if cell.strategy != SINGLE and manifest.strategy not in (None, cell.strategy):
@@ -76,16 +76,16 @@ def _another(cell: Cell, manifest: Manifest) -> str | None:
 
 
 def accumulation_of(manifest: Manifest) -> int:
-    """Batches whose gradients are added before the optimizer steps; 1 where the manifest does not say."""
-    said = manifest.settings.get("grad_accumulation")
-    return said if isinstance(said, int) and not isinstance(said, bool) and 1 <= said <= LONGEST_NS else 1
+    """Return how many batches' gradients are added before the optimizer steps; 1 where the manifest does not say."""
+    batches = manifest.settings.get("grad_accumulation")
+    return batches if isinstance(batches, int) and not isinstance(batches, bool) and 1 <= batches <= LONGEST_NS else 1
 
 
 def _workload(manifest: Manifest) -> dict[str, str | None]:
-    said = {name: manifest.settings.get(name) for name in SETTINGS}
-    said |= {"model": manifest.model, "data": _data(manifest), "device": ", ".join(sorted(set(manifest.devices)))}
+    settings = {name: manifest.settings.get(name) for name in SETTINGS}
+    settings |= {"model": manifest.model, "data": _data(manifest), "device": ", ".join(sorted(set(manifest.devices)))}
     # A setting that an older recording does not name is one that was off.
-    return {name: str(value) if value else None for name, value in said.items()}
+    return {name: str(value) if value else None for name, value in settings.items()}
 
 
 def _data(manifest: Manifest) -> str:
@@ -94,15 +94,19 @@ def _data(manifest: Manifest) -> str:
     return "synthetic" if manifest.settings.get("data", "synthetic") == "synthetic" else "from disk"
 
 
-def step_time(controls: Controls, found: Report) -> StepTime:
-    """A step without the profiler; under it, where there was no such step."""
+def step_time(controls: Controls, summarized: Report) -> StepTime:
+    """Return a step without the profiler; under it, where there was no such step."""
     unprofiled = control_time(controls.unprofiled, UNPROFILED)
-    return unprofiled if unprofiled.median_ns else _spread_time(found.summary.windows["span_ns"])
+    return unprofiled if unprofiled.median_ns else _spread_time(summarized.summary.windows["span_ns"])
 
 
 def control_time(control: Control | None, source: str) -> StepTime:
-    """A control as a step's time: the median of its samples even where they scatter, marked as uncertain then."""
-    samples = [ns for own in control.samples_ns.values() for ns in own if 0 < ns < LONGEST_NS] if control else []
+    """Return a control as a step's time: its samples' median even where they scatter, marked as uncertain then."""
+    samples = (
+        [ns for rank_samples_ns in control.samples_ns.values() for ns in rank_samples_ns if 0 < ns < LONGEST_NS]
+        if control
+        else []
+    )
     if not samples:
         return StepTime()
     low, median, high = (float(value) for value in np.percentile(samples, [25, 50, 75]))
@@ -111,24 +115,24 @@ def control_time(control: Control | None, source: str) -> StepTime:
 
 
 def _spread_time(span: Spread) -> StepTime:
-    """Windows under the profiler as a step's time."""
+    """Return windows under the profiler as a step's time."""
     if not span.median or span.low is None or span.high is None:
         return StepTime()
     spread = (span.high - span.low) / span.median
     return StepTime(span.median, span.low, span.high, spread, PROFILED, spread > WIDEST_SPREAD)
 
 
-def _distortion(controls: Controls, found: Report) -> tuple[float | None, bool]:
-    """Profiled step over unprofiled step, and whether either of them scatters."""
+def _distortion(controls: Controls, summarized: Report) -> tuple[float | None, bool]:
+    """Return the profiled step over the unprofiled one, and whether either of them scatters."""
     without = control_time(controls.unprofiled, UNPROFILED)
-    under = control_time(getattr(controls, found.run.times_from, None), PROFILED)
+    under = control_time(getattr(controls, summarized.run.times_from, None), PROFILED)
     if not without.median_ns or not under.median_ns:
         return None, False
     return under.median_ns / without.median_ns, without.uncertain or under.uncertain
 
 
 def epoch_time(manifest: Manifest, global_batch: int, step: StepTime) -> EpochTime:
-    """An epoch: as many steps as it takes, the last one of what is left; and whole epochs where some were timed."""
+    """Return an epoch's time: its steps, the last one with what is left; and whole epochs where some were timed."""
     dataset = manifest.dataset if manifest.dataset and manifest.dataset.samples > 0 else ASSUMED
     steps = -(-dataset.samples // global_batch)
     times = [epoch.time_ns for epoch in after_warmup(manifest.epochs)]
@@ -147,21 +151,23 @@ def epoch_time(manifest: Manifest, global_batch: int, step: StepTime) -> EpochTi
 
 
 def after_warmup(epochs: Sequence[Epoch]) -> Sequence[Epoch]:
-    """The epochs whose time is a measurement: all but the first."""
+    """Return the epochs whose time is a measurement: all but the first."""
     return sorted(epochs, key=lambda epoch: epoch.epoch)[1:]
 
 
-def _windows(found: Report) -> dict[str, Spread]:
-    """The report's medians that the study shows; `input_idle_ns` where a loader's ranges are in the traces."""
-    known = {name: spread for name, spread in found.summary.windows.items() if name in MEASURES}
+def _windows(summarized: Report) -> dict[str, Spread]:
+    """Return the report's medians that the study shows; `input_idle_ns` where a loader's ranges are in the traces."""
+    shown = {name: spread for name, spread in summarized.summary.windows.items() if name in MEASURES}
     # The idle time that waits for input is a figure of the full windows; a report may have none.
-    waits = found.summary.input
-    return known | ({"input_idle_ns": waits.idle_ns} if waits is not None else {})
+    waits = summarized.summary.input
+    return shown | ({"input_idle_ns": waits.idle_ns} if waits is not None else {})
 
 
-def _representative(found: Report) -> dict[str, int]:
-    """The window of median length, whose parts add up to its span."""
-    chosen = found.summary.representative
+def _representative(summarized: Report) -> dict[str, int]:
+    """Return the window with the median length, whose parts add up to its span."""
+    chosen = summarized.summary.representative
     key = (chosen.rank, chosen.device, chosen.step)
-    window = next(each for each in found.windows if (each.rank, each.device, each.step) == key)
+    window = next(
+        candidate for candidate in summarized.windows if (candidate.rank, candidate.device, candidate.step) == key
+    )
     return {name: getattr(window, name) for name in ("span_ns", *PARTS, "exposed_wait_ns", "exposed_transfer_ns")}

@@ -127,7 +127,7 @@ class CellRow(msgspec.Struct, frozen=True):
 
     @property
     def global_batch(self) -> int:
-        """Samples of all devices in one step of the optimizer."""
+        """Return how many samples all devices have in one step of the optimizer."""
         return self.batch * self.gpus * self.accumulation
 
 
@@ -214,17 +214,17 @@ class Scaling(msgspec.Struct, frozen=True):
 
 
 def scaling_json(study: Scaling) -> str:
-    """The study as one JSON document."""
+    """Return the study as one JSON document."""
     return encoded(study)
 
 
 def scaling_from_json(text: str | bytes) -> Scaling:
-    """A study that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
+    """Read a study that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Scaling, SCALING_SCHEMA, "make one with `tracer sweep --report DIR --json`")
 
 
 def cells_frame(study: Scaling) -> pd.DataFrame:
-    """One row a cell: every figure a column of its own, medians with their quartiles."""
+    """Return one row per cell: every figure a column of its own, medians with their quartiles."""
     import pandas as pd
 
     return pd.DataFrame([_cell(row) for row in study.cells])
@@ -266,17 +266,17 @@ def _spread(name: str, spread: Spread) -> dict[str, float | None]:
 
 
 def weak_frame(study: Scaling) -> pd.DataFrame:
-    """Weak scaling, a row each: the batch per GPU is fixed."""
+    """Return weak scaling, a row each: the batch per GPU is fixed."""
     return _comparisons(study.weak, WeakRow)
 
 
 def strong_frame(study: Scaling) -> pd.DataFrame:
-    """Strong scaling, a row each: the global batch is fixed."""
+    """Return strong scaling, a row each: the global batch is fixed."""
     return _comparisons(study.strong, StrongRow)
 
 
 def _comparisons(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> pd.DataFrame:
-    """Rows as a DataFrame; ratios and subtractions spread over columns of their own, there or not."""
+    """Build a DataFrame from rows; ratios and subtractions spread over columns of their own, there or not."""
     import pandas as pd
 
     parts = dict.fromkeys(("scaled_speedup", "speedup", "efficiency"), Ratio.__struct_fields__)
@@ -297,7 +297,7 @@ def _comparisons(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> 
 
 
 def epochs_frame(study: Scaling) -> pd.DataFrame:
-    """Loss and accuracy of every epoch of every cell, a row each."""
+    """Return loss and accuracy of every epoch of every cell, a row each."""
     import pandas as pd
 
     fields = Epoch.__struct_fields__

@@ -24,10 +24,10 @@ class _Rows(NamedTuple):
 
 
 def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
-    """What is different in the cells of B, A being the baseline; those that only one sweep has are listed."""
+    """Compare B's cells with A's, the baseline; those that only one sweep has are listed."""
     of_a, of_b = _by_place(a), _by_place(b)
     places = list(dict.fromkeys([*of_a, *of_b]))
-    found = changes(
+    judged = changes(
         {
             (place, name): (_samples(a, of_a.get(place), name), _samples(b, of_b.get(place), name))
             for place in places
@@ -37,22 +37,22 @@ def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
     cells = [
         CellChange(
             *place,
-            {name: found[place, name] for name in MEASURES if (place, name) in found},
+            {name: judged[place, name] for name in MEASURES if (place, name) in judged},
             [*_why("A", of_a.get(place)), *_why("B", of_b.get(place)), *_uneven(of_a.get(place), of_b.get(place))],
         )
         for place in places
     ]
-    warnings = [*(each.within("A: ") for each in a.warnings), *(each.within("B: ") for each in b.warnings)]
+    warnings = [*(warning.within("A: ") for warning in a.warnings), *(warning.within("B: ") for warning in b.warnings)]
     return SweepComparison(SWEEPS_SCHEMA, a.name, b.name, _verdict(cells), Method(), warnings, cells)
 
 
 def _by_place(study: Scaling) -> dict[Place, _Rows]:
     rows = map(_Rows, study.cells, study.weak, study.strong)
-    return {(each.cell.strategy, each.cell.gpus, each.cell.batch): each for each in rows}
+    return {(cell_rows.cell.strategy, cell_rows.cell.gpus, cell_rows.cell.batch): cell_rows for cell_rows in rows}
 
 
 def _samples(study: Scaling, rows: _Rows | None, name: str) -> Samples:
-    """A cell's figure of one sweep; an efficiency's steps are blocks of the baseline over blocks of the cell."""
+    """Return a cell's figure from one sweep; an efficiency's steps are the baseline's blocks over the cell's."""
     if rows is None:
         return NOTHING
     if name == STEP:
@@ -67,12 +67,12 @@ def _samples(study: Scaling, rows: _Rows | None, name: str) -> Samples:
 
 
 def _blocks(cell: CellRow) -> list[float]:
-    """The blocks of steps that a cell's time is of; of a time under the profiler there are none."""
+    """Return the blocks of steps that a cell's time is over; a time under the profiler has none."""
     return [] if cell.step.is_profiled else cell.blocks_ns
 
 
 def _why(name: str, rows: _Rows | None) -> Iterator[str]:
-    """Why a cell of one sweep has no figures."""
+    """Yield why a cell in one sweep has no figures."""
     if rows is None:
         yield f"{name} has no such cell"
     elif rows.cell.why:
@@ -80,28 +80,30 @@ def _why(name: str, rows: _Rows | None) -> Iterator[str]:
 
 
 def _uneven(a: _Rows | None, b: _Rows | None) -> Iterator[str]:
-    """In what two cells of one place are not the same thing."""
+    """Yield in what two cells in one place are not the same thing."""
     if a is None or b is None:
         return
-    said: tuple[Mapping[str, str | None], ...] = (a.cell.workload, b.cell.workload)
-    for name in said[0].keys() & said[1].keys():
-        if said[0][name] != said[1][name]:
-            yield f"A's {name} is {said[0][name]}, B's {said[1][name]}"
+    workloads: tuple[Mapping[str, str | None], ...] = (a.cell.workload, b.cell.workload)
+    for name in workloads[0].keys() & workloads[1].keys():
+        if workloads[0][name] != workloads[1][name]:
+            yield f"A's {name} is {workloads[0][name]}, B's {workloads[1][name]}"
     if a.cell.step.source != b.cell.step.source and a.cell.step.source and b.cell.step.source:
         yield f"A's step is {a.cell.step.source}, B's {b.cell.step.source}"
 
 
 def _verdict(cells: list[CellChange]) -> str:
-    """One sentence: in how many cells the step changed, and where most."""
+    """Say in one sentence in how many cells the step changed, and where most."""
     steps = [(cell, cell.measures[STEP]) for cell in cells if STEP in cell.measures]
-    both = [(cell, change) for cell, change in steps if change.difference is not None]
-    marked = [(cell, change) for cell, change in both if change.is_marked]
-    words = f"Of {len(cells)} cells {len(both)} are timed in both sweeps; in {len(marked)} of them the step changed by "
-    words += "more than its own spread"
+    timed = [(cell, change) for cell, change in steps if change.difference is not None]
+    marked = [(cell, change) for cell, change in timed if change.is_marked]
+    sentence = (
+        f"Of {len(cells)} cells {len(timed)} are timed in both sweeps; in {len(marked)} of them the step changed by "
+    )
+    sentence += "more than its own spread"
     if marked:
-        cell, change = max(marked, key=lambda each: abs(each[1].relative or 0))
+        cell, change = max(marked, key=lambda cell_change: abs(cell_change[1].relative or 0))
         way = "longer" if (change.difference or 0) > 0 else "shorter"
-        words += (
+        sentence += (
             f", most in {cell.strategy}{cell.gpus} at batch {cell.batch}: {percent(abs(change.relative or 0))} {way}"
         )
-    return words + "."
+    return sentence + "."

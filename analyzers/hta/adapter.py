@@ -48,7 +48,7 @@ _HOST = -1
 
 
 def to_hta(run: Run) -> Any:
-    """HTA's TraceAnalysis of a run's full windows, which have the host and its devices on one clock.
+    """Return HTA's TraceAnalysis for a run's full windows, which have the host and its devices on one clock.
 
     Its columns are `index` (the place in the file, and the frame's index), `cat`, `name` (symbols), `pid` (the device,
     -1 on the host), `tid`, `ts`, `dur`, `end`, `stream`, `correlation`, `index_correlation`, `iteration`, `bytes`,
@@ -62,12 +62,12 @@ def to_hta(run: Run) -> Any:
     symbols: dict[str, int] = {}
     frames = {rank.rank: _frame(rank.events, symbols, origin_ns) for rank in run.ranks}
     files = {rank.rank: str(rank.path) for rank in run.ranks}
-    said = {rank.rank: _said(rank) for rank in run.ranks}
-    return library.ExactAnalysis(library.ExactTrace(frames, list(symbols), files, said, origin_ns))
+    metadata_by_rank = {rank.rank: _said(rank) for rank in run.ranks}
+    return library.ExactAnalysis(library.ExactTrace(frames, list(symbols), files, metadata_by_rank, origin_ns))
 
 
 def hta_library() -> Any:
-    """The module that drives HTA. Raises NotInstalled."""
+    """Import the module that drives HTA. Raises NotInstalled."""
     try:
         metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError as error:
@@ -76,7 +76,7 @@ def hta_library() -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers were made with."""
+    """Return what the numbers were made with."""
     return {name: metadata.version(name) for name in (DISTRIBUTION, "pandas")}
 
 
@@ -97,18 +97,18 @@ def _first_ns(events: Events) -> int:
 
 
 def _frame(events: Events, symbols: dict[str, int], origin_ns: int) -> pd.DataFrame:
-    """The rows of one rank as HTA's parser would have left them, in the file's order."""
+    """Build one rank's rows as HTA's parser would have left them, in the file's order."""
     import pandas as pd  # a quarter of a second that reading alone need not wait
 
     columns = _rows(events)
-    known = np.array([symbols.setdefault(name, len(symbols)) for name in events.names], dtype=np.int64)
+    codes = np.array([symbols.setdefault(name, len(symbols)) for name in events.names], dtype=np.int64)
     on_device, launch = _joins(events, columns)
     columns["cat"] = _category_symbols(events, columns["cat"], columns["name"], symbols)
     index = columns["index"]
     linked = np.where(launch >= 0, index[launch], np.minimum(columns["correlation"], 0))
     columns["index_correlation"] = linked
     columns["iteration"] = _iterations(events, columns["ts"], on_device, launch)
-    columns["name"] = known[columns["name"]]
+    columns["name"] = codes[columns["name"]]
     columns["ts"] = columns["ts"] - origin_ns
     columns["end"] = columns["ts"] + columns["dur"]
     columns["memory_bw_gbps"] = np.where(columns["bytes"] > 0, columns["bytes"] / np.maximum(columns["dur"], 1), 0.0)
@@ -116,7 +116,7 @@ def _frame(events: Events, symbols: dict[str, int], origin_ns: int) -> pd.DataFr
 
 
 def _rows(events: Events) -> dict[str, NDArray[Any]]:
-    """Columns of rows and synchronizations together, by place in the file; `cat` and `name` are codes of ours."""
+    """Return columns for rows and synchronizations, by place in the file; `cat` and `name` are codes of ours."""
     syncs = events.syncs
     kept = np.flatnonzero(events.category != Category.FLOW)
     order = np.argsort(np.r_[events.position[kept], syncs.position], kind="stable")
@@ -146,42 +146,42 @@ def _rows(events: Events) -> dict[str, NDArray[Any]]:
 
 
 def _beyond(stream: Int64, device: Int64) -> int:
-    """What a device's number is multiplied by in front of its streams' numbers; 0 where a rank has one device."""
+    """Return the factor for a device's number in front of its streams' numbers; 0 where a rank has one device."""
     several = len(np.unique(device[stream >= 0])) > 1
     return 10 ** len(str(int(stream.max()))) if several else 0
 
 
 def _category_symbols(events: Events, category: Int64, name: Int64, symbols: dict[str, int]) -> Int64:
     driver = np.array([name[:2] == "cu" and name[2:3].isupper() for name in events.names], dtype=bool)
-    found = np.full(len(category), UNKNOWN)
+    symbol_of = np.full(len(category), UNKNOWN)
     for code in np.unique(category).tolist():
         word = _CATEGORIES[Category(code)]
-        found[category == code] = symbols.setdefault(word, len(symbols))
+        symbol_of[category == code] = symbols.setdefault(word, len(symbols))
     driven = (category == Category.LAUNCH) & driver[name]
     if driven.any():
-        found[driven] = symbols.setdefault("cuda_driver", len(symbols))
-    return found
+        symbol_of[driven] = symbols.setdefault("cuda_driver", len(symbols))
+    return symbol_of
 
 
 def _joins(events: Events, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np.bool_], Int64]:
-    """Which rows are of a device, and each row's other end: a kernel's launch, a launch's first kernel; -1 for none."""
+    """Return which rows are a device's, and each row's other end: a kernel's launch, a launch's first kernel, or -1."""
     streamless = np.array([name in _STREAMLESS_SYNCS for name in events.names], dtype=bool)
     correlation = columns["correlation"]
     on_device = (columns["stream"] >= 0) | ((columns["cat"] == Category.SYNC) & streamless[columns["name"]])
-    other = np.full(len(correlation), UNKNOWN)
+    other_end = np.full(len(correlation), UNKNOWN)
     sides = [np.flatnonzero(side & (correlation >= 0)) for side in (on_device, ~on_device)]
-    for here, there in (sides, sides[::-1]):
-        if len(there):
-            there = there[np.lexsort((columns["ts"][there], correlation[there]))]
-            place = find(correlation[there], correlation[here])
-            same = place >= 0
-            other[here[same]] = there[place[same]]
-    return on_device, other
+    for side_rows, other_rows in (sides, sides[::-1]):
+        if len(other_rows):
+            other_rows = other_rows[np.lexsort((columns["ts"][other_rows], correlation[other_rows]))]
+            position = find(correlation[other_rows], correlation[side_rows])
+            is_joined = position >= 0
+            other_end[side_rows[is_joined]] = other_rows[position[is_joined]]
+    return on_device, other_end
 
 
 def _iterations(events: Events, start_ns: Int64, on_device: NDArray[np.bool_], launch: Int64) -> Int64:
-    """The profiler's step of every row, on a device that of the launch; -1 for none."""
+    """Return the profiler's step for every row, on a device the launch's; -1 for none."""
     steps = profiler_steps(events)
     numbers = np.r_[steps.number, UNKNOWN]
-    own = numbers[steps.index_at(start_ns)]
-    return np.where(on_device, np.where(launch >= 0, own[launch], UNKNOWN), own)
+    step_at_start = numbers[steps.index_at(start_ns)]
+    return np.where(on_device, np.where(launch >= 0, step_at_start[launch], UNKNOWN), step_at_start)

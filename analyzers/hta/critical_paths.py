@@ -56,17 +56,17 @@ class CriticalPath:
 
     @property
     def length_ns(self) -> int:
-        """The sum of weights."""
+        """Add up the weights."""
         return int(self.weight_ns.sum())
 
     @property
     def extent_ns(self) -> int:
-        """From its first instant to its last."""
+        """Return the time from its first instant to its last."""
         return int(self.end_ns[-1] - self.start_ns[0])
 
 
 def critical_path(run: Run, rank: int | None = None, step: int | None = None) -> CriticalPath:
-    """The critical path of one step (that of median length) of one rank (the first); of all, where none is marked.
+    """Return the critical path of a step (default: the median) on a rank (the first); of all where no step is marked.
 
     Raises NotAnalyzable, NotInstalled.
     """
@@ -80,7 +80,7 @@ def critical_path(run: Run, rank: int | None = None, step: int | None = None) ->
 
 
 def path_tables(path: CriticalPath) -> Analysis:
-    """The path by what bounds it, by operator and kernel, and edge by edge."""
+    """Tabulate the path by what bounds it, by operator and kernel, and edge by edge."""
     total = path.length_ns
     bounds = [(key, *values) for (key,), values in _summed(path, ("bound",), total)]
     names = [(*key, *values) for key, values in _summed(path, ("bound", "place", "name"), total)]
@@ -115,15 +115,15 @@ def _unlisted(table: Figures) -> Figures:
 
 
 def _path(analysis: Any, rank: RankTrace, step: int | None) -> CriticalPath:
-    """HTA's graph, walked along its longest path. Raises NotAnalyzable."""
+    """Walk HTA's graph along its longest path. Raises NotAnalyzable."""
     frame = analysis.t.traces[rank.rank]
     annotation = _WHOLE_TRACE if step is None else _STEPS
-    found = analysis.critical_path_analysis(
+    result = analysis.critical_path_analysis(
         rank.rank, annotation, _instance(analysis, frame, step), data_load_events=list(_DATA_LOADING)
     )
-    if found is None or not found[1]:
+    if result is None or not result[1]:
         raise ValueError("its graph is not valid")
-    graph = found[0]
+    graph = result[0]
     nodes = graph.critical_path_nodes
     rows = _rows(graph.trace_df, analysis.t.symbol_table.get_sym_table())
     edges = [_edge(graph, rows, begin, end) for begin, end in pairwise(nodes)]
@@ -144,7 +144,7 @@ def _path(analysis: Any, rank: RankTrace, step: int | None) -> CriticalPath:
 
 
 def _instance(analysis: Any, frame: Any, step: int | None) -> int:
-    """The place of a step among all rows that HTA takes for steps."""
+    """Return a step's place among all rows that HTA takes for steps."""
     if step is None:
         return 0
     symbols = analysis.t.symbol_table.get_sym_table()
@@ -153,23 +153,23 @@ def _instance(analysis: Any, frame: Any, step: int | None) -> int:
 
 
 def _rows(frame: Any, symbols: list[str]) -> dict[int, tuple[str, int, str]]:
-    """Of each event: its name, HTA's number of its stream, and where it ran."""
+    """Return for each event its name, HTA's number for its stream, and where it ran."""
     columns = (frame[name].tolist() for name in ("index", "name", "stream", "device_stream", "pid"))
     return {
-        index: (symbols[name], stream, _place(stream, own, device))
-        for index, name, stream, own, device in zip(*columns, strict=True)
+        index: (symbols[name], stream, _place(stream, device_stream, device))
+        for index, name, stream, device_stream, device in zip(*columns, strict=True)
     }
 
 
-def _place(stream: int, own: int, device: int) -> str:
-    """The host, or a stream as the trace has it, with its device where a rank has several."""
+def _place(stream: int, device_stream: int, device: int) -> str:
+    """Return the host, or a stream as the trace has it, with its device where a rank has several."""
     if stream < 0:
         return HOST
-    return f"stream {own}" if stream == own else f"cuda:{device} stream {own}"
+    return f"stream {device_stream}" if stream == device_stream else f"cuda:{device} stream {device_stream}"
 
 
 def _edge(graph: Any, rows: Mapping[int, tuple[str, int, str]], begin: int, end: int) -> _Edge:
-    """One edge; its event is what it is a part of, or else what it leads to."""
+    """Return one edge; its event is what it is a part of, or else what it leads to."""
     edge, first, last = graph.edges[begin, end], graph.node_list[begin], graph.node_list[end]
     event = graph.edge_to_event_map.get((begin, end), last.ev_idx)
     name, stream, place = rows[int(event)]
@@ -179,7 +179,7 @@ def _edge(graph: Any, rows: Mapping[int, tuple[str, int, str]], begin: int, end:
 
 
 def _summed(path: CriticalPath, by: tuple[str, ...], total: int) -> list[tuple[tuple[str, ...], tuple[Any, ...]]]:
-    """Weight, its share of the path and edges by columns, most first; nothing of what has no weight at all."""
+    """Sum weight, its share of the path and edges by columns, most first; nothing for what has no weight at all."""
     weights: dict[tuple[str, ...], int] = defaultdict(int)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
     for *key, weight in zip(*(getattr(path, column) for column in by), path.weight_ns.tolist(), strict=True):

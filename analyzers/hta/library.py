@@ -41,7 +41,7 @@ class ExactTrace(Trace):  # type: ignore[misc]  # HTA has no types
         frames: Mapping[int, pd.DataFrame],
         symbols: list[str],
         files: Mapping[int, str],
-        said: Mapping[int, Mapping[str, Any]],
+        metadata: Mapping[int, Mapping[str, Any]],
         origin_ns: int,
     ) -> None:
         # Not HTA's own __init__: it looks for files, and refuses any that are not called .json or .gz.
@@ -49,7 +49,7 @@ class ExactTrace(Trace):  # type: ignore[misc]  # HTA has no types
         self.symbol_table = TraceSymbolTable()
         self.symbol_table.add_symbols(symbols)
         device = infer_gpu_type(None, self.symbol_table.get_sym_id_map())
-        self.meta_data = {rank: {**known, "device_type": device} for rank, known in said.items()}
+        self.meta_data = {rank: {**rank_metadata, "device_type": device} for rank, rank_metadata in metadata.items()}
         self.min_ts = origin_ns
         self.trace_files = dict(files)
         self.trace_path = ""
@@ -57,10 +57,10 @@ class ExactTrace(Trace):  # type: ignore[misc]  # HTA has no types
         self.is_parsed = True
 
     def parse_traces(self, *arguments: Any, **options: Any) -> None:
-        """Nothing to do: the rows are here. HTA's comparison of traces asks for it all the same."""
+        """Do nothing: the rows are here. HTA's comparison of traces asks for it all the same."""
 
     def get_trace_start_unixtime_ns(self, rank: int) -> int:
-        """The run's first event, in ns since the epoch."""
+        """Return the run's first event, in ns since the epoch."""
         return int(self.min_ts)
 
 
@@ -71,7 +71,7 @@ class ExactAnalysis(TraceAnalysis):  # type: ignore[misc]
         self.t = trace
 
     def critical_path_analysis(self, *arguments: Any, **options: Any) -> Any:
-        """As HTA's, with its threshold between kernels in ns."""
+        """Return what HTA's returns, with its threshold between kernels in ns."""
         with _OF_PROCESS:
             threshold_us = critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US
             critical_path_analysis.KERNEL_KERNEL_DELAY_THRESHOLD_US = threshold_us * NS_PER_US
@@ -83,13 +83,13 @@ class ExactAnalysis(TraceAnalysis):  # type: ignore[misc]
     def get_idle_time_breakdown(
         self, *arguments: Any, consecutive_kernel_delay: int = KERNEL_WAIT_NS, **options: Any
     ) -> Any:
-        """As HTA's, `consecutive_kernel_delay` in ns."""
+        """Return what HTA's returns, `consecutive_kernel_delay` in ns."""
         return super().get_idle_time_breakdown(*arguments, consecutive_kernel_delay=consecutive_kernel_delay, **options)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """HTA logs, prints and warns as it goes; a block in which none of it is heard."""
+    """Silence HTA, which logs, prints and warns as it goes, within a block."""
     with (
         _OF_PROCESS,
         _without_logs(),
@@ -117,7 +117,7 @@ def _without_logs() -> Iterator[None]:
 def compare(
     control: ExactTrace, test: ExactTrace, ranks: tuple[int, int], steps: tuple[int, int], device: str
 ) -> pd.DataFrame:
-    """HTA's comparison of a step of each, on the side that `device` names (CPU, GPU); times in ns."""
+    """Compare a step of each by HTA, on the side that `device` names (CPU, GPU); times in ns."""
     labeled = LabeledTrace("Control", control), LabeledTrace("Test", test)
-    found: pd.DataFrame = TraceDiff.compare_traces(*labeled, *ranks, *steps, DeviceType[device])
-    return found
+    comparison: pd.DataFrame = TraceDiff.compare_traces(*labeled, *ranks, *steps, DeviceType[device])
+    return comparison

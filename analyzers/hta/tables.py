@@ -35,7 +35,7 @@ class Figures:
     listed: bool = True
 
     def to_frame(self) -> pd.DataFrame:
-        """The same as a DataFrame."""
+        """Return the same as a DataFrame."""
         import pandas as pd  # a quarter of a second that others need not wait
 
         return pd.DataFrame(list(self.rows), columns=list(self.columns))
@@ -53,12 +53,12 @@ class Analysis:
 
 
 def figures(name: str, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Figures:
-    """A table of whatever numpy or pandas hold, as plain numbers; what is no number is None."""
+    """Build a table from whatever numpy or pandas hold, as plain numbers; what is no number is None."""
     return Figures(name, title, tuple(columns), tuple(tuple(map(_plain, row)) for row in rows))
 
 
 def to_json(analysis: Analysis) -> str:
-    """The whole analysis: `tracer.hta/1`, a table under its name as a list of objects."""
+    """Write the whole analysis: `tracer.hta/1`, a table under its name as a list of objects."""
     tables = {
         table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in analysis.tables
     }
@@ -97,23 +97,23 @@ _NAMED = 4  # how many names a message lists
 
 
 def idle(run: Run, rank: int | None = None) -> Analysis:
-    """Why each stream was idle: the host had launched nothing, the next kernel came at once, or neither.
+    """Return why each stream was idle: the host had launched nothing, the next kernel came at once, or neither.
 
     Raises NotAnalyzable, NotInstalled.
     """
     chosen, notes = _able(run, rank, _launched)
     analysis = to_hta(chosen)
-    found, gaps = _attempt("idle causes", chosen, lambda: _idle_times(analysis, chosen))
+    idle_times, gaps = _attempt("idle causes", chosen, lambda: _idle_times(analysis, chosen))
     keys = ["rank", "stream", "idle_category"]
     gaps = gaps.rename_axis("idle_category").reset_index()
-    merged = found.merge(gaps, on=keys).sort_values(keys)
+    merged = idle_times.merge(gaps, on=keys).sort_values(keys)
     merged = merged[merged["count"] > 0]
     total = merged.groupby(["rank", "stream"])["idle_time"].transform("sum")
     places = _places(analysis)
     order = [*keys, "idle_time", "count", "50%", "max"]
     rows = [
-        (number, *places[number, stream], cause, time, _share(time, whole), *of_gaps)
-        for (number, stream, cause, time, *of_gaps), whole in zip(
+        (number, *places[number, stream], cause, time, _share(time, stream_total), *of_gaps)
+        for (number, stream, cause, time, *of_gaps), stream_total in zip(
             merged[order].itertuples(index=False, name=None), total, strict=True
         )
     ]
@@ -122,33 +122,33 @@ def idle(run: Run, rank: int | None = None) -> Analysis:
 
 
 def queue(run: Run, rank: int | None = None) -> Analysis:
-    """How many launched kernels and copies waited on each stream, over all changes of that number.
+    """Return how many launched kernels and copies waited on each stream, over all changes of that number.
 
     Raises NotAnalyzable, NotInstalled.
     """
     chosen, notes = _able(run, rank, _queued)
     analysis = to_hta(chosen)
-    found = _attempt("queue lengths", chosen, lambda: analysis.get_queue_length_summary(_numbers(chosen)))
+    lengths = _attempt("queue lengths", chosen, lambda: analysis.get_queue_length_summary(_numbers(chosen)))
     places = _places(analysis)
     # Columns of pairs (queue_length, count), and so on; rows of (rank, stream).
-    rows = [(key[0], *places[key], *values) for key, values in zip(found.index, found.to_numpy(), strict=True)]
+    rows = [(key[0], *places[key], *values) for key, values in zip(lengths.index, lengths.to_numpy(), strict=True)]
     columns = ("rank", "device", "stream", "changes", "mean", "std", "min", "p25", "median", "p75", "max")
     return _analysis("queue", (figures("queue", "Operations queued on each stream", columns, rows),), notes)
 
 
 def launches(run: Run, rank: int | None = None) -> Analysis:
-    """How long launching calls took on the host, what they launched on the device, and how long lay between.
+    """Return how long launching calls took on the host, what they launched on the device, and how long lay between.
 
     Raises NotAnalyzable, NotInstalled.
     """
     chosen, notes = _able(run, rank, _launched_as_hta_knows)
     analysis = to_hta(chosen)
-    found: dict[int, pd.DataFrame] = _attempt(
+    frames: dict[int, pd.DataFrame] = _attempt(
         "launch statistics", chosen, lambda: analysis.get_cuda_kernel_launch_stats(_numbers(chosen), visualize=False)
     )
     times = ("call_median_ns", "call_max_ns", "device_median_ns", "delay_median_ns", "delay_max_ns")
     columns = ("rank", "launches", *times, "shorter_than_call", "slow_calls", "late")
-    rows = [(number, *_launch_row(frame)) for number, frame in found.items()]
+    rows = [(number, *_launch_row(frame)) for number, frame in frames.items()]
     notes += _unknown_launches(chosen)
     notes.append(
         f"shorter_than_call: device time below its call's; slow_calls: calls over {SLOW_CALL_NS // NS_PER_US} us; "
@@ -158,13 +158,13 @@ def launches(run: Run, rank: int | None = None) -> Analysis:
 
 
 def kernels(run: Run, rank: int | None = None) -> Analysis:
-    """Time by type of kernel over all ranks, and of each kernel on each rank.
+    """Tabulate time by type of kernel over all ranks, and each kernel's on each rank.
 
     Raises NotAnalyzable, NotInstalled.
     """
     chosen, notes = _able(run, rank, _on_device)
     analysis = to_hta(chosen)
-    types, each = _attempt(
+    types, by_kernel = _attempt(
         "kernel breakdown",
         chosen,
         lambda: analysis.get_gpu_kernel_breakdown(visualize=False, num_kernels=_EVERY_KERNEL),
@@ -176,9 +176,9 @@ def kernels(run: Run, rank: int | None = None) -> Analysis:
     ]
     total = types["sum"].sum()
     by_type = [(row.kernel_type.lower(), row.sum, _share(row.sum, total)) for row in types.itertuples()]
-    each = each.sort_values("sum (us)", ascending=False, kind="stable")
+    by_kernel = by_kernel.sort_values("sum (us)", ascending=False, kind="stable")
     order = ["rank", "kernel_type", "name", "sum (us)", "mean (us)", "min (us)", "max (us)", "stddev"]
-    rows = [(*row[:1], row[1].lower(), *row[2:]) for row in each[order].itertuples(index=False, name=None)]
+    rows = [(*row[:1], row[1].lower(), *row[2:]) for row in by_kernel[order].itertuples(index=False, name=None)]
     columns = ("rank", "type", "name", "sum_ns", "mean_ns", "min_ns", "max_ns", "std_ns")
     tables = (
         figures("types", "Time by type of kernel, over all ranks", ("type", "time_ns", "share"), by_type),
@@ -188,22 +188,23 @@ def kernels(run: Run, rank: int | None = None) -> Analysis:
 
 
 def diff(run: Run, other: Run, rank: int | None = None, step: int | None = None) -> Analysis:
-    """What one step of one rank ran more or less of in another run: kernels, and operators with all they call.
+    """Compare one rank's step with another run's: kernels, and operators with all they call.
 
     Raises NotAnalyzable, NotInstalled.
     """
     library = hta_library()
-    pair = [one_rank(each, rank) for each in (run, other)]
-    for each in pair:
-        without_device = _on_device(each)
+    pair = [one_rank(chosen, rank) for chosen in (run, other)]
+    for chosen in pair:
+        without_device = _on_device(chosen)
         if without_device is not None:
-            raise NotAnalyzable(f"{each.path}: {without_device}")
-    steps = [typical_step(each, step) for each in pair]
-    for each, found in zip(pair, steps, strict=True):
-        if found is None:
-            raise NotAnalyzable(f"{each.path}: HTA compares steps, and none is marked (ProfilerStep#k)")
+            raise NotAnalyzable(f"{chosen.path}: {without_device}")
+    steps = [typical_step(chosen, step) for chosen in pair]
+    for chosen, number in zip(pair, steps, strict=True):
+        if number is None:
+            raise NotAnalyzable(f"{chosen.path}: HTA compares steps, and none is marked (ProfilerStep#k)")
     traces = [
-        to_hta(replace(whole, ranks=(each,), warnings=())).t for whole, each in zip((run, other), pair, strict=True)
+        to_hta(replace(whole_run, ranks=(chosen,), warnings=())).t
+        for whole_run, chosen in zip((run, other), pair, strict=True)
     ]
     tables = [
         _attempt(
@@ -220,38 +221,38 @@ def diff(run: Run, other: Run, rank: int | None = None, step: int | None = None)
 
 
 def one_rank(run: Run, rank: int | None) -> RankTrace:
-    """One rank of a run, the first if none is named. Raises NotAnalyzable."""
+    """Return one rank from a run, the first if none is named. Raises NotAnalyzable."""
     if rank is None:
         return run.ranks[0]
-    found = next((each for each in run.ranks if each.rank == rank), None)
-    if found is None:
-        here = ", ".join(str(each.rank) for each in run.ranks[:8]) + (", ..." if len(run.ranks) > 8 else "")
-        raise NotAnalyzable(f"{run.name} has no rank {rank}: it has {here}")
-    return found
+    chosen = next((each for each in run.ranks if each.rank == rank), None)
+    if chosen is None:
+        listed = ", ".join(str(each.rank) for each in run.ranks[:8]) + (", ..." if len(run.ranks) > 8 else "")
+        raise NotAnalyzable(f"{run.name} has no rank {rank}: it has {listed}")
+    return chosen
 
 
 def typical_step(rank: RankTrace, step: int | None) -> int | None:
-    """The step that is asked for, else that of median length; None where none is marked. Raises NotAnalyzable."""
+    """Return the step that is asked for, else that with median length; None if none is marked. Raises NotAnalyzable."""
     windows = breakdown(rank)
     marked = ~windows.unmarked
     spans = {int(k): int(windows.span_ns[marked & (windows.step == k)].max()) for k in np.unique(windows.step[marked])}
     if step is None:
         return sorted(spans, key=lambda k: (spans[k], k))[(len(spans) - 1) // 2] if spans else None
     if step not in spans:
-        here = ", ".join(map(str, list(spans)[:8])) if spans else "none that is marked"
-        raise NotAnalyzable(f"{rank.path}: step {step} is not in it; it has {here}")
+        listed = ", ".join(map(str, list(spans)[:8])) if spans else "none that is marked"
+        raise NotAnalyzable(f"{rank.path}: step {step} is not in it; it has {listed}")
     return step
 
 
 def attempt(what: str, where: str, analyze: Callable[[], T]) -> T:
-    """What HTA's own code returns, none of its noise heard. Raises NotAnalyzable in place of whatever it raises."""
+    """Return what HTA's own code returns, its noise silenced. Raises NotAnalyzable in place of whatever it raises."""
     with hta_library().quiet():
         try:
             return analyze()
         # HTA asserts, and lets pandas' errors through, on what it does not expect in a trace.
         except Exception as error:
-            words = str(error).strip().split("\n")[0][:120]
-            raise NotAnalyzable(f"{where}: HTA's {what} fails on it ({type(error).__name__}: {words})") from error
+            reason = str(error).strip().split("\n")[0][:120]
+            raise NotAnalyzable(f"{where}: HTA's {what} fails on it ({type(error).__name__}: {reason})") from error
 
 
 def _attempt(what: str, run: Run, analyze: Callable[[], Any]) -> Any:
@@ -268,15 +269,15 @@ def _analysis(name: str, tables: tuple[Figures, ...], notes: Sequence[str], **fa
 
 
 def _able(run: Run, rank: int | None, why_not: Callable[[RankTrace], str | None]) -> tuple[Run, list[str]]:
-    """The ranks that can be analyzed, all or the one asked for, and why others cannot. Raises NotAnalyzable."""
+    """Return the ranks that can be analyzed, all or the one asked for, and why others cannot. Raises NotAnalyzable."""
     asked = run.ranks if rank is None else (one_rank(run, rank),)
-    reasons = [(each, why_not(each)) for each in asked]
-    able = tuple(each for each, reason in reasons if reason is None)
-    said = [f"{each.path}: {reason}" for each, reason in reasons if reason is not None]
+    reasons = [(candidate, why_not(candidate)) for candidate in asked]
+    able = tuple(candidate for candidate, reason in reasons if reason is None)
+    refusals = [f"{candidate.path}: {reason}" for candidate, reason in reasons if reason is not None]
     if not able:
-        more = f" (and {len(said) - 1} more ranks like it)" if len(said) > 1 else ""
-        raise NotAnalyzable(f"{said[0]}{more}")
-    return replace(run, ranks=able), [f"left out: {each}" for each in said]
+        more = f" (and {len(refusals) - 1} more ranks like it)" if len(refusals) > 1 else ""
+        raise NotAnalyzable(f"{refusals[0]}{more}")
+    return replace(run, ranks=able), [f"left out: {candidate}" for candidate in refusals]
 
 
 def _on_device(rank: RankTrace) -> str | None:
@@ -298,16 +299,18 @@ def _launched_as_hta_knows(rank: RankTrace) -> str | None:
     return _known(rank, _LAUNCHES)
 
 
-def _known(rank: RankTrace, known: frozenset[str]) -> str | None:
+def _known(rank: RankTrace, call_names: frozenset[str]) -> str | None:
     calls = calls_of_device(rank)
-    return _launched(rank) or (None if calls.keys() & known else f"HTA knows none of its launches: {_listed(calls)}")
+    return _launched(rank) or (
+        None if calls.keys() & call_names else f"HTA knows none of its launches: {_listed(calls)}"
+    )
 
 
 why_no_path = _queued
 
 
 def calls_of_device(rank: RankTrace) -> Counter[str]:
-    """How often each call of the host launched what ran on a device."""
+    """Return how often each call of the host launched what ran on a device."""
     events = rank.events
     wanted = np.unique(events.correlation[events.on_device & (events.correlation != UNKNOWN)])
     calls = (events.category == Category.LAUNCH) & np.isin(events.correlation, wanted)
@@ -332,12 +335,15 @@ def _numbers(run: Run) -> list[int]:
 
 
 def _places(analysis: Any) -> dict[tuple[int, int], tuple[int, int]]:
-    """Of each rank and HTA's number of a stream: the device, and the stream's number on it."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    """Return for each rank and HTA's number for a stream: the device, and the stream's number on it."""
+    places: dict[tuple[int, int], tuple[int, int]] = {}
     for rank, frame in analysis.t.traces.items():
         streams = frame.loc[frame["stream"] >= 0, ["stream", "pid", "device_stream"]].drop_duplicates("stream")
-        found |= {(rank, stream): (pid, own) for stream, pid, own in streams.itertuples(index=False, name=None)}
-    return found
+        places |= {
+            (rank, stream): (pid, device_stream)
+            for stream, pid, device_stream in streams.itertuples(index=False, name=None)
+        }
+    return places
 
 
 def _launch_row(frame: pd.DataFrame) -> Iterator[Any]:
@@ -347,12 +353,14 @@ def _launch_row(frame: pd.DataFrame) -> Iterator[Any]:
     yield from ((device < calls).sum(), (calls > SLOW_CALL_NS).sum(), (delay > LATE_NS).sum())
 
 
-def _changes(name: str, title: str, found: pd.DataFrame) -> Figures:
-    found = found.assign(size=found["diff_duration"].abs()).sort_values("size", ascending=False, kind="stable")
+def _changes(name: str, title: str, differences: pd.DataFrame) -> Figures:
+    differences = differences.assign(size=differences["diff_duration"].abs()).sort_values(
+        "size", ascending=False, kind="stable"
+    )
     order = ["Control_counts", "Test_counts", "diff_counts"]
     order += ["Control_total_duration", "Test_total_duration", "diff_duration"]
     columns = ("name", "calls", "other_calls", "more_calls", "time_ns", "other_time_ns", "more_ns")
-    return figures(name, title, columns, _with_index(found[order]))
+    return figures(name, title, columns, _with_index(differences[order]))
 
 
 def _with_index(frame: pd.DataFrame) -> Iterable[tuple[Any, ...]]:

@@ -29,7 +29,7 @@ class Beside:
     names: Sequence[str]
 
     def of(self, kernel: int) -> list[HiddenBy]:
-        """What hid one kernel."""
+        """Return what hid one kernel."""
         low, high = self.first[kernel], self.first[kernel + 1]
         lines, backward, ns = (
             column[low:high].tolist() for column in (self.parts.line, self.parts.backward, self.parts.ns)
@@ -41,45 +41,45 @@ class Beside:
         return sorted(rows, key=lambda row: -row.ns)
 
 
-def beside(measured: Measured, found: Buckets) -> Beside:
-    """What hid one rank's communication, under the names that lines have in the report."""
+def beside(measured: Measured, buckets: Buckets) -> Beside:
+    """Return what hid one rank's communication, under the names that lines have in the report."""
     parts = measured.work.beside
     order = np.argsort(parts.of, kind="stable")
     ordered = Parts(parts.of[order], parts.line[order], parts.backward[order], parts.ns[order])
     first = np.searchsorted(ordered.of, np.arange(len(measured.communication) + 1))
-    return Beside(ordered, first, [found.layer(line.name) for line in measured.work.lines])
+    return Beside(ordered, first, [buckets.layer(line.name) for line in measured.work.lines])
 
 
-def bucket_rows(exchanged: Exchange, found: Buckets) -> list[BucketRow]:
-    """Every reduction of every rank, by rank, step and order."""
-    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, found, index, number)]
+def bucket_rows(exchanged: Exchange, buckets: Buckets) -> list[BucketRow]:
+    """Return a row for every reduction on every rank, by rank, step and order."""
+    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, buckets, index, number)]
 
 
-def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: RankNumber) -> Iterator[BucketRow]:
+def _of_rank(exchanged: Exchange, buckets: Buckets, index: RankIndex, number: RankNumber) -> Iterator[BucketRow]:
     measured = exchanged.run.measured[index]
     reduced, comm = measured.reductions, measured.communication
     if not len(reduced):
         return
-    hidden = beside(measured, found)
+    hidden = beside(measured, buckets)
     exposed_of = _exposed_by_window(measured.windows)
     shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
-    for place, kernel in enumerate(reduced.kernel.tolist()):
+    for reduction, kernel in enumerate(reduced.kernel.tolist()):
         row = int(exchanged.first_row[index]) + kernel
         entry, instance = int(exchanged.entry[row]), int(exchanged.matching.instance[row])
         start_ns, dur_ns, exposed_ns = (int(column[kernel]) for column in (comm.start_ns, comm.dur_ns, comm.exposed_ns))
-        ready_ns, launched_ns = int(reduced.ready_ns[place]), int(reduced.launched_ns[place])
-        device, step = device_label(int(comm.device[kernel])), int(reduced.step[place])
-        bucket = int(found.number[index][place])
+        ready_ns, launched_ns = int(reduced.ready_ns[reduction]), int(reduced.launched_ns[reduction])
+        device, step = device_label(int(comm.device[kernel])), int(reduced.step[reduction])
+        bucket = int(buckets.number[index][reduction])
         yield BucketRow(
             rank=number,
             device=device,
             step=step,
-            backward_pass=int(reduced.pass_[place]),
+            backward_pass=int(reduced.pass_[reduction]),
             bucket=natural(bucket),
             collective=int(exchanged.index[instance]) if instance >= 0 else None,
             bytes=_bytes(exchanged, comm, kernel, instance),
-            parameters=_parameters(found, bucket),
-            layers=_layers(found, bucket),
+            parameters=_parameters(buckets, bucket),
+            layers=_layers(buckets, bucket),
             ready_ns=_instant(ready_ns, shift_ns),
             launched_ns=_instant(launched_ns, shift_ns),
             start_ns=start_ns - shift_ns,
@@ -91,17 +91,19 @@ def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: Rank
             late_launch_ns=max(0, launched_ns - ready_ns) if UNKNOWN not in (ready_ns, launched_ns) else None,
             overlapped_ns=dur_ns - exposed_ns,
             exposed_ns=exposed_ns,
-            share_of_exposed=exposed_ns / whole if (whole := exposed_of.get((device, step), 0)) else None,
+            share_of_exposed=exposed_ns / window_exposed_ns
+            if (window_exposed_ns := exposed_of.get((device, step), 0))
+            else None,
             hidden_by=hidden.of(kernel),
         )
 
 
 def _bytes(exchanged: Exchange, comm: Communication, kernel: int, instance: int) -> int | None:
-    """What a reduction moves: as its own call says, else as other members of its collective say."""
-    own = comm.calls[comm.call[kernel]].nbytes if comm.call[kernel] >= 0 else UNKNOWN
-    if own < 0 <= instance:
-        own = int(exchanged.transfers.nbytes[instance])
-    return natural(own)
+    """Return what a reduction moves: as its own call says, else as other members of its collective say."""
+    nbytes = comm.calls[comm.call[kernel]].nbytes if comm.call[kernel] >= 0 else UNKNOWN
+    if nbytes < 0 <= instance:
+        nbytes = int(exchanged.transfers.nbytes[instance])
+    return natural(nbytes)
 
 
 def _exposed_by_window(rows: Breakdown) -> dict[tuple[int | str, int], int]:
@@ -114,72 +116,72 @@ def _instant(instant_ns: int, shift_ns: int) -> int | None:
 
 
 def _after(start_ns: int, ready_ns: int, launched_ns: int) -> int | None:
-    """How long a kernel stood behind others: from when it was both ready and launched."""
+    """Return how long a kernel stood behind others: from when it was both ready and launched."""
     return max(0, start_ns - max(ready_ns, launched_ns)) if UNKNOWN not in (ready_ns, launched_ns) else None
 
 
-def _parameters(found: Buckets, number: int) -> list[str] | None:
-    """The names of a bucket's parameters: all that run.json lists, else those whose gradients traces show."""
+def _parameters(buckets: Buckets, number: int) -> list[str] | None:
+    """Return the names of a bucket's parameters: all that run.json lists, else those whose gradients traces show."""
     if number < 0:
         return None
-    bucket = found.layout[number]
+    bucket = buckets.layout[number]
     if bucket.names is not None:
         return list(bucket.names)
-    return None if bucket.parameters is None else [found.parameter(each) for each in bucket.parameters]
+    return None if bucket.parameters is None else [buckets.parameter(parameter) for parameter in bucket.parameters]
 
 
-def _layers(found: Buckets, bucket: int) -> list[str]:
-    """A bucket's layers in the order of their gradients, each once."""
-    if bucket < 0:
+def _layers(buckets: Buckets, number: int) -> list[str]:
+    """Return a bucket's layers in the order of their gradients, each once."""
+    if number < 0:
         return []
-    return list(dict.fromkeys(found.layer(each.line) for each in found.layout[bucket].parameters or ()))
+    return list(dict.fromkeys(buckets.layer(parameter.line) for parameter in buckets.layout[number].parameters or ()))
 
 
-def layout_of(found: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
-    """The layout, None where nothing reduces buckets; bytes as they were reduced."""
-    if not found.layout:
+def layout_of(buckets: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
+    """Return the layout with bytes as they were reduced; None where nothing reduces buckets."""
+    if not buckets.layout:
         return None
     nbytes = {row.bucket: row.bytes for row in rows if row.bytes is not None}
     return Layout(
-        found.source,
+        buckets.source,
         [
             LayoutBucket(
                 number,
                 bucket.elements,
                 nbytes.get(number),
-                _parameters(found, number),
-                _layers(found, number),
+                _parameters(buckets, number),
+                _layers(buckets, number),
             )
-            for number, bucket in enumerate(found.layout)
+            for number, bucket in enumerate(buckets.layout)
         ],
     )
 
 
-def bucket_warnings(found: Buckets) -> list[Notice]:
+def bucket_warnings(buckets: Buckets) -> list[Notice]:
     """Say what of the buckets is not known."""
     notices = []
-    if found.mismatch is not None:
-        notices.append(Notice(Code.BUCKETS_LEFT_ASIDE, f"run.json's buckets are left aside: {found.mismatch}"))
-    unknown = sum(int((number < 0).sum()) for number in found.number)
+    if buckets.mismatch is not None:
+        notices.append(Notice(Code.BUCKETS_LEFT_ASIDE, f"run.json's buckets are left aside: {buckets.mismatch}"))
+    unknown = sum(int((number < 0).sum()) for number in buckets.number)
     if unknown:
-        words = f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null"
-        notices.append(Notice(Code.BUCKET_IS_NULL, words))
-    unsure = [number for number, bucket in enumerate(found.layout) if (bucket.names or bucket.parameters) is None]
+        text = f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null"
+        notices.append(Notice(Code.BUCKET_IS_NULL, text))
+    unsure = [number for number, bucket in enumerate(buckets.layout) if (bucket.names or bucket.parameters) is None]
     if unsure:
-        words = f"parameters of {len(unsure)} of {len(found.layout)} buckets are not known: gradients do not come in "
-        words += "the buckets' order, or their nodes are not in the trace"
-        notices.append(Notice(Code.BUCKET_PARAMETERS_UNKNOWN, words))
-    short = [bucket for bucket in found.layout if _is_short(bucket)]
+        text = f"parameters of {len(unsure)} of {len(buckets.layout)} buckets are not known: gradients do not come in "
+        text += "the buckets' order, or their nodes are not in the trace"
+        notices.append(Notice(Code.BUCKET_PARAMETERS_UNKNOWN, text))
+    short = [bucket for bucket in buckets.layout if _is_short(bucket)]
     if short:
         listed = "" if all(bucket.names for bucket in short) else ", and not listed"
-        words = f"{len(short)} buckets hold parameters whose gradients the traces do not show: they are unused"
-        notices.append(Notice(Code.BUCKET_GRADIENTS_MISSING, f"{words}{listed}, or rows are missing"))
+        text = f"{len(short)} buckets hold parameters whose gradients the traces do not show: they are unused"
+        notices.append(Notice(Code.BUCKET_GRADIENTS_MISSING, f"{text}{listed}, or rows are missing"))
     return notices
 
 
 def _is_short(bucket: NamedBucket) -> bool:
     """Whether its known parameters, all of known shapes, leave some of it open."""
-    elements = [each.elements for each in bucket.parameters or ()]
+    elements = [parameter.elements for parameter in bucket.parameters or ()]
     return bool(elements) and UNKNOWN not in elements and sum(elements) < bucket.elements
 
 
@@ -260,18 +262,20 @@ NAMED = 3
 
 
 def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[BucketSummary]:
-    """Each bucket of the layout over all ranks and steps."""
-    found = []
+    """Summarize each bucket in the layout over all ranks and steps."""
+    summaries = []
     for bucket in layout.buckets if layout is not None else ():
-        own = [row for row in rows if row.bucket == bucket.bucket]
-        held = None if bucket.parameters is None else len(bucket.parameters)
-        measures = spreads(row_columns(own, _OF_BUCKET))
-        found.append(BucketSummary(bucket.bucket, bucket.bytes, held, bucket.layers, hidden_by(own), measures))
-    return found
+        reductions = [row for row in rows if row.bucket == bucket.bucket]
+        parameter_count = None if bucket.parameters is None else len(bucket.parameters)
+        measures = spreads(row_columns(reductions, _OF_BUCKET))
+        summaries.append(
+            BucketSummary(bucket.bucket, bucket.bytes, parameter_count, bucket.layers, hidden_by(reductions), measures)
+        )
+    return summaries
 
 
 def hidden_by(rows: Sequence[BucketRow]) -> list[HiddenBy]:
-    """The lines that hid some reductions longest, longest first; a mean over the reductions."""
+    """Return the lines that hid some reductions longest, longest first, each with its mean per reduction."""
     total: Counter[tuple[str, str]] = Counter()
     for row in rows:
         for part in row.hidden_by:

@@ -33,7 +33,7 @@ class TakenParameter:
 
     @property
     def elements(self) -> int:
-        """Of its shape, -1 where that was not recorded."""
+        """Return how many elements its shape has, -1 where that was not recorded."""
         return UNKNOWN if self.shape is None else prod(self.shape)
 
 
@@ -77,13 +77,13 @@ class Buckets:
     layers: dict[str, str]
     mismatch: str | None
 
-    def parameter(self, taken: TakenParameter) -> str:
-        """A parameter's name, made from its layer and shape where the run does not say it."""
-        shape = "" if taken.shape is None else f" {list(taken.shape)}"
-        return self.names.get(taken) or f"{taken.line}.{taken.place}{shape}"
+    def parameter(self, traced: TakenParameter) -> str:
+        """Return a parameter's name, made from its layer and shape where the run does not say it."""
+        shape = "" if traced.shape is None else f" {list(traced.shape)}"
+        return self.names.get(traced) or f"{traced.line}.{traced.place}{shape}"
 
     def layer(self, line: str) -> str:
-        """A line's name: the module's, where run.json tells which module an operator is."""
+        """Return a line's name: the module's, where run.json tells which module an operator is."""
         return self.layers.get(line, line)
 
 
@@ -99,25 +99,25 @@ class _Recorded:
 
 
 def buckets(run: RunSummary) -> Buckets:
-    """The buckets of a run."""
+    """Name the buckets in a run, and each reduction's bucket."""
     manifest = run.manifest or Manifest()
-    passes = [each for index, _, measured in run.numbered() for each in _passes(index, measured)]
+    passes = [reduced for index, _, measured in run.numbered() for reduced in _passes(index, measured)]
     recorded = _recorded(manifest)
     sizes = tuple(bucket.elements for bucket in recorded)
     fits = bool(recorded) and _is_within(sizes, _common_sizes(passes))
-    plan = {each.pass_: (0, sizes) for each in passes} if fits else _traced_plan(passes)
-    numbers = [_numbers(each, *plan[each.pass_]) for each in passes]
+    plan = {reduced.pass_: (0, sizes) for reduced in passes} if fits else _traced_plan(passes)
+    numbers = [_numbers(reduced, *plan[reduced.pass_]) for reduced in passes]
     number = tuple(np.full(len(measured.reductions), UNKNOWN, dtype=np.int64) for measured in run.measured)
-    for each, found in zip(passes, numbers, strict=True):
-        number[each.index][list(each.rows)] = found
+    for reduced, bucket_numbers in zip(passes, numbers, strict=True):
+        number[reduced.index][list(reduced.rows)] = bucket_numbers
     layout = _layout(plan, passes, numbers, recorded if fits else ())
     named = _named(layout, recorded) if fits else {}
     operators = _operators(run)
     if any(measured.work.source != Source.OPERATORS for measured in run.measured):
-        by_layout = {each: name for each, name in named.items() if each.shape is None or each.line in operators}
+        by_layout = {traced: name for traced, name in named.items() if traced.shape is None or traced.line in operators}
         named = _named_by_module(manifest, run) | by_layout
-    names = {each: parameter.name for each, parameter in named.items()}
-    elements = {each: prod(parameter.shape) for each, parameter in named.items()}
+    names = {traced: parameter.name for traced, parameter in named.items()}
+    elements = {traced: prod(parameter.shape) for traced, parameter in named.items()}
     mismatch = None if fits or not manifest.buckets or not passes else _why_not(recorded)
     return Buckets(
         "run.json" if fits else "trace", layout, number, names, elements, _modules(operators, named), mismatch
@@ -125,12 +125,12 @@ def buckets(run: RunSummary) -> Buckets:
 
 
 def _recorded(manifest: Manifest) -> list[_Recorded]:
-    """run.json's buckets; none where they are not of its own parameters, each once."""
-    known = manifest.parameters
+    """Return run.json's buckets; none where they do not hold its own parameters, each once."""
+    parameters = manifest.parameters
     indices = [index for bucket in manifest.buckets or [] for index in bucket.parameters]
-    if len(set(indices)) < len(indices) or not all(0 <= index < len(known) for index in indices):
+    if len(set(indices)) < len(indices) or not all(0 <= index < len(parameters) for index in indices):
         return []
-    return [_Recorded(tuple(known[index] for index in bucket.parameters)) for bucket in manifest.buckets or []]
+    return [_Recorded(tuple(parameters[index] for index in bucket.parameters)) for bucket in manifest.buckets or []]
 
 
 def _why_not(recorded: Sequence[_Recorded]) -> str:
@@ -139,10 +139,10 @@ def _why_not(recorded: Sequence[_Recorded]) -> str:
 
 
 def _common_sizes(passes: Sequence[Reduced]) -> list[tuple[int, ...]]:
-    """The sizes of most passes, by the pass's number in its step."""
+    """Return the sizes of most passes, by the pass's number in its step."""
     return [
-        Counter(each.elements for each in passes if each.pass_ == pass_).most_common(1)[0][0]
-        for pass_ in sorted({each.pass_ for each in passes})
+        Counter(reduced.elements for reduced in passes if reduced.pass_ == pass_).most_common(1)[0][0]
+        for pass_ in sorted({reduced.pass_ for reduced in passes})
     ]
 
 
@@ -152,38 +152,40 @@ def _is_within(sizes: Sequence[int], observed: Sequence[tuple[int, ...]]) -> boo
 
 
 def taken(measured: Measured) -> list[TakenParameter]:
-    """Each gradient of a rank as a parameter: alike in every step and pass."""
+    """Return each gradient on a rank as a parameter: alike in every step and pass."""
     gradients, lines = measured.gradients, measured.work.lines
     counted: Counter[tuple[int, ...]] = Counter()
-    found = []
+    parameters = []
     columns = (gradients.step, gradients.pass_, gradients.line, gradients.shape)
     for key in zip(*(column.tolist() for column in columns), strict=True):
         _, _, line, shape = key
-        found.append(TakenParameter(lines[line].name, gradients.shapes[shape] if shape >= 0 else None, counted[key]))
+        parameters.append(
+            TakenParameter(lines[line].name, gradients.shapes[shape] if shape >= 0 else None, counted[key])
+        )
         counted[key] += 1
-    return found
+    return parameters
 
 
 def _passes(index: RankIndex, measured: Measured) -> Iterator[Reduced]:
-    """The reductions of a rank by backward pass, in order."""
+    """Yield the reductions on a rank by backward pass, in order."""
     reduced, gradients, comm = measured.reductions, measured.gradients, measured.communication
     if not len(reduced):
         return
     parameters = taken(measured)
-    with_them = gradients.by_reduction(len(reduced))
+    gradients_of = gradients.by_reduction(len(reduced))
     calls = comm.call[reduced.kernel]
     elements = [comm.calls[call].elements if call >= 0 else UNKNOWN for call in calls.tolist()]
     begins = np.flatnonzero(reduced.place == 0).tolist()
     for begin, end in zip(begins, [*begins[1:], len(reduced)], strict=True):
-        own = range(begin, end)
+        rows = range(begin, end)
         yield Reduced(
             index=index,
             step=int(reduced.step[begin]),
             pass_=int(reduced.pass_[begin]),
-            rows=tuple(own),
-            elements=tuple(elements[row] for row in own),
-            gradients=tuple(tuple(parameters[gradient] for gradient in with_them[row]) for row in own),
-            gradient_elements=tuple(_total(gradients.elements[with_them[row]]) for row in own),
+            rows=tuple(rows),
+            elements=tuple(elements[row] for row in rows),
+            gradients=tuple(tuple(parameters[gradient] for gradient in gradients_of[row]) for row in rows),
+            gradient_elements=tuple(_total(gradients.elements[gradients_of[row]]) for row in rows),
         )
 
 
@@ -195,48 +197,48 @@ Plan = dict[int, tuple[int, tuple[int, ...]]]
 
 
 def _traced_plan(passes: Sequence[Reduced]) -> Plan:
-    """Of each pass of a step the number of its first bucket, and the sizes of its buckets.
+    """Return for each pass in a step the number of its first bucket, and the sizes of its buckets.
 
     Passes of the same sizes (gradient accumulation) share buckets, other ones (a second model) have their own.
     """
-    known: dict[tuple[int, ...], int] = {}
+    first_bucket: dict[tuple[int, ...], int] = {}
     plan: Plan = {}
-    for pass_, sizes in zip(sorted({each.pass_ for each in passes}), _common_sizes(passes), strict=True):
-        plan[pass_] = known.setdefault(sizes, sum(map(len, known))), sizes
+    for pass_, sizes in zip(sorted({reduced.pass_ for reduced in passes}), _common_sizes(passes), strict=True):
+        plan[pass_] = first_bucket.setdefault(sizes, sum(map(len, first_bucket))), sizes
     return plan
 
 
-def _numbers(each: Reduced, first: int, sizes: Sequence[int]) -> list[int]:
-    """The bucket of each reduction of a pass: by order where sizes fit, else by a size that is one bucket's alone."""
-    in_order = _in_order(each.elements, sizes)
+def _numbers(reduced: Reduced, first: int, sizes: Sequence[int]) -> list[int]:
+    """Return each reduction's bucket in a pass: by order where sizes fit, else by a size that only one bucket has."""
+    in_order = _in_order(reduced.elements, sizes)
     if in_order is not None:
-        return [place if place == UNKNOWN else first + place for place in in_order]
-    alone = {size: first + place for place, size in enumerate(sizes) if sizes.count(size) == 1}
-    return [alone.get(size, UNKNOWN) for size in each.elements]
+        return [position if position == UNKNOWN else first + position for position in in_order]
+    alone = {size: first + position for position, size in enumerate(sizes) if sizes.count(size) == 1}
+    return [alone.get(size, UNKNOWN) for size in reduced.elements]
 
 
 def _in_order(elements: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
-    """The place of each reduction among the sizes, -1 for what is none of them; None where they are not all there."""
-    places: list[int] = []
-    place = 0
+    """Return each reduction's position among the sizes, -1 for none of them; None where they are not all there."""
+    positions: list[int] = []
+    position = 0
     for size in elements:
         # What its kernel does not say may be of the size that comes next.
-        fits = place < len(sizes) and size in (sizes[place], UNKNOWN)
-        places.append(place if fits else UNKNOWN)
-        place += fits
-    return places if place == len(sizes) else None
+        fits = position < len(sizes) and size in (sizes[position], UNKNOWN)
+        positions.append(position if fits else UNKNOWN)
+        position += fits
+    return positions if position == len(sizes) else None
 
 
 def _layout(
     plan: Plan, passes: Sequence[Reduced], numbers: Sequence[Sequence[int]], recorded: Sequence[_Recorded]
 ) -> tuple[NamedBucket, ...]:
-    """All buckets; the parameters of each as the passes show them."""
-    sizes = {first + place: size for first, of_pass in plan.values() for place, size in enumerate(of_pass)}
+    """Return all buckets; the parameters of each as the passes show them."""
+    sizes = {first + position: size for first, of_pass in plan.values() for position, size in enumerate(of_pass)}
     seen: dict[int, list[tuple[int, tuple[TakenParameter, ...]]]] = {number: [] for number in sizes}
-    for each, found in zip(passes, numbers, strict=True):
-        for place, number in enumerate(found):
+    for reduced, bucket_numbers in zip(passes, numbers, strict=True):
+        for position, number in enumerate(bucket_numbers):
             if number != UNKNOWN:
-                seen[number].append((each.gradient_elements[place], each.gradients[place]))
+                seen[number].append((reduced.gradient_elements[position], reduced.gradients[position]))
     names = [tuple(parameter.name for parameter in bucket.parameters) for bucket in recorded]
     return tuple(
         NamedBucket(sizes[number], _parameters(sizes[number], seen[number]), names[number] if names else None)
@@ -247,10 +249,10 @@ def _layout(
 def _parameters(
     elements: int, seen: Sequence[tuple[int, tuple[TakenParameter, ...]]]
 ) -> tuple[TakenParameter, ...] | None:
-    """The parameters of a bucket: of what passes show, what fills it best, and of layers that are known."""
+    """Return a bucket's parameters: among what passes show, what fills it best and belongs to known layers."""
     if not seen:
         return None
-    filled, best = max(seen, key=lambda item: (item[0], sum(is_layer(each.line) for each in item[1])))
+    filled, best = max(seen, key=lambda item: (item[0], sum(is_layer(parameter.line) for parameter in item[1])))
     # Where shapes were not recorded, the order must do, if all passes agree in it.
     agreed = filled == UNKNOWN and len({gradients for _, gradients in seen}) == 1
     # More gradients than the bucket holds in any pass: they do not come in the buckets' order.
@@ -258,23 +260,23 @@ def _parameters(
 
 
 def _named(layout: Sequence[NamedBucket], recorded: Sequence[_Recorded]) -> dict[TakenParameter, Parameter]:
-    """run.json's parameters in each bucket: by the order of gradients, if it is run.json's; else by lone shapes."""
+    """Match run.json's parameters by bucket: by the order of gradients, if it is run.json's; else by lone shapes."""
     named: dict[TakenParameter, Parameter] = {}
-    for bucket, said in zip(layout, recorded, strict=True):
-        mine, theirs = bucket.parameters or (), said.parameters
+    for bucket, recorded_bucket in zip(layout, recorded, strict=True):
+        mine, theirs = bucket.parameters or (), recorded_bucket.parameters
         shapes = [tuple(parameter.shape) for parameter in theirs]
         if len(mine) == len(theirs) and all(a.shape in (b, None) for a, b in zip(mine, shapes, strict=True)):
             named |= dict(zip(mine, theirs, strict=True))
             continue
-        of_mine = Counter(each.shape for each in mine)
-        for each in mine:
-            if each.shape is not None and of_mine[each.shape] == shapes.count(each.shape) == 1:
-                named[each] = theirs[shapes.index(each.shape)]
+        of_mine = Counter(traced.shape for traced in mine)
+        for traced in mine:
+            if traced.shape is not None and of_mine[traced.shape] == shapes.count(traced.shape) == 1:
+                named[traced] = theirs[shapes.index(traced.shape)]
     return named
 
 
 def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[TakenParameter, Parameter]:
-    """run.json's parameters of each module: those of equal shape in the order of their gradients."""
+    """Match run.json's parameters by module: those with equal shapes in the order of their gradients."""
     # DDP lists buckets' parameters as their gradients came; the model's own order says less of it.
     listed = [parameter for bucket in _recorded(manifest) for parameter in bucket.parameters]
     first = {parameter.name for parameter in listed}
@@ -289,14 +291,14 @@ def _named_by_module(manifest: Manifest, run: RunSummary) -> dict[TakenParameter
 
 
 def _line_of(module: str, lines: set[str]) -> str:
-    """The innermost module around a parameter's own whose forward ran."""
+    """Return the innermost module around a parameter's own whose forward ran."""
     while layer_name(module) not in lines and "." in module:
         module = module.rpartition(".")[0]
     return layer_name(module) if layer_name(module) in lines else ROOT
 
 
 def _operators(run: RunSummary) -> set[str]:
-    """The lines that are operators': of ranks whose traces have no modules, and no other rank's."""
+    """Return the operators' lines: those that only ranks without modules in their traces have."""
     lines: dict[bool, set[str]] = {True: set(), False: set()}
     for measured in run.measured:
         lines[measured.work.source == Source.OPERATORS] |= {line.name for line in measured.work.lines}
@@ -304,10 +306,10 @@ def _operators(run: RunSummary) -> set[str]:
 
 
 def _modules(operators: set[str], named: dict[TakenParameter, Parameter]) -> dict[str, str]:
-    """The module that each operator's line is, where all its parameters are of one module."""
+    """Return the module that each operator's line is, where all its parameters belong to one module."""
     of_line: dict[str, set[str]] = {}
-    for each, parameter in named.items():
-        if each.line in operators:
-            of_line.setdefault(each.line, set()).add(parameter.module)
-    one = {line: modules for line, modules in of_line.items() if len(modules) == 1 and all(modules)}
-    return {line: layer_name(next(iter(modules))) for line, modules in one.items()}
+    for traced, parameter in named.items():
+        if traced.line in operators:
+            of_line.setdefault(traced.line, set()).add(parameter.module)
+    of_one_module = {line: modules for line, modules in of_line.items() if len(modules) == 1 and all(modules)}
+    return {line: layer_name(next(iter(modules))) for line, modules in of_one_module.items()}

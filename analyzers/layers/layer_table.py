@@ -51,7 +51,7 @@ class _Sum:
 
 
 def _plus(total: int | None, more: int | None) -> int | None:
-    """A sum that is unknown where a part of it is."""
+    """Return a sum that is unknown where a part of it is."""
     return None if total is None or more is None else total + more
 
 
@@ -72,19 +72,19 @@ Lines = dict[str, _OpenLine]
 Windows = dict[tuple[int, int], Lines]  # by device and step
 
 
-def layer_rows(exchanged: Exchange, found: Buckets) -> list[LayerRow]:
-    """Every line of every window, by rank, device and step; layers in the order of their forward, other lines last."""
-    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, found, index, number)]
+def layer_rows(exchanged: Exchange, buckets: Buckets) -> list[LayerRow]:
+    """Return a row per line and window, by rank, device and step; layers in their forward's order, other lines last."""
+    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, buckets, index, number)]
 
 
-def _of_rank(exchanged: Exchange, found: Buckets, index: RankIndex, number: RankNumber) -> Iterator[LayerRow]:
+def _of_rank(exchanged: Exchange, buckets: Buckets, index: RankIndex, number: RankNumber) -> Iterator[LayerRow]:
     run = exchanged.run
     measured = run.measured[index]
     wait_ns = exchanged.wait_ns(index)
-    windows = _compute(measured, found)
-    _reductions(windows, measured, (found, found.number[index]), wait_ns)
-    _gradients(windows, measured, found, _itemsizes(run.manifest or Manifest(), measured))
-    _other_communication(windows, measured, found, wait_ns, exchanged.nbytes(index))
+    windows = _compute(measured, buckets)
+    _reductions(windows, measured, (buckets, buckets.number[index]), wait_ns)
+    _gradients(windows, measured, buckets, _itemsizes(run.manifest or Manifest(), measured))
+    _other_communication(windows, measured, buckets, wait_ns, exchanged.nbytes(index))
     for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
         for name, line in sorted(windows[device, step].items(), key=lambda item: not is_layer(item[0])):
             yield _row(number, device, step, name, line)
@@ -95,15 +95,15 @@ def _row(rank: RankNumber, device: int, step: int, name: str, line: _OpenLine) -
         LayerComm(
             kind=kind,
             direction=direction,
-            count=each.count,
-            bytes=each.nbytes,
-            dur_ns=each.dur_ns,
-            wait_ns=each.wait_ns,
-            overlapped_ns=each.dur_ns - each.exposed_ns,
-            exposed_ns=each.exposed_ns,
+            count=total.count,
+            bytes=total.nbytes,
+            dur_ns=total.dur_ns,
+            wait_ns=total.wait_ns,
+            overlapped_ns=total.dur_ns - total.exposed_ns,
+            exposed_ns=total.exposed_ns,
             prefetched=ahead,
         )
-        for (kind, direction, ahead), each in line.comm.items()
+        for (kind, direction, ahead), total in line.comm.items()
     ]
     return LayerRow(
         rank=rank,
@@ -124,16 +124,16 @@ def _row(rank: RankNumber, device: int, step: int, name: str, line: _OpenLine) -
     )
 
 
-def _compute(measured: Measured, found: Buckets) -> Windows:
-    """The lines of each window that computed or copied."""
+def _compute(measured: Measured, buckets: Buckets) -> Windows:
+    """Return the lines that computed or copied, by window."""
     rows = measured.windows
     keys = list(zip(rows.device.tolist(), rows.step.tolist(), strict=True))
     windows: Windows = {key: {} for key in keys}
-    modules = [(found.layer(module.name), module.type) for module in measured.work.lines]
-    for of, code, backward, ns in _rows(measured.work.windows):
-        _line(windows[keys[of]], *modules[code]).passes_ns[backward] += ns
-    for of, code, _, ns in _rows(measured.work.copies):
-        _line(windows[keys[of]], *modules[code]).copy_ns += ns
+    modules = [(buckets.layer(module.name), module.type) for module in measured.work.lines]
+    for window, code, backward, ns in _rows(measured.work.windows):
+        _line(windows[keys[window]], *modules[code]).passes_ns[backward] += ns
+    for window, code, _, ns in _rows(measured.work.copies):
+        _line(windows[keys[window]], *modules[code]).copy_ns += ns
     return windows
 
 
@@ -145,11 +145,11 @@ def _line(lines: Lines, name: str, kind: str) -> _OpenLine:
     return lines.setdefault(name, _OpenLine(kind))
 
 
-def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: Mapping[str, int]) -> None:
-    """Parameters and gradients' bytes of each line: those of a step's first pass; accumulated ones are the same."""
+def _gradients(windows: Windows, measured: Measured, buckets: Buckets, itemsizes: Mapping[str, int]) -> None:
+    """Add parameters and gradients' bytes to each line, from a step's first pass: accumulated ones are the same."""
     gradients, lines = measured.gradients, measured.work.lines
     device = int(measured.windows.device[0]) if len(measured.windows) else UNKNOWN
-    columns = (gradients.step.tolist(), gradients.pass_.tolist(), gradients.line.tolist(), _elements(measured, found))
+    columns = (gradients.step.tolist(), gradients.pass_.tolist(), gradients.line.tolist(), _elements(measured, buckets))
     for step, pass_, code, elements in zip(*columns, strict=True):
         window = windows.get((device, step))
         if window is None or pass_ > 0:
@@ -157,15 +157,15 @@ def _gradients(windows: Windows, measured: Measured, found: Buckets, itemsizes: 
         module = lines[code]
         if measured.work.source == Source.NODES:
             module = Module(GRADIENTS, "gradients")  # of replicas together, which no layer stands for
-        line = _line(window, found.layer(module.name), module.type)
-        size = itemsizes.get(found.layer(module.name), itemsizes[""])
+        line = _line(window, buckets.layer(module.name), module.type)
+        size = itemsizes.get(buckets.layer(module.name), itemsizes[""])
         line.parameters += 1
-        known = elements != UNKNOWN and size and line.gradient_bytes is not None
-        line.gradient_bytes = (line.gradient_bytes or 0) + elements * size if known else None
+        is_known = elements != UNKNOWN and size and line.gradient_bytes is not None
+        line.gradient_bytes = (line.gradient_bytes or 0) + elements * size if is_known else None
 
 
 def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
-    """Bytes of an element of each layer's gradients: as run.json says, else as gradients are reduced; "" for others."""
+    """Return bytes per element of each layer's gradients: as run.json says, else as they are reduced; "" for others."""
     sizes = {layer_name(parameter.module): itemsize(parameter.dtype) for parameter in manifest.parameters}
     comm = measured.communication
     calls = np.unique(comm.call[(comm.purpose == Purpose.GRADIENTS) & (comm.call >= 0)]).tolist()
@@ -175,11 +175,11 @@ def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:
 
 
 def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, Int64], wait_ns: Int64) -> None:
-    """Each reduction shared out among the lines whose gradients went with it; the rest is for no layer."""
+    """Share each reduction out among the lines whose gradients went with it; the rest is for no layer."""
     reduced, comm, gradients = measured.reductions, measured.communication, measured.gradients
-    found, number = numbered
+    buckets, number = numbered
     members = gradients.by_reduction(len(reduced))
-    elements_of = _elements(measured, found)
+    elements_of = _elements(measured, buckets)
     for index, kernel in enumerate(reduced.kernel.tolist()):
         lines = windows.get((int(comm.device[kernel]), int(reduced.step[index])))
         if lines is None:
@@ -192,7 +192,7 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
         for code, count in zip(
             gradients.line[members[index]].tolist(), [elements_of[k] for k in members[index]], strict=True
         ):
-            name = found.layer(measured.work.lines[code].name)
+            name = buckets.layer(measured.work.lines[code].name)
             shares[name], types[name] = shares.get(name, 0) + count, measured.work.lines[code].type
         unknown = any(count < 0 for count in shares.values()) or sum(shares.values()) > elements
         shares = {} if unknown else shares
@@ -208,14 +208,14 @@ def _reductions(windows: Windows, measured: Measured, numbered: tuple[Buckets, I
                 lines[name].buckets[bucket] = lines[name].buckets.get(bucket, 0) + count
 
 
-def _elements(measured: Measured, found: Buckets) -> list[int]:
-    """Elements of each gradient: of its shape, else of the parameter that run.json says it is; -1 unknown."""
-    known: list[int] = measured.gradients.elements.tolist()
-    if UNKNOWN not in known:
-        return known
+def _elements(measured: Measured, buckets: Buckets) -> list[int]:
+    """Return each gradient's elements: from its shape, else from run.json's parameter; -1 unknown."""
+    elements: list[int] = measured.gradients.elements.tolist()
+    if UNKNOWN not in elements:
+        return elements
     return [
-        found.sizes.get(each, UNKNOWN) if count == UNKNOWN else count
-        for each, count in zip(taken(measured), known, strict=True)
+        buckets.sizes.get(parameter, UNKNOWN) if count == UNKNOWN else count
+        for parameter, count in zip(taken(measured), elements, strict=True)
     ]
 
 
@@ -223,22 +223,22 @@ def _share_out(
     lines: Lines, shares: Mapping[str, int], types: Mapping[str, str], lengths_ns: tuple[int, int, int], size: int
 ) -> None:
     """Split a kernel's length and its exposed part by elements; edges are rounded, so that the parts add up."""
-    whole, before = sum(shares.values()), 0
+    total, before = sum(shares.values()), 0
     for name, count in shares.items():
         dur_ns, exposed_ns, wait_ns = (
-            length * (before + count) // whole - length * before // whole for length in lengths_ns
+            length * (before + count) // total - length * before // total for length in lengths_ns
         )
         comm = _line(lines, name, types[name]).comm
-        known = size and name != GRADIENTS
+        is_known = size and name != GRADIENTS
         entry = comm.setdefault(("all_reduce", "backward", None), _Sum())
-        entry.add(count * size if known else None, dur_ns, exposed_ns, None if lengths_ns[2] < 0 else wait_ns)
+        entry.add(count * size if is_known else None, dur_ns, exposed_ns, None if lengths_ns[2] < 0 else wait_ns)
         before += count
 
 
-def _other_communication(windows: Windows, measured: Measured, found: Buckets, wait_ns: Int64, nbytes: Int64) -> None:
-    """What reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
+def _other_communication(windows: Windows, measured: Measured, buckets: Buckets, wait_ns: Int64, nbytes: Int64) -> None:
+    """Add what reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
     comm, sharded = measured.communication, measured.sharding
-    types = {found.layer(line.name): line.type for line in measured.work.lines}
+    types = {buckets.layer(line.name): line.type for line in measured.work.lines}
     reduced = set(measured.reductions.kernel.tolist())
     for row in range(len(comm)):
         if row in reduced:
@@ -277,28 +277,28 @@ _NO_RANGES = {
 }
 
 
-def layer_warnings(run: RunSummary, found: Buckets) -> list[Notice]:
+def layer_warnings(run: RunSummary, buckets: Buckets) -> list[Notice]:
     """Say where layers come from, where that is not the model's own modules; and backwards that lead to none."""
     ranks: dict[str, list[int]] = {}
     for summary, measured in zip(run.ranks, run.measured, strict=True):
         ranks.setdefault(measured.work.source, []).append(summary.rank)
-    names = " (named by run.json)" if found.layers else ""
-    words = f"layers are {_MIXED.join(ranks)}: lines of both stand in one table"
-    notices = [Notice(Code.LAYERS_OF_SEVERAL_SOURCES, words)] if len(ranks) > 1 else []
+    names = " (named by run.json)" if buckets.layers else ""
+    text = f"layers are {_MIXED.join(ranks)}: lines of both stand in one table"
+    notices = [Notice(Code.LAYERS_OF_SEVERAL_SOURCES, text)] if len(ranks) > 1 else []
     notices += [
         Notice(
             Code.MODULES_NOT_TRACED,
-            text.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names),
+            template.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names),
             remedy,
         )
-        for source, (text, remedy) in _NO_RANGES.items()
+        for source, (template, remedy) in _NO_RANGES.items()
         if source in ranks
     ]
     lost = [summary.rank for summary, measured in zip(run.ranks, run.measured, strict=True) if _is_lost(measured)]
     if lost:
-        words = f"much of the backward{_of(lost)} belongs to no layer, and counts as (other): its nodes have no "
-        words += "sequence numbers, or their forward is not in the trace"
-        notices.append(Notice(Code.BACKWARD_WITHOUT_LAYER, words))
+        text = f"much of the backward{_of(lost)} belongs to no layer, and counts as (other): its nodes have no "
+        text += "sequence numbers, or their forward is not in the trace"
+        notices.append(Notice(Code.BACKWARD_WITHOUT_LAYER, text))
     return notices
 
 
@@ -373,21 +373,21 @@ _OF_LAYER = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
 
 
 def layer_summaries(rows: Sequence[LayerRow]) -> list[LayerSummary]:
-    """Each line over the windows of the devices where it appears, in the order in which lines come."""
+    """Summarize each line over the windows on the devices where it appears, in the order in which lines come."""
     by_name: dict[str, list[LayerRow]] = {}
     steps: dict[tuple[int, int | str], set[int]] = {}
     for row in rows:
         by_name.setdefault(row.layer, []).append(row)
         steps.setdefault((row.rank, row.device), set()).add(row.step)
-    counts = {place: len(of_place) for place, of_place in steps.items()}
-    return [_layer(name, own, counts) for name, own in by_name.items()]
+    counts = {device: len(device_steps) for device, device_steps in steps.items()}
+    return [_layer(name, line_rows, counts) for name, line_rows in by_name.items()]
 
 
 def _layer(name: str, rows: Sequence[LayerRow], counts: Mapping[tuple[int, int | str], int]) -> LayerSummary:
     # Parameters are known where their gradients are in the trace.
     most = max(rows, key=lambda row: row.parameters)
     # In the other windows of a device that has the line, it took no time.
-    idle = sum(counts[place] for place in {(row.rank, row.device) for row in rows}) - len(rows)
+    idle = sum(counts[device] for device in {(row.rank, row.device) for row in rows}) - len(rows)
     measures = {column: np.r_[values, np.zeros(idle)] for column, values in row_columns(rows, _OF_LAYER).items()}
     return LayerSummary(
         layer=name,

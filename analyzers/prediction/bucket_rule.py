@@ -23,12 +23,12 @@ DEFAULT_BYTES = 25 * MB
 
 
 def limits(bucket_mb: float | None) -> tuple[int, int]:
-    """The cap of the first bucket and of those after it, in bytes; None is DDP's default."""
+    """Return the caps for the first bucket and for those after it, in bytes; None is DDP's default."""
     return (FIRST_BYTES, DEFAULT_BYTES) if bucket_mb is None else (int(bucket_mb * MB),) * 2
 
 
 def assign(nbytes: Int64, bucket_mb: float | None, kinds: Sequence[str] | None = None) -> Int64:
-    """The bucket of each gradient, in order of readiness.
+    """Assign each gradient to a bucket, in order of readiness.
 
     `nbytes` are those of gradients, before any communication hook; `kinds` tell apart dtypes and devices, which are all
     one without them.
@@ -39,14 +39,14 @@ def assign(nbytes: Int64, bucket_mb: float | None, kinds: Sequence[str] | None =
     bucket_of: dict[str, int] = {}
     filled: dict[str, int] = {}
     closed: dict[str, int] = {}
-    found = np.empty(len(nbytes), dtype=np.int64)
+    bucket = np.empty(len(nbytes), dtype=np.int64)
     order: list[int] = []
     opened = 0
-    for place, (size, kind) in enumerate(zip(nbytes.tolist(), kinds, strict=True)):
+    for gradient, (size, kind) in enumerate(zip(nbytes.tolist(), kinds, strict=True)):
         if kind not in bucket_of:
             bucket_of[kind], opened = opened, opened + 1
             filled[kind] = 0
-        found[place] = bucket_of[kind]
+        bucket[gradient] = bucket_of[kind]
         filled[kind] += size
         if filled[kind] >= (later if closed.get(kind) else first):
             closed[kind] = 1
@@ -54,4 +54,4 @@ def assign(nbytes: Int64, bucket_mb: float | None, kinds: Sequence[str] | None =
     order += list(bucket_of.values())
     number = np.empty(opened, dtype=np.int64)
     number[order] = np.arange(opened)
-    return number[found]
+    return number[bucket]

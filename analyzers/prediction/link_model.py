@@ -30,10 +30,10 @@ class Timing(Protocol):
 
     @property
     def group_size(self) -> int:
-        """Of how many."""
+        """Return the number of members."""
 
     def time_ns(self, nbytes: ArrayLike) -> Float64:
-        """For each size, in ns."""
+        """Return the time for each size, in ns."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Affine:
     busbw_gbps: float
 
     def time_ns(self, nbytes: ArrayLike) -> Float64:
-        """The time of each size, in ns."""
+        """Return the time for each size, in ns."""
         sizes = np.asarray(nbytes, dtype=np.float64)
         factor = bus_factor("all_reduce", self.group_size)
         return np.asarray(self.latency_ns + sizes * factor / self.busbw_gbps, dtype=np.float64)
@@ -72,40 +72,40 @@ class LinkModel:
     hosts: Hosts | None = None
 
     def all_reduce_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
-        """How long all-reduces of these sizes take so many GPUs, in ns."""
+        """Return how long all-reduces of these sizes take so many GPUs, in ns."""
         sizes = np.asarray(nbytes, dtype=np.float64)
         if gpus < 2:
             return np.zeros_like(sizes)
-        known = self.timings[self.nearest(gpus)]
-        latency_ns = self.strain * known.time_ns(0.0)
-        moving_ns = self.strain * known.time_ns(sizes) - latency_ns
-        if known.group_size != gpus:
-            latency_ns = latency_ns * log2(gpus) / log2(known.group_size)
-            moving_ns = moving_ns * bus_factor("all_reduce", gpus) / bus_factor("all_reduce", known.group_size)
+        timing = self.timings[self.nearest(gpus)]
+        latency_ns = self.strain * timing.time_ns(0.0)
+        moving_ns = self.strain * timing.time_ns(sizes) - latency_ns
+        if timing.group_size != gpus:
+            latency_ns = latency_ns * log2(gpus) / log2(timing.group_size)
+            moving_ns = moving_ns * bus_factor("all_reduce", gpus) / bus_factor("all_reduce", timing.group_size)
         if self.hosts is not None and gpus > self.hosts.gpus:
             moving_ns = np.maximum(moving_ns, sizes * bus_factor("all_reduce", gpus) / self.hosts.gbps)
         return np.asarray(latency_ns + moving_ns, dtype=np.float64)
 
     def nearest(self, gpus: int) -> int:
-        """The group size whose timing stands for so many GPUs: their own, else the largest below, else the smallest."""
+        """Return the group size to time so many GPUs by: their own, else the largest below, else the smallest."""
         below = [size for size in self.timings if size <= gpus]
         return max(below) if below else min(self.timings)
 
     def busbw_gbps(self, nbytes: ArrayLike, gpus: int) -> float | None:
-        """The bus bandwidth that reductions of these sizes get, all together, in GB/s."""
+        """Return the bus bandwidth that reductions of these sizes get, all together, in GB/s."""
         total_ns = float(self.all_reduce_ns(nbytes, gpus).sum())
         return float(np.sum(nbytes)) * bus_factor("all_reduce", gpus) / total_ns if total_ns else None
 
 
 def calibrated(calibration: Calibration, source: str) -> LinkModel | None:
-    """The links of a calibration file, None where it has no all-reduce."""
+    """Return the links from a calibration; None where it has no all-reduce."""
     sizes = sorted({row.group_size for row in calibration.rows if row.collective == "all_reduce"})
-    curves = {size: found for size in sizes if (found := curve(calibration, "all_reduce", size)) is not None}
+    curves = {size: timing for size in sizes if (timing := curve(calibration, "all_reduce", size)) is not None}
     return LinkModel(curves, source) if curves else None
 
 
 def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str) -> LinkModel:
-    """Latency and bandwidth from the transfers of a run, by least squares of relative errors; neither is negative."""
+    """Fit latency and bandwidth to a run's transfers, by least squares of relative errors; neither is negative."""
     weighted = np.stack([1 / time_ns, nbytes / time_ns], axis=1)
     latency_ns, ns_per_byte = (float(x) for x in np.linalg.lstsq(weighted, np.ones(len(time_ns)), rcond=None)[0])
     if latency_ns < 0 or ns_per_byte <= 0 or len(np.unique(nbytes)) < 2:
@@ -130,23 +130,23 @@ class RunLinks:
 
 
 def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel | Calibration | None) -> RunLinks:
-    """The links of a run, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
+    """Return a run's links, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
     transfers = _transfers(exchanged)
     curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
-    own = _own(run, transfers, gpus, curves)
+    own_transfers = _own(run, transfers, gpus, curves)
     if isinstance(given, LinkModel):
-        words = "all-reduces take what the given bandwidth and latency say"
-        return RunLinks(own.links if own is not None else given, given, [words])
-    if own is None:
+        assumption = "all-reduces take what the given bandwidth and latency say"
+        return RunLinks(own_transfers.links if own_transfers is not None else given, given, [assumption])
+    if own_transfers is None:
         raise NotReplayable(
             f"{run.name}: nothing tells of the links; give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
         )
-    if curves is None or own.links.timings is curves.timings:
-        return RunLinks(own.links, own.links, [own.words])
+    if curves is None or own_transfers.links.timings is curves.timings:
+        return RunLinks(own_transfers.links, own_transfers.links, [own_transfers.words])
     # How much longer all-reduces take beside compute does not depend on the links they take.
-    strain = own.links.strain if own.is_measured else BUSY_LINKS
-    words = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
-    return RunLinks(own.links, replace(curves, strain=strain), [words])
+    strain = own_transfers.links.strain if own_transfers.is_measured else BUSY_LINKS
+    assumption = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
+    return RunLinks(own_transfers.links, replace(curves, strain=strain), [assumption])
 
 
 @dataclass(frozen=True)
@@ -159,25 +159,25 @@ class _OwnTransfers:
 
 
 def _own(run: RunSummary, transfers: _ReductionTransfers, gpus: int, given: LinkModel | None) -> _OwnTransfers | None:
-    """By the calibration beside the run, else a given one that fits its transfers, else by these alone."""
+    """Take the calibration beside the run, else a given one that fits its transfers, else these alone."""
     beside = calibrated(run.calibration, "the run's own calibration") if run.calibration is not None else None
     curves = beside or given
     exact = bool(len(transfers.nbytes)) and not transfers.bound
     if curves is not None and exact and gpus in curves.timings:
         strain = transfers.against(curves, gpus)
         if beside is not None or 1 / OTHER_LINKS < strain < OTHER_LINKS:
-            words = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
-            return _OwnTransfers(replace(curves, strain=strain), words, is_measured=True)
+            assumption = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
+            return _OwnTransfers(replace(curves, strain=strain), assumption, is_measured=True)
     elif curves is not None and (beside is not None or not len(transfers.nbytes)):
-        words = f"all-reduces take {BUSY_LINKS} times what was measured of them alone, as on an H200"
-        words += ": this run does not tell"
-        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), words)
+        assumption = f"all-reduces take {BUSY_LINKS} times what was measured of them alone, as on an H200"
+        assumption += ": this run does not tell"
+        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), assumption)
     if not len(transfers.nbytes):
         return None
     bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
-    words = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
+    assumption = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
     links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
-    return _OwnTransfers(links, f"{words}: sizes far from them are guesses")
+    return _OwnTransfers(links, f"{assumption}: sizes far from them are guesses")
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,30 +190,30 @@ class _ReductionTransfers:
     bound: bool
 
     def against(self, links: LinkModel, gpus: int) -> float:
-        """How much longer a step's reductions take, all together, than alone over these links: the median step's."""
+        """Return how much longer the median step's reductions take, all together, than alone over these links."""
         alone_ns = links.all_reduce_ns(self.nbytes, gpus)
-        steps, which = np.unique(self.step, return_inverse=True)
+        steps, step_index = np.unique(self.step, return_inverse=True)
         count = len(steps)
-        return float(np.median(np.bincount(which, self.time_ns, count) / np.bincount(which, alone_ns, count)))
+        return float(np.median(np.bincount(step_index, self.time_ns, count) / np.bincount(step_index, alone_ns, count)))
 
 
 def _transfers(exchanged: Exchange) -> _ReductionTransfers:
-    """The reductions of gradients of a run: where ranks are missing, upper bounds."""
+    """Return the reductions of gradients in a run: where ranks are missing, upper bounds."""
     instances, transfers = exchanged.matching.instances, exchanged.transfers
-    known = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
-    known &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
-    exact = known & ~transfers.bound
-    rows = exact if exact.any() else known
+    usable = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
+    usable &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
+    exact = usable & ~transfers.bound
+    rows = exact if exact.any() else usable
     return _ReductionTransfers(
         step=instances.step[rows],
         nbytes=transfers.nbytes[rows].astype(np.float64),
         time_ns=transfers.transfer_ns[rows].astype(np.float64),
-        bound=bool(known.any() and not exact.any()),
+        bound=bool(usable.any() and not exact.any()),
     )
 
 
 def next_delay_ns(exchanged: Exchange) -> float:
-    """What lies between the transfers of two reductions where one stands behind the other on all ranks; the mean.
+    """Return the mean gap between two reductions' transfers where one stands behind the other on all ranks.
 
     Members end one after the other, by their places in the ring: none begins the next before it has ended itself.
     """
@@ -224,12 +224,14 @@ def next_delay_ns(exchanged: Exchange) -> float:
     ]
     behind = [queued(measured.communication, measured.reductions) for measured in exchanged.run.measured]
     everywhere = np.ones(len(matching.instances) + 1, dtype=bool)
-    np.logical_and.at(everywhere, np.concatenate([matching.instance[own] for own in rows]), np.concatenate(behind))
+    np.logical_and.at(
+        everywhere, np.concatenate([matching.instance[rank_rows] for rank_rows in rows]), np.concatenate(behind)
+    )
     everywhere[-1] = False  # of what is in no instance
-    delays = []
-    for own in rows:
-        instance = matching.instance[own]
+    delays_ns = []
+    for rank_rows in rows:
+        instance = matching.instance[rank_rows]
         chained = everywhere[instance[:-1]] & everywhere[instance[1:]]
-        delays.append((np.diff(matching.table.start_ns[own]) - transfer_ns[instance[:-1]])[chained])
-    found = np.concatenate(delays)
-    return float(found.mean()) if len(found) else 0.0
+        delays_ns.append((np.diff(matching.table.start_ns[rank_rows]) - transfer_ns[instance[:-1]])[chained])
+    all_delays_ns = np.concatenate(delays_ns)
+    return float(all_delays_ns.mean()) if len(all_delays_ns) else 0.0

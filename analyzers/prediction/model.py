@@ -110,7 +110,7 @@ class Model:
     assumptions: list[str]
 
     def predict(self, scene: Scene) -> Prediction:
-        """What a step would be under these settings: medians over ranks and steps."""
+        """Predict a step under these settings: medians over ranks and steps."""
         if scene.gpus < 2:
             return Prediction(self.alone_ns, self.alone_ns, 0.0, 0.0, [])
         recorded = self.recorded if scene.recorded else None
@@ -135,20 +135,20 @@ class Model:
         return BucketPlan(last, transfer_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
 
     def own(self) -> Prediction:
-        """The run's own settings."""
+        """Predict the run's own settings."""
         if self.gpus < 2:
             return self.predict(Scene(None, 1))
         return replace(self, links=self.own_links).predict(Scene(self.bucket_mb, self.gpus, recorded=True))
 
 
 def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
-    """The model of a run over its own links, or given ones. Raises NotReplayable."""
+    """Build the model for a run over its own links, or given ones. Raises NotReplayable."""
     manifest = run.manifest or Manifest()
     gpus = world_size(manifest, run.ranks)
     _check(run, gpus)
     exchanged = exchange(run, run.calibration)
-    schedules = [pace for measured in run.measured for pace in _schedules(measured).values()]
-    slower, words = _contention(schedules)
+    schedules = [schedule for measured in run.measured for schedule in _schedules(measured).values()]
+    slower, assumptions = _contention(schedules)
     ranks = np.array([summary.rank for summary in run.ranks])
     steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
     if steps is None:
@@ -157,13 +157,13 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         raise NotReplayable(
             f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
         )
-    own_itemsize, hook_itemsize, assumed = _itemsizes(run, manifest)
+    own_itemsize, hook_itemsize, assumed_itemsize = _itemsizes(run, manifest)
     recorded = _recorded(schedules[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
     measured_ns, source, spread = _measured(run, manifest, steps)
     if gpus == 1:
         steps, packed = _packed(steps, own_itemsize)
-        words = [*words, packed]
+        assumptions = [*assumptions, packed]
     model = Model(
         name=run.name,
         steps=steps,
@@ -174,7 +174,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         recorded=recorded,
         itemsize=own_itemsize,
         hook_itemsize=hook_itemsize,
-        call_ns=float(np.median([pace.delays.call_ns for pace in schedules]))
+        call_ns=float(np.median([schedule.delays.call_ns for schedule in schedules]))
         if _host_share(steps) > HOST_BOUND
         else 0.0,
         next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
@@ -185,7 +185,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         measured_from=source,
         spread=spread,
         doubts=_doubts(run, manifest, steps),
-        assumptions=[*words, *assumed, *links.assumptions],
+        assumptions=[*assumptions, *assumed_itemsize, *links.assumptions],
     )
     if source != MeasuredFrom.UNPROFILED:
         return model
@@ -193,7 +193,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
 
 
 def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
-    """The model of unprofiled steps, from that of profiled ones that took so long.
+    """Build the model for unprofiled steps, from that for profiled ones that took so long.
 
     What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. How
     long a step takes alone, the control without synchronization says where there is one.
@@ -229,15 +229,15 @@ def _check(run: RunSummary, gpus: int) -> None:
 
 
 def _schedules(measured: Measured) -> dict[int, GradientSchedule]:
-    """The pace of each device, once it is known that there are any."""
+    """Return the gradient schedule of each device, once it is known that there are any."""
     return measured.schedules or {}
 
 
 def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]]:
-    """How much longer work takes beside communication, kernels and the gaps between them, as a share."""
-    known = [pace.contention_ns != NOT_KNOWN for pace in schedules]
-    longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(schedules, known, strict=True))
-    beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(schedules, known, strict=True))
+    """Return how much longer work takes beside communication, kernels and the gaps between them, as a share."""
+    is_known = [schedule.contention_ns != NOT_KNOWN for schedule in schedules]
+    longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(schedules, is_known, strict=True))
+    beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(schedules, is_known, strict=True))
     if beside > longer > 0:
         slower = longer / (beside - longer)
         return slower, [f"beside communication compute takes {percent(slower)} longer, as in this run"]
@@ -247,32 +247,32 @@ def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]
 
 
 def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]]:
-    """Bytes of an element of the gradients, and of what travels of it; what is assumed where nothing says it."""
+    """Return bytes per element of the gradients, and of what travels; with what is assumed where nothing says it."""
     comm, reduced = run.measured[0].communication, run.measured[0].reductions
-    said = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
-    travels = itemsize(said[0]) if said else 0
-    own = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
-    if own or travels:
-        return own or travels, travels or own, []
+    dtypes = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
+    travelling_bytes = itemsize(dtypes[0]) if dtypes else 0
+    parameter_bytes = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
+    if parameter_bytes or travelling_bytes:
+        return parameter_bytes or travelling_bytes, travelling_bytes or parameter_bytes, []
     return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes an element: nothing says their dtype"]
 
 
-def _recorded(pace: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
-    """The last gradient of each bucket, where every gradient went with a reduction and they come in order."""
-    first = int(np.flatnonzero(np.diff(pace.first) == steps.gradients)[0])
-    went = pace.reduction[pace.first[first] : pace.first[first + 1]]
+def _recorded(schedule: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
+    """Return each bucket's last gradient, where every gradient went with a reduction and they come in order."""
+    first = int(np.flatnonzero(np.diff(schedule.first) == steps.gradients)[0])
+    went = schedule.reduction[schedule.first[first] : schedule.first[first + 1]]
     if (went < 0).any() or (np.diff(went) < 0).any():
         return None
     return lasts(went)
 
 
 def lasts(bucket: Int64) -> Int64:
-    """Where each bucket ends."""
+    """Return where each bucket ends."""
     return np.flatnonzero(np.r_[np.diff(bucket) != 0, True])
 
 
 def _cap(steps: RecordedSteps, recorded: Int64 | None, itemsize: int) -> float | None:
-    """The cap of a run that does not say it: the likeliest that makes its buckets; None is DDP's default."""
+    """Guess the cap for a run that does not say it: the likeliest that makes its buckets; None is DDP's default."""
     if recorded is not None:
         for cap in (None, 25.0, *LIKELY_MB):
             if np.array_equal(lasts(assign(steps.elements * itemsize, cap)), recorded):
@@ -281,7 +281,7 @@ def _cap(steps: RecordedSteps, recorded: Int64 | None, itemsize: int) -> float |
 
 
 def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
-    """Steps of one GPU with what DDP would add to them, and words for it."""
+    """Return one GPU's steps with what DDP would add to them, and words for it."""
     nbytes = steps.elements * itemsize
     in_ns, out_ns = (latency_ns + nbytes / gbps for latency_ns, gbps in (COPY_IN, COPY_OUT))
     buffers_ns = steps.norms * BUFFERS_OF_NORM * BUFFER_COPY_NS
@@ -292,7 +292,7 @@ def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
 
 
 def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tuple[int, MeasuredFrom, float]:
-    """The step as measured, where it is from, and its spread."""
+    """Return the step as measured, where it is from, and its spread."""
     controls = manifest.controls
     unprofiled = controls.step_ns("unprofiled")
     median_ns = float(np.median(steps.span_ns))
@@ -304,9 +304,9 @@ def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tupl
 
 
 def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
-    """What copying buffers before their broadcast takes, the median over windows."""
-    each = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
-    return np.full_like(steps.begin_ns, float(np.median(each)))
+    """Return what copying buffers before their broadcast takes, the median over windows."""
+    copies_ns = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
+    return np.full_like(steps.begin_ns, float(np.median(copies_ns)))
 
 
 def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[Notice]:
@@ -337,5 +337,5 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[N
 
 
 def _host_share(steps: RecordedSteps) -> float:
-    """How much of a step the device waits for launches."""
+    """Return how much of a step the device waits for launches."""
     return float(np.median(steps.host_gap_ns / steps.span_ns))

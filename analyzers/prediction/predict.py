@@ -1,6 +1,6 @@
 """`whatif`: step times with other buckets, more GPUs or other links.
 
-    traces -> pace of each rank -> course of all ranks --(buckets, links)--> steps as they would have gone
+    traces -> schedule per rank -> recorded steps of all ranks --(buckets, links)--> steps as they would have gone
 
 The run's own settings are predicted by the same replay, so that its error shows beside every prediction.
 """
@@ -22,7 +22,7 @@ from analyzers.units import ms
 
 SCHEMA = "tracer.whatif/1"
 # No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
-# (docs/whatif.md).
+# (docs/whatif.md). It is an accuracy, and no LEAST_SHARE, which says what is worth a line.
 KNOWN_TO = 0.01
 
 
@@ -102,8 +102,8 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     Raises NotReplayable for a run of another strategy than DDP or one GPU, or where nothing tells of the links.
     """
     model = model_of(run, links)
-    own = model.own()
-    warnings = [*run.warnings, *_of_layout(model, own)]
+    own_prediction = model.own()
+    warnings = [*run.warnings, *_of_layout(model, own_prediction)]
     if options.hosts is not None:
         # The run itself is predicted on the links that it had.
         model = replace(model, links=replace(model.links, hosts=options.hosts))
@@ -115,11 +115,11 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     baseline = Baseline(
         bucket_mb=model.bucket_mb,
         gpus=model.gpus,
-        buckets=own.buckets,
+        buckets=own_prediction.buckets,
         measured_step_ns=model.measured_ns,
-        predicted_step_ns=round(own.step_ns),
+        predicted_step_ns=round(own_prediction.step_ns),
         measured_from=model.measured_from,
-        error=own.step_ns / model.measured_ns - 1,
+        error=own_prediction.step_ns / model.measured_ns - 1,
     )
     uncertainty = max(abs(baseline.error), model.spread, KNOWN_TO)
     chosen = model.gpus if model.gpus in counts and model.gpus > 1 else next((n for n in counts if n > 1), counts[0])
@@ -135,7 +135,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         scenarios=scenarios,
         recommended=recommended,
         gain_ns=gain_ns,
-        uncertainty_ns=round(uncertainty * own.step_ns),
+        uncertainty_ns=round(uncertainty * own_prediction.step_ns),
         as_recorded=links is None and _is_unchanged(options, model.gpus),
         links=model.links.source,
         assumptions=[*model.assumptions, *_of_options(options, model.gpus)],
@@ -143,13 +143,13 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     )
 
 
-def _of_layout(model: Model, own: Prediction) -> list[Notice]:
-    """Where the cap that a run says it had is not what made its buckets."""
+def _of_layout(model: Model, own_prediction: Prediction) -> list[Notice]:
+    """Say where the cap that a run says it had is not what made its buckets."""
     by_rule = model.predict(Scene(model.bucket_mb, model.gpus)).buckets
-    if by_rule == own.buckets:
+    if by_rule == own_prediction.buckets:
         return []
-    words = "its buckets are not those that DDP's rule makes with its cap: scenarios of that cap differ from the run"
-    return [Notice(Code.BUCKETS_NOT_BY_RULE, words)]
+    text = "its buckets are not those that DDP's rule makes with its cap: scenarios of that cap differ from the run"
+    return [Notice(Code.BUCKETS_NOT_BY_RULE, text)]
 
 
 def _is_unchanged(options: Options, gpus: int) -> bool:
@@ -159,18 +159,18 @@ def _is_unchanged(options: Options, gpus: int) -> bool:
 
 
 def _of_options(options: Options, gpus: int) -> list[str]:
-    """What scenarios assume because it was asked for."""
-    words = []
+    """Say what scenarios assume because it was asked for."""
+    assumptions = []
     if options.hosts is not None:
         cards = f"network cards that carry {options.hosts.gbps:g} GB/s a host"
-        words.append(f"beyond the {options.hosts.gpus} GPUs of a host all bytes pass {cards}")
+        assumptions.append(f"beyond the {options.hosts.gpus} GPUs of a host all bytes pass {cards}")
     if any(count > gpus for count in options.gpus):
-        words.append("further ranks are like those that were recorded, and none is later for being one of many")
+        assumptions.append("further ranks are like those that were recorded, and none is later for being one of many")
     if not options.broadcast_buffers:
-        words.append("buffers are not broadcast")
+        assumptions.append("buffers are not broadcast")
     if options.gradient_itemsize is not None:
-        words.append(f"gradients travel with {options.gradient_itemsize} bytes an element")
-    return words
+        assumptions.append(f"gradients travel with {options.gradient_itemsize} bytes an element")
+    return assumptions
 
 
 def _scene(bucket_mb: float | None, gpus: int, options: Options) -> Scene:
@@ -178,19 +178,19 @@ def _scene(bucket_mb: float | None, gpus: int, options: Options) -> Scene:
 
 
 def _scenario(model: Model, scene: Scene) -> Scenario:
-    found = model.predict(scene)
+    prediction = model.predict(scene)
     doubts = [*model.doubts, *_unmeasured(model, scene)]
-    known = scene.gpus > 1
+    has_links = scene.gpus > 1
     return Scenario(
         bucket_mb=scene.bucket_mb,
         gpus=scene.gpus,
-        link_gbps=model.links.busbw_gbps(found.buckets, scene.gpus) if known else None,
-        latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if known else None,
-        predicted_step_ns=round(found.step_ns),
-        predicted_exposed_comm_ns=round(found.exposed_ns),
-        predicted_stall_ns=round(found.stalled_ns),
-        efficiency=min(found.alone_ns / found.step_ns, 1.0),
-        buckets=found.buckets,
+        link_gbps=model.links.busbw_gbps(prediction.buckets, scene.gpus) if has_links else None,
+        latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if has_links else None,
+        predicted_step_ns=round(prediction.step_ns),
+        predicted_exposed_comm_ns=round(prediction.exposed_ns),
+        predicted_stall_ns=round(prediction.stalled_ns),
+        efficiency=min(prediction.alone_ns / prediction.step_ns, 1.0),
+        buckets=prediction.buckets,
         reliable=not doubts,
         why=Notices(doubts) if doubts else None,
     )
@@ -198,11 +198,11 @@ def _scenario(model: Model, scene: Scene) -> Scenario:
 
 def _unmeasured(model: Model, scene: Scene) -> list[Notice]:
     """Say what of a scenario's links is not measured."""
-    known = model.links.nearest(scene.gpus)
+    measured_gpus = model.links.nearest(scene.gpus)
     notices = []
-    if scene.gpus not in (1, known):
-        words = f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {known}"
-        notices.append(Notice(Code.LINKS_EXTRAPOLATED, words))
+    if scene.gpus not in (1, measured_gpus):
+        text = f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {measured_gpus}"
+        notices.append(Notice(Code.LINKS_EXTRAPOLATED, text))
     if model.links.hosts is not None and scene.gpus > model.links.hosts.gpus:
         notices.append(Notice(Code.NETWORK_NOT_MEASURED, "what passes between hosts is not measured"))
     return notices
@@ -211,7 +211,7 @@ def _unmeasured(model: Model, scene: Scene) -> list[Notice]:
 def _recommended(
     scenarios: Sequence[Scenario], before_ns: int, uncertainty: float, of_several: bool
 ) -> tuple[Recommended, int]:
-    """The shortest step of scenarios of one number of GPUs; and what it gains over that of the run's own cap there."""
+    """Return the scenario with the shortest step, all with as many GPUs; and its gain over the run's own cap there."""
     best = min(scenarios, key=lambda each: each.predicted_step_ns)
     uncertainty_ns = uncertainty * best.predicted_step_ns
     where = f"on {best.gpus:,} GPUs " if of_several else ""

@@ -50,24 +50,24 @@ class RecordedSteps:
 
     @property
     def gradients(self) -> int:
-        """How many a step takes."""
+        """Count the gradients that a step takes."""
         return len(self.elements)
 
     @property
     def alone_ns(self) -> Float64:
-        """How long the steps would take without synchronization, and nothing else changed."""
+        """Return how long the steps would take without synchronization, and nothing else changed."""
         host_ns = self.tail_host_ns + self.total_recorded_ns - self.packing_launch_ns
         return np.maximum(self.total_ns - self.packing_ns, host_ns)
 
     def hurried(self, share: float) -> RecordedSteps:
-        """The same with hosts that are later than the work by this share less."""
+        """Return the same with hosts that are later than the work by this share less."""
         host_ns, tail_host_ns = (
             np.where(late > 0, late * (1 - share), late) for late in (self.host_ns, self.tail_host_ns)
         )
         return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns)
 
     def packed(self, in_ns: Float64, out_ns: Float64, launch_ns: float) -> RecordedSteps:
-        """The same with copies of gradients into and out of buckets, so long each, where there were none.
+        """Return the same with copies of gradients into and out of buckets, so long each, where there were none.
 
         `launch_ns` is what each copy takes the host.
         """
@@ -118,7 +118,7 @@ class Played:
 def recorded_steps(
     schedules: Sequence[GradientSchedule], shift_ns: Sequence[int], slower: float
 ) -> RecordedSteps | None:
-    """The steps that all ranks have, of as many gradients as most; None where there are none.
+    """Return the steps that all ranks have with as many gradients as most; None where there are none.
 
     `shift_ns` is what each rank's clock is ahead.
     """
@@ -128,14 +128,23 @@ def recorded_steps(
     count, rows = shared
 
     def per_step(name: str) -> Float64:
-        return np.array([getattr(pace, name)[row] for pace, row in zip(schedules, rows, strict=True)], dtype=np.float64)
+        return np.array(
+            [getattr(schedule, name)[row] for schedule, row in zip(schedules, rows, strict=True)], dtype=np.float64
+        )
 
     def per_gradient(name: str) -> Float64:
-        taken = [pace.first[row][:, np.newaxis] + np.arange(count) for pace, row in zip(schedules, rows, strict=True)]
-        return np.array([getattr(pace, name)[of] for pace, of in zip(schedules, taken, strict=True)], dtype=np.float64)
+        gradient_rows = [
+            schedule.first[row][:, np.newaxis] + np.arange(count) for schedule, row in zip(schedules, rows, strict=True)
+        ]
+        return np.array(
+            [getattr(schedule, name)[rank_rows] for schedule, rank_rows in zip(schedules, gradient_rows, strict=True)],
+            dtype=np.float64,
+        )
 
     # Epoch times are too large for floats.
-    begin_ns = np.array([pace.start_ns[row] - by for pace, row, by in zip(schedules, rows, shift_ns, strict=True)])
+    begin_ns = np.array(
+        [schedule.start_ns[row] - by for schedule, row, by in zip(schedules, rows, shift_ns, strict=True)]
+    )
     lost = slower / (1 + slower)  # of the time beside communication
     first = schedules[0].first[rows[0][0]]
     return RecordedSteps(
@@ -154,33 +163,33 @@ def recorded_steps(
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
         covered=_covered(schedules),
-        start_delay_ns=float(np.median([pace.delays.begin_ns for pace in schedules])),
+        start_delay_ns=float(np.median([schedule.delays.begin_ns for schedule in schedules])),
         elements=schedules[0].elements[first : first + count],
     )
 
 
 def _shared(schedules: Sequence[GradientSchedule]) -> tuple[int, list[Int64]] | None:
-    """How many gradients most steps take, and each rank's rows of the steps of so many that all ranks have."""
-    counts = np.concatenate([np.diff(pace.first) for pace in schedules])
+    """Return how many gradients most steps take, and each rank's rows for such steps that all ranks have."""
+    counts = np.concatenate([np.diff(schedule.first) for schedule in schedules])
     if not len(counts):
         return None
     count = int(np.bincount(counts).argmax())
-    places = [
-        dict(zip(pace.step[whole].tolist(), np.flatnonzero(whole).tolist(), strict=True))
-        for pace in schedules
-        for whole in [np.diff(pace.first) == count]
+    rows_by_step = [
+        dict(zip(schedule.step[has_count].tolist(), np.flatnonzero(has_count).tolist(), strict=True))
+        for schedule in schedules
+        for has_count in [np.diff(schedule.first) == count]
     ]
-    steps = sorted(set.intersection(*map(set, places)))
-    return (count, [np.array([place[step] for step in steps]) for place in places]) if steps else None
+    steps = sorted(set.intersection(*map(set, rows_by_step)))
+    return (count, [np.array([row_of[step] for step in steps]) for row_of in rows_by_step]) if steps else None
 
 
 def _covered(schedules: Sequence[GradientSchedule]) -> float:
-    beside_ns = sum(int(pace.total_beside_ns.sum()) for pace in schedules)
-    return min(sum(int(pace.overlapped_ns.sum()) for pace in schedules) / beside_ns, 1.0) if beside_ns else 1.0
+    beside_ns = sum(int(schedule.total_beside_ns.sum()) for schedule in schedules)
+    return min(sum(int(schedule.overlapped_ns.sum()) for schedule in schedules) / beside_ns, 1.0) if beside_ns else 1.0
 
 
 def play(steps: RecordedSteps, plan: BucketPlan) -> Played:
-    """How the steps go under a plan."""
+    """Play the steps under a plan."""
     now = steps.begin_ns + plan.head_ns
     free = np.full_like(now, -np.inf)  # when the communication stream is
     lost = steps.slower / (1 + steps.slower)

@@ -14,14 +14,13 @@ from analyzers.prediction.link_model import LinkModel
 from analyzers.prediction.predict import SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
 from analyzers.rank import RunSummary
 from analyzers.run import Calibration
+from analyzers.statistics import LEAST_SHARE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Caps that people try, in MB; None is DDP's default.
 USUAL_MB: tuple[float | None, ...] = (None, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
-# The share of a step up to which exposed communication is not worth a word, as in the report's advice.
-LITTLE = 0.01
 
 
 class AtGpus(msgspec.Struct, frozen=True):
@@ -57,25 +56,25 @@ class Prospect(WhatIf, frozen=True):
 
 
 def usual(run: RunSummary, links: LinkModel | Calibration | None = None) -> WhatIf | None:
-    """The usual caps on the run's own number of GPUs; None where a run cannot be replayed."""
+    """Predict the usual caps on the run's own number of GPUs; None where a run cannot be replayed."""
     try:
         return whatif(run, Options(bucket_mb=USUAL_MB), links)
     except NotReplayable:
         return None
 
 
-def scale_out(found: WhatIf) -> ScaleOut | None:
-    """How predictions go over GPUs; None where all are of one number."""
-    counts = sorted({each.gpus for each in found.scenarios})
+def scale_out(predictions: WhatIf) -> ScaleOut | None:
+    """Return how predictions go over GPUs; None where all have one number."""
+    counts = sorted({each.gpus for each in predictions.scenarios})
     if len(counts) < 2:
         return None
-    rows = [_at(found, gpus) for gpus in counts]
+    rows = [_at(predictions, gpus) for gpus in counts]
     exposed = [row.gpus for row in rows if not row.hidden]
-    return ScaleOut(found.uncertainty_ns, LITTLE, exposed[0] if exposed else None, rows)
+    return ScaleOut(predictions.uncertainty_ns, LEAST_SHARE, exposed[0] if exposed else None, rows)
 
 
-def _at(found: WhatIf, gpus: int) -> AtGpus:
-    best = min((each for each in found.scenarios if each.gpus == gpus), key=lambda each: each.predicted_step_ns)
+def _at(predictions: WhatIf, gpus: int) -> AtGpus:
+    best = min((each for each in predictions.scenarios if each.gpus == gpus), key=lambda each: each.predicted_step_ns)
     return AtGpus(
         gpus=gpus,
         bucket_mb=best.bucket_mb,
@@ -84,19 +83,19 @@ def _at(found: WhatIf, gpus: int) -> AtGpus:
         predicted_stall_ns=best.predicted_stall_ns,
         efficiency=best.efficiency,
         reliable=best.reliable,
-        hidden=best.predicted_stall_ns <= max(found.uncertainty_ns, LITTLE * best.predicted_step_ns),
+        hidden=best.predicted_stall_ns <= max(predictions.uncertainty_ns, LEAST_SHARE * best.predicted_step_ns),
     )
 
 
 def against_own(scenario: Scenario, baseline: Baseline) -> float:
-    """How much longer a scenario's step is than that of the run's own settings, both predicted, as a share."""
+    """Return how much longer a scenario's step is than with the run's own settings, both predicted, as a share."""
     return scenario.predicted_step_ns / baseline.predicted_step_ns - 1
 
 
-def is_own(scenario: Scenario, found: WhatIf) -> bool:
+def is_own(scenario: Scenario, predictions: WhatIf) -> bool:
     """Whether a scenario has the settings that the run had: cap, number of GPUs, links and all else."""
-    own = found.baseline
-    return found.as_recorded and (scenario.bucket_mb, scenario.gpus) == (own.bucket_mb, own.gpus)
+    baseline = predictions.baseline
+    return predictions.as_recorded and (scenario.bucket_mb, scenario.gpus) == (baseline.bucket_mb, baseline.gpus)
 
 
 def doubts(scenarios: Sequence[Scenario]) -> list[Notice]:
@@ -104,27 +103,27 @@ def doubts(scenarios: Sequence[Scenario]) -> list[Notice]:
     return list(dict.fromkeys(notice for each in scenarios for notice in each.why or ()))
 
 
-def to_json(found: WhatIf) -> str:
-    """Predictions as one JSON document."""
-    fields = {name: getattr(found, name) for name in WhatIf.__struct_fields__}
-    document = Prospect(**fields, scale_out=scale_out(found))
+def to_json(predictions: WhatIf) -> str:
+    """Write predictions as one JSON document."""
+    fields = {name: getattr(predictions, name) for name in WhatIf.__struct_fields__}
+    document = Prospect(**fields, scale_out=scale_out(predictions))
     return encoded(document)
 
 
 def from_json(text: str | bytes) -> Prospect:
-    """Predictions that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
+    """Read predictions that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Prospect, SCHEMA, "make them with `tracer whatif RUN --json`")
 
 
 def scenarios_frame(found: WhatIf) -> pd.DataFrame:
-    """The scenarios, a row each, under the JSON's names and in its units; buckets' bytes with spaces between."""
+    """Return the scenarios, a row each, under the JSON's names and in its units; buckets' bytes with spaces between."""
     import pandas as pd
 
     rows = []
-    for each in found.scenarios:
-        share = against_own(each, found.baseline)
-        why = None if each.why is None else str(each.why)
-        row = msgspec.structs.asdict(each) | {"why": why, "against_own": share}
-        row |= {"buckets": " ".join(map(str, each.buckets))}
-        rows.append(row | {"bucket_mb": "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"})
+    for scenario in found.scenarios:
+        share = against_own(scenario, found.baseline)
+        why = None if scenario.why is None else str(scenario.why)
+        row = msgspec.structs.asdict(scenario) | {"why": why, "against_own": share}
+        row |= {"buckets": " ".join(map(str, scenario.buckets))}
+        rows.append(row | {"bucket_mb": "default" if scenario.bucket_mb is None else f"{scenario.bucket_mb:g}"})
     return pd.DataFrame(rows)

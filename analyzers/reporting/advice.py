@@ -55,7 +55,7 @@ class Evidence:
     input_caution: str  # of the full window, whose times those of the input are
 
     def typical(self, parts: Iterable[tuple[BucketRow | LayerRow, int]]) -> int:
-        """The median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
+        """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
         total: Counter[tuple[int, int | str, int]] = Counter()
         for row, ns in parts:
             total[row.rank, row.device, row.step] += ns
@@ -64,20 +64,20 @@ class Evidence:
 
 
 def advice(evidence: Evidence) -> list[Advice]:
-    """All that is worth doing, what brings most first; nothing where half of the windows are empty."""
+    """Return all that is worth doing, what brings most first; nothing where half of the windows are empty."""
     if evidence.step_ns <= 0:
         return []
-    found = [
-        Advice(each.text, each.figure_ns, each.because + _beyond(each.figure_ns, control_ns) + caution)
+    worthwhile = [
+        Advice(proposed.text, proposed.figure_ns, proposed.because + _beyond(proposed.figure_ns, control_ns) + caution)
         for rules, caution, control_ns in (
             (_RULES, evidence.caution, evidence.cost.control_ns if evidence.cost is not None else None),
             ((_waits_for_input,), evidence.input_caution, None),
         )
         for rule in rules
-        for each in rule(evidence)
-        if each.figure_ns >= LEAST_SHARE * evidence.step_ns
+        for proposed in rule(evidence)
+        if proposed.figure_ns >= LEAST_SHARE * evidence.step_ns
     ]
-    return sorted(found, key=lambda each: -each.figure_ns)
+    return sorted(worthwhile, key=lambda proposed: -proposed.figure_ns)
 
 
 def is_cheap(cost: SyncCost, step_ns: float) -> bool:
@@ -87,7 +87,7 @@ def is_cheap(cost: SyncCost, step_ns: float) -> bool:
 
 
 def _beyond(figure_ns: int, control_ns: int | None) -> str:
-    """Where a figure of profiled steps is more than synchronization costs without the profiler."""
+    """Say where a figure from profiled steps is more than synchronization costs without the profiler."""
     if control_ns is None or control_ns <= 0 or figure_ns <= control_ns:
         return ""
     return f"; without the profiler synchronization costs {duration(control_ns)} a step in all"
@@ -141,7 +141,7 @@ def _is_queue(evidence: Evidence) -> bool:
 
 
 def _stood(evidence: Evidence) -> int:
-    """How long buckets stood behind others' transfers, added up, ns a step."""
+    """Return how long buckets stood behind others' transfers, added up, in ns per step."""
     # Behind a bucket that only waited a queue is waiting, not the links' limit.
     return evidence.typical(
         (row, min(row.queued_ns or 0, before.transfer_ns or 0))
@@ -151,9 +151,9 @@ def _stood(evidence: Evidence) -> int:
 
 
 def _neighbours(rows: Sequence[BucketRow]) -> Iterator[tuple[BucketRow, BucketRow]]:
-    """Each reduction with the one before it on its rank in the step."""
-    for _, own in groupby(rows, key=lambda row: (row.rank, row.step)):
-        yield from pairwise(sorted(own, key=lambda row: row.start_ns))
+    """Pair each reduction with the one before it on its rank in the step."""
+    for _, reductions in groupby(rows, key=lambda row: (row.rank, row.step)):
+        yield from pairwise(sorted(reductions, key=lambda row: row.start_ns))
 
 
 def _is_behind(before: BucketRow, row: BucketRow) -> bool:
@@ -223,7 +223,7 @@ def _buffers(evidence: Evidence) -> Iterator[Advice]:
         return
     # Waiting would be there without them, at the next collective.
     moved = evidence.typical(
-        (row, max(0, each.exposed_ns - (each.wait_ns or 0))) for row in buffers for each in row.comm
+        (row, max(0, broadcast.exposed_ns - (broadcast.wait_ns or 0))) for row in buffers for broadcast in row.comm
     )
     figure = round(evidence.buffer_copies_ns) + moved
     copied, gaps = "", ""
@@ -276,11 +276,11 @@ def _hides_packing(evidence: Evidence) -> Iterator[Advice]:
 
 def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
     gathers = [
-        (row, max(0, each.exposed_ns - (each.wait_ns or 0)), each.direction)
+        (row, max(0, gathered.exposed_ns - (gathered.wait_ns or 0)), gathered.direction)
         for row in evidence.layers
-        for each in row.comm
+        for gathered in row.comm
         # Nothing runs yet that could hide the model's own, which comes first.
-        if each.kind == "all_gather" and each.prefetched is False and row.layer != ROOT
+        if gathered.kind == "all_gather" and gathered.prefetched is False and row.layer != ROOT
     ]
     figure = evidence.typical((row, exposed) for row, exposed, _ in gathers)
     late = [(row.layer, direction) for row, exposed, direction in gathers if exposed]
@@ -309,7 +309,7 @@ def _waits_for_input(evidence: Evidence) -> Iterator[Advice]:
     if evidence.input is None:
         return
     longest = evidence.input.longest
-    idle_ns, fetch_ns, span_ns = (each.median or 0 for each in (longest.idle_ns, longest.fetch_ns, longest.span_ns))
+    idle_ns, fetch_ns, span_ns = (spread.median or 0 for spread in (longest.idle_ns, longest.fetch_ns, longest.span_ns))
     if not span_ns or idle_ns < LEAST_SHARE * span_ns:
         return
     where = f" on rank {longest.rank}, most of all" if len(evidence.input.by_device) > 1 else ""

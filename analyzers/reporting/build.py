@@ -67,35 +67,35 @@ EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
 
 
 def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
-    """Everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
+    """Return everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
     run = summary_of(source) if isinstance(source, Run) else source
-    found = _found(run, links)
-    exchanged, rows = found.exchanged, found.rows
-    reduced = bucket_rows(exchanged, found.buckets)
+    analyses = _found(run, links)
+    exchanged, rows = analyses.exchanged, analyses.rows
+    reduced = bucket_rows(exchanged, analyses.buckets)
     warnings = [
         *_unmarked_warnings(rows),
         *_outside_warnings(rows),
         *exchange_warnings(exchanged),
-        *bucket_warnings(found.buckets),
-        *layer_warnings(run, found.buckets),
+        *bucket_warnings(analyses.buckets),
+        *layer_warnings(run, analyses.buckets),
         *cost_warnings(run),
     ]
-    waits, layers = waiting_rows(exchanged), layer_rows(exchanged, found.buckets)
-    cost = sync_cost(run, rows, found.transfer_ns, (run.manifest or Manifest()).controls.sync_cost_ns())
+    waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
+    cost = sync_cost(run, rows, analyses.transfer_ns, (run.manifest or Manifest()).controls.sync_cost_ns())
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost)])
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
-        windows=_windows(found),
+        windows=_windows(analyses),
         collectives=collective_rows(exchanged, _bucket_of(reduced)),
         unmatched=unmatched_rows(exchanged),
         waiting=waits,
         buckets=reduced,
         layers=layers,
-        timeline=_timeline(found),
+        timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(
-            found, (reduced, layers), cost, advice(_evidence(found, facts, (reduced, layers, waits), cost))
+            analyses, (reduced, layers), cost, advice(_evidence(analyses, facts, (reduced, layers, waits), cost))
         ),
     )
 
@@ -111,27 +111,27 @@ class _Analyses:
     transfer_ns: Int64
     unmatched_ns: Int64
 
-    def column(self, of: Callable[[Measured], Int64]) -> Int64:
-        """A column of all windows from each rank's."""
-        return np.concatenate([of(measured) for measured in self.run.measured])
+    def column(self, column_of: Callable[[Measured], Int64]) -> Int64:
+        """Join a column over all windows from each rank's."""
+        return np.concatenate([column_of(measured) for measured in self.run.measured])
 
-    def mean(self, of: Callable[[Measured], Int64]) -> float:
-        """The mean of such a column."""
-        return float(self.column(of).mean())
+    def mean(self, column_of: Callable[[Measured], Int64]) -> float:
+        """Return the mean of such a column."""
+        return float(self.column(column_of).mean())
 
     @cached_property
     def input(self) -> Input | None:
-        """What the loader takes in full windows."""
+        """Return what the loader takes in full windows."""
         return input_summary(self.run.in_full)
 
     @cached_property
     def median_window(self) -> int:
-        """The window whose span is the (lower) median."""
+        """Return the window whose span is the (lower) median."""
         return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
 
 
 def _steps(rows: Breakdown) -> int:
-    """How many steps all ranks have, added up."""
+    """Count the steps on all ranks, added up."""
     return int(np.unique(np.stack([rows.rank, rows.step]), axis=1).shape[1])
 
 
@@ -142,7 +142,7 @@ def _found(run: RunSummary, links: Calibration | None) -> _Analyses:
 
 
 def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
-    """What advice has to say where the profiler may have made what it measured."""
+    """Return what advice has to say where the profiler may have made what it measured."""
     if manifest is None or manifest.controls.unprofiled is None:
         return ""
     if controls.distortion is None:
@@ -152,81 +152,83 @@ def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
 
 
 def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
-    """The bucket that each collective reduces, by the collective's index, where its members agree."""
-    said: dict[int, set[int]] = {}
+    """Return the bucket that each collective reduces, by the collective's index, where its members agree."""
+    numbers_of: dict[int, set[int]] = {}
     for row in rows:
         if row.collective is not None and row.bucket is not None:
-            said.setdefault(row.collective, set()).add(row.bucket)
-    return {index: next(iter(numbers)) for index, numbers in said.items() if len(numbers) == 1}
+            numbers_of.setdefault(row.collective, set()).add(row.bucket)
+    return {index: next(iter(numbers)) for index, numbers in numbers_of.items() if len(numbers) == 1}
 
 
-def _timeline(found: _Analyses) -> Timeline:
-    """The window of median length."""
-    counts = np.cumsum([0, *(len(measured.windows) for measured in found.run.measured)])
-    index = RankIndex(int(np.searchsorted(counts, found.median_window, side="right")) - 1)
+def _timeline(analyses: _Analyses) -> Timeline:
+    """Return the timeline of the window with the median length."""
+    counts = np.cumsum([0, *(len(measured.windows) for measured in analyses.run.measured)])
+    index = RankIndex(int(np.searchsorted(counts, analyses.median_window, side="right")) - 1)
     bucket_of = {
-        int(found.exchanged.first_row[index]) + kernel: bucket
+        int(analyses.exchanged.first_row[index]) + kernel: bucket
         for kernel, bucket in zip(
-            found.run.measured[index].reductions.kernel.tolist(), found.buckets.number[index].tolist(), strict=True
+            analyses.run.measured[index].reductions.kernel.tolist(),
+            analyses.buckets.number[index].tolist(),
+            strict=True,
         )
         if bucket >= 0
     }
-    return timeline(found.exchanged, index, found.median_window - int(counts[index]), bucket_of)
+    return timeline(analyses.exchanged, index, analyses.median_window - int(counts[index]), bucket_of)
 
 
 def _evidence(
-    found: _Analyses,
+    analyses: _Analyses,
     facts: RunFacts,
     rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
     cost: SyncCost | None,
 ) -> Evidence:
     return Evidence(
-        step_ns=float(np.median(found.rows.span_ns)),
-        windows=len(found.rows),
+        step_ns=float(np.median(analyses.rows.span_ns)),
+        windows=len(analyses.rows),
         buckets=rows[0],
         layers=rows[1],
         waiting=rows[2],
         cost=cost,
-        buffer_copies=found.mean(lambda measured: measured.cost.buffer_copies),
-        buffer_copies_ns=found.mean(lambda measured: measured.cost.buffer_copies_ns),
-        gradient_copies=found.mean(lambda measured: measured.cost.gradient_copies),
-        gradient_copies_ns=found.mean(lambda measured: measured.cost.gradient_copies_ns),
-        input=found.input,
-        is_data_parallel=any(measured.work.source == Source.NODES for measured in found.run.measured),
-        caution=_caution(facts.controls, found.run.manifest),
+        buffer_copies=analyses.mean(lambda measured: measured.cost.buffer_copies),
+        buffer_copies_ns=analyses.mean(lambda measured: measured.cost.buffer_copies_ns),
+        gradient_copies=analyses.mean(lambda measured: measured.cost.gradient_copies),
+        gradient_copies_ns=analyses.mean(lambda measured: measured.cost.gradient_copies_ns),
+        input=analyses.input,
+        is_data_parallel=any(measured.work.source == Source.NODES for measured in analyses.run.measured),
+        caution=_caution(facts.controls, analyses.run.manifest),
         input_caution=_caution(
-            control_figures((found.run.manifest or Manifest()).controls, "full"), found.run.manifest
+            control_figures((analyses.run.manifest or Manifest()).controls, "full"), analyses.run.manifest
         ),
     )
 
 
-def _windows(found: _Analyses) -> list[Window]:
-    rows, exchanged = found.rows, found.exchanged
-    known = ("rank", "step", "span_ns", *_MEASURED)
-    columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in known}
+def _windows(analyses: _Analyses) -> list[Window]:
+    rows, exchanged = analyses.rows, analyses.exchanged
+    names = ("rank", "step", "span_ns", *_MEASURED)
+    columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in names}
     columns["device"] = [device_label(device) for device in rows.device.tolist()]
     columns["start_ns"] = (rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns).tolist()
     columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
-    columns["packing_ns"] = found.column(lambda measured: measured.work.packing_ns).tolist()
-    columns["exposed_transfer_ns"] = found.transfer_ns.tolist()
-    columns["exposed_wait_ns"] = (rows.exposed_comm_ns - found.transfer_ns).tolist()
-    columns["unmatched_comm_ns"] = found.unmatched_ns.tolist()
-    input_idle = found.column(lambda measured: measured.fetching.input_idle_ns)
+    columns["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns).tolist()
+    columns["exposed_transfer_ns"] = analyses.transfer_ns.tolist()
+    columns["exposed_wait_ns"] = (rows.exposed_comm_ns - analyses.transfer_ns).tolist()
+    columns["unmatched_comm_ns"] = analyses.unmatched_ns.tolist()
+    input_idle = analyses.column(lambda measured: measured.fetching.input_idle_ns)
     columns["input_idle_ns"] = [natural(ns) for ns in input_idle.tolist()]
-    contention = found.column(lambda measured: measured.cost.contention_ns)
+    contention = analyses.column(lambda measured: measured.cost.contention_ns)
     columns["contention_ns"] = [ns if ns != NOT_KNOWN else None for ns in contention.tolist()]
     ordered = [columns[name] for name in Window.__struct_fields__]
     return [Window(*record) for record in zip(*ordered, strict=True)]
 
 
 def _unmarked_warnings(rows: Breakdown) -> list[Notice]:
-    """Where a trace marks no steps, its window may hold many of them, or one."""
+    """Warn where a trace marks no steps: its window may hold many of them, or one."""
     ranks = sorted(set(rows.rank[rows.unmarked].tolist()))
     if not ranks:
         return []
-    which = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-    words = f"no ProfilerStep holds the launches of rank {which}: each device's whole trace is one window, step 0"
-    return [Notice(Code.STEPS_ARE_NOT_MARKED, words)]
+    listed = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    text = f"no ProfilerStep holds the launches of rank {listed}: each device's whole trace is one window, step 0"
+    return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]
 
 
 def _outside_warnings(rows: Breakdown) -> list[Notice]:
@@ -234,25 +236,25 @@ def _outside_warnings(rows: Breakdown) -> list[Notice]:
     if not len(outside):
         return []
     longest = int(outside.outside_ns.max())
-    words = f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"
-    return [Notice(Code.ACTIVITY_OUTSIDE_STEPS, words)]
+    text = f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"
+    return [Notice(Code.ACTIVITY_OUTSIDE_STEPS, text)]
 
 
 def _summary(
-    found: _Analyses,
+    analyses: _Analyses,
     lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
     cost: SyncCost | None,
     advised: list[Advice],
 ) -> Summary:
-    rows, exchanged, transfer_ns = found.rows, found.exchanged, found.transfer_ns
+    rows, exchanged, transfer_ns = analyses.rows, analyses.exchanged, analyses.transfer_ns
     measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
     measures |= {"exposed_wait_ns": rows.exposed_comm_ns - transfer_ns, "exposed_transfer_ns": transfer_ns}
-    measures["packing_ns"] = found.column(lambda measured: measured.work.packing_ns)
+    measures["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns)
     total_ns = int(rows.span_ns.sum())
     shares = {part: _share(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
     shares["overlap"] = _share(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
-    median = found.median_window
-    layout, devices = layout_of(found.buckets, lists[0]), _by_device(rows, measures)
+    median = analyses.median_window
+    layout, devices = layout_of(analyses.buckets, lists[0]), _by_device(rows, measures)
     return Summary(
         windows=spreads(measures),
         by_device=devices,
@@ -267,36 +269,36 @@ def _summary(
         advice=advised,
         buckets=bucket_summaries(lists[0], layout),
         layers=layer_summaries(lists[1]),
-        layers_from=Counter(measured.work.source for measured in found.run.measured).most_common(1)[0][0],
+        layers_from=Counter(measured.work.source for measured in analyses.run.measured).most_common(1)[0][0],
         layout=layout,
         sync_cost=cost,
-        input=found.input,
+        input=analyses.input,
         over_devices=over_devices(devices),
     )
 
 
-def _share(part: int, whole: int) -> float | None:
-    return float(part / whole) if whole else None
+def _share(part: int, total: int) -> float | None:
+    return float(part / total) if total else None
 
 
 def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
-    """For each rank and device the same measures as over all windows."""
-    found = []
-    for (rank, device), own in rows.by_device():
-        own_spreads = spreads({name: values[own] for name, values in measures.items()})
-        found.append(DeviceSummary(rank, device_label(device), own_spreads))
-    return found
+    """Return for each rank and device the same measures as over all windows."""
+    summaries = []
+    for (rank, device), selected in rows.by_device():
+        own_spreads = spreads({name: values[selected] for name, values in measures.items()})
+        summaries.append(DeviceSummary(rank, device_label(device), own_spreads))
+    return summaries
 
 
 def _of_exposed(shares: dict[str, float | None]) -> str:
-    """How much of the exposed communication was waiting, where there is any."""
+    """Return how much of the exposed communication was waiting, where there is any."""
     if not shares["exposed_comm_ns"]:
         return ""
     return f" ({percent(shares['exposed_wait_ns'])} waiting, {percent(shares['exposed_transfer_ns'])} transfer)"
 
 
 def _verdict(rows: Breakdown, shares: dict[str, float | None]) -> str:
-    """One sentence: the step, what it is made of, how much communication is hidden."""
+    """Say in one sentence what a step takes, what it is made of, and how much communication is hidden."""
     step = f"A step takes {ms(float(np.median(rows.span_ns)))} (median)"
     if rows.unmarked.all():
         step = f"The whole trace, in which no step is marked, takes {ms(float(np.median(rows.span_ns)))} (median)"

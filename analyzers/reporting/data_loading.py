@@ -36,22 +36,31 @@ class Input(msgspec.Struct, frozen=True):
 
     @property
     def longest(self) -> DeviceInput:
-        """The device that idles longest, by its median: with synchronization, the others wait for it."""
+        """Return the device that idles longest, by its median: with synchronization, the others wait for it."""
         return max(self.by_device, key=lambda device: device.idle_ns.median or 0)
 
 
 def input_summary(measured: Sequence[Measured]) -> Input | None:
-    """What the loader takes in the full windows of all ranks; None where no trace shows one."""
-    if not any(each.fetching.seen for each in measured):
+    """Return what the loader takes in the full windows of all ranks; None where no trace shows one."""
+    if not any(rank_measured.fetching.seen for rank_measured in measured):
         return None
-    rows = joined([each.windows for each in measured])
-    idle_ns = np.concatenate([each.fetching.input_idle_ns for each in measured])
-    fetch_ns = np.concatenate([each.fetching.fetch_ns for each in measured])
-    known = idle_ns != UNKNOWN
+    rows = joined([rank_measured.windows for rank_measured in measured])
+    idle_ns = np.concatenate([rank_measured.fetching.input_idle_ns for rank_measured in measured])
+    fetch_ns = np.concatenate([rank_measured.fetching.fetch_ns for rank_measured in measured])
+    is_known = idle_ns != UNKNOWN
 
     def over(windows: Int64) -> dict[str, Spread]:
-        of = windows[known[windows]]
-        return spreads({"idle_ns": idle_ns[of], "fetch_ns": fetch_ns[of], "span_ns": rows.span_ns[of]})
+        known_windows = windows[is_known[windows]]
+        return spreads(
+            {
+                "idle_ns": idle_ns[known_windows],
+                "fetch_ns": fetch_ns[known_windows],
+                "span_ns": rows.span_ns[known_windows],
+            }
+        )
 
-    by_device = [DeviceInput(rank, device_label(device), **over(own)) for (rank, device), own in rows.by_device()]
+    by_device = [
+        DeviceInput(rank, device_label(device), **over(device_windows))
+        for (rank, device), device_windows in rows.by_device()
+    ]
     return Input(**over(np.arange(len(rows))), by_device=by_device, window="full")

@@ -109,11 +109,11 @@ class Lanes:
 
     @property
     def times(self) -> dict[str, Intervals]:
-        """The lanes that are nothing but time, by their names in TIMES."""
+        """Return the lanes that are nothing but time, by their names in TIMES."""
         return {name: getattr(self, name) for name in TIMES}
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a stretch: its lane, time, and what it is; steps, layers and collectives have lanes of their own."""
+        """Return a row per stretch: its lane, time and name; steps, layers and collectives have lanes of their own."""
         import pandas as pd
 
         parts = [pd.DataFrame({"lane": "step", **_span(self.steps), "step": self.steps.step})]
@@ -125,10 +125,10 @@ class Lanes:
         names = [layers.names[code] for code in layers.layer.tolist()]
         passes = [PASSES[backward] for backward in layers.backward.tolist()]
         parts.append(pd.DataFrame({"lane": "layer", **_span(layers), "layer": names, "pass": passes}))
-        known = {name: getattr(marks, name) for name in ("wait_ns", "exposed_ns", "stream", "bucket")}
-        numbers = {"collective": marks.index, **known}
-        words = {"kind": list(marks.kind), "purpose": list(marks.purpose)}
-        parts.append(pd.DataFrame({"lane": "collective", **_span(marks), **numbers, **words}))
+        mark_columns = {name: getattr(marks, name) for name in ("wait_ns", "exposed_ns", "stream", "bucket")}
+        numbers = {"collective": marks.index, **mark_columns}
+        labels = {"kind": list(marks.kind), "purpose": list(marks.purpose)}
+        parts.append(pd.DataFrame({"lane": "collective", **_span(marks), **numbers, **labels}))
         frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
         for name in {"step", *numbers} & set(frame.columns):
             frame[name] = frame[name].where(frame[name] >= 0).astype("Int64")
@@ -142,39 +142,39 @@ def _span(lane: StepLane | LayerLane | CollectiveLane) -> dict[str, Int64]:
 
 
 def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
-    """The lanes of a run, by rank and device: of those ranks that were summarized with `lanes=True`.
+    """Return the lanes for a run, by rank and device: those ranks that were summarized with `lanes=True`.
 
     Raises AnalysisError where none was, or where `report` is of another run.
     """
-    found = exchange(run)
-    if report.run.origin_ns != str(found.origin_ns):
+    exchanged = exchange(run)
+    if report.run.origin_ns != str(exchanged.origin_ns):
         raise AnalysisError(f"{run.name}: the report is of another run, or of another window of it")
     if all(measured.course is None for measured in run.measured):
         raise AnalysisError(f"{run.name}: summarized without lanes; ask for them: summarize(path, lanes=True)")
-    of = found, buckets(run), report
+    sources = exchanged, buckets(run), report
     return tuple(
-        _of_device(of, index, device, course)
+        _of_device(sources, index, device, course)
         for index, _, measured in run.numbered()
         for device, course in (measured.course or {}).items()
     )
 
 
-def _of_device(of: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, course: DeviceTrack) -> Lanes:
-    found, named, _ = of
-    summary, measured = found.run.ranks[index], found.run.measured[index]
-    shift_ns = found.origin_ns + found.clocks.shift_of(summary.rank)
+def _of_device(sources: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, course: DeviceTrack) -> Lanes:
+    exchanged, named, _ = sources
+    summary, measured = exchanged.run.ranks[index], exchanged.run.measured[index]
+    shift_ns = exchanged.origin_ns + exchanged.clocks.shift_of(summary.rank)
     windows = measured.windows.take(measured.windows.device == device)
     begin, end = windows.start_ns, windows.start_ns + windows.span_ns
-    table, own = found.matching.table, found.rows_of(index, device)
+    table, rows = exchanged.matching.table, exchanged.rows_of(index, device)
     compute = union_of(course.compute.start, course.compute.end)
-    comm, copy = union_of(table.start_ns[own], table.end_ns[own]), course.copy
-    transfer = found.exposed_transfer(index, device)
+    comm, copy = union_of(table.start_ns[rows], table.end_ns[rows]), course.copy
+    transfer = exchanged.exposed_transfer(index, device)
     names = tuple(named.layer(module.name) for module in measured.work.lines)
     parts = course.compute
     return Lanes(
         rank=summary.rank,
         device=device_label(device),
-        host=hosts(found.run.manifest, found.run.ranks).get(summary.rank),
+        host=hosts(exchanged.run.manifest, exchanged.run.ranks).get(summary.rank),
         shift_ns=shift_ns,
         compute=compute.moved(-shift_ns),
         communication=comm.moved(-shift_ns),
@@ -185,35 +185,37 @@ def _of_device(of: tuple[Exchange, Buckets, Report], index: RankIndex, device: i
         idle=(union_of(begin, end) - (compute | comm | copy)).moved(-shift_ns),
         steps=StepLane(begin - shift_ns, end - shift_ns, windows.step),
         layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
-        collectives=_collectives(of, index, device, shift_ns),
+        collectives=_collectives(sources, index, device, shift_ns),
     )
 
 
-def _collectives(of: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, shift_ns: int) -> CollectiveLane:
-    """The communication of a device; what is matched is what the report says of its collective."""
-    found, named, report = of
-    measured = found.run.measured[index]
-    comm, own = measured.communication, found.rows_of(index, device)
-    rows = own - found.first_row[index]
-    collective = np.r_[found.index, -1][found.matching.instance[own]]
+def _collectives(
+    sources: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, shift_ns: int
+) -> CollectiveLane:
+    """Return the communication on a device; what is matched is what the report says about its collective."""
+    exchanged, named, report = sources
+    measured = exchanged.run.measured[index]
+    comm, rows = measured.communication, exchanged.rows_of(index, device)
+    kernels = rows - exchanged.first_row[index]
+    collective = np.r_[exchanged.index, -1][exchanged.matching.instance[rows]]
     bucket = np.full(len(comm), -1, dtype=np.int64)
     bucket[measured.reductions.kernel] = named.number[index]
     matched = [report.collectives[number] if number >= 0 else None for number in collective.tolist()]
-    alone = zip(bucket[rows].tolist(), comm.kind[rows].tolist(), comm.purpose[rows].tolist(), strict=True)
-    said = [
+    alone = zip(bucket[kernels].tolist(), comm.kind[kernels].tolist(), comm.purpose[kernels].tolist(), strict=True)
+    marks = [
         (row.bucket if row.bucket is not None else -1, row.kind, row.purpose)
         if row is not None
         else (number, Collective(kind).label, Purpose(purpose).label)
         for row, (number, kind, purpose) in zip(matched, alone, strict=True)
     ]
     return CollectiveLane(
-        start_ns=comm.start_ns[rows] - shift_ns,
-        end_ns=comm.end_ns[rows] - shift_ns,
-        wait_ns=found.wait_ns(index)[rows],
-        exposed_ns=np.where(comm.device[rows] == device, comm.exposed_ns[rows], comm.peer_exposed_ns[rows]),
-        stream=comm.stream[rows],
+        start_ns=comm.start_ns[kernels] - shift_ns,
+        end_ns=comm.end_ns[kernels] - shift_ns,
+        wait_ns=exchanged.wait_ns(index)[kernels],
+        exposed_ns=np.where(comm.device[kernels] == device, comm.exposed_ns[kernels], comm.peer_exposed_ns[kernels]),
+        stream=comm.stream[kernels],
         index=collective,
-        bucket=np.array([number for number, _, _ in said], dtype=np.int64),
-        kind=tuple(kind for _, kind, _ in said),
-        purpose=tuple(purpose for _, _, purpose in said),
+        bucket=np.array([number for number, _, _ in marks], dtype=np.int64),
+        kind=tuple(kind for _, kind, _ in marks),
+        purpose=tuple(purpose for _, _, purpose in marks),
     )

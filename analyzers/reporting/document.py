@@ -138,10 +138,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def to_json(document: Report) -> str:
-    """The report as one JSON document."""
+    """Return the report as one JSON document."""
     return encoded(document)
 
 
 def from_json(text: str | bytes) -> Report:
-    """A report that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
+    """Read a report that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
     return decoded(text, Report, REPORT_SCHEMA, "make one with `tracer report RUN --json`")

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def windows_frame(document: Report) -> pd.DataFrame:
-    """The report's windows, a row each, in the JSON's units and order."""
+    """Return the report's windows, a row each, in the JSON's units and order."""
     import pandas as pd
 
     return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
 
 
 def buckets_frame(document: Report) -> pd.DataFrame:
-    """The reductions of DDP's buckets, a row each; what hid them left out, parameters counted."""
+    """Return the reductions of DDP's buckets, a row each; what hid them left out, parameters counted."""
     return _frame(document.buckets, BucketRow, {"parameters": _count, "layers": ", ".join}, ("hidden_by",))
 
 
 def layers_frame(document: Report) -> pd.DataFrame:
-    """Layers and other lines, a row for each window; their communication as its totals."""
+    """Return layers and other lines, a row for each window; their communication as its totals."""
     return _frame(document.layers, LayerRow, {"buckets": _spaced}, ("comm",))
 
 
@@ -44,12 +44,12 @@ def _frame(
     rows: Sequence[msgspec.Struct],
     kind: type[msgspec.Struct],
     shown: Mapping[str, Callable[[Any], Any]],
-    left: Sequence[str],
+    left_out: Sequence[str],
 ) -> pd.DataFrame:
-    """Rows as a DataFrame under the JSON's names."""
+    """Build a DataFrame from rows under the JSON's names."""
     import pandas as pd
 
-    fields = [field for field in msgspec.structs.fields(kind) if field.name not in left]
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in left_out]
     records = [
         [
             shown[field.name](value) if field.name in shown else value
@@ -62,5 +62,5 @@ def _frame(
 
 
 def collectives_frame(document: Report) -> pd.DataFrame:
-    """The report's collectives, a row each, members left out."""
+    """Return the report's collectives, a row each, members left out."""
     return _frame(document.collectives, CollectiveRow, {}, ("members",))

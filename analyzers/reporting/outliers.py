@@ -66,14 +66,14 @@ SHOWN = (*MEASURES, "comm_ns", "copy_ns", "overlap", "own_ns")
 
 
 def over_devices(devices: Sequence[DeviceSummary]) -> OverDevices | None:
-    """The spread of devices' medians; None for one device."""
+    """Return the spread of devices' medians; None for one device."""
     if len(devices) < 2:
         return None
     medians = {name: _medians(devices, name) for name in SHOWN if name != "own_ns"}
     medians["own_ns"] = medians["span_ns"] - medians["exposed_wait_ns"]
     order = np.argsort(-medians["own_ns"], kind="stable")
-    chosen = [int(order[place]) for place in (0, len(order) // 2, -1)]
-    slowest, median, fastest = (_chosen(devices[place], float(medians["own_ns"][place])) for place in chosen)
+    chosen = [int(order[position]) for position in (0, len(order) // 2, -1)]
+    slowest, median, fastest = (_chosen(devices[position], float(medians["own_ns"][position])) for position in chosen)
     return OverDevices(len(devices), spreads(medians), slowest, median, fastest, _outliers(devices, medians))
 
 
@@ -87,16 +87,16 @@ def _chosen(device: DeviceSummary, own_ns: float) -> ChosenDevice:
 
 
 def _outliers(devices: Sequence[DeviceSummary], medians: Mapping[str, Float64]) -> list[Outlier]:
-    """What stands out, farthest first: of each device every measure that does."""
+    """Return what stands out, farthest first: for each device every measure that does."""
     if len(devices) < LEAST_DEVICES:
         return []
     least = LEAST_SHARE * float(np.median(medians["span_ns"]))
-    found: list[tuple[float, Outlier]] = []
+    distances: list[tuple[float, Outlier]] = []
     for name in MEASURES:
         values = medians[name]
         low, middle, high = (float(value) for value in np.percentile(values, [25, 50, 75]))
         margin = max(FENCE * (high - low), least)
-        for place in np.flatnonzero((values < low - margin) | (values > high + margin)).tolist():
-            device, value = devices[place], float(values[place])
-            found.append((abs(value - middle), Outlier(device.rank, device.device, name, value, middle)))
-    return [outlier for _, outlier in sorted(found, key=lambda item: -item[0])]
+        for position in np.flatnonzero((values < low - margin) | (values > high + margin)).tolist():
+            device, value = devices[position], float(values[position])
+            distances.append((abs(value - middle), Outlier(device.rank, device.device, name, value, middle)))
+    return [outlier for _, outlier in sorted(distances, key=lambda item: -item[0])]

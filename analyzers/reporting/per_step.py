@@ -31,57 +31,59 @@ class GradientBandwidth(msgspec.Struct, frozen=True):
 
 
 def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> GradientBandwidth:
-    """Bus bandwidth of the gradients' collectives, step by step: bytes and transfers of a step each added up.
+    """Return bus bandwidth for the gradients' collectives, step by step: a step's bytes and transfers each added up.
 
     `nbytes` are the bytes a step that a rank's gradients are, unmatched ones too.
     """
-    own = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
-    if not own:
+    gradients = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
+    if not gradients:
         return GradientBandwidth(nbytes, why="no gradients are reduced" if nbytes == 0 else "none could be matched")
-    if len({(row.group_name, tuple(row.group)) for row in own}) > 1:
+    if len({(row.group_name, tuple(row.group)) for row in gradients}) > 1:
         return GradientBandwidth(nbytes, why="gradients are reduced in several groups at once")
-    whole = list(_whole_steps(own).values())
-    if not whole:
+    steps = list(_whole_steps(gradients).values())
+    if not steps:
         return GradientBandwidth(nbytes, why="no step's transfers are all known")
-    found = spreads(
+    medians = spreads(
         {
-            "transfer_ns": np.array([_transfer_ns(rows) for rows in whole]),
-            "busbw_gbps": np.array([_bus_bytes(rows) / _transfer_ns(rows) for rows in whole]),
-            "utilization": np.array([_utilization(rows) for rows in whole]),
+            "transfer_ns": np.array([_transfer_ns(rows) for rows in steps]),
+            "busbw_gbps": np.array([_bus_bytes(rows) / _transfer_ns(rows) for rows in steps]),
+            "utilization": np.array([_utilization(rows) for rows in steps]),
         }
     )
-    factor = sum(map(_bus_bytes, whole)) / sum(map(_bytes, whole))
+    factor = sum(map(_bus_bytes, steps)) / sum(map(_bytes, steps))
     return GradientBandwidth(
         bytes=nbytes,
         bus_bytes=None if nbytes is None else nbytes * factor,
-        transfer_ns=found["transfer_ns"],
-        busbw_gbps=found["busbw_gbps"],
-        utilization=found["utilization"],
-        bound=any(row.bound for rows in whole for row in rows),
+        transfer_ns=medians["transfer_ns"],
+        busbw_gbps=medians["busbw_gbps"],
+        utilization=medians["utilization"],
+        bound=any(row.bound for rows in steps for row in rows),
     )
 
 
 def gradient_steps(rows: Sequence[CollectiveRow]) -> dict[int, float]:
-    """Bus bandwidth, GB/s, of the gradients' collectives of each step of which all are known, by step."""
+    """Return bus bandwidth, GB/s, for the gradients' collectives, by step, where all in the step are known."""
     if gradient_bandwidth(rows, None).why is not None:
         return {}
-    own = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
-    return {step: _bus_bytes(of) / _transfer_ns(of) for step, of in _whole_steps(own).items()}
+    gradients = [row for row in rows if row.purpose == GRADIENTS and row.step is not None]
+    return {
+        step: _bus_bytes(step_rows) / _transfer_ns(step_rows) for step, step_rows in _whole_steps(gradients).items()
+    }
 
 
 def _whole_steps(rows: Sequence[CollectiveRow]) -> dict[int, list[CollectiveRow]]:
-    """The steps of which every collective is known: a step that lacks its large ones has another bandwidth."""
+    """Return the steps in which every collective is known: a step without its large ones has another bandwidth."""
     steps: dict[int, list[CollectiveRow]] = {}
     for row in rows:
         if row.step is not None:
             steps.setdefault(row.step, []).append(row)
-    known = {
-        step: own
-        for step, own in steps.items()
-        if all(row.busbw_gbps and row.transfer_ns and not row.partial for row in own)
+    known_steps = {
+        step: step_rows
+        for step, step_rows in steps.items()
+        if all(row.busbw_gbps and row.transfer_ns and not row.partial for row in step_rows)
     }
-    most = max(map(_bytes, known.values()), default=0)
-    return {step: own for step, own in known.items() if _bytes(own) == most}
+    most = max(map(_bytes, known_steps.values()), default=0)
+    return {step: step_rows for step, step_rows in known_steps.items() if _bytes(step_rows) == most}
 
 
 def _bytes(rows: Sequence[CollectiveRow]) -> int:
@@ -93,12 +95,12 @@ def _transfer_ns(rows: Sequence[CollectiveRow]) -> int:
 
 
 def _bus_bytes(rows: Sequence[CollectiveRow]) -> float:
-    """Bytes times the ring's factor, which is what bandwidth times time gives back."""
+    """Multiply bytes by the ring's factor, which is what bandwidth times time gives back."""
     return sum((row.busbw_gbps or 0.0) * (row.transfer_ns or 0) for row in rows)
 
 
 def _utilization(rows: Sequence[CollectiveRow]) -> float:
-    """The time that calibration says these collectives need, over their transfer; NaN where any was not calibrated."""
+    """Divide these collectives' calibrated time by their transfer; NaN where any was not calibrated."""
     if any(row.utilization_at_size is None for row in rows):
         return float("nan")
     return sum((row.utilization_at_size or 0.0) * (row.transfer_ns or 0) for row in rows) / _transfer_ns(rows)
@@ -133,34 +135,34 @@ class StepSeries:
 
 
 def series(document: Report) -> list[StepSeries]:
-    """All together first, then each device's."""
+    """Return the series over all devices together first, then each device's."""
     bandwidths = gradient_steps(document.collectives)
-    found = [StepSeries(None, None, _steps(document.windows, bandwidths))]
+    all_devices = [StepSeries(None, None, _steps(document.windows, bandwidths))]
     devices: dict[tuple[int, int | str], list[Window]] = {}
     for window in document.windows:
         devices.setdefault((window.rank, window.device), []).append(window)
-    return found + [StepSeries(*place, _steps(own, {})) for place, own in devices.items()]
+    return all_devices + [StepSeries(*device, _steps(windows, {})) for device, windows in devices.items()]
 
 
 def _steps(windows: Sequence[Window], bandwidths: dict[int, float]) -> list[StepFigures]:
     by_step: dict[int, list[Window]] = {}
     for window in windows:
         by_step.setdefault(window.step, []).append(window)
-    return [_step(step, own, bandwidths.get(step)) for step, own in sorted(by_step.items())]
+    return [_step(step, step_windows, bandwidths.get(step)) for step, step_windows in sorted(by_step.items())]
 
 
-def _step(step: int, own: Sequence[Window], busbw_gbps: float | None) -> StepFigures:
-    span_ns, comm_ns = (sum(getattr(window, name) for window in own) for name in ("span_ns", "comm_ns"))
-    hidden_ns = sum(window.overlapped_comm_ns for window in own)
+def _step(step: int, windows: Sequence[Window], busbw_gbps: float | None) -> StepFigures:
+    span_ns, comm_ns = (sum(getattr(window, name) for window in windows) for name in ("span_ns", "comm_ns"))
+    hidden_ns = sum(window.overlapped_comm_ns for window in windows)
     return StepFigures(
         step=step,
-        start_ns=min(window.start_ns for window in own),
-        span_ns=float(np.median([window.span_ns for window in own])),
-        shares={part: _share(sum(getattr(window, part) for window in own), span_ns) for part in SPLIT_PARTS},
+        start_ns=min(window.start_ns for window in windows),
+        span_ns=float(np.median([window.span_ns for window in windows])),
+        shares={part: _share(sum(getattr(window, part) for window in windows), span_ns) for part in SPLIT_PARTS},
         overlap=_share(hidden_ns, comm_ns),
         gradients_busbw_gbps=busbw_gbps,
     )
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _share(part: int, total: int) -> float | None:
+    return part / total if total else None

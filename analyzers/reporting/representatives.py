@@ -11,7 +11,7 @@ DRAWN = 4
 
 
 def drawn_ranks(report: Report) -> list[int]:
-    """The ranks that stand for all where these are many: all of few, in the order in which they were chosen."""
+    """Return the ranks that stand for all where these are many (few: all), in the order in which they were chosen."""
     spread = report.summary.over_devices
     if spread is None or len(report.run.ranks) <= MANY:
         return list(report.run.ranks)

@@ -12,7 +12,7 @@ from analyzers.run import HIGH_DISTORTION, Controls, Manifest, world_size
 
 
 def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Notice]) -> RunFacts:
-    """The facts of a run, with all its warnings."""
+    """Return the facts of a run, with all its warnings."""
     manifest = run.manifest or Manifest()
     header = run.ranks[0].header
     window = "light" if run.is_light else "full"
@@ -49,7 +49,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
 
 
 def _links(devices: list[str], manifest: Manifest, exchanged: Exchange) -> LinkFacts:
-    """What is known of the links: as calibration found them, if it went over the run's own; else as run.json says."""
+    """Return what is known of the links: as calibration found them if it used the run's own, else as run.json says."""
     measured = exchanged.calibration.links if exchanged.calibration is not None else None
     if measured is not None and not exchanged.is_of_other_links:
         return LinkFacts(devices, manifest.transport or measured.transport, measured.limit_gbps, measured.source)
@@ -57,14 +57,14 @@ def _links(devices: list[str], manifest: Manifest, exchanged: Exchange) -> LinkF
 
 
 def _versions(trace: RankSummary) -> dict[str, str | None]:
-    """What a trace without a manifest says of versions."""
+    """Return what a trace without a manifest says about versions."""
     header = trace.header
-    said = {
+    recorded = {
         "nccl": header.distributed.get("nccl_version"),
         "cuda": _cuda_version(header.cuda_runtime_version),
         "driver_cuda": _cuda_version(header.cuda_driver_version),
     }
-    return {name: version for name, version in said.items() if version}
+    return {name: version for name, version in recorded.items() if version}
 
 
 def _cuda_version(number: int | None) -> str | None:
@@ -73,7 +73,7 @@ def _cuda_version(number: int | None) -> str | None:
 
 
 def control_figures(controls: Controls, window: str) -> ControlFigures:
-    """The medians of the controls, against the windows that times come from."""
+    """Return the medians of the controls, against the windows that times come from."""
     return ControlFigures(
         unprofiled_step_ns=controls.step_ns("unprofiled"),
         nosync_step_ns=controls.step_ns("nosync"),
@@ -85,18 +85,18 @@ def control_figures(controls: Controls, window: str) -> ControlFigures:
 
 
 def _distortion_warning(controls: Controls, window: str) -> list[Notice]:
-    """What leads the report where the profiler changed, or may have changed, what it measured."""
+    """Warn first where the profiler changed, or may have changed, what it measured."""
     unprofiled, profiled, distortion = controls.unprofiled, getattr(controls, window), controls.distortion(window)
     if unprofiled is None or profiled is None or not (unprofiled.has_samples and profiled.has_samples):
         return []
     if distortion is None:
         steps = f"{unprofiled.in_words()} without it, {profiled.in_words()} with it"
-        words = f"what the profiler adds is not known, since steps scatter: {steps}"
+        text = f"what the profiler adds is not known, since steps scatter: {steps}"
         larger = "idle time and waiting may be larger here than without it"
-        return [Notice(Code.DISTORTION_IS_UNKNOWN, f"{words}; {larger}")]
+        return [Notice(Code.DISTORTION_IS_UNKNOWN, f"{text}; {larger}")]
     if distortion <= HIGH_DISTORTION:
         return []
     stretched = f"the profiler stretches this step {distortion:.2f} times"
-    words = f"{unprofiled.in_words()} to {profiled.in_words()}"
+    lengths = f"{unprofiled.in_words()} to {profiled.in_words()}"
     larger = "idle time and waiting are larger here than without it"
-    return [Notice(Code.PROFILER_DISTORTS, f"{stretched} ({words}): {larger}")]
+    return [Notice(Code.PROFILER_DISTORTS, f"{stretched} ({lengths}): {larger}")]

@@ -46,7 +46,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 def timeline(exchanged: Exchange, index: RankIndex, window: int, bucket_of: Mapping[int, int]) -> Timeline:
-    """The lanes of one window: of one rank the row of its breakdown.
+    """Build the lanes for one window, given as a rank's row in its breakdown.
 
     `bucket_of` gives the bucket of a row of the matching's table.
     """
@@ -65,7 +65,7 @@ def timeline(exchanged: Exchange, index: RankIndex, window: int, bucket_of: Mapp
 
 
 def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of: Mapping[int, int]) -> Iterator[Lane]:
-    """A lane for each stream with communication in the window, by the first kernel on it."""
+    """Yield a lane for each stream with communication in the window, by the first kernel on it."""
     measured = exchanged.run.measured[index]
     comm, rows = measured.communication, measured.windows
     start_ns, end_ns = int(rows.start_ns[window]), int(rows.start_ns[window] + rows.span_ns[window])
@@ -74,8 +74,8 @@ def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of
     kernels = np.flatnonzero(inside)
     streams = list(dict.fromkeys(comm.stream[kernels].tolist()))
     for stream in streams:
-        own = kernels[comm.stream[kernels] == stream]
-        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in own.tolist()]
+        stream_kernels = kernels[comm.stream[kernels] == stream]
+        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in stream_kernels.tolist()]
         label = "gloo" if device < 0 else f"stream {stream}" if stream >= 0 else "communication"
         yield Lane(label, "comm", _busy(marks, end_ns - start_ns), marks)
 
@@ -83,7 +83,7 @@ def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of
 def _mark(
     exchanged: Exchange, index: RankIndex, kernel: int, extent: tuple[int, int], bucket_of: Mapping[int, int]
 ) -> Mark:
-    """One kernel, clipped to the window."""
+    """Build the mark for one kernel, clipped to the window."""
     comm, row = exchanged.run.measured[index].communication, int(exchanged.first_row[index]) + kernel
     start_ns, end_ns = max(int(comm.start_ns[kernel]), extent[0]), min(int(comm.end_ns[kernel]), extent[1])
     entry = int(exchanged.entry[row])
@@ -98,7 +98,7 @@ def _mark(
 
 
 def _busy(marks: list[Mark], span_ns: int) -> list[float]:
-    """How much of each cell communication covers; kernels of one stream overlap only where batched."""
+    """Return how much of each cell communication covers; kernels of one stream overlap only where batched."""
     edges = cell_edges(np.zeros(1, dtype=np.int64), np.array([span_ns]))[0]
     covered = np.zeros(CELLS)
     for mark in marks:

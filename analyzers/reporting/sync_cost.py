@@ -60,7 +60,7 @@ ENOUGH = 0.5
 
 
 def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: int | None) -> SyncCost | None:
-    """Means over all windows, which add up; contention's is over those that know it, and none where less than half do.
+    """Average over all windows, which add up; contention over those that know it, if at least half do.
 
     None where nothing communicates. `rows` are all ranks' windows in order.
     """
@@ -71,9 +71,9 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
     changed = not is_estimate and all(cost.has_change.all() for cost in costs)
     idle = _column(run.measured, "idle_change_ns" if changed else "packing_idle_ns")
     contention = _column(run.measured, "contention_ns")
-    known = contention != NOT_KNOWN
+    is_known = contention != NOT_KNOWN
     beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
-    contention_ns = _mean(contention[known]) if known.any() and known.mean() >= ENOUGH else None
+    contention_ns = _mean(contention[is_known]) if is_known.any() and is_known.mean() >= ENOUGH else None
     parts = {
         "exposed_wait_ns": _mean(rows.exposed_comm_ns - transfer_ns),
         "exposed_transfer_ns": _mean(transfer_ns),
@@ -99,7 +99,7 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
 
 
 def _column(measured: Sequence[Measured], name: str) -> Int64:
-    return np.concatenate([getattr(each.cost, name) for each in measured])
+    return np.concatenate([getattr(rank_measured.cost, name) for rank_measured in measured])
 
 
 def _ratio(part_ns: int, whole_ns: int | None) -> float | None:
@@ -117,23 +117,23 @@ def cost_warnings(run: RunSummary) -> list[Notice]:
     windows = sum(len(measured.windows) for measured in run.measured)
     on_cpu = all(bool((measured.windows.device == CPU_DEVICE).all()) for measured in run.measured)
     if unknown and on_cpu:
-        words = "contention is null: on a CPU run no kernels tell what compute loses beside communication"
-        notices.append(Notice(Code.CONTENTION_IS_NULL, words))
+        text = "contention is null: on a CPU run no kernels tell what compute loses beside communication"
+        notices.append(Notice(Code.CONTENTION_IS_NULL, text))
     elif unknown:
-        words = f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication"
-        notices.append(Notice(Code.CONTENTION_IS_NULL, f"{words} has its like without communication"))
+        text = f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication"
+        notices.append(Notice(Code.CONTENTION_IS_NULL, f"{text} has its like without communication"))
     failed = [(summary.rank, measured.cost.mismatch) for summary, measured in zip(run.ranks, run.measured, strict=True)]
     reasons = [f"rank {rank}: {why}" for rank, why in failed if why]
     if reasons:
-        words = f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})"
-        notices.append(Notice(Code.CONTENTION_IS_ESTIMATED, words))
+        text = f"contention is estimated: the window without synchronization does not fit ({'; '.join(reasons[:3])})"
+        notices.append(Notice(Code.CONTENTION_IS_ESTIMATED, text))
     return notices
 
 
 def distortion_warnings(cost: SyncCost | None) -> list[Notice]:
-    """Where profiled steps lose much more to synchronization than unprofiled ones do."""
+    """Warn where profiled steps lose much more to synchronization than unprofiled ones do."""
     if cost is None or cost.accounted is None or cost.accounted <= OVERSHOT:
         return []
     share = f"{percent(cost.accounted)} of what synchronization costs without the profiler"
-    words = f"what the traces account for is {share}: profiled steps lose more to it"
-    return [Notice(Code.SYNC_COST_OVERSHOT, words)]
+    text = f"what the traces account for is {share}: profiled steps lose more to it"
+    return [Notice(Code.SYNC_COST_OVERSHOT, text)]

@@ -252,7 +252,7 @@ def test_a_doubt_with_a_semicolon_is_one_doubt(resnet50):
 
 @pytest.mark.parametrize(("loss", "is_said"), [(Code.TRACE_INCOMPLETE, True), (Code.RUN_JSON_MISSING, False)])
 def test_what_may_have_taken_the_gradients_is_said_where_there_are_none(resnet50, monkeypatch, loss, is_said):
-    monkeypatch.setattr("analyzers.prediction.model.course", lambda *_: None)
+    monkeypatch.setattr("analyzers.prediction.model.recorded_steps", lambda *_: None)
     run = replace(resnet50, warnings=(Notice(loss, "the first"), Notice(Code.KERNEL_UNKNOWN, "the last")))
     with pytest.raises(NotReplayable) as refused:
         whatif(run, Options())

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.predict import Options, WhatIf, whatif
 from analyzers.prediction.scenarios import (
-    LITTLE,
     USUAL_MB,
     against_own,
     doubts,
@@ -20,6 +19,7 @@ from analyzers.prediction.scenarios import (
     to_json,
     usual,
 )
+from analyzers.statistics import LEAST_SHARE
 from tests.support.pages import Page
 from tests.support.pictures import HEADS, assert_readable
 from tests.support.samples import SAMPLES, reported, summarized
@@ -109,7 +109,7 @@ def test_scaling_out_has_the_best_cap_of_each_number_of_gpus_and_says_where_hidi
     for row in out.rows:
         own = [each for each in made.scenarios if each.gpus == row.gpus]
         assert row.predicted_step_ns == min(each.predicted_step_ns for each in own)
-        limit_ns = max(made.uncertainty_ns, LITTLE * row.predicted_step_ns)
+        limit_ns = max(made.uncertainty_ns, LEAST_SHARE * row.predicted_step_ns)
         assert row.hidden == (row.predicted_stall_ns <= limit_ns)
     assert [row.hidden for row in out.rows] == [True, True, False, False]
     assert out.exposed_from_gpus == 64
