@@ -5,9 +5,9 @@ from __future__ import annotations
 from analyzers.units import NS_PER_MS
 
 
-def plain(words: str) -> str:
+def plain(text: str) -> str:
     """Text from a trace or a path without what would steer a terminal: each such character becomes U+FFFD."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def milliseconds(ns: float | None) -> str:

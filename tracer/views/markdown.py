@@ -20,8 +20,8 @@ def _markdown(block: Block, level: int) -> str:
         # Indented, which no word can end.
         lines = ("".join(span.words for span in line) for line in block.lines)
         return "\n".join(f"    {plain(line)}".rstrip() for line in lines)
-    words = escaped(f"warning: {block.words}" if isinstance(block, Caution) else block.words)
-    return f"{'#' * level} {words}" if isinstance(block, Heading) else words
+    text = escaped(f"warning: {block.words}" if isinstance(block, Caution) else block.words)
+    return f"{'#' * level} {text}" if isinstance(block, Heading) else text
 
 
 def _table(table: Table) -> str:
@@ -32,6 +32,6 @@ def _table(table: Table) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows))
 
 
-def escaped(words: str) -> str:
+def escaped(text: str) -> str:
     """Words that mean nothing to markdown or HTML."""
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(words))
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(text))

@@ -79,8 +79,8 @@ def _print_words(console: Console, block: Heading | Paragraph | Caution, width: 
     from rich.text import Text
 
     indent = _INDENT if isinstance(block, Paragraph) and block.is_indented else 0
-    words = _words(block)
-    for line in [words] if width is None else words.wrap(console, max(width - indent, 1)):
+    text = _words(block)
+    for line in [text] if width is None else text.wrap(console, max(width - indent, 1)):
         line.rstrip()
         # Indented wherever it wraps.
         console.print(Text(" " * indent) + line)
@@ -100,20 +100,20 @@ def _table(shown: Table, wide: bool) -> RichTable:
     """A table without borders: numbers to the right, text to the left, with as many columns as fit."""
     from rich.table import Table as RichTable
 
-    kept = [place for place, column in enumerate(shown.columns) if wide or not column.wide]
-    made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place in kept:
-        column = shown.columns[place]
+    kept = [index for index, column in enumerate(shown.columns) if wide or not column.wide]
+    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for index in kept:
+        column = shown.columns[index]
         head = "\n".join(map(plain, column.head.split("\n")))
-        made.add_column(head, justify="left" if column.is_text else "right", no_wrap=True, vertical="bottom")
+        table.add_column(head, justify="left" if column.is_text else "right", no_wrap=True, vertical="bottom")
     number = 0
     for group in shown.groups:
         if number and shown.is_spaced:
-            made.add_row()
+            table.add_row()
         for row in group:
-            made.add_row(*(plain(row[place]) for place in kept), style="bold" if number in shown.marked else None)
+            table.add_row(*(plain(row[index]) for index in kept), style="bold" if number in shown.marked else None)
             number += 1
-    return made
+    return table
 
 
 def _drawn(line: Sequence[Span]) -> Text:

@@ -95,7 +95,7 @@ def report_html(
         "packed": _packed(compact(inside)),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
-        "advised": [(duration(each.figure_ns), each) for each in report.summary.advice],
+        "advised": [(duration(advice.figure_ns), advice) for advice in report.summary.advice],
         "parts": SPLIT_PARTS,
         "bars": _bars(report),
         "curve": curve(report, calibration),
@@ -128,14 +128,14 @@ class Predicted:
     picture: CapPicture
 
 
-def _predicted(found: WhatIf) -> Predicted:
+def _predicted(prediction: WhatIf) -> Predicted:
     return Predicted(
-        why=sentence(found.recommended.why),
-        own=titled(own(found)),
-        scenarios=titled(scenarios(found)),
-        scaling=titled(scale_out_section(found)),
-        basis=titled(basis(found)),
-        picture=capline(found),
+        why=sentence(prediction.recommended.why),
+        own=titled(own(prediction)),
+        scenarios=titled(scenarios(prediction)),
+        scaling=titled(scale_out_section(prediction)),
+        basis=titled(basis(prediction)),
+        picture=capline(prediction),
     )
 
 
@@ -222,7 +222,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     """What is known of the run and its software, in words."""
     run = report.run
     versions = [(name, version or "-") for name, version in run.versions.items()]
-    said = [
+    facts = [
         ("ranks", f"{len(run.ranks)} of {run.world_size}"),
         ("devices", ", ".join(f"{run.devices.count(name)} x {name}" for name in dict.fromkeys(run.devices))),
         ("strategy", run.strategy),
@@ -232,7 +232,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("links known from", run.links.source),
         ("times from", f"the {run.times_from} window"),
     ]
-    return [*((name, value) for name, value in said if value), *versions]
+    return [*((name, value) for name, value in facts if value), *versions]
 
 
 def _states() -> str:

@@ -97,7 +97,7 @@ def _extent(layers: Sequence[str]) -> str:
 
 def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
     """As many of the names as there is room for, one at least; with the time they hid it, ms, where there is room."""
-    names = [each.layer + (f" {milliseconds(each.ns)}" if wide else "") for each in hidden_by]
+    names = [hider.layer + (f" {milliseconds(hider.ns)}" if wide else "") for hider in hidden_by]
     shown = names[:1] or ["nothing"]
     for name in names[1:]:
         if len(", ".join([*shown, name])) > room:
@@ -108,7 +108,7 @@ def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
 
 def why_none(report: Report) -> str:
     """Why a run has no buckets, in one line."""
-    kinds = {each.kind for row in report.layers if is_layer(row.layer) for each in row.comm}
+    kinds = {comm.kind for row in report.layers if is_layer(row.layer) for comm in row.comm}
     if not any(window.comm_ns for window in report.windows):
         return "No buckets: nothing communicates here."
     if report.run.strategy == "fsdp" or "reduce_scatter" in kinds:

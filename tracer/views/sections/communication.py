@@ -24,9 +24,9 @@ def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
     if not rows:
         return []
     shown = sorted(rows, key=_total_ns, reverse=True)[:most]
-    left = len(rows) - len(shown)
-    fewer = f"and {left} more kinds and sizes, which take less time: --by collective, --json"
-    rest = [Paragraph(fewer, is_faint=True)] if left else []
+    left_out = len(rows) - len(shown)
+    fewer = f"and {left_out} more kinds and sizes, which take less time: --by collective, --json"
+    rest = [Paragraph(fewer, is_faint=True)] if left_out else []
     title = (
         "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
     )
@@ -85,7 +85,7 @@ def _quartiles(row: BandwidthRow) -> str:
 
 def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
     marks = {_mark(row) for row in rows if row.busbw_gbps is not None}
-    return [f"{mark} {words}" for mark, words in _MARKS.items() if mark in marks]
+    return [f"{mark} {meaning}" for mark, meaning in _MARKS.items() if mark in marks]
 
 
 def _ranks(group: Sequence[int], group_size: int) -> str:
@@ -93,8 +93,8 @@ def _ranks(group: Sequence[int], group_size: int) -> str:
     if len(group) < 2 <= group_size:
         return f"{group_size} devices"
     runs = [list(run) for _, run in groupby(enumerate(group), key=lambda item: item[1] - item[0])]
-    words = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ",".join(str(rank) for _, rank in run) for run in runs]
-    return ",".join(words) if len(words) <= 4 else f"{group_size} ranks"
+    extents = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ",".join(str(rank) for _, rank in run) for run in runs]
+    return ",".join(extents) if len(extents) <= 4 else f"{group_size} ranks"
 
 
 def _clocks(report: Report) -> list[str]:
@@ -124,7 +124,7 @@ def waiting(report: Report, most: int = MOST_RANKS) -> Section:
     rows = [row for row in report.waiting if row.step is not None]
     if not any(row.waited_ns for row in rows):
         return []
-    means = [_mean(list(own)) for _, own in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
+    means = [_mean(list(device_rows)) for _, device_rows in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
     shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:most]
     if len(shown) < len(means):
         shown = [row for row in shown if row.caused_ns] or shown[:1]
@@ -137,9 +137,9 @@ def waiting(report: Report, most: int = MOST_RANKS) -> Section:
         ]
         for row in sorted(shown, key=lambda row: (row.rank, str(row.device)))
     ]
-    left = len(means) - len(shown)
-    fewer = f"and {count(left, 'more rank')} that caused less: --json"
-    rest = [Paragraph(fewer, is_faint=True)] if left else []
+    left_out = len(means) - len(shown)
+    fewer = f"and {count(left_out, 'more rank')} that caused less: --json"
+    rest = [Paragraph(fewer, is_faint=True)] if left_out else []
     title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
     return [Heading(title), Table(heads, [lines]), *rest, *map(Paragraph, _worst(report, means))]
 
@@ -169,10 +169,10 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
     reason = max(worst.caused_by, key=lambda name: worst.caused_by[name])
     share, why = worst.caused_ns / total, worst.caused_by[reason] / worst.caused_ns
     several = len({row.device for row in means if row.rank == worst.rank}) > 1
-    here = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
+    among = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
     who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
     return [
-        f"{who} causes {percent(share)} of all waiting{here} ({ms(worst.caused_ns)} a step, added over the "
+        f"{who} causes {percent(share)} of all waiting{among} ({ms(worst.caused_ns)} a step, added over the "
         f"others): {percent(why)} of that because {_WORDS[reason]}."
     ]
 

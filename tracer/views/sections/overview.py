@@ -108,12 +108,12 @@ def representative(report: Report) -> Section:
     parts += [("of it waiting for input", window.input_idle_ns)] if window.input_idle_ns else []
     rows = [[label, milliseconds(value_ns), _of(value_ns, window)] for label, value_ns in parts]
     span = ["span", milliseconds(window.span_ns), percent(1.0)]
-    place = f"rank {window.rank}, device {window.device}, step {window.step}"
+    where = f"rank {window.rank}, device {window.device}, step {window.step}"
     comm = (
         f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
         f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer {ms(window.exposed_transfer_ns)}"
     )
-    heading = Heading(f"The step of median length ({place}), where lines add up")
+    heading = Heading(f"The step of median length ({where}), where lines add up")
     return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), Paragraph(comm)]
 
 
@@ -123,15 +123,15 @@ def _of(value_ns: int, window: Window) -> str:
 
 def loader(report: Report) -> Section:
     """What the loader takes, where the traces show one."""
-    found = report.summary.input
-    if found is None or found.fetch_ns.median is None:
+    loading = report.summary.input
+    if loading is None or loading.fetch_ns.median is None:
         return []
-    longest = found.longest
-    most = f"; most on rank {longest.rank}, {ms(longest.idle_ns.median or 0)}" if len(found.by_device) > 1 else ""
+    longest = loading.longest
+    most = f"; most on rank {longest.rank}, {ms(longest.idle_ns.median or 0)}" if len(loading.by_device) > 1 else ""
     line = (
-        f"Input: in a step of {ms(found.span_ns.median or 0)} the host is in the DataLoader for "
-        f"{ms(found.fetch_ns.median)}, and the device idles for {ms(found.idle_ns.median or 0)} of it{most} "
-        f"(medians; {found.window} window's times)."
+        f"Input: in a step of {ms(loading.span_ns.median or 0)} the host is in the DataLoader for "
+        f"{ms(loading.fetch_ns.median)}, and the device idles for {ms(loading.idle_ns.median or 0)} of it{most} "
+        f"(medians; {loading.window} window's times)."
     )
     return [Paragraph(line)]
 

@@ -44,76 +44,79 @@ SCALE_HEADS = [
 ]
 
 
-def prediction_text(found: WhatIf, width: int | None = None, color: bool = False) -> str:
+def prediction_text(prediction: WhatIf, width: int | None = None, color: bool = False) -> str:
     """All of it; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
-    return rendered(sections(found), width, color)
+    return rendered(sections(prediction), width, color)
 
 
-def sections(found: WhatIf) -> list[Section]:
+def sections(prediction: WhatIf) -> list[Section]:
     """The parts in order."""
     return [
-        [Paragraph(f"{found.run} · what if"), *own(found)],
-        [Heading(sentence(found.recommended.why))],
-        [Caution(str(warning)) for warning in found.warnings],
-        scenarios(found),
-        scale_out_section(found),
-        basis(found),
+        [Paragraph(f"{prediction.run} · what if"), *own(prediction)],
+        [Heading(sentence(prediction.recommended.why))],
+        [Caution(str(warning)) for warning in prediction.warnings],
+        scenarios(prediction),
+        scale_out_section(prediction),
+        basis(prediction),
     ]
 
 
-def own(found: WhatIf) -> Section:
+def own(prediction: WhatIf) -> Section:
     """The run's own settings, as measured and as predicted."""
-    baseline = found.baseline
+    baseline = prediction.baseline
     settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}"
     if baseline.buckets:
         settings += f", {count(len(baseline.buckets), 'bucket')}"
-    of = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
+    replayed = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
         Paragraph(
             f"Its own settings ({settings}): {ms(baseline.measured_step_ns)} a step measured "
-            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {of} "
-            f"({signed(baseline.error)}); differences below {ms(found.uncertainty_ns)} are noise."
+            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {replayed} "
+            f"({signed(baseline.error)}); differences below {ms(prediction.uncertainty_ns)} are noise."
         )
     ]
 
 
-def scenarios(found: WhatIf) -> Section:
+def scenarios(prediction: WhatIf) -> Section:
     """Every scenario, a group of rows for each number of GPUs; what is not to be trusted is marked, and why."""
-    groups = [[_cells(each, found) for each in own] for _, own in groupby(found.scenarios, key=lambda each: each.gpus)]
-    title = f"Predicted steps, {_kind(found.baseline)}, ms; against what is predicted of the run's own settings"
-    return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(found))]
+    groups = [
+        [_cells(scenario, prediction) for scenario in group]
+        for _, group in groupby(prediction.scenarios, key=lambda scenario: scenario.gpus)
+    ]
+    title = f"Predicted steps, {_kind(prediction.baseline)}, ms; against what is predicted of the run's own settings"
+    return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
 
 
 def _kind(baseline: Baseline) -> str:
     return "unprofiled" if baseline.measured_from == MeasuredFrom.UNPROFILED else "as under the profiler"
 
 
-def _cells(each: Scenario, found: WhatIf) -> list[str]:
-    latency = "-" if each.latency_us is None else f"{each.latency_us:,.1f}"
+def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
+    latency = "-" if scenario.latency_us is None else f"{scenario.latency_us:,.1f}"
     return [
-        mark(each.reliable) + "*" * is_own(each, found),
-        cap(each.bucket_mb),
-        str(len(each.buckets) or "-"),
-        f"{each.gpus:,}",
-        milliseconds(each.predicted_step_ns),
-        signed(against_own(each, found.baseline)),
-        milliseconds(each.predicted_exposed_comm_ns),
-        milliseconds(each.predicted_stall_ns),
-        percent(each.efficiency),
-        gbps(each.link_gbps),
+        mark(scenario.reliable) + "*" * is_own(scenario, prediction),
+        cap(scenario.bucket_mb),
+        str(len(scenario.buckets) or "-"),
+        f"{scenario.gpus:,}",
+        milliseconds(scenario.predicted_step_ns),
+        signed(against_own(scenario, prediction.baseline)),
+        milliseconds(scenario.predicted_exposed_comm_ns),
+        milliseconds(scenario.predicted_stall_ns),
+        percent(scenario.efficiency),
+        gbps(scenario.link_gbps),
         latency,
     ]
 
 
-def _notes(found: WhatIf) -> Iterator[str]:
-    if any(is_own(each, found) for each in found.scenarios):
+def _notes(prediction: WhatIf) -> Iterator[str]:
+    if any(is_own(scenario, prediction) for scenario in prediction.scenarios):
         yield "* the run's own settings"
-    yield from (f"? {why}" for why in doubts(found.scenarios))
+    yield from (f"? {why}" for why in doubts(prediction.scenarios))
 
 
-def scale_out_section(found: WhatIf) -> Section:
+def scale_out_section(prediction: WhatIf) -> Section:
     """The best of each number of GPUs, and from which on communication is not hidden; nothing for one number."""
-    out = scale_out(found)
+    out = scale_out(prediction)
     if out is None:
         return []
     lines = Table(SCALE_HEADS, [[_scale_cells(row) for row in out.rows]])
@@ -133,7 +136,7 @@ def no_longer_hidden(out: ScaleOut) -> str:
         return f"Communication stays hidden up to {gpus(out.rows[-1].gpus)}."
     row = next(row for row in out.rows if row.gpus == out.exposed_from_gpus)
     waits = f"compute waits {ms(row.predicted_stall_ns)} for it under the best cap"
-    hidden = [each.gpus for each in out.rows if each.hidden and 1 < each.gpus < row.gpus]
+    hidden = [earlier.gpus for earlier in out.rows if earlier.hidden and 1 < earlier.gpus < row.gpus]
     before = f" On {gpus(hidden[-1])} it still is." if hidden else ""
     return f"On {gpus(row.gpus)} communication is no longer hidden: {waits}.{before}"
 
@@ -146,14 +149,14 @@ def hidden_means(out: ScaleOut) -> str:
     )
 
 
-def basis(found: WhatIf) -> Section:
+def basis(prediction: WhatIf) -> Section:
     """What predictions rest on."""
-    said = [
-        f"links: {found.links}",
-        *found.assumptions,
+    lines = [
+        f"links: {prediction.links}",
+        *prediction.assumptions,
         "efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches",
     ]
-    return [Heading("What this rests on"), *(Paragraph(words, is_indented=True) for words in said)]
+    return [Heading("What this rests on"), *(Paragraph(line, is_indented=True) for line in lines)]
 
 
 def cap(bucket_mb: float | None) -> str:
@@ -173,10 +176,10 @@ def mark(reliable: bool) -> str:
 
 def signed(share: float) -> str:
     """A share with its sign, `0.0 %` without one."""
-    words = f"{100 * share:+.1f} %"
-    return "0.0 %" if words in ("+0.0 %", "-0.0 %") else words
+    figure = f"{100 * share:+.1f} %"
+    return "0.0 %" if figure in ("+0.0 %", "-0.0 %") else figure
 
 
-def sentence(words: str) -> str:
+def sentence(clause: str) -> str:
     """A sentence of words that are none yet."""
-    return f"{words[:1].upper()}{words[1:]}."
+    return f"{clause[:1].upper()}{clause[1:]}."

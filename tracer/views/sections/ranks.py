@@ -58,11 +58,11 @@ def by_rank(report: Report, most: int = MANY) -> list[Block]:
     if over is None or over.devices <= most:
         return [Heading(title), _every_device(report)]
     shown = named(report)
-    left = over.devices - len(shown)
-    more = len({(each.rank, each.device) for each in over.outliers}) - sum(
+    left_out = over.devices - len(shown)
+    more = len({(outlier.rank, outlier.device) for outlier in over.outliers}) - sum(
         bool(standing.outlying) for _, standing in shown
     )
-    rest = f"and {left:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
+    rest = f"and {left_out:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
     return [
         Heading(f"{title}: how those of {over.devices:,} devices are spread, and who stands out"),
         _spread_and_named(report, over),
@@ -95,12 +95,12 @@ def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, Standin
     for word, chosen in (("slowest", over.slowest), ("median", over.median), ("fastest", over.fastest)):
         standing.setdefault((chosen.rank, chosen.device), Standing([], [])).places.append(word)
     outliers: dict[tuple[int, int | str], list[str]] = {}
-    for each in over.outliers:
-        outliers.setdefault((each.rank, each.device), []).append(_WORDS.get(each.measure, each.measure))
-    for place in list(outliers)[:MOST_OUTLIERS]:
-        standing.setdefault(place, Standing([], [])).outlying.extend(outliers[place])
-    by_place = {(device.rank, device.device): device for device in report.summary.by_device}
-    return [(by_place[place], found) for place, found in standing.items()]
+    for outlier in over.outliers:
+        outliers.setdefault((outlier.rank, outlier.device), []).append(_WORDS.get(outlier.measure, outlier.measure))
+    for key in list(outliers)[:MOST_OUTLIERS]:
+        standing.setdefault(key, Standing([], [])).outlying.extend(outliers[key])
+    by_key = {(device.rank, device.device): device for device in report.summary.by_device}
+    return [(by_key[key], reasons) for key, reasons in standing.items()]
 
 
 def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
@@ -178,9 +178,9 @@ def warnings(report: Report) -> list[str]:
         alike[warning.code] += 1
         if alike[warning.code] <= MOST_ALIKE or warning.code not in REPEATED:
             shown.append(warning)
-    last = {warning.code: place for place, warning in enumerate(shown)}
-    left = {last[code]: alike[code] - MOST_ALIKE for code in REPEATED if alike[code] > MOST_ALIKE}
+    last = {warning.code: index for index, warning in enumerate(shown)}
+    unshown = {last[code]: alike[code] - MOST_ALIKE for code in REPEATED if alike[code] > MOST_ALIKE}
     return [
-        f"{warning} (and {count(left[place], 'more warning')} like it: --json)" if place in left else str(warning)
-        for place, warning in enumerate(shown)
+        f"{warning} (and {count(unshown[index], 'more warning')} like it: --json)" if index in unshown else str(warning)
+        for index, warning in enumerate(shown)
     ]

@@ -38,8 +38,8 @@ def timeline(report: Report, wide: bool) -> Section:
         for label, lane in zip(labels, drawn.lanes, strict=True)
     ]
     axis = [Span(" " * gutter + _axis(drawn.span_ns, cells))]
-    place = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
-    title = f"The step of median length in time ({place}); a cell is {duration(drawn.span_ns / cells)}"
+    where = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
+    title = f"The step of median length in time ({where}); a cell is {duration(drawn.span_ns / cells)}"
     return [Heading(title), Drawing([*lines, axis]), *_legend(drawn)]
 
 
@@ -98,9 +98,9 @@ def letter(mark: Mark) -> str:
     return str(mark.bucket) if mark.bucket is not None else LETTERS.get(mark.kind, OTHER)
 
 
-def _write(lane: list[str], taken: list[bool], name: str, place: tuple[int, int, int]) -> None:
+def _write(lane: list[str], taken: list[bool], name: str, extent: tuple[int, int, int]) -> None:
     """Write a name where the transfer begins; else elsewhere on its mark, or beside it where the lane is free."""
-    first, turn, last = place
+    first, turn, last = extent
     length = len(name)
     inside = sorted(range(first, last - length + 1), key=lambda start: abs(start - turn))
     beside = [start for start in (first, last - length) if start not in inside]
@@ -143,7 +143,7 @@ def _legend(drawn: Timeline) -> Section:
 def meanings(marks: Sequence[Mark]) -> list[str]:
     """What the numbers and letters of some marks mean."""
     kinds = {mark.kind for mark in marks if mark.bucket is None}
-    words = [f"{sign} {kind}" for kind, sign in LETTERS.items() if kind in kinds]
+    letters = [f"{sign} {kind}" for kind, sign in LETTERS.items() if kind in kinds]
     numbers = ["numbers: buckets"] if any(mark.bucket is not None for mark in marks) else []
     others = [f"{OTHER} {', '.join(sorted(kinds - set(LETTERS)))}"] if kinds - set(LETTERS) else []
-    return [*numbers, *words, *others]
+    return [*numbers, *letters, *others]
