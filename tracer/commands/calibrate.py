@@ -54,9 +54,9 @@ def run(options: argparse.Namespace) -> int:
     where = {"cuda": "GPUs", "cpu": "CPU ranks"}[config.device]
     sizes = f"{binary_size(config.plan.sizes[0])} to {binary_size(config.plan.sizes[-1])}"
     say(f"measuring {', '.join(config.plan.collectives)} of {sizes} between {config.processes} {where}")
-    found = calibrate(config)
-    write_text(options.output, to_json(found) + "\n", options.force)
-    sys.stdout.write(to_json(found) + "\n" if options.json else calibration_text(found))
+    calibration = calibrate(config)
+    write_text(options.output, to_json(calibration) + "\n", options.force)
+    sys.stdout.write(to_json(calibration) + "\n" if options.json else calibration_text(calibration))
     say(f"written to {options.output}")
     return 0
 
@@ -107,8 +107,8 @@ def _collectives(names: str | None) -> tuple[Collective, ...]:
 
 def size(text: str) -> int:
     """An option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
-    found = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
-    value = int(found[1]) * 1024 ** " KMG".index(found[2] or " ") if found else 0
+    match = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
+    value = int(match[1]) * 1024 ** " KMG".index(match[2] or " ") if match else 0
     if not 1 <= value < 2**62:
         raise ValueError
     return value

@@ -82,24 +82,24 @@ def run(options: argparse.Namespace) -> int:
 def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
     links = links_of(options)
     a, b = (_report(options, where, links) for where in (options.a, options.b))
-    found = compare(a, b)
-    _show(options, found)
-    return judged(gates, RunFigures(b, a, found), f"{b.run.name} against {a.run.name}")
+    comparison = compare(a, b)
+    _show(options, comparison)
+    return judged(gates, RunFigures(b, a, comparison), f"{b.run.name} against {a.run.name}")
 
 
 def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
     if options.links is not None:
         raise UsageError("--links is of runs: sweeps are compared by steps and efficiency")
-    found = compare_sweeps(_study(options, options.a), _study(options, options.b))
-    _show(options, found)
-    codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(found, gate)]
+    comparison = compare_sweeps(_study(options, options.a), _study(options, options.b))
+    _show(options, comparison)
+    codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(comparison, gate)]
     return max(codes, default=0)
 
 
-def _show(options: argparse.Namespace, found: Comparison | SweepComparison) -> None:
+def _show(options: argparse.Namespace, comparison: Comparison | SweepComparison) -> None:
     if options.html is not None:
-        write_page(options.html, comparison_html(found), options.force)
-    emit(options, partial(comparison_json, found), partial(comparison_text, found))
+        write_page(options.html, comparison_html(comparison), options.force)
+    emit(options, partial(comparison_json, comparison), partial(comparison_text, comparison))
 
 
 def _is_sweep(path: Place) -> bool:
@@ -114,9 +114,9 @@ def _is_saved(path: Place, schema: str) -> bool:
     try:
         if not path.is_file():
             return False
-        said = re.compile(rb'"schema"\s*:\s*"%s/' % schema.partition("/")[0].encode())
+        pattern = re.compile(rb'"schema"\s*:\s*"%s/' % schema.partition("/")[0].encode())
         with path.open("rb") as file:
-            return said.search(file.read(HEAD)) is not None
+            return pattern.search(file.read(HEAD)) is not None
     except OSError:
         return False  # whoever reads it as a run says why it cannot be read
 

@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _picture(options: argparse.Namespace, form: str) -> bytes:
     links = links_of(options)
-    found = read(options)
-    return report_picture(report(found, links), options.kind, form, links or found.calibration)
+    summary = read(options)
+    return report_picture(report(summary, links), options.kind, form, links or summary.calibration)
 
 
 def _scaling(options: argparse.Namespace, form: str) -> bytes:

@@ -81,9 +81,9 @@ def run(options: argparse.Namespace) -> int:
     if config.calibration is None and not options.no_calibrate:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
-    for place in recorded:
-        sys.stdout.write(report_text(report(read_here(place)), "rank", *terminal()))
-        print(f"next: tracer report {shlex.quote(str(options.output or place.relative_to(Path.cwd())))} --by step")
+    for recording in recorded:
+        sys.stdout.write(report_text(report(read_here(recording)), "rank", *terminal()))
+        print(f"next: tracer report {shlex.quote(str(options.output or recording.relative_to(Path.cwd())))} --by step")
     return 0
 
 

@@ -72,9 +72,9 @@ def _plan(options: argparse.Namespace) -> Plan:
     return plan
 
 
-def _say(words: str) -> None:
+def _say(text: str) -> None:
     """One line on stderr, among the script's own."""
-    say(f"tracer: {words}")
+    say(f"tracer: {text}")
 
 
 def _say_outcome(outcome: Outcome, keep: int) -> None:
@@ -85,10 +85,10 @@ def _say_outcome(outcome: Outcome, keep: int) -> None:
     newest, count = outcome.recorded[-1], len(outcome.recorded)
     _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
     try:
-        found = read_here(newest)
-        for note in found.manifest.notes if found.manifest else []:
+        summary = read_here(newest)
+        for note in summary.manifest.notes if summary.manifest else []:
             _say(note)
-        _say(f"{report(found).summary.verdict}")
+        _say(f"{report(summary).summary.verdict}")
     except AnalysisError as error:
         _say(f"{error}")
     if OF_HOST.fullmatch(newest.name):

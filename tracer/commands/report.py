@@ -73,13 +73,13 @@ def run(options: argparse.Namespace) -> int:
     gates = parsed(options.fail_on, names(of_comparison=False))
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
-    found, document = _read(options, links_of(options))
+    run_report, document = _read(options, links_of(options))
     for path, frame in tables.items():
-        write_text(path, frame(found).to_csv(index=False), options.force)
+        write_text(path, frame(run_report).to_csv(index=False), options.force)
     if document is not None:
         write_page(options.html, document, options.force)
-    emit(options, partial(to_json, found), partial(report_text, found, options.by))
-    return judged(gates, RunFigures(found), found.run.name)
+    emit(options, partial(to_json, run_report), partial(report_text, run_report, options.by))
+    return judged(gates, RunFigures(run_report), run_report.run.name)
 
 
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:

@@ -149,7 +149,7 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     for config in list(configs.values())[:1]:
         check_data(config)
     first = next(iter(configs.values()))
-    cells = [Cell(name, each.strategy, each.devices, each.batch, "pending") for name, each in configs.items()]
+    cells = [Cell(name, config.strategy, config.devices, config.batch, "pending") for name, config in configs.items()]
     wanted = Sweep(name=folder.resolve().name, command=first.command, settings=settings_of(options), cells=cells)
     quiet_launcher()
     with alone_in(folder):
@@ -183,10 +183,10 @@ def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
 
 def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
     """The batches, and with --fourfold those beyond, up to what an epoch holds: memory may end the row before."""
-    found = sorted(set(batches))
-    while options.fourfold and found[-1] * 4 <= (options.epoch_samples or CIFAR10_SAMPLES):
-        found.append(found[-1] * 4)
-    return found
+    fourfold = sorted(set(batches))
+    while options.fourfold and fourfold[-1] * 4 <= (options.epoch_samples or CIFAR10_SAMPLES):
+        fourfold.append(fourfold[-1] * 4)
+    return fourfold
 
 
 def _devices(options: argparse.Namespace) -> tuple[DeviceType, list[int]]:
@@ -208,7 +208,7 @@ def _strategies(options: argparse.Namespace) -> list[str]:
 
 def numbers(text: str) -> list[int]:
     """An option's whole numbers from 1 up, separated by commas."""
-    return [positive(each) for each in text.split(",")]
+    return [positive(part) for part in text.split(",")]
 
 
 # argparse names the type in its message: `argument --batch: invalid positive whole numbers value: '0'`.
@@ -220,34 +220,34 @@ def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader
     if output is not None:
         for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
             refuse_existing(output / name, force)
-    found = study(sweep, reader)
-    sys.stdout.write(scaling_json(found) + "\n" if as_json else scaling_text(found, *terminal()))
-    written = _write(output, found, force) if output is not None else []
+    scaling = study(sweep, reader)
+    sys.stdout.write(scaling_json(scaling) + "\n" if as_json else scaling_text(scaling, *terminal()))
+    written = _write(output, scaling, force) if output is not None else []
     if as_json:
         return
     if written:
         print(f"written to {output}: {', '.join(written)}")
-    for cell in [cell for cell in found.cells if cell.measured][-1:]:
+    for cell in [cell for cell in scaling.cells if cell.measured][-1:]:
         print(f"next: tracer report {shlex.quote(str(sweep / cell.name))}")
 
 
-def _write(folder: Path, found: Scaling, force: bool) -> list[str]:
+def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
     """The study's files; their names. Pictures of an earlier report that this one has not are removed."""
-    pictures = plots(found, LIGHT)
+    pictures = plots(scaling, LIGHT)
     if force:
         for name in set(PICTURES) - set(pictures):
             (folder / name).unlink(missing_ok=True)
-    files = dict(_files(found, pictures))
+    files = dict(_files(scaling, pictures))
     for name, data in files.items():
         write_bytes(folder / name, data, force)
     return list(files)
 
 
-def _files(found: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Every file by name, the page first."""
-    yield PAGE, scaling_html(found, pictures, plots(found, DARK)).encode()
-    yield MARKDOWN, as_markdown(found, pictures).encode()
+    yield PAGE, scaling_html(scaling, pictures, plots(scaling, DARK)).encode()
+    yield MARKDOWN, as_markdown(scaling, pictures).encode()
     yield from pictures.items()
     for name, frame in TABLES.items():
-        yield name, frame(found).to_csv(index=False).encode()
-    yield DOCUMENT, (scaling_json(found) + "\n").encode()
+        yield name, frame(scaling).to_csv(index=False).encode()
+    yield DOCUMENT, (scaling_json(scaling) + "\n").encode()

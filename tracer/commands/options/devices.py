@@ -34,17 +34,17 @@ def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> 
         raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
     if kind == "cuda" and ranks is not None:
         raise UsageError("--ranks counts ranks on the CPU; on GPUs give --gpus N")
-    here = torch.cuda.device_count()
+    available = torch.cuda.device_count()
     if gpus is not None or kind == "cuda":
-        wanted = gpus or here or 1
-        if wanted > here:
+        wanted = gpus or available or 1
+        if wanted > available:
             raise TracerError(
-                f"{wanted} GPUs asked for, {here} here that torch can use; --device cpu --ranks N needs none"
+                f"{wanted} GPUs asked for, {available} here that torch can use; --device cpu --ranks N needs none"
             )
         return "cuda", wanted
-    if kind == "cpu" or ranks is not None or not here:
+    if kind == "cpu" or ranks is not None or not available:
         return "cpu", ranks or CPU_RANKS
-    return "cuda", here
+    return "cuda", available
 
 
 def positive(text: str) -> int:

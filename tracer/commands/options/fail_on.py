@@ -51,8 +51,8 @@ def judged(gates: Sequence[Condition], figures: LookUp, where: str) -> int:
     return code
 
 
-def _say(gate: Condition, words: str, where: str) -> None:
-    print(plain(f"tracer: --fail-on '{gate.text.strip()}' {words} ({where})"), file=sys.stderr)
+def _say(gate: Condition, outcome: str, where: str) -> None:
+    print(plain(f"tracer: --fail-on '{gate.text.strip()}' {outcome} ({where})"), file=sys.stderr)
 
 
 def _in_words(gate: Condition, figures: LookUp) -> str:

@@ -29,10 +29,10 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
 def torchrun_options(options: argparse.Namespace) -> tuple[str, ...]:
     """What was given of them, in torchrun's words; empty on one host. Raises UsageError."""
     given = {option: getattr(options, option.strip("-").replace("-", "_")) for option in OPTIONS}
-    said = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
-    if said and options.nnodes is None:
-        raise UsageError(f"{said[0].partition('=')[0]} is of a job over several hosts: give --nnodes")
-    return said
+    arguments = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
+    if arguments and options.nnodes is None:
+        raise UsageError(f"{arguments[0].partition('=')[0]} is of a job over several hosts: give --nnodes")
+    return arguments
 
 
 def host_count(options: argparse.Namespace) -> int:

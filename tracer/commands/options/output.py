@@ -45,8 +45,8 @@ def terminal() -> tuple[int | None, bool]:
 
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
     """A run's report, and its page, with the usual predictions where it can be replayed."""
-    summary, found, drawn = read_drawn(options, links, schedules=True)
-    return found, report_html(found, drawn, links or summary.calibration, usual(summary, links))
+    summary, report, drawn = read_drawn(options, links, schedules=True)
+    return report, report_html(report, drawn, links or summary.calibration, usual(summary, links))
 
 
 def write_page(path: Path, document: str, force: bool) -> None:

@@ -22,9 +22,9 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.1
 
 
-def say(words: str) -> None:
+def say(text: str) -> None:
     """One line on stderr."""
-    print(words, file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -84,11 +84,11 @@ def _bar(*columns: ProgressColumn) -> Bar:
 
 
 def _phase_lines(noun: str) -> Progress:
-    said: list[str] = []
+    phases: list[str] = []
 
     def line(label: str, done: int, total: int) -> None:
-        if label not in said[-1:]:
-            said.append(label)
+        if label not in phases[-1:]:
+            phases.append(label)
             say(f"{noun} {done} of {total}: {label}")
 
     return line

@@ -102,8 +102,8 @@ def readers(options: argparse.Namespace) -> Readers:
 
 def _hush() -> None:
     """Libraries log what we say in a line."""
-    known = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
-    for name in (*_LIBRARIES, *known):
+    loggers = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
+    for name in (*_LIBRARIES, *loggers):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
@@ -143,23 +143,25 @@ def read_drawn(
     by = readers(options)
     few = options.ranks is None and len(find(options.run).files) <= MANY
     summary = read_run(options.run, lanes=few, schedules=schedules, by=by)
-    found = report(summary, links)
+    run_report = report(summary, links)
     if not few:
-        summary = read_lanes(summary, options.run, chosen_ranks(options, found), by)
+        summary = read_lanes(summary, options.run, chosen_ranks(options, run_report), by)
         # The report was made before: of which ranks are drawn it decides.
         undrawn = [warning for warning in summary.warnings if warning.code == Code.RANK_NOT_DRAWN]
-        warnings = [*found.run.warnings, *undrawn]
-        found = structs.replace(found, run=structs.replace(found.run, warnings=warnings))
-    return summary, found, lanes(summary, found)
+        warnings = [*run_report.run.warnings, *undrawn]
+        run_report = structs.replace(run_report, run=structs.replace(run_report.run, warnings=warnings))
+    return summary, run_report, lanes(summary, run_report)
 
 
-def chosen_ranks(options: argparse.Namespace, found: Report) -> Collection[int]:
+def chosen_ranks(options: argparse.Namespace, run_report: Report) -> Collection[int]:
     """The ranks to draw: those asked for, or those that represent the others. Raises UsageError."""
     if options.ranks is None:
-        return drawn_ranks(found)
-    missing = [rank for rank in options.ranks if rank not in set(found.run.ranks)]
+        return drawn_ranks(run_report)
+    missing = [rank for rank in options.ranks if rank not in set(run_report.run.ranks)]
     if missing:
-        raise UsageError(f"--ranks {missing[0]}: {found.run.name} has no such rank; it has {_extent(found.run.ranks)}")
+        raise UsageError(
+            f"--ranks {missing[0]}: {run_report.run.name} has no such rank; it has {_extent(run_report.run.ranks)}"
+        )
     return list(options.ranks)
 
 
@@ -185,7 +187,7 @@ def _ranks(text: str) -> list[int]:
     ranges = [tuple(map(int, part.split("-"))) for part in text.split(",")]
     if sum(max(0, part[-1] - part[0] + 1) for part in ranges) > MOST_DRAWN:
         raise argparse.ArgumentTypeError(f"{text}: more than {MOST_DRAWN} ranks")
-    found = sorted({rank for part in ranges for rank in range(part[0], part[-1] + 1)})
-    if not found:
+    ranks = sorted({rank for part in ranges for rank in range(part[0], part[-1] + 1)})
+    if not ranks:
         raise argparse.ArgumentTypeError(f"{text}: no ranks; a range runs upwards")
-    return found
+    return ranks

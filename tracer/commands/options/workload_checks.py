@@ -111,8 +111,8 @@ def check_last_batch(config: RecordConfig) -> None:
     """Raises UsageError where an epoch ends with a batch of one sample on a device that BatchNorm cannot take."""
     if config.epochs is None or not _ends_in_one_pixel(config.model, config.image_size):
         return
-    own = math.ceil(config.epoch_samples / config.world_size)
-    last = own % config.process_batch or config.process_batch
+    rank_samples = math.ceil(config.epoch_samples / config.world_size)
+    last = rank_samples % config.process_batch or config.process_batch
     if config.strategy == "dp":
         # torch.chunk's parts: all of one size, but for the last.
         part = math.ceil(last / config.devices)

@@ -141,10 +141,10 @@ def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_
     for panels, row in zip(rows, axes, strict=True):
         labels = dict.fromkeys(line.label for panel in panels for line in sorted(panel.lines, key=_place))
         markers = {label: MARKERS[number % len(MARKERS)] for number, label in enumerate(labels)}
-        known = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
+        swept = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
         for panel, axis in zip(panels, row, strict=True):
             _draw(axis, panel, markers, theme)
-            _scale(axis, panel, known)
+            _scale(axis, panel, swept)
             axis.set_ylabel(panel.y if panel is panels[0] else "")
         _legend(panels, row, markers, theme)
     return figure
@@ -200,29 +200,29 @@ def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, 
         row[-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.03))
 
 
-def ramp(theme: Theme, place: float) -> tuple[float, float, float, float]:
+def ramp(theme: Theme, position: float) -> tuple[float, float, float, float]:
     """The color at a place, 0 to 1, on the theme's ramp."""
     from matplotlib import colormaps
 
     first, last = theme.ramp
-    return colormaps["viridis"](first + (last - first) * place)
+    return colormaps["viridis"](first + (last - first) * position)
 
 
-def _scale(axis: Axes, panel: Panel, known: Sequence[float]) -> None:
+def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
     """Doublings at equal distances, each value that was swept a tick."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    if not known:
+    if not swept:
         axis.set_xticks([])
         axis.set_yticks([])
         return
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2 if panel.doublings else 10)
-    axis.xaxis.set_major_locator(FixedLocator(known))
+    axis.xaxis.set_major_locator(FixedLocator(swept))
     axis.yaxis.set_major_locator(LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5)))
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(FuncFormatter(_number))
-        each.set_minor_locator(NullLocator())
+    for dimension in (axis.xaxis, axis.yaxis):
+        dimension.set_major_formatter(FuncFormatter(_number))
+        dimension.set_minor_locator(NullLocator())
     axis.margins(x=0.08, y=0.12)
 
 

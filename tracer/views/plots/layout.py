@@ -68,13 +68,15 @@ def profiler_note(report: Report) -> str:
     return f"Under the profiler, steps take {distortion:.3f} times as long as without."
 
 
-def framed(made: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:
+def framed(around: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:
     """A figure whose axes have so much height, and what stands around them in its place."""
     room = (width_in * PT_PER_IN - 2 * MARGIN_PT) * HINTED
-    title, facts = (list(_wrapped(text, size, room)) for text, size in ((made.title, TITLE_PT), (made.facts, SMALL_PT)))
-    notes = [line for note in made.notes for line in _wrapped(note, SMALL_PT, room)]
-    columns = _columns([label for label, _ in made.entries], room)
-    legend_pt = TEXT_PT * 1.6 * -(-len(made.entries) // max(columns, 1))
+    title, facts = (
+        list(_wrapped(text, size, room)) for text, size in ((around.title, TITLE_PT), (around.facts, SMALL_PT))
+    )
+    notes = [line for note in around.notes for line in _wrapped(note, SMALL_PT, room)]
+    columns = _columns([label for label, _ in around.entries], room)
+    legend_pt = TEXT_PT * 1.6 * -(-len(around.entries) // max(columns, 1))
     head_pt = MARGIN_PT + (len(title) * TITLE_PT + len(facts) * SMALL_PT) * LEADING + legend_pt + 2 * GAP_PT
     foot_pt = MARGIN_PT + len(notes) * SMALL_PT * LEADING + GAP_PT
     height_pt = head_pt + body_in * PT_PER_IN + foot_pt
@@ -84,7 +86,7 @@ def framed(made: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_I
     top = height_pt - MARGIN_PT
     top = _written(figure, title, top, TITLE_PT, theme.ink)
     top = _written(figure, facts, top, SMALL_PT, theme.faint) - GAP_PT
-    _legend(figure, made.entries, columns, top)
+    _legend(figure, around.entries, columns, top)
     _written(figure, notes, foot_pt - GAP_PT, SMALL_PT, theme.faint)
     return figure
 
@@ -102,8 +104,8 @@ def _written(figure: Figure, lines: Sequence[str], top_pt: float, size: float, c
     width_pt, height_pt = (inches * PT_PER_IN for inches in figure.get_size_inches())
     weight = "bold" if size == TITLE_PT else "normal"
     for line in lines:
-        place = (MARGIN_PT / width_pt, top_pt / height_pt)
-        figure.text(*place, line, va="top", fontsize=size, color=color, weight=weight, in_layout=False)
+        corner = (MARGIN_PT / width_pt, top_pt / height_pt)
+        figure.text(*corner, line, va="top", fontsize=size, color=color, weight=weight, in_layout=False)
         top_pt -= size * LEADING
     return top_pt
 

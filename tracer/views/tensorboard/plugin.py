@@ -63,31 +63,31 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
     def _runs(self) -> Mapping[str, ListedRun]:
         """The runs by key, listed anew after a while."""
         with self._list_lock:
-            listed_at, found = self._listing
+            listed_at, by_key = self._listing
             if time.monotonic() - listed_at >= FRESH_S:
                 runs = islice(listed(self._root), MOST_RUNS) if self._root is not None else ()
-                found = {run.key: run for run in runs}
-                self._listing = time.monotonic(), found
-            return found
+                by_key = {run.key: run for run in runs}
+                self._listing = time.monotonic(), by_key
+            return by_key
 
     def _serve_runs(self, request: Request) -> Response:
         runs = [{"key": key, "name": plain(run.name), "is_sweep": run.is_sweep} for key, run in self._runs().items()]
         return _respond(json.dumps(runs), "application/json")
 
     def _serve_report(self, request: Request) -> Response:
-        found = self._runs().get(request.args.get("run", ""))
-        if found is None:
+        run = self._runs().get(request.args.get("run", ""))
+        if run is None:
             return _respond("no such run: reload the page", "text/plain", 404)
-        return _respond(self._html(found), "text/html", policy=scripts_policy())
+        return _respond(self._html(run), "text/html", policy=scripts_policy())
 
-    def _html(self, found: ListedRun) -> str:
+    def _html(self, run: ListedRun) -> str:
         """The report of a run, made once for each state of its files."""
         with self._report_lock:
-            state, (kept, html) = found.state(), self._reports.get(found.key, (None, ""))
+            state, (kept, html) = run.state(), self._reports.get(run.key, (None, ""))
             if kept != state:
-                html = page(found)
-            self._reports[found.key] = state, html
-            self._reports.move_to_end(found.key)
+                html = page(run)
+            self._reports[run.key] = state, html
+            self._reports.move_to_end(run.key)
             if len(self._reports) > MOST_REPORTS:
                 self._reports.popitem(last=False)
             return html
