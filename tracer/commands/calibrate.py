@@ -31,7 +31,7 @@ FACTOR = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer calibrate`."""
+    """Add the options of `tracer calibrate`."""
     add_device_arguments(parser)
     what = parser.add_argument_group("what is measured")
     what.add_argument("--collectives", metavar="NAME,...", help=f"default: {','.join(COLLECTIVES)}")
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def configuration(options: argparse.Namespace) -> CalibrateConfig:
-    """What is measured, defaults filled in. Raises UsageError, and TracerError where there are no links to measure."""
+    """Return what to measure, defaults filled in. Raises UsageError, and TracerError without links to measure."""
     device, count = pick_devices(options)
     largest = options.max or DEFAULT_MAX_BYTES[device]
     if options.min > largest:
@@ -106,7 +106,7 @@ def _collectives(names: str | None) -> tuple[Collective, ...]:
 
 
 def size(text: str) -> int:
-    """An option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
+    """Parse an option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
     match = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
     value = int(match[1]) * 1024 ** " KMG".index(match[2] or " ") if match else 0
     if not 1 <= value < 2**62:

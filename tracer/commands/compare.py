@@ -53,7 +53,7 @@ HEAD = 1 << 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer compare`."""
+    """Add the options of `tracer compare`."""
     what = "a run as `tracer report` takes it, its saved --json, a sweep's folder, or that one's scaling.json"
     parser.add_argument("a", type=run_place, metavar="A", help=f"the baseline: {what}")
     parser.add_argument("b", type=run_place, metavar="B", help="what is compared with it: another of the same")
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read both, compare, print; the exit code is that of the conditions."""
+    """Read both, compare, print; return the conditions' exit code."""
     refuse_all_existing((options.output, options.html), options.force)
     kinds = {_is_sweep(options.a), _is_sweep(options.b)}
     if len(kinds) > 1:
@@ -122,7 +122,7 @@ def _is_saved(path: Place, schema: str) -> bool:
 
 
 def _report(options: argparse.Namespace, path: Place, links: Calibration | None) -> Report:
-    """A run's report: made from its traces, or as it was saved. Raises AnalysisError, UsageError."""
+    """Return a run's report: made from its traces, or as it was saved. Raises AnalysisError, UsageError."""
     if not _is_saved(path, REPORT):
         return report(read(options, path), links)
     if links is not None:

@@ -28,7 +28,7 @@ TRACE, ARCHIVE = ".pftrace", ".zip"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer export`."""
+    """Add the options of `tracer export`."""
     add_run_argument(parser)
     parser.add_argument(
         "-o",
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def archive(file: IO[bytes], summary: RunSummary, links: Calibration | None) -> str:
-    """Write a run's lanes beside the raw traces of the ranks that have lanes; what is to be known of it."""
+    """Write a run's lanes next to the raw traces of the ranks that have lanes; return notes on it."""
     full = summary.of_full_windows()
     run_report = report(full, links)
     ranks = tuple(rank for rank in full.ranks if rank.timed.course is not None)

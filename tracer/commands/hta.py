@@ -45,7 +45,7 @@ DEFAULT_TOP = 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer hta`."""
+    """Add the options of `tracer hta`."""
     parser.add_argument(
         "run", type=run_place, metavar="RUN", help="a folder of traces, or one trace file; a path or a URL"
     )
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_usage(options: argparse.Namespace) -> None:
-    """Raises UsageError, and TracerError for a file that is there."""
+    """Raise UsageError, and TracerError for a file that exists already."""
     refusals = {
         "diff compares two runs: tracer hta RUN diff RUN2": options.analysis == DIFF and options.other is None,
         f"{options.analysis} is of one run: leave out {options.other}": options.analysis != DIFF
@@ -112,7 +112,7 @@ def _check_usage(options: argparse.Namespace) -> None:
 
 
 def _check_tables(options: argparse.Namespace, analysis: Analysis) -> None:
-    """Raises TracerError before anything is written."""
+    """Raise TracerError before anything is written."""
     for table in analysis.tables if options.csv is not None else ():
         refuse_existing(options.csv / f"{table.name}.csv", options.force)
 
@@ -124,7 +124,7 @@ def _analyzed(source: Run, options: argparse.Namespace) -> Analysis:
 
 
 def _write_timeline(source: Run, path: CriticalPath, options: argparse.Namespace) -> None:
-    """The lanes of the full windows, which the path is of, and the path on the same clock."""
+    """Write the full windows' lanes, which the path belongs to, and the path on the same clock."""
     summary = summary_of(source, lanes=True).of_full_windows()
     run_report = report(summary)
     drawn = lanes(summary, run_report)

@@ -25,7 +25,7 @@ HELP = "a run's or a sweep's figures as pictures: PNG, SVG, PDF"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer plot`."""
+    """Add the options of `tracer plot`."""
     parser.add_argument(
         "run",
         type=run_place,

@@ -22,7 +22,7 @@ DEFAULTS = Plan()
 
 
 def run_script(options: argparse.Namespace) -> int:
-    """Run the script, recorded; its own exit code. Its stdout is its own: what there is to say is on stderr."""
+    """Run the script, recorded; return its exit code. Its stdout is its own: ours is on stderr."""
     from tracer.launching import Script, quiet_launcher, record_script
 
     script = Script(tuple(options.script))
@@ -39,7 +39,7 @@ def run_script(options: argparse.Namespace) -> int:
 
 
 def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
-    """The ranks to launch; None for a command that launches its own. Raises UsageError."""
+    """Return the ranks to launch; None for a command that launches its own. Raises UsageError."""
     from tracer.launching import Ranks
 
     torchrun = torchrun_options(options)
@@ -73,7 +73,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 
 def _say(text: str) -> None:
-    """One line on stderr, among the script's own."""
+    """Print one line on stderr, among the script's own."""
     say(f"tracer: {text}")
 
 

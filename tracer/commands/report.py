@@ -45,7 +45,7 @@ TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer report`."""
+    """Add the options of `tracer report`."""
     add_run_argument(parser)
     parser.add_argument(
         "--by",
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, report, print; the exit code is that of the conditions."""
+    """Read, report, print; return the conditions' exit code."""
     gates = parsed(options.fail_on, names(of_comparison=False))
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:
-    """The report, and as a page where one is asked for. Raises UsageError."""
+    """Return the report, and its page if one is asked for. Raises UsageError."""
     if options.html is None:
         if options.ranks is not None:
             raise UsageError("--ranks is of --html: it says which ranks are drawn in time")

@@ -9,7 +9,7 @@ from tracer.views.format import plain
 
 
 def sections_markdown(sections: Iterable[Section], level: int = 3) -> str:
-    """The sections in GitHub's markdown, tables with all their columns; headings are of one level."""
+    """Write the sections in GitHub's markdown, tables with all their columns; headings have one level."""
     return "\n\n".join(_markdown(block, level) for section in sections for block in section) + "\n"
 
 
@@ -33,5 +33,5 @@ def _table(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """Words that mean nothing to markdown or HTML."""
+    """Escape what means something to markdown or HTML."""
     return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(text))

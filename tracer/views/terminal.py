@@ -24,17 +24,17 @@ _INDENT = 4
 
 
 def is_wide(width: int | None) -> bool:
-    """Whether tables have room for all their columns; without a width they have."""
+    """Whether tables have room for all their columns; they do if no width is given."""
     return width is None or width >= WIDE
 
 
 def columns(wide: bool) -> int:
-    """The columns that a table of names may fill."""
+    """Return the number of columns that a table of names may fill."""
     return WIDE if wide else NARROW
 
 
 def rendered(sections: Iterable[Section], width: int | None = None, color: bool = False) -> str:
-    """Sections with an empty line after each; prose wrapped at `width` columns where one is given."""
+    """Render sections with an empty line after each; prose wrapped at `width` columns if given."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -56,7 +56,7 @@ def rendered(sections: Iterable[Section], width: int | None = None, color: bool 
 
 
 def _spaced(section: Section) -> Iterator[Block | None]:
-    """The blocks, with none where an empty line stands: before a heading, and a drawing that has no heading."""
+    """Yield the blocks, and None for an empty line: before a heading, and a drawing that has no heading."""
     yield section[0]
     for before, block in pairwise(section):
         is_part = isinstance(block, Heading) or (isinstance(block, Drawing) and not isinstance(before, Heading))
@@ -97,7 +97,7 @@ def _words(block: Heading | Paragraph | Caution) -> Text:
 
 
 def _table(shown: Table, wide: bool) -> RichTable:
-    """A table without borders: numbers to the right, text to the left, with as many columns as fit."""
+    """Build a table without borders: numbers to the right, text to the left, with as many columns as fit."""
     from rich.table import Table as RichTable
 
     kept = [index for index, column in enumerate(shown.columns) if wide or not column.wide]

@@ -23,13 +23,13 @@ REFRESH_S = 0.1
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(noun: str) -> Iterator[Progress]:
-    """What ranks report to; `noun` is what they count."""
+    """Yield what ranks report to; `noun` is what they count."""
     if not _can_draw():
         yield _phase_lines(noun)
         return
@@ -42,7 +42,7 @@ def progress(noun: str) -> Iterator[Progress]:
 
 @contextmanager
 def reading(done: Callable[[], int], total: int) -> Iterator[None]:
-    """Bytes read, rate and time left, once it has taken PATIENCE_S; on a terminal alone."""
+    """Show bytes read, rate and time left, once it has taken PATIENCE_S; only on a terminal."""
     if not _can_draw():
         yield
         return

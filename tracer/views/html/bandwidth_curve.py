@@ -109,7 +109,7 @@ class _Axis:
 
 
 def curve(report: Report, calibration: Calibration | None) -> CurvePicture | None:
-    """The picture; None where no bandwidth is known."""
+    """Build the picture; None where no bandwidth is known."""
     rows = [row for row in report.summary.communication if row.bytes and row.busbw_gbps]
     if not rows:
         return None
@@ -138,7 +138,7 @@ def curve(report: Report, calibration: Calibration | None) -> CurvePicture | Non
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    """From the decade below the least to that above the most."""
+    """Build an axis from the decade below the least value to that above the greatest."""
     low = floor(log10(min(values)))
     return _Axis(low, max(ceil(log10(max(values))), low + 1), start, end)
 

@@ -22,7 +22,7 @@ class RunBar:
 
 
 def comparison_html(comparison: Comparison | SweepComparison) -> str:
-    """The comparison as one HTML file, which loads nothing and runs nothing."""
+    """Build the comparison's page: one HTML file, which loads nothing and runs nothing."""
     values = {
         "title": comparison_title(comparison),
         "verdict": comparison.verdict,
@@ -36,7 +36,7 @@ def comparison_html(comparison: Comparison | SweepComparison) -> str:
 
 
 def _bars(comparison: Comparison) -> list[RunBar]:
-    """Both runs' median parts, to one scale."""
+    """Build a bar per run from its median parts, both to one scale."""
     lengths = {
         name: [(part, getattr(comparison.parts.get(part.field), side, None) or 0.0) for part in SPLIT_PARTS]
         for name, side in (("A", "a"), ("B", "b"))

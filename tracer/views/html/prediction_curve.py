@@ -59,7 +59,7 @@ class CapPicture:
 
 
 def cap_places(prediction: WhatIf) -> dict[float | None, float]:
-    """Where each cap stands, the run's own included: doublings of a MB."""
+    """Return where each cap is on the axis, the run's own included: doublings of a MB."""
     caps = {scenario.bucket_mb for scenario in prediction.scenarios} | {prediction.baseline.bucket_mb}
     sizes = sorted(size for size in caps if size is not None)
     places: dict[float | None, float] = {None: log2(sizes[0]) - APART if sizes else 0.0} if None in caps else {}
@@ -67,13 +67,13 @@ def cap_places(prediction: WhatIf) -> dict[float | None, float]:
 
 
 def by_gpus(prediction: WhatIf) -> list[tuple[int, list[Scenario]]]:
-    """The scenarios of each number of GPUs, caps in order of size, the default first."""
+    """Return the scenarios for each number of GPUs, caps in order of size, the default first."""
     ordered = sorted(prediction.scenarios, key=lambda scenario: (scenario.gpus, scenario.bucket_mb or 0.0))
     return [(number, list(group)) for number, group in groupby(ordered, key=lambda scenario: scenario.gpus)]
 
 
 def capline(prediction: WhatIf) -> CapPicture:
-    """The picture."""
+    """Build the picture."""
     places, baseline = cap_places(prediction), prediction.baseline
     low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
     steps = [float(scenario.predicted_step_ns) for scenario in prediction.scenarios]
@@ -125,7 +125,7 @@ class _Up:
 
 
 def _up(values_ns: Sequence[float]) -> tuple[_Up, list[Tick]]:
-    """The upward axis, and its ticks at round figures."""
+    """Build the upward axis, and its ticks at round figures."""
     least, most = min(values_ns), max(values_ns)
     air = AIR * (most - least) or 0.01 * most
     up = _Up(least - air, most + air)
@@ -137,13 +137,13 @@ def _up(values_ns: Sequence[float]) -> tuple[_Up, list[Tick]]:
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, ... of its decade."""
+    """Return the next of 1, 2, 5, 10, ... in the value's decade."""
     decade: float = 10.0 ** floor(log10(value))
     return next(decade * step for step in (1, 2, 5, 10) if decade * step >= value)
 
 
 def _scale(values: Iterable[float], start: float, end: float) -> dict[float, float]:
-    """Pixels of values, the least at the start; of one alone, in the middle."""
+    """Map values to pixels, the least at the start; one alone to the middle."""
     ordered = sorted(set(values))
     span = ordered[-1] - ordered[0]
     if not span:

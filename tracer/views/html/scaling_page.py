@@ -22,7 +22,7 @@ MEANINGS = {
 
 
 def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) -> str:
-    """The page, with the same pictures on a light and on a dark ground, by file name."""
+    """Build the page, with the same pictures on a light and on a dark ground, by file name."""
     shown = scaling_tables(study)
     pictures = {
         table.name: {"light": _embedded(light[name]), "dark": _embedded(dark[name])}

@@ -44,7 +44,7 @@ class Strips:
 
 
 def strips(report: Report, lanes: Sequence[Lanes], most: int = MOST_STRETCHES) -> Strips:
-    """The steps of all devices; where these are too many stretches, fewer steps, and of the first fewer devices."""
+    """Encode the steps of all devices; if they have too many stretches, fewer steps, and fewer devices in the first."""
     first = report.summary.representative.step
     steps = sorted({row.step for row in report.windows}, key=lambda step: (step != first, step))
     devices = _devices(report, lanes, _extent(report, first), most)
@@ -76,13 +76,13 @@ def _left_out(
 
 
 def _extent(report: Report, step: int) -> tuple[int, int]:
-    """From the first device's beginning of a step to the last one's end."""
+    """Return the first device's beginning of a step, and the last one's end."""
     rows = [row for row in report.windows if row.step == step]
     return min(row.start_ns for row in rows), max(row.start_ns + row.span_ns for row in rows)
 
 
 def _devices(report: Report, lanes: Sequence[Lanes], extent: tuple[int, int], most: int) -> list[Lanes]:
-    """As many devices as there is room for in the first step, in the order of ranks."""
+    """Return as many devices as there is room for in the first step, in the order of ranks."""
     room, kept = most, list[int]()
     for index in _by_importance(report, lanes):
         room -= _count(lanes[index], extent)
@@ -93,7 +93,7 @@ def _devices(report: Report, lanes: Sequence[Lanes], extent: tuple[int, int], mo
 
 
 def _by_importance(report: Report, lanes: Sequence[Lanes]) -> list[int]:
-    """The representative device, the eight that others waited for longest, then the rest, spread evenly."""
+    """Order devices: the representative one, the eight others waited longest for, the rest spread evenly."""
     chosen = report.summary.representative
     caused: dict[tuple[int, int | str], int] = defaultdict(int)
     for row in report.waiting:
@@ -146,7 +146,7 @@ def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: 
 
 
 def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
-    """What a device does, without gaps: lanes never overlap, and what is between them is outside of the windows."""
+    """Encode what a device does, without gaps: lanes never overlap, and the rest is outside the windows."""
     times = [getattr(lane, name) for _, name in STATES.values()]
     start, end = (np.concatenate([getattr(time, edge) for time in times]) for edge in ("start", "end"))
     letter = np.repeat(np.array(list(STATES)), [len(time) for time in times])
@@ -162,7 +162,7 @@ def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
 
 
 def _layers(lane: LayerLane, extent: tuple[int, int], names: dict[str, int]) -> Int64:
-    """Stretches of layers, each after the one before: gap, length, code."""
+    """Encode stretches of layers, each after the one before: gap, length, code."""
     first, last = np.searchsorted(lane.end_ns, extent[0], side="right"), np.searchsorted(lane.start_ns, extent[1])
     inside = slice(int(first), int(last))
     start, end = np.clip(lane.start_ns[inside], *extent), np.clip(lane.end_ns[inside], *extent)
@@ -172,7 +172,7 @@ def _layers(lane: LayerLane, extent: tuple[int, int], names: dict[str, int]) -> 
 
 
 def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:
-    """Communication kernel by kernel, whole; -1 for what is not known or is none."""
+    """List communication kernel by kernel, whole; -1 for what is not known or is none."""
     inside = np.flatnonzero((lane.end_ns > extent[0]) & (lane.start_ns < extent[1]))
     columns = (
         *(lane.start_ns - extent[0], lane.end_ns - lane.start_ns, lane.wait_ns, lane.exposed_ns),

@@ -8,7 +8,7 @@ from tracer.views import Drawing, Heading, Section, Table, TitledTable
 
 
 def titled(section: Section) -> list[TitledTable]:
-    """A section's tables: each heading begins one, prose stands below it wherever the section has it.
+    """Return a section's tables: each heading begins one; prose goes below it wherever the section has it.
 
     Drawings are left out: a page has its own.
     """

@@ -13,7 +13,7 @@ from tracer.views.perfetto.tracks import Slice, Track, TrackGroup
 
 
 def path_group(path: CriticalPath, origin_ns: int) -> TrackGroup:
-    """The path on one track, and again on tracks for the host and each stream; instants count from `origin_ns`."""
+    """Draw the path on one track, then per host and stream on others; instants count from `origin_ns`."""
     begin = np.maximum.accumulate(path.start_ns)
     drawn = np.flatnonzero((path.end_ns > begin) & (np.array(path.bound) != DEPENDENCY))
     lanes = sorted({path.place[row] for row in drawn.tolist()})

@@ -76,7 +76,7 @@ class TrackGroup:
 
 
 def groups(lanes: Sequence[Lanes], report: Report, later_ns: Mapping[int, int] | None = None) -> Iterator[TrackGroup]:
-    """The tracks of every device. `later_ns` says by how much each rank's are to be later; by nothing without it."""
+    """Yield the tracks of every device. `later_ns` says by how much each rank's are to be later; without it by 0."""
     arrows = _arrows(report)
     for lane in lanes:
         tracks = [track for track in _tracks(lane, report, arrows) if track is not None]
@@ -84,7 +84,7 @@ def groups(lanes: Sequence[Lanes], report: Report, later_ns: Mapping[int, int] |
 
 
 def name_of(lane: Lanes) -> str:
-    """What a device is called: rank 3 (cuda:3, host)."""
+    """Return what a device is called: rank 3 (cuda:3, host)."""
     device = lane.device if isinstance(lane.device, str) else f"cuda:{lane.device}"
     return f"rank {lane.rank} ({', '.join([device, lane.host] if lane.host else [device])})"
 
@@ -112,7 +112,7 @@ def _steps(lane: Lanes) -> Iterator[Slice]:
 
 
 def _times(track: str, times: Mapping[str, Intervals], names: Mapping[str, str]) -> Track | None:
-    """Lanes of nothing but time, which do not overlap, as one track; None where all of them are empty."""
+    """Merge lanes of nothing but time, which do not overlap, into one track; None where all of them are empty."""
     return Track(track, _merged(times, names)) if any(len(time) for time in times.values()) else None
 
 
@@ -143,7 +143,7 @@ class _Arrows:
 
 
 def _arrows(report: Report) -> dict[int, _Arrows]:
-    """The arrows of every collective that has several members, by its index."""
+    """Return the arrows of every collective that has several members, by its index."""
     arrows = {}
     for row in report.collectives:
         last = max(row.members, key=lambda member: member.start_ns)
@@ -156,7 +156,7 @@ def _arrows(report: Report) -> dict[int, _Arrows]:
 
 
 def _streams(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track]:
-    """Each stream's collectives, by first use; what overlaps on one stream has a further track."""
+    """Yield each stream's collectives, by first use; what overlaps on one stream has a further track."""
     marks = lane.collectives
     for stream in dict.fromkeys(marks.stream.tolist()):
         label = "gloo" if lane.device == "cpu" else f"stream {stream}" if stream >= 0 else "collectives"
@@ -166,7 +166,7 @@ def _streams(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iter
 
 
 def apart(marks: CollectiveLane, rows: Int64) -> list[list[int]]:
-    """Rows by start, parted so that none of a part overlap."""
+    """Split rows, by start, into parts without overlaps."""
     parts: list[list[int]] = []
     ends: list[int] = []
     for row in rows.tolist():
@@ -181,7 +181,7 @@ def apart(marks: CollectiveLane, rows: Int64) -> list[list[int]]:
 
 
 def _collective(lane: Lanes, row: int, collectives: Sequence[CollectiveRow], arrows: Mapping[int, _Arrows]) -> Slice:
-    """One collective on one member: in it how long it waited, and its transfer."""
+    """Build one collective's slice on one member: in it how long it waited, and its transfer."""
     marks = lane.collectives
     start, end, wait = int(marks.start_ns[row]), int(marks.end_ns[row]), int(marks.wait_ns[row])
     index, bucket, kind, purpose = int(marks.index[row]), int(marks.bucket[row]), marks.kind[row], marks.purpose[row]
@@ -201,7 +201,7 @@ def _collective(lane: Lanes, row: int, collectives: Sequence[CollectiveRow], arr
 
 
 def _arrival(whole: Slice, wait: int, arrows: _Arrows | None, device: Place) -> tuple[Slice, ...]:
-    """The instant within a slice where its arrows are, if it has any: the last arrival, or just behind that."""
+    """Return the instant in a slice where its arrows are, if any: the last arrival, or just after that."""
     if arrows is None:
         return ()
     start, end, last = whole.start_ns, whole.end_ns, arrows.last_ns
@@ -214,7 +214,7 @@ def _arrival(whole: Slice, wait: int, arrows: _Arrows | None, device: Place) -> 
 
 
 def _facts(collective: CollectiveRow, marks: CollectiveLane, row: int) -> dict[str, str | int | float]:
-    """What the report says of a collective; what is unknown is left out."""
+    """Return what the report says about a collective; what is unknown is left out."""
     facts: dict[str, str | int | float | None] = {
         "collective": collective.index,
         "group": " ".join(map(str, collective.group)),
@@ -231,7 +231,7 @@ def _facts(collective: CollectiveRow, marks: CollectiveLane, row: int) -> dict[s
 
 
 def _counters(marks: CollectiveLane, collectives: Sequence[CollectiveRow]) -> Iterator[Counter | None]:
-    """Bandwidth and utilization while transfers run, added where several do."""
+    """Yield bandwidth and utilization while transfers run, added where several do."""
     rows = [collectives[index] if index >= 0 else None for index in marks.index.tolist()]
     yield _counter("bus bandwidth", "GB/s", marks, [row.busbw_gbps if row else None for row in rows])
     name, shares = "utilization at size", [row.utilization_at_size if row else None for row in rows]

@@ -66,7 +66,7 @@ def _copy(remote: Remote, archive: zipfile.ZipFile, name: str, packed: int) -> N
 
 
 def archived(run: RunSummary) -> dict[str, Place]:
-    """The raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
+    """Return the raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
     names = [summary.path.name for summary in run.ranks]
     plain = len(set(names)) == len(names)
     return {
@@ -84,7 +84,7 @@ class _Writer:
         self.builder, self.count = self.new_builder(), 0
 
     def group(self, group: TrackGroup, uuid: int) -> None:
-        """A device and its tracks, in their order."""
+        """Write a device and its tracks, in their order."""
         descriptor = self._descriptor(uuid, group.name)
         descriptor.child_ordering = self.events.TrackDescriptor.EXPLICIT
         descriptor.sibling_order_rank = uuid // _TRACKS_OF_GROUP
@@ -143,7 +143,7 @@ class _Writer:
 
 
 def _library() -> tuple[Any, Any]:
-    """Perfetto's messages, and what builds a trace of them."""
+    """Return Perfetto's messages, and what builds a trace from them."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
@@ -163,5 +163,5 @@ def _annotate(annotation: Any, name: str, value: str | int | float) -> None:
 
 
 def _text(text: str) -> str:
-    """Words as UTF-8 can say them."""
+    """Replace what UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

@@ -54,12 +54,12 @@ class Sheet:
 
 
 def sheet(report: Report, title: str, entries: Sequence[Entry], notes: Sequence[str]) -> Sheet:
-    """A run's sheet, with a note on what the profiler did to it."""
+    """Build a run's sheet, with a note on what the profiler did to it."""
     return Sheet(title, facts_of(report.run), entries, [*notes, profiler_note(report)])
 
 
 def profiler_note(report: Report) -> str:
-    """How far the profiler may have made what is shown."""
+    """Say how far the profiler may have made what is shown."""
     distortion = report.run.controls.distortion
     if distortion is None:
         return "Uncertain: what the profiler adds to these times is not known."
@@ -69,7 +69,7 @@ def profiler_note(report: Report) -> str:
 
 
 def framed(around: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:
-    """A figure whose axes have so much height, and what stands around them in its place."""
+    """Build a figure with axes of this height, and the sheet's text around them."""
     room = (width_in * PT_PER_IN - 2 * MARGIN_PT) * HINTED
     title, facts = (
         list(_wrapped(text, size, room)) for text, size in ((around.title, TITLE_PT), (around.facts, SMALL_PT))
@@ -92,7 +92,7 @@ def framed(around: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN
 
 
 def laid_out_pt(figure: Figure, axis: Axes) -> float:
-    """How wide axes are once room is made for what stands beside them, in points."""
+    """Return how wide axes are once there is room for what is next to them, in points."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
@@ -100,7 +100,7 @@ def laid_out_pt(figure: Figure, axis: Axes) -> float:
 
 
 def _written(figure: Figure, lines: Sequence[str], top_pt: float, size: float, color: str) -> float:
-    """Lines of text below a height; the height below them."""
+    """Write lines of text below a height; return the height below them."""
     width_pt, height_pt = (inches * PT_PER_IN for inches in figure.get_size_inches())
     weight = "bold" if size == TITLE_PT else "normal"
     for line in lines:
@@ -132,7 +132,7 @@ def _legend(figure: Figure, entries: Sequence[Entry], columns: int, top_pt: floa
 
 
 def _columns(labels: Sequence[str], room: float) -> int:
-    """As many columns of a legend as fit, filled from above."""
+    """Return as many columns of a legend as fit, filled from above."""
     for count in range(len(labels), 1, -1):
         rows = -(-len(labels) // count)
         if -(-len(labels) // rows) != count:
@@ -144,19 +144,19 @@ def _columns(labels: Sequence[str], room: float) -> int:
 
 
 def swatch(part: StepPart, theme: Theme, label: str | None = None) -> Entry:
-    """A part of a step as a legend shows it."""
+    """Return a part of a step as a legend shows it."""
     from matplotlib.patches import Patch
 
     return label or part.label, Patch(facecolor=part.color, hatch=hatch(part), edgecolor=theme.ground)
 
 
 def hatch(part: StepPart) -> str | None:
-    """Waiting is hatched."""
+    """Return the hatching: waiting has one."""
     return "////" if part is WAITING else None
 
 
 def shortened(text: str, size: float, room: float) -> str:
-    """A name that fits: what is too much of it is left out of its middle."""
+    """Shorten a name until it fits: what is too much is left out of its middle."""
     text = words(text)
     if length(text, size) <= room:
         return text
@@ -171,7 +171,7 @@ def _cut(text: str, kept: int) -> str:
 
 
 def _wrapped(text: str, size: float, room: float) -> Iterator[str]:
-    """Text in lines that fit; a word that is longer than a line is shortened."""
+    """Yield text in lines that fit; a word that is longer than a line is shortened."""
     line = ""
     for word in words(text).split(" "):
         longer = f"{line} {word}" if line else word
@@ -187,7 +187,7 @@ def _wrapped(text: str, size: float, room: float) -> Iterator[str]:
 
 @cache
 def length(text: str, size: float) -> float:
-    """How wide a line of text is, in points."""
+    """Return how wide a line of text is, in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

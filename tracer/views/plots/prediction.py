@@ -28,13 +28,13 @@ UNTRUSTED = "not to be trusted"
 
 
 def prediction_picture(prediction: WhatIf, form: str, theme: Theme = LIGHT) -> bytes:
-    """The picture as a file of a form of FORMS."""
+    """Return the picture as a file in a form of FORMS."""
     with style(theme, TEXT_PT):
         return saved(figure(prediction, theme), form)
 
 
 def figure(prediction: WhatIf, theme: Theme) -> Figure:
-    """The picture, inside of a style."""
+    """Draw the picture, inside a style."""
     out = scale_out(prediction)
     looks = _looks(prediction, theme)
     framing = Sheet(_title(prediction), _facts(prediction), _entries(prediction, looks, theme), _notes(prediction))
@@ -65,7 +65,7 @@ def _notes(prediction: WhatIf) -> list[str]:
 
 
 def _looks(prediction: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
-    """A color and a marker for each number of GPUs."""
+    """Choose a color and a marker for each number of GPUs."""
     colors = places(scenario.gpus for scenario in prediction.scenarios)
     return {
         number: {"color": ramp(theme, position), "marker": MARKERS[index % len(MARKERS)]}
@@ -127,7 +127,7 @@ def _step_ms(scenario: Scenario) -> float:
 
 
 def _draw_efficiency(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
-    """The best cap's efficiency on each number of GPUs."""
+    """Draw the best cap's efficiency on each number of GPUs."""
     out = scale_out(prediction)
     rows = [] if out is None else [row for row in out.rows if row.efficiency is not None]
     shares = [100 * (row.efficiency or 0.0) for row in rows]

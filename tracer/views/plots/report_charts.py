@@ -70,12 +70,12 @@ class Bars:
 
     @property
     def ends(self) -> list[float]:
-        """Where the next part begins."""
+        """Return where the next part begins."""
         return [start + length for start, length in zip(self.starts, self.lengths, strict=True)]
 
 
 def breakdown(report: Report, theme: Theme) -> Figure:
-    """What the median step of each rank is made of."""
+    """Draw what the median step of each rank is made of."""
     shown = named(report)
     devices = [device for device, _ in shown]
     bars = stacked(SPLIT_PARTS, [[device.windows[part.field].median for part in SPLIT_PARTS] for device in devices])
@@ -111,13 +111,13 @@ def _left_out(report: Report) -> list[str]:
 
 
 def _label(device: DeviceSummary, word: str, report: Report) -> str:
-    """A device's name, and of many in a word why it is shown."""
+    """Name a device, and if it is one of many say in a word why it is shown."""
     name = device_name(device, report.summary.by_device)
     return f"{name} ({word})" if word else name
 
 
 def stacked(parts: Sequence[StepPart], values_ns: Sequence[Sequence[float | None]]) -> list[Bars]:
-    """Parts beside one another, a line of values for each bar; those alone that there are."""
+    """Stack parts next to one another, a line of values per bar; only those that are not all zero."""
     series: list[Bars] = []
     for column, part in enumerate(parts):
         lengths = [(values[column] or 0.0) / NS_PER_MS for values in values_ns]
@@ -127,7 +127,7 @@ def stacked(parts: Sequence[StepPart], values_ns: Sequence[Sequence[float | None
 
 
 def bars_in(bars: int) -> float:
-    """The height of axes with so many bars."""
+    """Return the height of axes with this many bars."""
     return AXIS_IN + min(BAR_IN * bars, TALLEST_IN)
 
 
@@ -137,7 +137,7 @@ def is_roomy(bars: int) -> bool:
 
 
 def rows(axis: Axes, labels: Sequence[str]) -> None:
-    """A line for each label, the first on top; of too many, every so many are named."""
+    """Label a line each, the first on top; of too many, name only every few."""
     every = -(-len(labels) // int(TALLEST_IN / 0.15))
     shown = [shortened(label, TEXT_PT, NAME_PT) for label in labels[::every]]
     axis.set_yticks(range(0, len(labels), every), shown)
@@ -147,7 +147,7 @@ def rows(axis: Axes, labels: Sequence[str]) -> None:
 
 
 def draw_bars(axis: Axes, bars: Bars, theme: Theme, height: float = 0.8, shift: float = 0.0) -> None:
-    """One part of all bars."""
+    """Draw one part of all bars."""
     places = [line + shift for line in range(len(bars.lengths))]
     edge = 0.4 if len(places) < TALLEST_IN / BAR_IN else 0
     look: dict[str, Any] = {"color": bars.part.color, "hatch": hatch(bars.part), "ec": theme.ground, "linewidth": edge}
@@ -155,7 +155,7 @@ def draw_bars(axis: Axes, bars: Bars, theme: Theme, height: float = 0.8, shift: 
 
 
 def _number(figure: Figure, axis: Axes, bars: Sequence[Bars]) -> None:
-    """Each part's milliseconds inside of it, where there is room."""
+    """Write each part's milliseconds inside it, where there is room."""
     low, high = axis.get_xlim()
     pt_per_ms = laid_out_pt(figure, axis) / (high - low)
     for part_bars in bars:
@@ -169,7 +169,7 @@ def _number(figure: Figure, axis: Axes, bars: Sequence[Bars]) -> None:
 
 
 def behind(axis: Axes, ends: Sequence[float], labels: Sequence[str], shift: float = 0.0) -> None:
-    """Words behind each bar."""
+    """Write a label after each bar's end."""
     for line, (end, label) in enumerate(zip(ends, labels, strict=True)):
         look: dict[str, Any] = {"xytext": (INSET_PT, 0), "textcoords": "offset points", "fontsize": SMALL_PT}
         axis.annotate(label, (end, line + shift), va="center", **look)
@@ -190,7 +190,7 @@ def _unmatched(report: Report) -> list[str]:
 
 
 def layers(report: Report, theme: Theme) -> Figure:
-    """The layers that compute or communicate longest, in the model's order; compute and communication apart."""
+    """Draw the layers that compute or communicate longest, in the model's order; compute and communication apart."""
     modules = [layer for layer in report.summary.layers if is_layer(layer.layer)]
     if not modules:
         raise TracerError(f"{report.run.name}: no layers to draw: no compute here is launched by a layer in a step")
@@ -221,7 +221,7 @@ def layers(report: Report, theme: Theme) -> Figure:
 
 
 def _longest(modules: Sequence[LayerSummary]) -> list[LayerSummary]:
-    """The layers that compute longest, and of the others those that communicate longest, in their order."""
+    """Return the layers that compute longest, and of the others those that communicate longest, in their order."""
     by_compute = sorted(modules, key=lambda layer: _sum(layer, FORWARD, BACKWARD), reverse=True)
     by_comm = sorted(modules, key=lambda layer: _sum(layer, HIDDEN, EXPOSED), reverse=True)
     chosen = by_compute[: MOST_LAYERS // 2]
@@ -242,7 +242,7 @@ def _whose(report: Report) -> list[str]:
 
 
 def bandwidth(report: Report, calibration: Calibration | None, theme: Theme) -> Figure:
-    """Bus bandwidth of every collective over its size, with what calibration measured and the link's own rate."""
+    """Draw every collective's bus bandwidth over its size, with what calibration measured and the link's rate."""
     measured = [row for row in report.collectives if row.busbw_gbps and row.bytes]
     if not measured:
         raise TracerError(f"{report.run.name}: no bandwidth to draw: {_why_no_bandwidth(report)}")
@@ -265,7 +265,7 @@ def bandwidth(report: Report, calibration: Calibration | None, theme: Theme) -> 
 
 
 def _groups(collectives: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
-    """Collectives of one kind, bounds apart, in the palette's order."""
+    """Group collectives by kind, bounds apart, in the palette's order."""
     by_style: dict[tuple[str, bool], list[CollectiveRow]] = {}
     for row in sorted(collectives, key=lambda row: (list(KIND_MARKS).index(row.kind), row.bound)):
         by_style.setdefault((row.kind, row.bound), []).append(row)
@@ -283,7 +283,7 @@ def _why_no_bandwidth(report: Report) -> str:
 def _curves(
     collectives: Sequence[CollectiveRow], calibration: Calibration | None
 ) -> dict[tuple[str, int], list[tuple[int, float]]]:
-    """What calibration measured of the kinds and group sizes that are drawn: bandwidth at each size."""
+    """Return what calibration measured for the kinds and group sizes that are drawn: bandwidth at each size."""
     curves: dict[tuple[str, int], list[tuple[int, float]]] = {}
     drawn = {(row.kind, row.group_size) for row in collectives}
     for row in sorted(calibration.rows if calibration else (), key=lambda row: row.bytes):
@@ -293,7 +293,7 @@ def _curves(
 
 
 def _look(row: CollectiveRow, theme: Theme) -> dict[str, Any]:
-    """How such collectives are drawn; a bound is hollow."""
+    """Return how such collectives are drawn; a bound is hollow."""
     position, marker = KIND_MARKS[row.kind]
     color = ramp(theme, position)
     face = "none" if row.bound else color

@@ -36,7 +36,7 @@ Row = TypeVar("Row", WeakRow, StrongRow)
 
 
 def plots(study: Scaling, theme: Theme = LIGHT) -> dict[str, bytes]:
-    """The study's pictures, PNG by file name."""
+    """Draw the study's pictures, PNG by file name."""
     with style(theme):
         figures: dict[str, Figure | None] = {name: _grid(study, rows, theme) for name, rows in GRIDS.items()}
         figures |= {"shares.png": _shares(study, theme), "subtraction.png": _subtraction(study, theme)}
@@ -44,7 +44,7 @@ def plots(study: Scaling, theme: Theme = LIGHT) -> dict[str, bytes]:
 
 
 def speedups(study: Scaling, theme: Theme) -> Figure | None:
-    """Weak and strong scaling over GPUs in one picture, with room for short titles; none where nothing compares."""
+    """Draw weak and strong scaling over GPUs in one picture, with short titles; None where nothing compares."""
     if not any(row.gpus > 1 and row.scaled_speedup for row in study.weak):
         return None
 
@@ -62,7 +62,7 @@ def speedups(study: Scaling, theme: Theme) -> Figure | None:
 def _grid(
     study: Scaling, rows: Sequence[Callable[[Scaling, str], Panel]], theme: Theme, width_in: float = WIDTH_IN
 ) -> Figure | None:
-    """Rows of panels, a column for each strategy; none where nothing would be drawn."""
+    """Draw rows of panels, a column per strategy; None where nothing would be drawn."""
     strategies = list(dict.fromkeys(cell.strategy for cell in study.cells if cell.gpus > 1)) or [SINGLE]
     panels = [[panel(study, strategy) for strategy in strategies[:MOST_STRATEGIES]] for panel in rows]
     # What was swept at one value is no curve.
@@ -73,12 +73,12 @@ def _grid(
 
 
 def _timed(study: Scaling, strategy: str) -> list[CellRow]:
-    """A strategy's cells that were timed, with the baselines that all share."""
+    """Return a strategy's cells that were timed, with the baselines that all share."""
     return [cell for cell in study.cells if cell.strategy in (strategy, SINGLE) and cell.step.median_ns]
 
 
 def _step_over_batch(study: Scaling, strategy: str) -> Panel:
-    """One device's line is what the others should be."""
+    """Draw steps over the batch; one device's line is what the others should be."""
     cells, colors = _timed(study, strategy), places(cell.gpus for cell in study.cells)
     lines = [
         PlotLine(
@@ -181,12 +181,12 @@ class _Speedup:
 
 
 def _own(rows: Sequence[Row], strategy: str) -> list[Row]:
-    """A strategy's rows, with the baselines that all share."""
+    """Return a strategy's rows, with the baselines that all share."""
     return [row for row in rows if row.strategy in (strategy, SINGLE)]
 
 
 def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str, flat: bool = False) -> list[PlotLine]:
-    """Lines of speedup; with `flat` each has its own ideal, the devices that all its points have."""
+    """Build lines of speedup; with `flat` each has its own ideal, the devices that all its points have."""
     lines = []
     for name, color in colors.items():
         line_rows = [(row, row.ratio) for row in rows if row.line == name and row.ratio is not None]
@@ -198,7 +198,7 @@ def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str,
 
 
 def _compared(lines: Sequence[PlotLine]) -> list[PlotLine]:
-    """Lines over GPUs; a baseline alone is none."""
+    """Return the lines that have more than a baseline."""
     return [line for line in lines if any(point.x > 1 for point in line.points)]
 
 
@@ -207,7 +207,7 @@ def _drawn(lines: Sequence[PlotLine]) -> list[PlotLine]:
 
 
 def _ideal(lines: Sequence[PlotLine]) -> list[tuple[float, float]]:
-    """N on N devices."""
+    """Return N on N devices."""
     return [(gpus, gpus) for gpus in sorted({point.x for line in lines for point in line.points})]
 
 
@@ -220,7 +220,7 @@ def _label(cell: CellRow) -> str:
 
 
 def _shares(study: Scaling, theme: Theme) -> Figure | None:
-    """What steps are made of, as measured: a bar a cell, its parts adding up to all of its windows' time."""
+    """Draw what steps are made of, as measured: a bar per cell, whose parts add up to its windows' time."""
     fields = [part.field for part in SPLIT_PARTS]
     cells = [cell for cell, _, _ in grouped(study) if all(cell.shares.get(name) is not None for name in fields)]
     if not cells:
@@ -241,7 +241,7 @@ def _shares(study: Scaling, theme: Theme) -> Figure | None:
 
 
 def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
-    """A figure with a line for each cell, the first on top."""
+    """Return a figure with a line for each cell, the first on top."""
     figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
     axis = figure.subplots()
     axis.set_yticks(range(len(cells)), [_label(cell) for cell in cells])
@@ -251,7 +251,7 @@ def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
 
 
 def _draw_part(axis: Axes, part: StepPart, starts: Sequence[float], shares: Sequence[float], theme: Theme) -> None:
-    """One part of all bars, with its number where there is room."""
+    """Draw one part of all bars, with its number where there is room."""
     hatch = "////" if part is WAITING else None
     axis.barh(range(len(shares)), shares, left=starts, color=part.color, label=part.label, hatch=hatch, ec=theme.ground)
     ink = "white" if part in DARK_PARTS else "black"
@@ -263,7 +263,7 @@ def _draw_part(axis: Axes, part: StepPart, starts: Sequence[float], shares: Sequ
 
 
 def _subtraction(study: Scaling, theme: Theme) -> Figure | None:
-    """Exposed communication as measured, beside what subtraction would have said; lines are quartiles."""
+    """Draw exposed communication as measured, next to what subtraction would have said; lines are quartiles."""
     rows = [(cell, weak, strong) for cell, weak, strong in grouped(study) if weak.subtraction or strong.subtraction]
     if not rows:
         return None
@@ -289,7 +289,7 @@ def _estimated(subtraction: Subtraction | None) -> PlotPoint | None:
 
 
 def _point(median_ns: float | None, low_ns: float | None, high_ns: float | None) -> PlotPoint | None:
-    """A time as a point in ms, on the x axis."""
+    """Return a time as a point in ms, on the x axis."""
     if median_ns is None:
         return None
     low, high = (None if ns is None else ns / NS_PER_MS for ns in (low_ns, high_ns))
@@ -297,7 +297,7 @@ def _point(median_ns: float | None, low_ns: float | None, high_ns: float | None)
 
 
 def _draw_points(axis: Axes, points: Sequence[PlotPoint | None], mark: PointStyle, label: str) -> None:
-    """A mark and its quartiles on each line of cells."""
+    """Draw a mark and its quartiles on each line of cells."""
     for line, point in enumerate(points):
         if point is None:
             continue
@@ -310,7 +310,7 @@ def _draw_points(axis: Axes, points: Sequence[PlotPoint | None], mark: PointStyl
 
 
 def _scale(axis: Axes, points: Sequence[PlotPoint]) -> None:
-    """Logarithmic; around 0 linear where anything is negative, as subtraction can be."""
+    """Make the axis logarithmic; linear around 0 if anything is negative, as subtraction can be."""
     values = [value for point in points for value in (point.x, point.low, point.high) if value is not None]
     if min(values) > 0:
         axis.set_xscale("log")

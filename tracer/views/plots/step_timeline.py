@@ -39,7 +39,7 @@ LABELS = {"compute": ("compute", COMPUTE), "copy": ("copies", COPY)}
 
 
 def timeline(report: Report, theme: Theme) -> Figure:
-    """Compute, copies and communication of one step over time; waiting is hatched."""
+    """Draw compute, copies and communication of one step over time; waiting is hatched."""
     drawn = report.timeline
     if not drawn.span_ns:
         raise TracerError(f"{report.run.name}: no timeline to draw: no step has any length")
@@ -63,7 +63,7 @@ def timeline(report: Report, theme: Theme) -> Figure:
 
 
 def lane_names(lanes: Sequence[Lane]) -> list[str]:
-    """What stands beside each lane."""
+    """Return the labels of the lanes."""
     return [shortened(label, TEXT_PT, NAME_PT) for label in lane_labels(lanes)]
 
 
@@ -107,7 +107,7 @@ def _draw_cells(axis: Axes, lane: Lane, drawn: Timeline, bottom: float) -> None:
 
 
 def _letters(axis: Axes, marks: Sequence[Mark], top: float, pt_per_ns: float) -> None:
-    """Each mark's bucket or letter above its transfer, buckets first, where the lane is still free."""
+    """Write each mark's bucket or letter above its transfer, buckets first, where the lane is still free."""
     taken: list[tuple[float, float]] = []
     for mark in sorted(marks, key=lambda mark: mark.bucket is None):
         half = length(letter(mark), SMALL_PT) / 2 + 0.5
@@ -120,7 +120,7 @@ def _letters(axis: Axes, marks: Sequence[Mark], top: float, pt_per_ns: float) ->
 
 
 def buckets(report: Report, theme: Theme) -> Figure:
-    """Each reduction of one step: when it was ready, launched and run; beside it what its kernel's time was."""
+    """Draw each reduction of one step: when it was ready, launched and run; right of it its kernel's time."""
     chosen = report.summary.representative
     step_key = (chosen.rank, chosen.device, chosen.step)
     reductions = [row for row in report.buckets if (row.rank, row.device, row.step) == step_key]
@@ -145,7 +145,7 @@ def buckets(report: Report, theme: Theme) -> Figure:
 
 
 def _no_buckets(report: Report) -> str:
-    """Why there are none, or none in this step."""
+    """Say why there are none, or none in this step."""
     if report.summary.buckets:
         return "no buckets in the step of median length: see tracer report --by bucket"
     why = why_none(report).rstrip(".")
@@ -163,7 +163,7 @@ def _name(row: BucketRow) -> str:
 
 
 def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme: Theme) -> None:
-    """When it was ready and launched, and its kernel, on a line of its own."""
+    """Draw when it was ready and launched, and its kernel, on a line of its own."""
 
     def at(ns: int) -> float:
         return (ns - start_ns) / NS_PER_MS
@@ -184,13 +184,13 @@ def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme:
 
 
 def _kernel(reductions: Sequence[BucketRow]) -> tuple[list[int], list[int]]:
-    """How long each reduction's kernel waited, and was in transfer."""
+    """Return how long each reduction's kernel waited, and was in transfer."""
     waits = [row.wait_ns or 0 for row in reductions]
     return waits, [row.dur_ns - wait for row, wait in zip(reductions, waits, strict=True)]
 
 
 def _kernels(axis: Axes, reductions: Sequence[BucketRow], theme: Theme) -> None:
-    """Each kernel's time twice, one below the other."""
+    """Draw each kernel's time twice, one below the other."""
     waited = stacked((WAITING, TRANSFER), list(zip(*_kernel(reductions), strict=True)))
     hidden = stacked((HIDDEN, EXPOSED), [(row.overlapped_ns, row.exposed_ns) for row in reductions])
     for series, shift in ((waited, -0.21), (hidden, 0.21)):

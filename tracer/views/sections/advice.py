@@ -17,7 +17,7 @@ _NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1
 
 
 def advice_section(report: Report) -> Section:
-    """Each piece of advice with its figure and its reason; nothing where nothing communicates."""
+    """List each piece of advice with its figure and its reason; nothing where nothing communicates."""
     advice = report.summary.advice
     if advice:
         title = "What to change, and what it costs a step now (the parts overlap: figures do not add up)"
@@ -36,7 +36,7 @@ def _advice(advice: Advice) -> list[Block]:
 
 
 def true_cost(report: Report) -> Section:
-    """What the traces account for of the cost of synchronization, part by part, beside the controls."""
+    """Split the cost of synchronization into the parts that the traces account for, next to the controls."""
     cost = report.summary.sync_cost
     if cost is None or not _is_informative(cost):
         return []

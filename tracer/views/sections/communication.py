@@ -19,7 +19,7 @@ REASONS = ("launch", "compute", "collective", "input", "unknown")
 
 
 def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
-    """Bandwidth of each kind, group and size against what calibration measured, `most` of them; the clocks."""
+    """List bandwidth by kind, group and size against calibration, `most` rows; then the clocks."""
     rows = report.summary.communication
     if not rows:
         return []
@@ -50,7 +50,7 @@ def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table
 
 
 def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
-    """Names of groups whose ranks are also another group's, as they stand beside these."""
+    """Name groups whose ranks are also another group's, to tell them apart."""
     groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
     members = [ranks for _, ranks in groups]
     return {name: f" (group {name})" for name, ranks in groups if members.count(ranks) > 1}
@@ -61,12 +61,12 @@ def _total_ns(row: BandwidthRow) -> float:
 
 
 def _busbw(row: BandwidthRow | CollectiveRow) -> str:
-    """Bandwidth, with a mark where the transfer it comes from is but a bound."""
+    """Write the bandwidth, with a mark where its transfer is only a bound."""
     return gbps(row.busbw_gbps) if row.busbw_gbps is None else _mark(row) + gbps(row.busbw_gbps)
 
 
 def _mark(row: BandwidthRow | CollectiveRow) -> str:
-    """`>=` where members are missing, whose transfer is an upper bound; `~` where some come late or leave early."""
+    """Return `>=` if members are missing (the transfer is an upper bound); `~` if some come late or leave early."""
     if not row.bound:
         return ""
     return "\N{GREATER-THAN OR EQUAL TO}" if row.kind in _SYNCHRONIZING else "~"
@@ -89,7 +89,7 @@ def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
 
 
 def _ranks(group: Sequence[int], group_size: int) -> str:
-    """`0-3`, `0,2`; the size alone where the group is long."""
+    """Write `0-3`, `0,2`; the size alone where the group is long."""
     if len(group) < 2 <= group_size:
         return f"{group_size} devices"
     runs = [list(run) for _, run in groupby(enumerate(group), key=lambda item: item[1] - item[0])]
@@ -98,7 +98,7 @@ def _ranks(group: Sequence[int], group_size: int) -> str:
 
 
 def _clocks(report: Report) -> list[str]:
-    """One line on the ranks' clocks, where there are several ranks."""
+    """Describe the ranks' clocks in one line, where there are several ranks."""
     clock = report.run.clock
     if len(clock.offsets_ns) < 2:
         return []
@@ -111,7 +111,7 @@ def _clocks(report: Report) -> list[str]:
 
 
 def _copies(report: Report) -> list[str]:
-    """The largest copies between host and device, in one line."""
+    """Describe the largest copies between host and device, in one line."""
     rows = [row for row in report.summary.copies if "HtoD" in row.direction or "DtoH" in row.direction]
     if not rows:
         return []
@@ -120,7 +120,7 @@ def _copies(report: Report) -> list[str]:
 
 
 def waiting(report: Report, most: int = MOST_RANKS) -> Section:
-    """What each rank waited and what it made the others wait, a mean over steps, and what kept it."""
+    """List what each rank waited and what it made the others wait, a mean over steps, and what kept it."""
     rows = [row for row in report.waiting if row.step is not None]
     if not any(row.waited_ns for row in rows):
         return []
@@ -161,7 +161,7 @@ _WORDS = {
 
 
 def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
-    """The rank that the others waited for most, in words."""
+    """Name the rank that the others waited for most."""
     total = sum(row.caused_ns for row in means)
     worst = max(means, key=lambda row: row.caused_ns)
     if not worst.caused_ns:
@@ -178,7 +178,7 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
 
 
 def by_collective(report: Report) -> Section:
-    """Every instance, a row each."""
+    """List every instance, a row each."""
     if not report.collectives:
         return [Heading("No collectives: nothing communicates here, or no kernel could be matched.")]
     heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]

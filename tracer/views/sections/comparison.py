@@ -74,7 +74,7 @@ class Row:
 
 
 def comparison_text(comparison: Comparison | SweepComparison, width: int | None = None, color: bool = False) -> str:
-    """The comparison for a terminal, what changed first; prose wrapped at `width` columns where one is given."""
+    """Write the comparison for a terminal, what changed first; prose wrapped at `width` columns if given."""
     parts: list[Section] = [
         [Paragraph(comparison_title(comparison))],
         [Heading(comparison.verdict)],
@@ -86,12 +86,12 @@ def comparison_text(comparison: Comparison | SweepComparison, width: int | None 
 
 
 def comparison_title(comparison: Comparison | SweepComparison) -> str:
-    """Which two were compared."""
+    """Say which two were compared."""
     return f"A: {comparison.a} · B: {comparison.b}"
 
 
 def comparison_tables(comparison: Comparison | SweepComparison, most: int | None = None) -> list[TitledTable]:
-    """All tables that have any rows or notes; with `most`, those of many rows have the first, and say so."""
+    """Return all tables that have rows or notes; with `most`, long ones have the first rows, and say so."""
     tables = _of_runs(comparison, most) if isinstance(comparison, Comparison) else _of_sweeps(comparison)
     return [shown for shown in tables if shown.table.rows or shown.notes]
 
@@ -140,7 +140,7 @@ def _collective(kind: str, group_size: int, nbytes: int | None) -> str:
 
 
 def _changed(every: Sequence[Row]) -> TitledTable:
-    """What changed by more than its steps' own spread, the largest change first."""
+    """List what changed by more than its steps' own spread, the largest change first."""
     marked = sorted((row for row in every if row.change.is_marked), key=lambda row: -abs(row.change.relative or 1))
     shown = _table("changes", "Changed by more than the steps' own spread: medians, ms and GB/s", "of", marked)
     lines = [[row.of or "step", *cells[1:]] for row, cells in zip(marked, shown.table.rows, strict=True)]
@@ -149,7 +149,7 @@ def _changed(every: Sequence[Row]) -> TitledTable:
 
 
 def _apart(rows: Sequence[Row]) -> list[str]:
-    """What would be marked if there were more steps."""
+    """Say what would be marked if there were more steps."""
     apart = [row for row in rows if row.change.apart and row.change.state == "too_few"]
     if not apart:
         return []
@@ -161,7 +161,7 @@ def _apart(rows: Sequence[Row]) -> list[str]:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Join the first names, and say how many more there are."""
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
@@ -190,7 +190,7 @@ def _sentence(clause: str) -> str:
 
 
 def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> TitledTable:
-    """A table of many things: with `most`, those rows that changed or differ most; what one run has alone is named."""
+    """Build a long table: with `most`, the rows that changed or differ most; name what only one run has."""
     both = [row for row in rows if row.change.difference is not None]
     first = _first(both, most)
     shown = _table(name, heading, "of", first)
@@ -199,7 +199,7 @@ def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> T
 
 
 def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
-    """What only one run has, each with its first figure."""
+    """Name what only one run has, each with its first figure."""
     first = {row.of: row for row in reversed(rows) if row.change.state == state}
     if not first:
         return []
@@ -215,7 +215,7 @@ def _first(rows: Sequence[Row], most: int | None) -> list[Row]:
 
 
 def _weight(row: Row) -> tuple[bool, bool, float]:
-    """What is shown first: what changed, what came apart; then by the difference."""
+    """Rank what is shown first: what changed, what came apart; then by the difference."""
     return row.change.is_marked, row.change.apart, abs(row.change.difference or 0)
 
 
@@ -224,7 +224,7 @@ def _left(number: int) -> list[str]:
 
 
 def _table(name: str, heading: str, subject_head: str, rows: Sequence[Row]) -> TitledTable:
-    """A table of figures; under the head `of` stands what each is of, where there is such a head."""
+    """Build a table of figures; with a head for their subjects, if one is given."""
     columns = (*([Column(subject_head, is_text=True)] if subject_head else []), *_FIGURES, *_JUDGED)
     lines = [[*([row.of] if subject_head else []), *_words(row.measure, row.change)] for row in rows]
     marked = {number for number, row in enumerate(rows) if row.change.is_marked}
@@ -246,7 +246,7 @@ def _value(measure: str, value: float | None) -> str:
 
 
 def _signed(measure: str, value: float) -> str:
-    """A difference; of shares in percentage points."""
+    """Write a difference; of shares in percentage points."""
     figure = _value(measure, abs(value))
     return f"{'-' if value < 0 else '+'}{figure.replace('%', 'points')}"
 
@@ -264,7 +264,7 @@ def _of_sweeps(comparison: SweepComparison) -> list[TitledTable]:
 
 
 def changed_means(comparison: Comparison | SweepComparison) -> list[str]:
-    """What it takes for a figure to count as changed, in sentences."""
+    """Say what it takes for a figure to count as changed, in sentences."""
     test = comparison.test
     return [
         f"Test: {test.method}. Marked as changed: p at most {percent(test.level)}, and at least "

@@ -23,7 +23,7 @@ _NS = "_ns"
 
 
 def hta_text(analysis: Analysis, top: int, width: int | None = None, color: bool = False) -> str:
-    """The tables that are short enough to be read, the `top` first rows of each."""
+    """Write the tables that are short enough to be read, the `top` first rows of each."""
     tables = [_section(table, top, is_wide(width)) for table in analysis.tables if table.listed]
     made_with = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
     notes = [Paragraph(f"note: {note}") for note in analysis.notes]
@@ -61,7 +61,7 @@ def _section(table: Figures, top: int, wide: bool) -> Section:
 
 
 def _units(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """Microseconds for a column of times that are all below a millisecond; times beside one another are alike."""
+    """Choose microseconds for a column of times all below a millisecond; times of one sort share a unit."""
     units: dict[str, str] = {}
     for column, name in enumerate(columns):
         sizes = [abs(value) for row in rows if isinstance(value := row[column], int | float)]

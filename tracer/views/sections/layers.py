@@ -28,13 +28,13 @@ SHARDING = ("all_gather", "reduce_scatter")
 
 
 def by_layer(report: Report, wide: bool) -> Section:
-    """Every layer, medians over windows; one step in which they add up; sharded modules' collectives, or buckets."""
+    """List every layer, medians over windows; one step where they add up; sharded modules' collectives or buckets."""
     held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
     return [*layers_section(report), *held]
 
 
 def layers_section(report: Report) -> list[Block]:
-    """The same without what buckets hold."""
+    """Return the same without what buckets hold."""
     if not report.summary.layers:
         return [Heading("No layers: no compute here is launched in a step.")]
     source = _SOURCES.get(report.summary.layers_from, report.summary.layers_from)
@@ -68,7 +68,7 @@ def _table(report: Report) -> Table:
 
 
 def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
-    """The buckets that hold each layer's gradients: `2`, `2,3`."""
+    """Name the buckets that hold each layer's gradients: `2`, `2,3`."""
     buckets: dict[str, set[int]] = {}
     for row in rows:
         buckets.setdefault(row.layer, set()).update(row.buckets)
@@ -76,7 +76,7 @@ def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
 
 
 def _cells(layer: LayerSummary, bucket: str, communicates: bool) -> dict[str, str]:
-    """A line by column."""
+    """Return a line's cells by column."""
     forward, backward, hidden, exposed = (milliseconds(layer.measures[name].median) for name in _MEASURES)
     return {
         "layer": layer.layer,
@@ -91,7 +91,7 @@ def _cells(layer: LayerSummary, bucket: str, communicates: bool) -> dict[str, st
 
 
 def _representative(report: Report) -> Section:
-    """The one step in which lines add up: all layers in one, every other line with its own."""
+    """Show the one step in which lines add up: all layers in one, every other line with its own."""
     chosen = report.summary.representative
     step_key = (chosen.rank, chosen.device, chosen.step)
     rows = [row for row in report.layers if (row.rank, row.device, row.step) == step_key]
@@ -111,7 +111,7 @@ def _representative(report: Report) -> Section:
 
 
 def _sharded(report: Report) -> Section:
-    """The collectives of sharded modules, one kind and pass after the other, so that modules compare."""
+    """List the collectives of sharded modules, one kind and pass after the other, so that modules compare."""
     calls = [(comm, row.layer) for row in report.layers if is_layer(row.layer) for comm in row.comm]
     if not any(comm.kind in SHARDING for comm, _ in calls):
         return []

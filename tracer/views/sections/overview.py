@@ -34,12 +34,12 @@ By = Literal["rank", "step", "collective", "bucket", "layer"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
-    """The whole report; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
+    """Write the whole report; prose wrapped at `width` columns if given, in terminal colors if asked for."""
     return rendered(report_sections(report, by, width), width, color)
 
 
 def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
-    """The report's parts in order, as wide as there is room."""
+    """Return the report's parts in order, as wide as there is room."""
     wide = is_wide(width)
     parts: list[Section] = [
         [Paragraph(run_title(report.run))],
@@ -76,7 +76,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
 
 
 def run_title(run: RunFacts) -> str:
-    """What was run on what, in a line."""
+    """Say in one line what was run on what."""
     batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
     partial = len(run.ranks) < run.world_size
     ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else count(run.world_size, "rank")
@@ -88,7 +88,7 @@ def run_title(run: RunFacts) -> str:
 
 
 def by_step(report: Report) -> Section:
-    """Every window."""
+    """List every window."""
     heads = [*numbers("rank", "device", "step"), *numbers("starts", wide=True), *numbers("span", *HEADS)]
     rows = [
         [
@@ -102,7 +102,7 @@ def by_step(report: Report) -> Section:
 
 
 def representative(report: Report) -> Section:
-    """The one window whose lines add up."""
+    """Show the one window whose lines add up."""
     window = representative_window(report)
     parts = [(part.label, getattr(window, part.field)) for part in PARTS]
     parts += [("of it waiting for input", window.input_idle_ns)] if window.input_idle_ns else []
@@ -122,7 +122,7 @@ def _of(value_ns: int, window: Window) -> str:
 
 
 def loader(report: Report) -> Section:
-    """What the loader takes, where the traces show one."""
+    """Say what the loader takes, where the traces show one."""
     loading = report.summary.input
     if loading is None or loading.fetch_ns.median is None:
         return []
@@ -137,14 +137,14 @@ def loader(report: Report) -> Section:
 
 
 def representative_window(report: Report) -> Window:
-    """The window that the summary names."""
+    """Return the window that the summary names."""
     chosen = report.summary.representative
     key = (chosen.rank, chosen.device, chosen.step)
     return next(window for window in report.windows if (window.rank, window.device, window.step) == key)
 
 
 def controls(run: RunFacts) -> Section:
-    """What a step takes without the profiler, and without synchronization."""
+    """Say what a step takes without the profiler, and without synchronization."""
     controls = run.controls
     if controls.unprofiled_step_ns is None:
         return []
@@ -165,7 +165,7 @@ SYNTHETIC = "Accuracy means nothing here, nor does loss: the data is synthetic, 
 
 
 def epochs(run: RunFacts) -> Section:
-    """The epochs that were trained after the recording, if any."""
+    """List the epochs that were trained after the recording, if any."""
     if not run.epochs:
         return []
     data = run.dataset
@@ -184,7 +184,7 @@ def _cells(epoch: Epoch) -> list[str]:
 
 
 def memory(run: RunFacts) -> Section:
-    """The most memory that any rank had in use."""
+    """Say the most memory that any rank had in use."""
     if run.memory is None or not run.memory.peak_bytes:
         return []
     rank, peak_bytes = max(run.memory.peak_bytes.items(), key=lambda item: item[1])

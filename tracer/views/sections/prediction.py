@@ -45,12 +45,12 @@ SCALE_HEADS = [
 
 
 def prediction_text(prediction: WhatIf, width: int | None = None, color: bool = False) -> str:
-    """All of it; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
+    """Write all of it; prose wrapped at `width` columns if given, in terminal colors if asked for."""
     return rendered(sections(prediction), width, color)
 
 
 def sections(prediction: WhatIf) -> list[Section]:
-    """The parts in order."""
+    """Return the parts in order."""
     return [
         [Paragraph(f"{prediction.run} · what if"), *own(prediction)],
         [Heading(sentence(prediction.recommended.why))],
@@ -62,7 +62,7 @@ def sections(prediction: WhatIf) -> list[Section]:
 
 
 def own(prediction: WhatIf) -> Section:
-    """The run's own settings, as measured and as predicted."""
+    """Show the run's own settings, as measured and as predicted."""
     baseline = prediction.baseline
     settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}"
     if baseline.buckets:
@@ -78,7 +78,7 @@ def own(prediction: WhatIf) -> Section:
 
 
 def scenarios(prediction: WhatIf) -> Section:
-    """Every scenario, a group of rows for each number of GPUs; what is not to be trusted is marked, and why."""
+    """List every scenario, a group of rows per number of GPUs; what is not to be trusted is marked, and why."""
     groups = [
         [_cells(scenario, prediction) for scenario in group]
         for _, group in groupby(prediction.scenarios, key=lambda scenario: scenario.gpus)
@@ -115,7 +115,7 @@ def _notes(prediction: WhatIf) -> Iterator[str]:
 
 
 def scale_out_section(prediction: WhatIf) -> Section:
-    """The best of each number of GPUs, and from which on communication is not hidden; nothing for one number."""
+    """List the best cap per number of GPUs, and when communication shows; nothing for one number."""
     out = scale_out(prediction)
     if out is None:
         return []
@@ -131,7 +131,7 @@ def _scale_cells(row: AtGpus) -> list[str]:
 
 
 def no_longer_hidden(out: ScaleOut) -> str:
-    """From which number of GPUs on compute waits for communication, in a sentence."""
+    """Say from which number of GPUs on compute waits for communication."""
     if out.exposed_from_gpus is None:
         return f"Communication stays hidden up to {gpus(out.rows[-1].gpus)}."
     row = next(row for row in out.rows if row.gpus == out.exposed_from_gpus)
@@ -142,7 +142,7 @@ def no_longer_hidden(out: ScaleOut) -> str:
 
 
 def hidden_means(out: ScaleOut) -> str:
-    """What hidden means."""
+    """Say what hidden means."""
     return (
         f"(Hidden: compute waits for it no longer than {percent(out.little)} of a step, or than {ms(out.noise_ns)}, "
         "the noise. Exposed is also what lies beside gaps between kernels, which costs nothing.)"
@@ -150,7 +150,7 @@ def hidden_means(out: ScaleOut) -> str:
 
 
 def basis(prediction: WhatIf) -> Section:
-    """What predictions rest on."""
+    """List what predictions rest on."""
     lines = [
         f"links: {prediction.links}",
         *prediction.assumptions,
@@ -160,26 +160,26 @@ def basis(prediction: WhatIf) -> Section:
 
 
 def cap(bucket_mb: float | None) -> str:
-    """A bucket cap."""
+    """Write a bucket cap."""
     return "default" if bucket_mb is None else f"{bucket_mb:g} MB"
 
 
 def gpus(number: int) -> str:
-    """`1 GPU`, `1,024 GPUs`."""
+    """Write `1 GPU`, `1,024 GPUs`."""
     return f"{number:,} GPU" + "s" * (number != 1)
 
 
 def mark(reliable: bool) -> str:
-    """`?` for what is not to be trusted."""
+    """Return `?` for what is not to be trusted."""
     return "" if reliable else "?"
 
 
 def signed(share: float) -> str:
-    """A share with its sign, `0.0 %` without one."""
+    """Write a share with its sign, `0.0 %` without one."""
     figure = f"{100 * share:+.1f} %"
     return "0.0 %" if figure in ("+0.0 %", "-0.0 %") else figure
 
 
 def sentence(clause: str) -> str:
-    """A sentence of words that are none yet."""
+    """Make a sentence from a clause."""
     return f"{clause[:1].upper()}{clause[1:]}."

@@ -44,14 +44,14 @@ _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, 
 
 
 def ranks_and_bars(report: Report) -> Section:
-    """Every device's medians in a table and as bars; of many, the spread and those that are named."""
+    """Show every device's medians in a table and as bars; of many, the spread and those that are named."""
     devices = report.summary.by_device
     bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device, _ in named(report)]
     return [*by_rank(report), Drawing([_legend(), *bars])]
 
 
 def by_rank(report: Report, most: int = MANY) -> list[Block]:
-    """Every device's medians, and those of all; of more than `most` their spread, and those that stand out."""
+    """List every device's medians, and those of all; of more than `most` the spread, and those that stand out."""
     window = "light window's times" if report.run.times_from == "light" else "full window's times"
     title = f"Medians over windows (one step on one device each), ms; {window}"
     over = report.summary.over_devices
@@ -82,12 +82,12 @@ class Standing(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The first reason, in a word; empty for none."""
+        """Return the first reason, in a word; empty for none."""
         return next(iter([*self.places, *(["outlier"] if self.outlying else [])]), "")
 
 
 def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, Standing]]:
-    """The devices that are shown one by one, and why: up to `most` all of them, for no reason."""
+    """Return the devices to list individually with the reason; all of them (no reason) if there are at most `most`."""
     over = report.summary.over_devices
     if over is None or over.devices <= most:
         return [(device, Standing([], [])) for device in report.summary.by_device]
@@ -104,7 +104,7 @@ def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, Standin
 
 
 def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
-    """`rank 3`, or `device 3` where a rank has several."""
+    """Return `rank 3`, or `device 3` where a rank has several."""
     alone = len({other.device for other in devices if other.rank == device.rank}) == 1
     return f"rank {device.rank}" if alone else f"device {device.device}"
 
@@ -145,7 +145,7 @@ def _medians(measures: Mapping[str, Spread]) -> list[str]:
 
 
 def _shares(measures: Mapping[str, Spread]) -> list[float]:
-    """Median parts as shares of their own sum, so that the bar is full."""
+    """Return median parts as shares of their own sum, so that the bar is full."""
     medians = [measures[part.field].median or 0.0 for part in PARTS]
     whole = sum(medians) or 1.0
     return [median / whole for median in medians]
@@ -160,7 +160,7 @@ def _bar(label: str, shares: Sequence[float]) -> list[Span]:
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:
-    """Whole cells that add up to the width: each share's edge rounded to its cell."""
+    """Return whole cells that add up to the width: each share's edge rounded to its cell."""
     edges = [round(width * sum(shares[: index + 1])) for index in range(len(shares))]
     return [edge - before for before, edge in zip([0, *edges], edges, strict=False)]
 
@@ -171,7 +171,7 @@ def _legend() -> list[Span]:
 
 
 def warnings(report: Report) -> list[str]:
-    """The run's warnings; of many that say one thing of several ranks the first ones, and how many more."""
+    """Return the run's warnings; of many alike from several ranks the first ones, and how many more."""
     alike: Counter[Code] = Counter()
     shown: list[Notice] = []
     for warning in report.run.warnings:

@@ -32,7 +32,7 @@ _PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU
 
 
 def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
-    """The study for a terminal; prose wrapped at `width` columns where one is given."""
+    """Write the study for a terminal; prose wrapped at `width` columns if given."""
     sections: list[Section] = [
         [Heading(scaling_title(study))],
         [Caution(str(warning)) for warning in study.warnings],
@@ -42,7 +42,7 @@ def scaling_text(study: Scaling, width: int | None = None, color: bool = False) 
 
 
 def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
-    """The study as a markdown file, with links to the pictures that lie beside it, and what each figure means."""
+    """Write the study as a markdown file, with links to the pictures next to it, and what each figure means."""
     warnings = [f"* {escaped(str(warning))}" for warning in study.warnings]
     meanings = [f"* **{name}**: {escaped(definition)}" for name, definition in study.definitions.items()]
     parts = [f"# {escaped(scaling_title(study))}"]
@@ -54,12 +54,12 @@ def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
 
 
 def picture_of(shown: TitledTable) -> str:
-    """The picture that belongs to a table, where there is one."""
+    """Return the name of a table's picture, where there is one."""
     return f"{shown.name}.png"
 
 
 def scaling_title(study: Scaling) -> str:
-    """What was swept, in a line."""
+    """Say in one line what was swept."""
     done = [cell for cell in study.cells if cell.step.median_ns]
     models = dict.fromkeys(model for cell in done if (model := cell.workload.get("model")))
     devices = dict.fromkeys(device for cell in done for device in cell.devices)
@@ -68,7 +68,7 @@ def scaling_title(study: Scaling) -> str:
 
 
 def scaling_tables(study: Scaling) -> list[TitledTable]:
-    """All tables that have anything to say."""
+    """Return all tables that have anything to say."""
     tables = (_times(study), _weak(study), _strong(study), _parts(study), _subtraction(study), _bandwidth(study))
     return [shown for shown in (*tables, _epochs(study)) if shown.table.rows or shown.notes]
 
@@ -78,14 +78,14 @@ def _place(row: CellRow | WeakRow | StrongRow) -> list[str]:
 
 
 def grouped(study: Scaling) -> list[tuple[CellRow, WeakRow, StrongRow]]:
-    """Each cell with its rows: baselines, then a strategy's cells together, and in it those of one batch."""
+    """Return each cell with its rows: baselines, then by strategy, and in each by batch."""
     strategies = list(dict.fromkeys([SINGLE, *(cell.strategy for cell in study.cells)]))
     rows = zip(study.cells, study.weak, study.strong, strict=True)
     return sorted(rows, key=lambda row: (strategies.index(row[0].strategy), row[0].batch, row[0].gpus))
 
 
 def _is_compared(cell: CellRow) -> bool:
-    """Whether a cell has a line in the tables of speedup: not the baselines, nor what was not measured."""
+    """Whether the tables of speedup have a line for a cell: baselines and unmeasured cells have none."""
     return cell.gpus > 1 and cell.step.median_ns is not None
 
 
@@ -299,14 +299,14 @@ def _mark(uncertain: bool, profiled: bool = False) -> str:
 
 
 def _marks(rows: Sequence[Sequence[str]]) -> list[str]:
-    """What the marks say that stand behind any figure."""
+    """Explain the marks that follow any figure."""
     behind = {cell.rpartition(" ")[2] for row in rows for cell in row if " " in cell}
     marks = {mark for marks in behind if set(marks) <= set(MARKS) for mark in marks}
     return [meaning for mark, meaning in MARKS.items() if mark in marks]
 
 
 def _reasons(whys: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Why rows have no figures: each reason once, with the cells it holds for."""
+    """Say why rows have no figures: each reason once, with the cells it applies to."""
     cells: dict[str, list[str]] = {}
     for name, why in whys:
         if why:
@@ -323,12 +323,12 @@ def _figure(value: float | None) -> str:
 
 
 def _seconds(ns: float | None) -> str:
-    """Seconds with the digits that matter."""
+    """Write seconds with the digits that matter."""
     if ns is None:
         return "-"
     return f"{ns / NS_PER_S:,.1f}" if ns >= 100 * NS_PER_S else f"{ns / NS_PER_S:.3f}"
 
 
 def _number(value: float | None) -> str:
-    """A count with the digits that matter."""
+    """Write a count with the digits that matter."""
     return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

@@ -39,7 +39,7 @@ METRICS = {
 
 
 def report_files(report: Report) -> dict[str, bytes]:
-    """A run's event files by folder: all ranks together in the run's own, each device's below it."""
+    """Build a run's event files by folder: all ranks together in the run's own, each device's below it."""
     origin_s = int(report.run.origin_ns) / NS_PER_S
     files = {}
     for step_series in series(report):
@@ -58,7 +58,7 @@ def _folder(report: Report, step_series: StepSeries) -> str:
 
 
 def scalars(figures: StepFigures) -> dict[str, float]:
-    """A step's figures by tag, those that are known."""
+    """Return a step's figures by tag, those that are known."""
     shares = {SHARE.format(part.label): figures.shares[part.field] for part in SPLIT_PARTS}
     rest = {STEP: figures.span_ns / NS_PER_MS, OVERLAP: figures.overlap, BUSBW: figures.gradients_busbw_gbps}
     return {tag: value for tag, value in (shares | rest).items() if value is not None}
@@ -95,7 +95,7 @@ def _text(tag: str, markdown: str, wall_time: float) -> Event:
 
 
 def _records(events: Sequence[Event]) -> bytes:
-    """An event file."""
+    """Return an event file."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -108,7 +108,7 @@ def _records(events: Sequence[Event]) -> bytes:
 
 
 def study_files(study: Scaling, markdown: str) -> dict[str, bytes]:
-    """A sweep's event files by folder: the study as text in its own, and each cell that was measured as a session."""
+    """Build a sweep's event files by folder: the study as text, and each measured cell as a session."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb
 
@@ -122,7 +122,7 @@ def study_files(study: Scaling, markdown: str) -> dict[str, bytes]:
 
 
 def sessions(study: Scaling) -> Iterator[tuple[CellRow, dict[str, float]]]:
-    """Each cell with its metrics by tag, those that are known."""
+    """Yield each cell with its metrics by tag, those that are known."""
     for cell, weak, strong in zip(study.cells, study.weak, study.strong, strict=True):
         exposed, overlap = (cell.measured.get(name) for name in ("exposed_comm_ns", "overlap"))
         figures: Mapping[str, float | None] = {

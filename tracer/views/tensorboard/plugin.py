@@ -48,7 +48,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
 
     def frontend_metadata(self) -> FrontendMetadata:
-        """What TensorBoard shows the tab by."""
+        """Return what TensorBoard shows the tab by."""
         return FrontendMetadata(es_module_path="/index.js", tab_name="Tracer", disable_reload=True)
 
     def is_active(self) -> bool:
@@ -56,12 +56,12 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         return bool(self._runs())
 
     def get_plugin_apps(self) -> dict[str, App]:
-        """What TensorBoard serves of ours, by route."""
+        """Return what TensorBoard serves of ours, by route."""
         assets = {f"/{name}": _serving(name) for name in ASSETS}
         return {**assets, "/runs": _answering(self._serve_runs), "/report": _answering(self._serve_report)}
 
     def _runs(self) -> Mapping[str, ListedRun]:
-        """The runs by key, listed anew after a while."""
+        """Return the runs by key, listed anew after a while."""
         with self._list_lock:
             listed_at, by_key = self._listing
             if time.monotonic() - listed_at >= FRESH_S:
@@ -81,7 +81,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         return _respond(self._html(run), "text/html", policy=scripts_policy())
 
     def _html(self, run: ListedRun) -> str:
-        """The report of a run, made once for each state of its files."""
+        """Return a run's report, made once for each state of its files."""
         with self._report_lock:
             state, (kept, html) = run.state(), self._reports.get(run.key, (None, ""))
             if kept != state:
@@ -103,7 +103,7 @@ def _respond(content: str | bytes, mimetype: str, status: int = 200, policy: str
 
 
 def _answering(answer: Callable[[Request], Response]) -> App:
-    """A WSGI application that answers what is asked to be read, and nothing else."""
+    """Build a WSGI application that answers requests to read, and nothing else."""
 
     @Request.application
     def application(request: Request) -> Response:

@@ -24,13 +24,13 @@ _HERE = Readers(workers=1)
 
 
 def asset(name: str) -> tuple[bytes, str]:
-    """A file that the tab loads, and its type."""
+    """Return a file that the tab loads, and its type."""
     file, mimetype = ASSETS[name]
     return (STATIC / file).read_bytes(), mimetype
 
 
 def page(run: ListedRun) -> str:
-    """The page of a run or sweep as `tracer report --html` and `tracer sweep` make it; of one that has none, why."""
+    """Build a run's or sweep's page as `tracer report --html` and `tracer sweep` do; if there is none, say why."""
     try:
         return _of_sweep(run.path) if run.is_sweep else _of_run(run.path)
     except AnalysisError as error:
