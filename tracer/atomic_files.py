@@ -126,7 +126,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 def remove_abandoned(path: Path, say: Callable[[str], object] = lambda words: None) -> None:
     """Remove the hidden folders beside `path` whose process was killed on this host, and say which they were."""
     named = glob.escape(hidden_name(path, "").name) + "*"
-    for folder in [each for each in path.parent.glob(named) if _is_abandoned(each)]:
+    for folder in [candidate for candidate in path.parent.glob(named) if _is_abandoned(candidate)]:
         shutil.rmtree(folder, ignore_errors=True)
         say(f"removed {folder}, left by a recording that was killed")
 
@@ -163,7 +163,7 @@ def refuse_folder(path: Path, force: bool, marker: str) -> None:
 def _holds_only(path: Path, marker: str) -> bool:
     """Whether a folder has the marker, or nothing but parts of a run that have it."""
     inside = [] if (path / marker).is_file() else list(path.iterdir())
-    return all(each.is_dir() and PART_OF_RUN.fullmatch(each.name) and _holds_only(each, marker) for each in inside)
+    return all(entry.is_dir() and PART_OF_RUN.fullmatch(entry.name) and _holds_only(entry, marker) for entry in inside)
 
 
 def put_in_place(folder: Path, path: Path, force: bool, marker: str) -> None:
@@ -176,7 +176,7 @@ def put_in_place(folder: Path, path: Path, force: bool, marker: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         refuse_folder(path, force, marker)
     except TracerError as error:
-        kept = next(place for n in count(2) if not (place := path.with_name(f"{path.name}-{n}")).exists())
+        kept = next(free for n in count(2) if not (free := path.with_name(f"{path.name}-{n}")).exists())
         folder.rename(kept)
         raise TracerError(f"{error}. The recording is in {kept}") from error
     if path.exists():

@@ -38,8 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a subcommand, and in `script` what stands behind `--`; ends with 2 where they make no sense."""
     parser = build_parser()
-    own, script = _at_dashes(arguments)
-    options = parser.parse_args(own)
+    command_arguments, script = _at_dashes(arguments)
+    options = parser.parse_args(command_arguments)
     options.script = script
     if script is not None and options.command != RECORD:
         parser.error(f"{options.command} runs no SCRIPT: leave out what stands behind --")
@@ -77,8 +77,8 @@ def _at_dashes(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | Non
     """The command's own arguments, and those behind the first `--`, None without one: argparse would read them all."""
     if "--" not in arguments:
         return arguments, None
-    place = list(arguments).index("--")
-    return arguments[:place], list(arguments[place + 1 :])
+    dashes = list(arguments).index("--")
+    return arguments[:dashes], list(arguments[dashes + 1 :])
 
 
 def _prepare_streams() -> None:

@@ -31,7 +31,7 @@ FACTOR = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer calibrate`."""
+    """Add the options of `tracer calibrate`."""
     add_device_arguments(parser)
     what = parser.add_argument_group("what is measured")
     what.add_argument("--collectives", metavar="NAME,...", help=f"default: {','.join(COLLECTIVES)}")
@@ -54,15 +54,15 @@ def run(options: argparse.Namespace) -> int:
     where = {"cuda": "GPUs", "cpu": "CPU ranks"}[config.device]
     sizes = f"{binary_size(config.plan.sizes[0])} to {binary_size(config.plan.sizes[-1])}"
     say(f"measuring {', '.join(config.plan.collectives)} of {sizes} between {config.processes} {where}")
-    found = calibrate(config)
-    write_text(options.output, to_json(found) + "\n", options.force)
-    sys.stdout.write(to_json(found) + "\n" if options.json else calibration_text(found))
+    calibration = calibrate(config)
+    write_text(options.output, to_json(calibration) + "\n", options.force)
+    sys.stdout.write(to_json(calibration) + "\n" if options.json else calibration_text(calibration))
     say(f"written to {options.output}")
     return 0
 
 
 def configuration(options: argparse.Namespace) -> CalibrateConfig:
-    """What is measured, defaults filled in. Raises UsageError, and TracerError where there are no links to measure."""
+    """Return what to measure, defaults filled in. Raises UsageError, and TracerError without links to measure."""
     device, count = pick_devices(options)
     largest = options.max or DEFAULT_MAX_BYTES[device]
     if options.min > largest:
@@ -106,9 +106,9 @@ def _collectives(names: str | None) -> tuple[Collective, ...]:
 
 
 def size(text: str) -> int:
-    """An option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
-    found = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
-    value = int(found[1]) * 1024 ** " KMG".index(found[2] or " ") if found else 0
+    """Parse an option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
+    match = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
+    value = int(match[1]) * 1024 ** " KMG".index(match[2] or " ") if match else 0
     if not 1 <= value < 2**62:
         raise ValueError
     return value

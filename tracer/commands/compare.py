@@ -53,7 +53,7 @@ HEAD = 1 << 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer compare`."""
+    """Add the options of `tracer compare`."""
     what = "a run as `tracer report` takes it, its saved --json, a sweep's folder, or that one's scaling.json"
     parser.add_argument("a", type=run_place, metavar="A", help=f"the baseline: {what}")
     parser.add_argument("b", type=run_place, metavar="B", help="what is compared with it: another of the same")
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read both, compare, print; the exit code is that of the conditions."""
+    """Read both, compare, print; return the conditions' exit code."""
     refuse_all_existing((options.output, options.html), options.force)
     kinds = {_is_sweep(options.a), _is_sweep(options.b)}
     if len(kinds) > 1:
@@ -82,24 +82,24 @@ def run(options: argparse.Namespace) -> int:
 def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
     links = links_of(options)
     a, b = (_report(options, where, links) for where in (options.a, options.b))
-    found = compare(a, b)
-    _show(options, found)
-    return judged(gates, RunFigures(b, a, found), f"{b.run.name} against {a.run.name}")
+    comparison = compare(a, b)
+    _show(options, comparison)
+    return judged(gates, RunFigures(b, a, comparison), f"{b.run.name} against {a.run.name}")
 
 
 def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
     if options.links is not None:
         raise UsageError("--links is of runs: sweeps are compared by steps and efficiency")
-    found = compare_sweeps(_study(options, options.a), _study(options, options.b))
-    _show(options, found)
-    codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(found, gate)]
+    comparison = compare_sweeps(_study(options, options.a), _study(options, options.b))
+    _show(options, comparison)
+    codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(comparison, gate)]
     return max(codes, default=0)
 
 
-def _show(options: argparse.Namespace, found: Comparison | SweepComparison) -> None:
+def _show(options: argparse.Namespace, comparison: Comparison | SweepComparison) -> None:
     if options.html is not None:
-        write_page(options.html, comparison_html(found), options.force)
-    emit(options, partial(comparison_json, found), partial(comparison_text, found))
+        write_page(options.html, comparison_html(comparison), options.force)
+    emit(options, partial(comparison_json, comparison), partial(comparison_text, comparison))
 
 
 def _is_sweep(path: Place) -> bool:
@@ -114,15 +114,15 @@ def _is_saved(path: Place, schema: str) -> bool:
     try:
         if not path.is_file():
             return False
-        said = re.compile(rb'"schema"\s*:\s*"%s/' % schema.partition("/")[0].encode())
+        pattern = re.compile(rb'"schema"\s*:\s*"%s/' % schema.partition("/")[0].encode())
         with path.open("rb") as file:
-            return said.search(file.read(HEAD)) is not None
+            return pattern.search(file.read(HEAD)) is not None
     except OSError:
         return False  # whoever reads it as a run says why it cannot be read
 
 
 def _report(options: argparse.Namespace, path: Place, links: Calibration | None) -> Report:
-    """A run's report: made from its traces, or as it was saved. Raises AnalysisError, UsageError."""
+    """Return a run's report: made from its traces, or as it was saved. Raises AnalysisError, UsageError."""
     if not _is_saved(path, REPORT):
         return report(read(options, path), links)
     if links is not None:

@@ -28,7 +28,7 @@ TRACE, ARCHIVE = ".pftrace", ".zip"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer export`."""
+    """Add the options of `tracer export`."""
     add_run_argument(parser)
     parser.add_argument(
         "-o",
@@ -51,31 +51,31 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{output}: the name says what is written: end it in {TRACE} or {ARCHIVE}")
     refuse_existing(output, options.force)
     links = links_of(options)
-    summary, found, drawn = read_drawn(options, links)
+    summary, run_report, drawn = read_drawn(options, links)
     with new_file(output, options.force) as file:
         if output.suffix == ARCHIVE:
             note = archive(file, summary, links)
         else:
-            write_trace(file, groups(drawn, found))
+            write_trace(file, groups(drawn, run_report))
             note = ""
-    left = len(summary.ranks) - len({lane.rank for lane in drawn})
-    note += f"\nnote: {left} of {len(summary.ranks)} ranks are left out; --ranks names others" if left else ""
+    left_out = len(summary.ranks) - len({lane.rank for lane in drawn})
+    note += f"\nnote: {left_out} of {len(summary.ranks)} ranks are left out; --ranks names others" if left_out else ""
     print(f"{output}: {_size(output)}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
     return 0
 
 
 def archive(file: IO[bytes], summary: RunSummary, links: Calibration | None) -> str:
-    """Write a run's lanes beside the raw traces of the ranks that have lanes; what is to be known of it."""
+    """Write a run's lanes next to the raw traces of the ranks that have lanes; return notes on it."""
     full = summary.of_full_windows()
-    found = report(full, links)
+    run_report = report(full, links)
     ranks = tuple(rank for rank in full.ranks if rank.timed.course is not None)
-    write_archive(file, replace(full, ranks=ranks), lanes(full, found), found)
-    words = []
+    write_archive(file, replace(full, ranks=ranks), lanes(full, run_report), run_report)
+    notes = []
     if summary.is_light:
-        words.append("lanes are those of the full window, which the raw traces are of")
-    if found.run.clock.applied:
-        words.append("each rank is on the clock of its own trace, and ranks' clocks differ")
-    return "".join(f"\nnote: {each}" for each in words)
+        notes.append("lanes are those of the full window, which the raw traces are of")
+    if run_report.run.clock.applied:
+        notes.append("each rank is on the clock of its own trace, and ranks' clocks differ")
+    return "".join(f"\nnote: {note}" for note in notes)
 
 
 def _size(path: Path) -> str:

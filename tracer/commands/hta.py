@@ -45,7 +45,7 @@ DEFAULT_TOP = 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer hta`."""
+    """Add the options of `tracer hta`."""
     parser.add_argument(
         "run", type=run_place, metavar="RUN", help="a folder of traces, or one trace file; a path or a URL"
     )
@@ -80,20 +80,20 @@ def run(options: argparse.Namespace) -> int:
     hta_library()
     source = load(options.run)
     path = critical_path(source, options.rank, options.step) if options.analysis == PATH else None
-    found = path_tables(path) if path is not None else _analyzed(source, options)
-    found = replace(found, facts={"run": source.name, **found.facts})
-    _check_tables(options, found)
+    analysis = path_tables(path) if path is not None else _analyzed(source, options)
+    analysis = replace(analysis, facts={"run": source.name, **analysis.facts})
+    _check_tables(options, analysis)
     if path is not None and options.output is not None:
         _write_timeline(source, path, options)
     if options.csv is not None:
-        for table in found.tables:
+        for table in analysis.tables:
             write_text(options.csv / f"{table.name}.csv", table.to_frame().to_csv(index=False), options.force)
-    sys.stdout.write(f"{to_json(found)}\n" if options.json else hta_text(found, options.top, *terminal()))
+    sys.stdout.write(f"{to_json(analysis)}\n" if options.json else hta_text(analysis, options.top, *terminal()))
     return 0
 
 
 def _check_usage(options: argparse.Namespace) -> None:
-    """Raises UsageError, and TracerError for a file that is there."""
+    """Raise UsageError, and TracerError for a file that exists already."""
     refusals = {
         "diff compares two runs: tracer hta RUN diff RUN2": options.analysis == DIFF and options.other is None,
         f"{options.analysis} is of one run: leave out {options.other}": options.analysis != DIFF
@@ -111,9 +111,9 @@ def _check_usage(options: argparse.Namespace) -> None:
         refuse_existing(options.output, options.force)
 
 
-def _check_tables(options: argparse.Namespace, found: Analysis) -> None:
-    """Raises TracerError before anything is written."""
-    for table in found.tables if options.csv is not None else ():
+def _check_tables(options: argparse.Namespace, analysis: Analysis) -> None:
+    """Raise TracerError before anything is written."""
+    for table in analysis.tables if options.csv is not None else ():
         refuse_existing(options.csv / f"{table.name}.csv", options.force)
 
 
@@ -124,13 +124,13 @@ def _analyzed(source: Run, options: argparse.Namespace) -> Analysis:
 
 
 def _write_timeline(source: Run, path: CriticalPath, options: argparse.Namespace) -> None:
-    """The lanes of the full windows, which the path is of, and the path on the same clock."""
+    """Write the full windows' lanes, which the path belongs to, and the path on the same clock."""
     summary = summary_of(source, lanes=True).of_full_windows()
-    found = report(summary)
-    drawn = lanes(summary, found)
+    run_report = report(summary)
+    drawn = lanes(summary, run_report)
     origin_ns = next(lane.shift_ns for lane in drawn if lane.rank == path.rank)
     with new_file(options.output, options.force) as file:
-        write_trace(file, chain([path_group(path, origin_ns)], groups(drawn, found)))
+        write_trace(file, chain([path_group(path, origin_ns)], groups(drawn, run_report)))
     print(f"{options.output}: written; open it at https://ui.perfetto.dev", file=sys.stderr)
 
 

@@ -25,7 +25,7 @@ HELP = "a run's or a sweep's figures as pictures: PNG, SVG, PDF"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer plot`."""
+    """Add the options of `tracer plot`."""
     parser.add_argument(
         "run",
         type=run_place,
@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _picture(options: argparse.Namespace, form: str) -> bytes:
     links = links_of(options)
-    found = read(options)
-    return report_picture(report(found, links), options.kind, form, links or found.calibration)
+    summary = read(options)
+    return report_picture(report(summary, links), options.kind, form, links or summary.calibration)
 
 
 def _scaling(options: argparse.Namespace, form: str) -> bytes:

@@ -46,7 +46,7 @@ OF_SCRIPTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer record`."""
+    """Add the options of `tracer record`."""
     add_device_arguments(parser)
     what = parser.add_argument_group("built-in workload, where no SCRIPT is given")
     what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
@@ -81,9 +81,9 @@ def run(options: argparse.Namespace) -> int:
     if config.calibration is None and not options.no_calibrate:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
-    for place in recorded:
-        sys.stdout.write(report_text(report(read_here(place)), "rank", *terminal()))
-        print(f"next: tracer report {shlex.quote(str(options.output or place.relative_to(Path.cwd())))} --by step")
+    for recording in recorded:
+        sys.stdout.write(report_text(report(read_here(recording)), "rank", *terminal()))
+        print(f"next: tracer report {shlex.quote(str(options.output or recording.relative_to(Path.cwd())))} --by step")
     return 0
 
 
@@ -98,7 +98,7 @@ def _run_script(options: argparse.Namespace) -> int:
 
 
 def default_name(config: RecordConfig) -> str:
-    """The folder a recording goes to: `resnet18-ddp4`, on a CPU `resnet18-ddp2-cpu`."""
+    """Name the folder for a recording: `resnet18-ddp4`, on a CPU `resnet18-ddp2-cpu`."""
     return f"{config.model}-{config.strategy}{config.hosts * config.devices}" + (
         "-cpu" if config.device == "cpu" else ""
     )

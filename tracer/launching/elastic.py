@@ -128,14 +128,14 @@ def _to(process: subprocess.Popen[bytes]) -> Callable[..., None]:
 
 def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
     """torchrun's own reading of its options; on one host those that need no port of their own."""
-    here = (
+    on_one_host = (
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=localhost:0",
         f"--rdzv-id={uuid.uuid4().hex}",
         "--local-addr=localhost",
     )
     options = get_args_parser().parse_args(
-        [f"--nproc-per-node={job.processes}", *(job.torchrun or here), *job.arguments]
+        [f"--nproc-per-node={job.processes}", *(job.torchrun or on_one_host), *job.arguments]
     )
     if options.master_port is None:
         options.master_port = 29500  # torchrun's own default, which it fills in later
@@ -187,11 +187,11 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
         # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
         return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    said = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
+    last_lines = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept"
-    raised = [match[1] for line in said if (match := RAISED.match(line))] or said
+    raised = [match[1] for line in last_lines if (match := RAISED.match(line))] or last_lines
     brief = ": ".join([f"rank {rank} failed ({how})", *raised[-1:]])
-    return RankFailed(message, _exit_code(code), brief, [f"  rank {rank}: {line}" for line in said])
+    return RankFailed(message, _exit_code(code), brief, [f"  rank {rank}: {line}" for line in last_lines])
 
 
 def _last_lines(log: Path) -> list[str]:

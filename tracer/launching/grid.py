@@ -63,20 +63,20 @@ class Grid:
     def in_words(self) -> str:
         """Return how far the sweep is, and the time left if the coming cells take as long as the past ones."""
         ours = [cell for cell in self.sweep.cells if cell.name in self.configs]
-        left = sum(cell.state == "pending" for cell in ours)
-        done = len(ours) - left
-        minutes = (time.monotonic() - self.began) / max(done, 1) * left / 60
-        return f"{done} of {len(ours)} cells" + (f", about {minutes:.0f} min left" if done and left else "")
+        pending = sum(cell.state == "pending" for cell in ours)
+        done = len(ours) - pending
+        minutes = (time.monotonic() - self.began) / max(done, 1) * pending / 60
+        return f"{done} of {len(ours)} cells" + (f", about {minutes:.0f} min left" if done and pending else "")
 
 
 def record_grid(grid: Grid, told: Progress, say: Callable[[str], None]) -> None:
     """Record every cell that is pending. Raises TracerError where nothing can be written; cells that fail say why."""
-    for place in dict.fromkeys(_launch_of(grid, cell) for cell in grid.sweep.cells):
-        remove_abandoned(place, say)
+    for launch_path in dict.fromkeys(_launch_of(grid, cell) for cell in grid.sweep.cells):
+        remove_abandoned(launch_path, say)
     for row in grid.rows():
-        left = row
-        while left:
-            left = _record_row(grid, left, told, say)
+        pending = row
+        while pending:
+            pending = _record_row(grid, pending, told, say)
 
 
 def _launch_of(grid: Grid, cell: Cell) -> Path:
@@ -87,10 +87,10 @@ def _launch_of(grid: Grid, cell: Cell) -> Path:
 def _record_row(grid: Grid, row: Sequence[Cell], told: Progress, say: Callable[[str], None]) -> list[Cell]:
     """Launch ranks once for cells that differ in their batch; those that a failed one leaves to be tried."""
 
-    def taken(place: Path) -> None:
-        _share_links(grid.folder, row, place)
-        grid.mark(place.name, "done")
-        say(f"{place.name}: recorded; {grid.in_words()}")
+    def taken(recording: Path) -> None:
+        _share_links(grid.folder, row, recording)
+        grid.mark(recording.name, "done")
+        say(f"{recording.name}: recorded; {grid.in_words()}")
 
     with hidden_folder(_launch_of(grid, row[0])) as hidden:
         finishers = tuple(
@@ -104,8 +104,8 @@ def _record_row(grid: Grid, row: Sequence[Cell], told: Progress, say: Callable[[
         try:
             launch(Job(arguments, first.device, first.processes), hidden, told, taking.look)
         except Stopped as error:
-            words = f"{error.brief}; {grid.in_words()}; the same command goes on, and keeps what is done"
-            raise Stopped(words, error.exit_code) from error
+            message = f"{error.brief}; {grid.in_words()}; the same command goes on, and keeps what is done"
+            raise Stopped(message, error.exit_code) from error
         except RankFailed as error:
             failure = error
         taking.look()
@@ -132,13 +132,13 @@ def _after_failure(
     return larger
 
 
-def _share_links(folder: Path, row: Sequence[Cell], place: Path) -> None:
+def _share_links(folder: Path, row: Sequence[Cell], recording: Path) -> None:
     """The links are the same for all cells of a launch, and measured once, in the first."""
-    if not (place / LINKS).exists():
-        found = (folder / cell.name / LINKS for cell in row)
-        links = next((file for file in found if file.is_file()), None)
+    if not (recording / LINKS).exists():
+        candidates = (folder / cell.name / LINKS for cell in row)
+        links = next((file for file in candidates if file.is_file()), None)
         if links is not None:
-            shutil.copyfile(links, place / LINKS)
+            shutil.copyfile(links, recording / LINKS)
 
 
 def merged(written: Sweep | None, wanted: Sweep, folder: Path) -> Sweep:

@@ -84,8 +84,8 @@ class Cluster(Executor):
                 except KilledWorker:
                     killed.append(number)
                 except (ImportError, MemoryError) as error:
-                    words = f"{type(error).__name__} on its worker: {error}"
-                    results[number] = LostRank(f"{todo[number][0].path}: {words}")
+                    why = f"{type(error).__name__} on its worker: {error}"
+                    results[number] = LostRank(f"{todo[number][0].path}: {why}")
                 else:
                     self._on_done(todo[number][0])
         return killed
@@ -124,12 +124,12 @@ def cluster(address: str, places: Sequence[Place], on_done: Callable[[RankFile],
         ) from error
     with client:
         with _cluster_errors(address):
-            _check(client, address, [place for place in places if isinstance(place, Path)])
-        made = Cluster(client, address, on_done)
+            _check(client, address, [path for path in places if isinstance(path, Path)])
+        executor = Cluster(client, address, on_done)
         try:
-            yield made
+            yield executor
         finally:
-            made.shutdown()
+            executor.shutdown()
 
 
 @contextmanager
@@ -151,17 +151,17 @@ def _check(client: Any, address: str, paths: Sequence[Path]) -> None:
         raise TracerError(
             f"{address}: the scheduler has no workers; start some with `dask worker {address}`"
         ) from error
-    for worker, said in client.run(_said_by_worker, list(paths), on_error="return").items():
-        if isinstance(said, OSError):  # it has gone meanwhile
+    for worker, answer in client.run(_said_by_worker, list(paths), on_error="return").items():
+        if isinstance(answer, OSError):  # it has gone meanwhile
             continue
-        if isinstance(said, Exception):
+        if isinstance(answer, Exception):
             raise TracerError(
-                f"{address}: worker {worker} cannot run tracer ({type(said).__name__}: {said}); "
+                f"{address}: worker {worker} cannot run tracer ({type(answer).__name__}: {answer}); "
                 f"install tracer-toolkit {VERSION} there"
             )
-        versions, unseen = said
+        versions, unseen = answer
         other = [
-            f"{name} {versions[name]} (here {own})" for name, own in own_versions().items() if versions[name] != own
+            f"{name} {versions[name]} (here {ours})" for name, ours in own_versions().items() if versions[name] != ours
         ]
         if other:
             raise TracerError(

@@ -70,21 +70,21 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
     given = places(path)
     if by.scheduler is None:
         return given
-    if any(isinstance(each, Remote) and each.is_private for each in given):
+    if any(isinstance(place, Remote) and place.is_private for place in given):
         raise UsageError(f"{_in_words(given)}: is of this process alone: --scheduler's workers see nothing of it")
-    return [each if isinstance(each, Remote) else each.absolute() for each in given]
+    return [place if isinstance(place, Remote) else place.absolute() for place in given]
 
 
 @contextmanager
 def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Reading]:
     """Who reads some files, and who hears of it there. Raises TracerError where they are lost."""
-    sizes = {file: sum(size(each) for each in (file.path, file.light) if each is not None) for file in files}
+    sizes = {file: sum(size(place) for place in (file.path, file.light) if place is not None) for file in files}
     if by.scheduler is not None:
         with _on_cluster(by.scheduler, path, sizes, by.progress) as executor:
             yield executor, None
         return
     total = sum(sizes.values())
-    private = any(isinstance(each, Remote) and each.is_private for each in path)
+    private = any(isinstance(place, Remote) and place.is_private for place in path)
     asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
     context = multiprocessing.get_context(start_method(path))
     done: Synchronized[int] = context.Value("q", 0)
@@ -125,7 +125,7 @@ def start_method(path: Sequence[Place] = ()) -> str:
     Forking is not safe on macOS, nor beside threads: those that torch has once it is loaded, as after a recording, and
     those of what opens URLs.
     """
-    threads = "torch" in sys.modules or any(isinstance(each, Remote) for each in path)
+    threads = "torch" in sys.modules or any(isinstance(place, Remote) for place in path)
     return "fork" if sys.platform == "linux" and not threads else "spawn"
 
 

@@ -29,16 +29,16 @@ class ListedRun:
 
     def state(self) -> tuple[tuple[str, int, int], ...]:
         """Return what changes when any of its files does: names, times of modification, sizes."""
-        found = []
+        stamps = []
         for folder, _, files in os.walk(self.path):
             for file in files:
-                place = os.path.join(folder, file)  # noqa: PTH118  # os.walk's strings, of which there may be many
+                file_path = os.path.join(folder, file)  # noqa: PTH118  # os.walk's strings, of which there may be many
                 try:
-                    status = os.stat(place)  # noqa: PTH116
+                    status = os.stat(file_path)  # noqa: PTH116
                 except OSError:
                     continue
-                found.append((place, status.st_mtime_ns, status.st_size))
-        return tuple(sorted(found))
+                stamps.append((file_path, status.st_mtime_ns, status.st_size))
+        return tuple(sorted(stamps))
 
 
 def listed(root: Path) -> Iterator[ListedRun]:

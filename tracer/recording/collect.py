@@ -39,11 +39,11 @@ class Finisher:
 
     def take_complete(self) -> list[Path]:
         """Put every recording in its place that all its ranks have completed. Raises TracerError."""
-        return [self._take(place, parts) for place, parts in self._unfinished() if _is_complete(parts)]
+        return [self._take(recording, parts) for recording, parts in self._unfinished() if _is_complete(parts)]
 
     def take_rest(self) -> list[Path]:
         """Put in its place what can be used, now that no rank goes on. Raises TracerError."""
-        return [self._take(place, parts) for place, parts in self._unfinished() if _is_usable(parts)]
+        return [self._take(recording, parts) for recording, parts in self._unfinished() if _is_usable(parts)]
 
     def how_far(self) -> str | None:
         """Return how far the recording is that could not be used; None where no rank has begun one."""
@@ -56,8 +56,8 @@ class Finisher:
         return None
 
     def _unfinished(self) -> list[tuple[Path, list[RankPart]]]:
-        found = ((place, read_parts(place)) for place in recordings(self.folder))
-        return [(place, parts) for place, parts in found if parts]
+        by_recording = ((recording, read_parts(recording)) for recording in recordings(self.folder))
+        return [(recording, parts) for recording, parts in by_recording if parts]
 
     def _take(self, recording: Path, parts: Sequence[RankPart]) -> Path:
         final = self._final(recording, parts)
@@ -86,21 +86,21 @@ class Finisher:
         if not self.force and not (self.output / MANIFEST).is_file():
             return
         refuse_folder(self.output, self.force, MANIFEST)
-        inside = sorted(self.output.iterdir(), key=lambda each: each.name == MANIFEST)
-        for each in inside:
-            ids = _ids(each) if PART_OF_RUN.fullmatch(each.name) else {""}
+        inside = sorted(self.output.iterdir(), key=lambda entry: entry.name == MANIFEST)
+        for entry in inside:
+            ids = _ids(entry) if PART_OF_RUN.fullmatch(entry.name) else {""}
             if ids and _job(recording) not in ids:
-                shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink(missing_ok=True)
+                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
 
     def _prune(self) -> None:
         """Bound the disk that a long run takes: its oldest recordings go, and those that it replaces."""
         kept, newest = self.placed[-self.keep :], self.placed[-1]
         for step in self.output.glob(STEP.format(number="*")):
             # Of a step that several hosts recorded only this host's ranks are this one's to remove.
-            own = step if newest.parent == self.output else step / newest.name
-            if own not in kept and (own / MANIFEST).is_file():
-                shutil.rmtree(own)
-                if own != step:
+            removable = step if newest.parent == self.output else step / newest.name
+            if removable not in kept and (removable / MANIFEST).is_file():
+                shutil.rmtree(removable)
+                if removable != step:
                     with suppress(OSError):  # another host's ranks are still there
                         step.rmdir()
 
@@ -128,15 +128,17 @@ class Taking:
         if self.errors:
             return
         try:
-            for place in take():
-                self.on_taken(place)
+            for run in take():
+                self.on_taken(run)
         except (TracerError, OSError) as error:
             self.errors.append(str(error))
 
 
 def _ids(folder: Path) -> set[str]:
     """The jobs whose recordings lie in a part of a run."""
-    manifests = [read_manifest(place)[0] for place in (folder, *folder.glob(RANKS.format(first="*", last="*")))]
+    manifests = [
+        read_manifest(part_folder)[0] for part_folder in (folder, *folder.glob(RANKS.format(first="*", last="*")))
+    ]
     return {_job(manifest.id or "") for manifest in manifests if manifest is not None}
 
 

@@ -58,8 +58,8 @@ def nccl_logs(folder: Path) -> list[Path]:
 
 def nccl_transport(logs: Sequence[Path]) -> str | None:
     """Return the transports that NCCL's log names for its channels: `P2P/CUMEM`, `NET/Socket`; null if silent."""
-    found = re.findall(r"Channel .* via (P2P|SHM|NET)/?([A-Za-z]*)", _text(logs))
-    return " + ".join(sorted({"/".join(filter(None, names)) for names in found})) or None
+    channels = re.findall(r"Channel .* via (P2P|SHM|NET)/?([A-Za-z]*)", _text(logs))
+    return " + ".join(sorted({"/".join(filter(None, names)) for names in channels})) or None
 
 
 def link_of(backend: str, members: Sequence[LinkMember], logs: Sequence[Path], sys_class: Path = SYS_CLASS) -> Link:
@@ -93,11 +93,11 @@ def _network(transport: str, members: Sequence[LinkMember], log: str, sys_class:
     if len({member.host for member in members}) == 1:
         raise _Unknown(f"{transport} between ranks of one host: its data need not pass through a network card")
     # NCCL INFO NET/Socket : Using [0]eth0:10.0.0.2<0>; NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE
-    said = " ".join(re.findall(rf"{transport} : Using (.*)", log))
+    listed = " ".join(re.findall(rf"{transport} : Using (.*)", log))
     if transport == "NET/IB":
-        cards = {f"infiniband/{name}/ports/{port}/rate" for name, port in re.findall(r"\](\w+):(\d+)/", said)}
+        cards = {f"infiniband/{name}/ports/{port}/rate" for name, port in re.findall(r"\](\w+):(\d+)/", listed)}
     else:
-        cards = {f"net/{name}/speed" for name in re.findall(r"\]([^:\s]+):", said)}
+        cards = {f"net/{name}/speed" for name in re.findall(r"\]([^:\s]+):", listed)}
     if len(cards) != 1:
         raise _Unknown(f"{transport} over {len(cards) or 'unnamed'} network cards: what one ring gets is not known")
     file = sys_class / cards.pop()
@@ -119,8 +119,8 @@ def _gpus(transport: str, members: Sequence[LinkMember]) -> tuple[float, str]:
         pynvml.nvmlInit()
         gpus = [pynvml.nvmlDeviceGetHandleByUUID(_nvml_uuid(member)) for member in members]
         if transport.startswith("P2P") and _over_nvlink(pynvml, gpus):
-            return min((_nvlink(pynvml, gpu, gpus) for gpu in gpus), key=lambda found: found[0])
-        return min((_pcie(pynvml, gpu) for gpu in gpus), key=lambda found: found[0])
+            return min((_nvlink(pynvml, gpu, gpus) for gpu in gpus), key=lambda rate: rate[0])
+        return min((_pcie(pynvml, gpu) for gpu in gpus), key=lambda rate: rate[0])
     except pynvml.NVMLError as error:
         raise _Unknown(f"NVML does not say ({error})") from error
 
@@ -180,8 +180,8 @@ def _link_mb_per_s(nvml: Any, gpu: Any, number: int) -> int:
     """
     fields = [(nvml.NVML_FI_DEV_NVLINK_GET_SPEED, number), nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON]
     values = nvml.nvmlDeviceGetFieldValues(gpu, fields)
-    said = [int(value.value.uiVal) for value in values if value.nvmlReturn == nvml.NVML_SUCCESS]
-    return next(filter(None, said), 0)
+    speeds = [int(value.value.uiVal) for value in values if value.nvmlReturn == nvml.NVML_SUCCESS]
+    return next(filter(None, speeds), 0)
 
 
 def _pcie(nvml: Any, gpu: Any) -> tuple[float, str]:

@@ -29,7 +29,11 @@ def find_model(optimizer: torch.optim.Optimizer | None = None) -> nn.Module | No
     DataParallel is the model. Modules are looked for among all objects, so that a wrapper is found whoever made it.
     """
     # The type alone decides: isinstance would ask objects for `__class__`, which proxies answer by loading things.
-    modules = [found for found in _objects() if issubclass(type(found), nn.Module) and "_modules" in vars(found)]
+    modules = [
+        candidate
+        for candidate in _objects()
+        if issubclass(type(candidate), nn.Module) and "_modules" in vars(candidate)
+    ]
     inside = {id(child) for module in modules for child in module.children()}
     roots = [module for module in modules if id(module) not in inside and _trained(module)]
     groups = optimizer.param_groups if optimizer is not None else []
@@ -46,7 +50,7 @@ def _objects() -> list[Any]:
     """
     if not gc.get_freeze_count():
         return gc.get_objects()
-    found = {id(each): each for each in gc.get_objects()}
+    tracked = {id(candidate): candidate for candidate in gc.get_objects()}
     frame: FrameType | None = sys._getframe()
     ahead: list[Any] = []
     while frame is not None:
@@ -54,11 +58,13 @@ def _objects() -> list[Any]:
         frame = frame.f_back
     reached: set[int] = set()
     while ahead:
-        new = {id(each): each for each in ahead if id(each) not in reached and gc.is_tracked(each)}
+        new = {
+            id(candidate): candidate for candidate in ahead if id(candidate) not in reached and gc.is_tracked(candidate)
+        }
         reached |= new.keys()
-        found |= new
+        tracked |= new
         ahead = gc.get_referents(*new.values())
-    return list(found.values())
+    return list(tracked.values())
 
 
 def _wrapper_in(root: nn.Module) -> nn.Module:
@@ -82,15 +88,15 @@ def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
 def inner(model: nn.Module) -> nn.Module:
     """Return the model inside DDP's or DataParallel's wrapper, which prefixes every name."""
     wrapper = ddp_of(model) or model
-    own = wrapper.module if isinstance(wrapper, DistributedDataParallel | nn.DataParallel) else model
-    assert isinstance(own, nn.Module)
-    return own
+    unwrapped = wrapper.module if isinstance(wrapper, DistributedDataParallel | nn.DataParallel) else model
+    assert isinstance(unwrapped, nn.Module)
+    return unwrapped
 
 
 def class_name(model: nn.Module) -> str:
     """Return the name of a model's own class, without what wraps, shards or compiles it."""
-    own = inner(model)
-    kind = type(getattr(own, "_orig_mod", own))
+    unwrapped = inner(model)
+    kind = type(getattr(unwrapped, "_orig_mod", unwrapped))
     # fully_shard makes a class of a model's: FSDPTransformer, of FSDPModule and Transformer.
     last = kind.__bases__[-1].__name__
     return last if kind.__name__ == f"FSDP{last}" else kind.__name__

@@ -119,13 +119,13 @@ def part(model: nn.Module, facts: Facts) -> RankPart:
     )
 
 
-def write_part(folder: Path, found: RankPart) -> None:
+def write_part(folder: Path, rank_part: RankPart) -> None:
     """Write a rank's part into the run's unfinished folder, over what it left before. Raises TracerError."""
-    file = folder / PART.format(rank=found.rank)
+    file = folder / PART.format(rank=rank_part.rank)
     partial = file.with_suffix(".writing")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.json.encode(found))
+        partial.write_bytes(msgspec.json.encode(rank_part))
         partial.replace(file)
     except OSError as error:
         raise TracerError(f"{file}: cannot be written ({error.strerror or error})") from error

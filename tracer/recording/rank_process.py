@@ -99,8 +99,8 @@ def leave_reason(folder: Path, why: str) -> None:
 
 def reasons(folder: Path) -> list[str]:
     """Return the reasons that processes left, each once, and not again what others heard."""
-    said = list(dict.fromkeys(read_errors(folder, REASON.format(process="*"))))
-    return [why for why in said if not any(why != other and why.endswith(other) for other in said)]
+    whys = list(dict.fromkeys(read_errors(folder, REASON.format(process="*"))))
+    return [why for why in whys if not any(why != other and why.endswith(other) for other in whys)]
 
 
 @contextmanager
@@ -117,8 +117,8 @@ def refusing(rank: int, folder: Path) -> Iterator[None]:
 
 def read_errors(folder: Path, pattern: str) -> list[str]:
     """Return what processes left in files that match a pattern, or that they were cut off."""
-    said = [file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob(pattern))]
-    return [words.strip() or NO_ERROR_TEXT for words in said if words.strip() or not words]
+    texts = [file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob(pattern))]
+    return [text.strip() or NO_ERROR_TEXT for text in texts if text.strip() or not text]
 
 
 def _take_room(file: Path) -> None:
@@ -126,6 +126,6 @@ def _take_room(file: Path) -> None:
         file.write_bytes(b" " * ERROR_FILE_BYTES)
 
 
-def _leave_words(file: Path, words: str) -> None:
+def _leave_words(file: Path, text: str) -> None:
     with suppress(OSError), file.open("r+b" if file.exists() else "wb") as room:
-        room.write(words.encode(errors="replace")[:ERROR_FILE_BYTES].ljust(ERROR_FILE_BYTES))
+        room.write(text.encode(errors="replace")[:ERROR_FILE_BYTES].ljust(ERROR_FILE_BYTES))

@@ -164,7 +164,9 @@ class Recorder:
 
     def is_first_here(self) -> bool:
         """Whether no lower rank fills the same folder."""
-        return all(part.rank >= self.meeting.rank for place in recordings(self._folder) for part in read_parts(place))
+        return all(
+            part.rank >= self.meeting.rank for recording in recordings(self._folder) for part in read_parts(recording)
+        )
 
     def _run(self) -> Generator[None, None, None]:
         """The whole recording; each `yield` is one training step of the caller."""
@@ -253,17 +255,19 @@ class Recorder:
         windows = [window for window in (LIGHT, FULL) if window in taken.samples_ns]
         if taken.rounds == 1:
             return dict.fromkeys(windows, 1)
-        said = self.meeting.heard(msgspec.json.encode(taken.samples_ns).decode())
-        samples = [msgspec.json.decode(text, type=dict[str, list[int]]) for text in said]
-        chosen = {window: typical_round([each[window] for each in samples]) for window in windows if samples}
+        answers = self.meeting.heard(msgspec.json.encode(taken.samples_ns).decode())
+        samples = [msgspec.json.decode(text, type=dict[str, list[int]]) for text in answers]
+        chosen = {
+            window: typical_round([samples_ns[window] for samples_ns in samples]) for window in windows if samples
+        }
         told = self.meeting.told(msgspec.json.encode(chosen).decode())
         return msgspec.json.decode(told, type=dict[str, int])
 
     def _leave_part(self, taken: RecordedSoFar, kept_rounds: dict[str, int] | None = None) -> None:
         """What this rank knows so far, on disk: whatever ends it, what it has is there."""
-        found = part(self._subject.model, self._subject.facts)
+        rank_part = part(self._subject.model, self._subject.facts)
         self.part = msgspec.structs.replace(
-            found,
+            rank_part,
             recording=f"{self._identity}-{taken.folder.name}",
             plan=self._plan,
             steps=self.done,

@@ -100,10 +100,10 @@ class Meeting:
 
     def _read(self, store: compat.Store, key: str) -> str:
         store.wait([key], self._patience)
-        said: str = store.get(key).decode()
-        if said.startswith(LEFT):
-            raise NotAllCame(said.removeprefix(LEFT))
-        return said
+        text: str = store.get(key).decode()
+        if text.startswith(LEFT):
+            raise NotAllCame(text.removeprefix(LEFT))
+        return text
 
     def _store(self, name: str) -> compat.Store:
         try:

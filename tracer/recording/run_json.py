@@ -37,9 +37,9 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
 
 def _kept_rounds(parts: Sequence[RankPart]) -> dict[str, int]:
     """The rounds that were agreed on; of an incomplete recording the typical ones of those that all ranks have."""
-    said = parts[0].kept_rounds
-    if said is not None and all(part.kept_rounds == said for part in parts):
-        return said
+    agreed = parts[0].kept_rounds
+    if agreed is not None and all(part.kept_rounds == agreed for part in parts):
+        return agreed
     rounds = min(part.rounds for part in parts)
     windows = [window for window in (LIGHT, FULL) if window in parts[0].samples_ns]
     return {window: typical_round([part.samples_ns[window][:rounds] for part in parts]) for window in windows}
@@ -67,8 +67,8 @@ def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
                 file.rename(folder / file.name)
         else:
             source.rename(folder / window)
-    for left in folder.glob(ROUND.format(number="*")):
-        shutil.rmtree(left)
+    for unchosen in folder.glob(ROUND.format(number="*")):
+        shutil.rmtree(unchosen)
 
 
 def _manifest(
@@ -81,9 +81,9 @@ def _manifest(
         name=name,
         command=facts.command,
         versions=first.versions,
-        hosts=list(dict.fromkeys(found.host for found in parts)),
-        host_of_rank={str(found.rank): found.host for found in parts},
-        devices=[device for found in parts for device in found.devices],
+        hosts=list(dict.fromkeys(part.host for part in parts)),
+        host_of_rank={str(part.rank): part.host for part in parts},
+        devices=[device for part in parts for device in part.devices],
         environment=first.environment,
         transport=transport,
         world_size=first.world_size,
@@ -97,7 +97,7 @@ def _manifest(
         parameters=first.parameters,
         buckets=first.buckets,
         controls=_controls(parts),
-        memory=Memory(first.memory_source, {str(found.rank): found.peak_bytes for found in parts}),
+        memory=Memory(first.memory_source, {str(part.rank): part.peak_bytes for part in parts}),
         dataset=facts.dataset,
         epochs=first.epochs,
         notes=list(notes),
@@ -106,7 +106,7 @@ def _manifest(
 
 def _controls(parts: Sequence[RankPart]) -> Controls:
     measured: dict[str, Control] = {
-        name: control({found.rank: found.samples_ns.get(name, []) for found in parts}) for name in parts[0].samples_ns
+        name: control({part.rank: part.samples_ns.get(name, []) for part in parts}) for name in parts[0].samples_ns
     }
     why = parts[0].why_no_nosync
     return Controls(**measured, reasons={"nosync": why} if why else {})

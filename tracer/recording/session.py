@@ -138,7 +138,7 @@ class Session:
             refusal = ""
         except TracerError as error:
             refusal = str(error)
-        refusals = [said for said in meeting.heard(refusal) if said]
+        refusals = [objection for objection in meeting.heard(refusal) if objection]
         refusal = meeting.told(refusals[0] if refusals else "")
         if refusal:
             raise TracerError(refusal)

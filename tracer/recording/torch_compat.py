@@ -35,8 +35,8 @@ def wrap_ddp(model: nn.Module, sync_buffers: bool, **settings: Any) -> Distribut
 
     torch 2.15 has a new name for that and warns of the old one, which is all that torch 2.11 knows.
     """
-    known = inspect.signature(DistributedDataParallel).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    parameters = inspect.signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
     settings[name] = sync_buffers
     return DistributedDataParallel(model, **settings)
 

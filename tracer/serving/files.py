@@ -40,8 +40,8 @@ def files_of(folder: Path) -> dict[str, Path]:
     """Return a folder's files by their URLs' paths, `/` for its index, without links that lead out."""
     root = folder.resolve()
     inside = (path for path in sorted(root.rglob("*")) if path.is_file() and path.resolve().is_relative_to(root))
-    found = {f"/{path.relative_to(root).as_posix()}": path for path in inside}
-    return found | ({"/": found["/index.html"]} if "/index.html" in found else {})
+    files = {f"/{path.relative_to(root).as_posix()}": path for path in inside}
+    return files | ({"/": files["/index.html"]} if "/index.html" in files else {})
 
 
 @contextmanager
@@ -50,11 +50,11 @@ def server(site: Site, port: int, *, or_next: bool) -> Iterator[ThreadingHTTPSer
 
     Raises TracerError.
     """
-    found = _bound(site, port, or_next)
+    bound = _bound(site, port, or_next)
     try:
-        yield found
+        yield bound
     finally:
-        found.server_close()
+        bound.server_close()
 
 
 def _bound(site: Site, port: int, or_next: bool) -> ThreadingHTTPServer:

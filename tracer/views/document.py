@@ -40,7 +40,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The head in one line; a word that is broken for a narrow column is whole again."""
+        """Return the head in one line; a word that is broken for a narrow column is whole again."""
         return self.head.replace("-\n", "").replace("\n", " ")
 
 
@@ -61,7 +61,7 @@ class Table:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of all groups."""
+        """Return the rows of all groups."""
         return [row for group in self.groups for row in group]
 
 
@@ -95,15 +95,15 @@ class TitledTable:
 
     @property
     def blocks(self) -> list[Block]:
-        """The title, the table where it has rows, and the notes."""
+        """Return the title, the table where it has rows, and the notes."""
         return [Heading(self.title), *([self.table] if self.table.rows else []), *map(Paragraph, self.notes)]
 
 
 def numbers(*heads: str, wide: bool = False) -> list[Column]:
-    """Columns of figures."""
+    """Build columns of figures."""
     return [Column(head, wide=wide) for head in heads]
 
 
 def texts(*heads: str, wide: bool = False) -> list[Column]:
-    """Columns of words."""
+    """Build columns of words."""
     return [Column(head, is_text=True, wide=wide) for head in heads]

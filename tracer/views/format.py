@@ -5,30 +5,30 @@ from __future__ import annotations
 from analyzers.units import NS_PER_MS
 
 
-def plain(words: str) -> str:
-    """Text from a trace or a path without what would steer a terminal: each such character becomes U+FFFD."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
+def plain(text: str) -> str:
+    """Replace what would steer a terminal in text from a trace or a path: each such character becomes U+FFFD."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def milliseconds(ns: float | None) -> str:
-    """Milliseconds to the microsecond, `-` for what is unknown."""
+    """Write milliseconds to the microsecond, `-` for what is unknown."""
     return "-" if ns is None else f"{ns / NS_PER_MS:,.3f}"
 
 
 def gbps(value: float | None) -> str:
-    """GB/s with the digits that matter, `-` for what is unknown."""
+    """Write GB/s with the digits that matter, `-` for what is unknown."""
     if value is None:
         return "-"
     return f"{value:,.1f}" if value >= 100 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
 
 
 def count(number: int, noun: str) -> str:
-    """`1 rank`, `4 ranks`."""
+    """Write `1 rank`, `4 ranks`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def size(nbytes: int | None) -> str:
-    """Bytes as `512 B`, `38.4 kB`, `28.87 MB`; 1 MB is 1e6 bytes."""
+    """Write bytes as `512 B`, `38.4 kB`, `28.87 MB`; 1 MB is 1e6 bytes."""
     if nbytes is None:
         return "-"
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

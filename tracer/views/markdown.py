@@ -9,7 +9,7 @@ from tracer.views.format import plain
 
 
 def sections_markdown(sections: Iterable[Section], level: int = 3) -> str:
-    """The sections in GitHub's markdown, tables with all their columns; headings are of one level."""
+    """Write the sections in GitHub's markdown, tables with all their columns; headings have one level."""
     return "\n\n".join(_markdown(block, level) for section in sections for block in section) + "\n"
 
 
@@ -20,8 +20,8 @@ def _markdown(block: Block, level: int) -> str:
         # Indented, which no word can end.
         lines = ("".join(span.words for span in line) for line in block.lines)
         return "\n".join(f"    {plain(line)}".rstrip() for line in lines)
-    words = escaped(f"warning: {block.words}" if isinstance(block, Caution) else block.words)
-    return f"{'#' * level} {words}" if isinstance(block, Heading) else words
+    text = escaped(f"warning: {block.words}" if isinstance(block, Caution) else block.words)
+    return f"{'#' * level} {text}" if isinstance(block, Heading) else text
 
 
 def _table(table: Table) -> str:
@@ -32,6 +32,6 @@ def _table(table: Table) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rule, *rows))
 
 
-def escaped(words: str) -> str:
-    """Words that mean nothing to markdown or HTML."""
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(words))
+def escaped(text: str) -> str:
+    """Escape what means something to markdown or HTML."""
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(text))

@@ -24,17 +24,17 @@ _INDENT = 4
 
 
 def is_wide(width: int | None) -> bool:
-    """Whether tables have room for all their columns; without a width they have."""
+    """Whether tables have room for all their columns; they do if no width is given."""
     return width is None or width >= WIDE
 
 
 def columns(wide: bool) -> int:
-    """The columns that a table of names may fill."""
+    """Return the number of columns that a table of names may fill."""
     return WIDE if wide else NARROW
 
 
 def rendered(sections: Iterable[Section], width: int | None = None, color: bool = False) -> str:
-    """Sections with an empty line after each; prose wrapped at `width` columns where one is given."""
+    """Render sections with an empty line after each; prose wrapped at `width` columns if given."""
     from rich.console import Console
 
     out = io.StringIO()
@@ -56,7 +56,7 @@ def rendered(sections: Iterable[Section], width: int | None = None, color: bool 
 
 
 def _spaced(section: Section) -> Iterator[Block | None]:
-    """The blocks, with none where an empty line stands: before a heading, and a drawing that has no heading."""
+    """Yield the blocks, and None for an empty line: before a heading, and a drawing that has no heading."""
     yield section[0]
     for before, block in pairwise(section):
         is_part = isinstance(block, Heading) or (isinstance(block, Drawing) and not isinstance(before, Heading))
@@ -79,8 +79,8 @@ def _print_words(console: Console, block: Heading | Paragraph | Caution, width: 
     from rich.text import Text
 
     indent = _INDENT if isinstance(block, Paragraph) and block.is_indented else 0
-    words = _words(block)
-    for line in [words] if width is None else words.wrap(console, max(width - indent, 1)):
+    text = _words(block)
+    for line in [text] if width is None else text.wrap(console, max(width - indent, 1)):
         line.rstrip()
         # Indented wherever it wraps.
         console.print(Text(" " * indent) + line)
@@ -97,23 +97,23 @@ def _words(block: Heading | Paragraph | Caution) -> Text:
 
 
 def _table(shown: Table, wide: bool) -> RichTable:
-    """A table without borders: numbers to the right, text to the left, with as many columns as fit."""
+    """Build a table without borders: numbers to the right, text to the left, with as many columns as fit."""
     from rich.table import Table as RichTable
 
-    kept = [place for place, column in enumerate(shown.columns) if wide or not column.wide]
-    made = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place in kept:
-        column = shown.columns[place]
+    kept = [index for index, column in enumerate(shown.columns) if wide or not column.wide]
+    table = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for index in kept:
+        column = shown.columns[index]
         head = "\n".join(map(plain, column.head.split("\n")))
-        made.add_column(head, justify="left" if column.is_text else "right", no_wrap=True, vertical="bottom")
+        table.add_column(head, justify="left" if column.is_text else "right", no_wrap=True, vertical="bottom")
     number = 0
     for group in shown.groups:
         if number and shown.is_spaced:
-            made.add_row()
+            table.add_row()
         for row in group:
-            made.add_row(*(plain(row[place]) for place in kept), style="bold" if number in shown.marked else None)
+            table.add_row(*(plain(row[index]) for index in kept), style="bold" if number in shown.marked else None)
             number += 1
-    return made
+    return table
 
 
 def _drawn(line: Sequence[Span]) -> Text:

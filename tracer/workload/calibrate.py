@@ -135,18 +135,18 @@ def measure(plan: CalibrationPlan, device: torch.device, progress: Progress) -> 
     return Measurement(rows, notes)
 
 
-def write_links(measurement: Measurement, folder: Path, place: Path, device: torch.device) -> None:
+def write_links(measurement: Measurement, folder: Path, output: Path, device: torch.device) -> None:
     """Leave the calibration in a file, if there is one. Every rank calls this; rank 0 writes."""
     members: list[LinkMember | None] = [None] * dist.get_world_size()
     dist.all_gather_object(members, _member(device))
     if dist.get_rank() != 0 or not measurement.rows:
         return
-    known = [member for member in members if member is not None]
+    present = [member for member in members if member is not None]
     backend = dist.get_backend()
-    link = link_of(backend, known, nccl_logs(folder / WORK))
-    devices = [member.device for member in known]
+    link = link_of(backend, present, nccl_logs(folder / WORK))
+    devices = [member.device for member in present]
     links = CalibratedLinks(devices, backend, link.transport, link.limit_gbps, link.source)
-    place.write_text(to_json(Calibration(links=links, rows=measurement.rows)) + "\n", encoding="utf-8")
+    output.write_text(to_json(Calibration(links=links, rows=measurement.rows)) + "\n", encoding="utf-8")
 
 
 def _member(device: torch.device) -> LinkMember:
@@ -318,9 +318,9 @@ def _time_ns(operation: TimedCollective, group: DefaultGroup) -> int:
     """
     probe_ns = _block_ns(operation.run, group, PROBES) / PROBES
     iterations = min(max(int(BUDGET_NS / BLOCKS / probe_ns), FEWEST), MOST)
-    with _launched_at_once(operation, group) as (run, each):
-        rounds = -(-iterations // each)
-        blocks = [_block_ns(run, group, rounds) / (rounds * each) for _ in range(BLOCKS)]
+    with _launched_at_once(operation, group) as (run, per_run):
+        rounds = -(-iterations // per_run)
+        blocks = [_block_ns(run, group, rounds) / (rounds * per_run) for _ in range(BLOCKS)]
     return max(round(statistics.median(blocks)), 1)
 
 

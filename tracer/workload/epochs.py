@@ -106,8 +106,8 @@ def of_all_ranks(seen: Seen, device: torch.device) -> Seen:
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     counts = torch.tensor([seen.samples, seen.labels, seen.correct], device=device)
     loss_sum = torch.tensor(seen.loss_sum, dtype=torch.float64, device=device)
-    for each in (counts, loss_sum):
-        dist.all_reduce(each)
+    for tensor in (counts, loss_sum):
+        dist.all_reduce(tensor)
     samples, labels, correct = counts.tolist()
     return Seen(int(slowest), samples, float(loss_sum), labels, correct)
 

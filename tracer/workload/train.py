@@ -73,11 +73,11 @@ def calibrate_links(config: RecordConfig, folder: Path, device: torch.device, pr
     """Leave beside the traces what the run's links can do, or a note why not: the recording is good without it."""
     assert config.calibration is not None
     try:
-        found = measure(
+        measurement = measure(
             config.calibration, device, lambda label, done, total: progress("measuring the links", done, total)
         )
-        write_links(found, folder.parent if config.place else folder, folder / RUN / LINKS, device)
-        notes = found.notes
+        write_links(measurement, folder.parent if config.place else folder, folder / RUN / LINKS, device)
+        notes = measurement.notes
     except TracerError as error:
         notes = [f"links are not calibrated: {error}"]
     if dist.get_rank() == 0:
@@ -137,13 +137,13 @@ def main(configs: list[RecordConfig], folder: Path) -> None:
         if first.backend is not None:
             dist.init_process_group(first.backend)
         for config in configs:
-            place = folder / config.place
+            part = folder / config.place
             try:
-                train(config, place, device, _of_place(config, progress))
+                train(config, part, device, _of_place(config, progress))
             except torch.OutOfMemoryError as error:
                 why = f"rank {rank} is out of memory at batch {config.batch}: {str(error).partition('.')[0]}"
-                place.mkdir(parents=True, exist_ok=True)
-                (place / OUT_OF_MEMORY).write_text(why, encoding="utf-8")
+                part.mkdir(parents=True, exist_ok=True)
+                (part / OUT_OF_MEMORY).write_text(why, encoding="utf-8")
                 raise TracerError(f"{why}; lower --batch") from error
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -92,8 +92,8 @@ def _ddp(model: nn.Module, config: RecordConfig) -> DistributedDataParallel:
 
 def micro_batches(batches: Iterable[workloads.Batch], count: int) -> Iterator[list[workloads.Batch]]:
     """Batches by `count`, one list for each step; the last may have fewer."""
-    left = iter(batches)
-    while step := list(islice(left, count)):
+    remaining = iter(batches)
+    while step := list(islice(remaining, count)):
         yield step
 
 

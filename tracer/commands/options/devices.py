@@ -11,7 +11,7 @@ CPU_RANKS = 2
 
 
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
-    """--gpus, --device, --ranks."""
+    """Add --gpus, --device, --ranks."""
     where = parser.add_argument_group("devices (default: all GPUs of this machine, or else two CPU ranks)")
     where.add_argument("--gpus", type=positive, metavar="N", help="this many GPUs")
     where.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
@@ -19,12 +19,12 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def pick_devices(options: argparse.Namespace) -> tuple[DeviceType, int]:
-    """Device type and count that the options ask for: see `devices_of`."""
+    """Return the device type and count that the options ask for: see `devices_of`."""
     return devices_of(options.device, options.gpus, options.ranks)
 
 
 def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> tuple[DeviceType, int]:
-    """Device type and count. What was asked for explicitly is taken or refused, never changed.
+    """Return device type and count. What was asked for explicitly is taken or refused, never changed.
 
     Raises UsageError, and TracerError for more GPUs than there are.
     """
@@ -34,21 +34,21 @@ def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> 
         raise UsageError("--gpus counts GPUs; on a CPU give --device cpu --ranks N")
     if kind == "cuda" and ranks is not None:
         raise UsageError("--ranks counts ranks on the CPU; on GPUs give --gpus N")
-    here = torch.cuda.device_count()
+    available = torch.cuda.device_count()
     if gpus is not None or kind == "cuda":
-        wanted = gpus or here or 1
-        if wanted > here:
+        wanted = gpus or available or 1
+        if wanted > available:
             raise TracerError(
-                f"{wanted} GPUs asked for, {here} here that torch can use; --device cpu --ranks N needs none"
+                f"{wanted} GPUs asked for, {available} here that torch can use; --device cpu --ranks N needs none"
             )
         return "cuda", wanted
-    if kind == "cpu" or ranks is not None or not here:
+    if kind == "cpu" or ranks is not None or not available:
         return "cpu", ranks or CPU_RANKS
-    return "cuda", here
+    return "cuda", available
 
 
 def positive(text: str) -> int:
-    """An option's whole number from 1 up, in 63 bits."""
+    """Parse an option's whole number from 1 up, in 63 bits."""
     value = int(text)
     if not 1 <= value < 2**62:
         raise ValueError

@@ -19,7 +19,7 @@ HOLDS, CANNOT_TELL = 3, 1
 
 
 def add_gate_argument(parser: argparse.ArgumentParser, example: str) -> None:
-    """The option, which may be given several times."""
+    """Add the option, which may be given several times."""
     parser.add_argument(
         "--fail-on",
         action="append",
@@ -30,7 +30,7 @@ def add_gate_argument(parser: argparse.ArgumentParser, example: str) -> None:
 
 
 def parsed(conditions: Sequence[str], names: Names) -> list[Condition]:
-    """The conditions that were given. Raises UsageError."""
+    """Parse the conditions that were given. Raises UsageError."""
     try:
         return [parse(condition, names) for condition in conditions]
     except BadExpression as error:
@@ -38,7 +38,7 @@ def parsed(conditions: Sequence[str], names: Names) -> list[Condition]:
 
 
 def judged(gates: Sequence[Condition], figures: LookUp, where: str) -> int:
-    """Say on stderr which conditions hold and which cannot be judged; the exit code. `where` is what figures are of."""
+    """Say on stderr which conditions hold or cannot be judged, for what `where` names; return the exit code."""
     code = 0
     for gate in gates:
         holds = gate.holds(figures)
@@ -51,8 +51,8 @@ def judged(gates: Sequence[Condition], figures: LookUp, where: str) -> int:
     return code
 
 
-def _say(gate: Condition, words: str, where: str) -> None:
-    print(plain(f"tracer: --fail-on '{gate.text.strip()}' {words} ({where})"), file=sys.stderr)
+def _say(gate: Condition, outcome: str, where: str) -> None:
+    print(plain(f"tracer: --fail-on '{gate.text.strip()}' {outcome} ({where})"), file=sys.stderr)
 
 
 def _in_words(gate: Condition, figures: LookUp) -> str:

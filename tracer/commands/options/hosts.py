@@ -20,23 +20,23 @@ OPTIONS = {
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
-    """--nnodes, --node-rank, --rdzv-*, --master-*."""
+    """Add --nnodes, --node-rank, --rdzv-*, --master-*."""
     where = parser.add_argument_group("several hosts (torchrun's options)")
     for option, (value, help_text) in OPTIONS.items():
         where.add_argument(option, metavar=value, help=help_text)
 
 
 def torchrun_options(options: argparse.Namespace) -> tuple[str, ...]:
-    """What was given of them, in torchrun's words; empty on one host. Raises UsageError."""
+    """Return those that were given, as torchrun takes them; empty on one host. Raises UsageError."""
     given = {option: getattr(options, option.strip("-").replace("-", "_")) for option in OPTIONS}
-    said = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
-    if said and options.nnodes is None:
-        raise UsageError(f"{said[0].partition('=')[0]} is of a job over several hosts: give --nnodes")
-    return said
+    arguments = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
+    if arguments and options.nnodes is None:
+        raise UsageError(f"{arguments[0].partition('=')[0]} is of a job over several hosts: give --nnodes")
+    return arguments
 
 
 def host_count(options: argparse.Namespace) -> int:
-    """How many hosts the job has. Raises UsageError where that is not one number."""
+    """Return how many hosts the job has. Raises UsageError if that is not one number."""
     if options.nnodes is None:
         return 1
     if not options.nnodes.isdigit() or int(options.nnodes) < 1:

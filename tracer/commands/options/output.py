@@ -37,16 +37,16 @@ def emit(options: argparse.Namespace, document: Callable[[], str], text: Callabl
 
 
 def terminal() -> tuple[int | None, bool]:
-    """How many columns stdout has, none where it is no terminal, and whether it may have colors."""
+    """Return how many columns stdout has, None if it is no terminal, and whether it may have colors."""
     is_terminal = sys.stdout.isatty()
     color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return shutil.get_terminal_size().columns if is_terminal else None, color
 
 
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
-    """A run's report, and its page, with the usual predictions where it can be replayed."""
-    summary, found, drawn = read_drawn(options, links, schedules=True)
-    return found, report_html(found, drawn, links or summary.calibration, usual(summary, links))
+    """Return a run's report, and its page, with the usual predictions if it can be replayed."""
+    summary, report, drawn = read_drawn(options, links, schedules=True)
+    return report, report_html(report, drawn, links or summary.calibration, usual(summary, links))
 
 
 def write_page(path: Path, document: str, force: bool) -> None:

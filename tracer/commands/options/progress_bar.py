@@ -22,14 +22,14 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.1
 
 
-def say(words: str) -> None:
-    """One line on stderr."""
-    print(words, file=sys.stderr, flush=True)
+def say(text: str) -> None:
+    """Print one line on stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(noun: str) -> Iterator[Progress]:
-    """What ranks report to; `noun` is what they count."""
+    """Yield what ranks report to; `noun` is what they count."""
     if not _can_draw():
         yield _phase_lines(noun)
         return
@@ -42,7 +42,7 @@ def progress(noun: str) -> Iterator[Progress]:
 
 @contextmanager
 def reading(done: Callable[[], int], total: int) -> Iterator[None]:
-    """Bytes read, rate and time left, once it has taken PATIENCE_S; on a terminal alone."""
+    """Show bytes read, rate and time left, once it has taken PATIENCE_S; only on a terminal."""
     if not _can_draw():
         yield
         return
@@ -84,11 +84,11 @@ def _bar(*columns: ProgressColumn) -> Bar:
 
 
 def _phase_lines(noun: str) -> Progress:
-    said: list[str] = []
+    phases: list[str] = []
 
     def line(label: str, done: int, total: int) -> None:
-        if label not in said[-1:]:
-            said.append(label)
+        if label not in phases[-1:]:
+            phases.append(label)
             say(f"{noun} {done} of {total}: {label}")
 
     return line

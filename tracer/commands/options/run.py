@@ -30,7 +30,7 @@ MOST_DRAWN = 4096
 
 
 def run_place(text: str) -> Place:
-    """RUN as an argument: a path, or a URL that fsspec opens."""
+    """Parse RUN as an argument: a path, or a URL that fsspec opens."""
     try:
         return place(text)
     except UnknownPlace as error:
@@ -38,7 +38,7 @@ def run_place(text: str) -> Place:
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
-    """The run, which several hosts may have written."""
+    """Add the run, which several hosts may have written."""
     parser.add_argument(
         "run",
         type=run_place,
@@ -49,7 +49,7 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Who reads the ranks."""
+    """Add the options that say who reads the ranks."""
     group = parser.add_argument_group("reading").add_mutually_exclusive_group()
     group.add_argument(
         "--workers",
@@ -62,14 +62,14 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
-    """A cluster that reads the ranks."""
+    """Add the option for a cluster that reads the ranks."""
     parser.add_argument(
         "--scheduler", type=_address, metavar="tcp://HOST:PORT", help="read ranks on the workers of this Dask scheduler"
     )
 
 
 def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which ranks are drawn in time."""
+    """Add the option that says which ranks are drawn in time."""
     parser.add_argument(
         "--ranks",
         type=_ranks,
@@ -80,19 +80,19 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_links_argument(parser: argparse.ArgumentParser) -> None:
-    """What the links can do."""
+    """Add the option that says what the links can do."""
     parser.add_argument(
         "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
     )
 
 
 def links_of(options: argparse.Namespace) -> Calibration | None:
-    """The calibration that --links names. Raises AnalysisError."""
+    """Read the calibration that --links names. Raises AnalysisError."""
     return read_calibration(options.links) if options.links is not None else None
 
 
 def readers(options: argparse.Namespace) -> Readers:
-    """Who is to read."""
+    """Return who is to read."""
     if options.scheduler is not None:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
@@ -101,24 +101,24 @@ def readers(options: argparse.Namespace) -> Readers:
 
 
 def _hush() -> None:
-    """Libraries log what we say in a line."""
-    known = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
-    for name in (*_LIBRARIES, *known):
+    """Silence libraries that log what we say in a line."""
+    loggers = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
+    for name in (*_LIBRARIES, *loggers):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def read(options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False) -> RunSummary:
-    """The run's summary (the options' own run, unless another is named)."""
+    """Read the run's summary (the options' own run, unless another is named)."""
     return read_run(options.run if path is None else path, schedules=schedules, by=readers(options))
 
 
 def read_here(path: Path) -> RunSummary:
-    """The summary of a run that has just been recorded here."""
+    """Read the summary of a run that has just been recorded here."""
     return read_run(path, by=Readers(progress=reading))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
-    """Reads a cell of a sweep; what ends one cell's reading must not end the study."""
+    """Return what reads a cell of a sweep; what ends one cell's reading must not end the study."""
 
     def read_cell(path: Path) -> RunSummary:
         try:
@@ -130,7 +130,7 @@ def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
 
 
 def sweep_folder(where: Place) -> Path:
-    """A sweep's folder. Raises UsageError for a URL."""
+    """Return a sweep's folder. Raises UsageError for a URL."""
     if not isinstance(where, Path):
         raise UsageError(f"{where}: sweeps are read from this machine's disks: copy the folder here")
     return where
@@ -139,27 +139,29 @@ def sweep_folder(where: Place) -> Path:
 def read_drawn(
     options: argparse.Namespace, links: Calibration | None, *, schedules: bool = False
 ) -> tuple[RunSummary, Report, Sequence[Lanes]]:
-    """The run, its report, and the lanes of the ranks that are to be drawn. Raises UsageError for a rank it has not."""
+    """Read the run, its report, and the lanes of the ranks to draw. Raises UsageError for a rank it has not."""
     by = readers(options)
     few = options.ranks is None and len(find(options.run).files) <= MANY
     summary = read_run(options.run, lanes=few, schedules=schedules, by=by)
-    found = report(summary, links)
+    run_report = report(summary, links)
     if not few:
-        summary = read_lanes(summary, options.run, chosen_ranks(options, found), by)
+        summary = read_lanes(summary, options.run, chosen_ranks(options, run_report), by)
         # The report was made before: of which ranks are drawn it decides.
         undrawn = [warning for warning in summary.warnings if warning.code == Code.RANK_NOT_DRAWN]
-        warnings = [*found.run.warnings, *undrawn]
-        found = structs.replace(found, run=structs.replace(found.run, warnings=warnings))
-    return summary, found, lanes(summary, found)
+        warnings = [*run_report.run.warnings, *undrawn]
+        run_report = structs.replace(run_report, run=structs.replace(run_report.run, warnings=warnings))
+    return summary, run_report, lanes(summary, run_report)
 
 
-def chosen_ranks(options: argparse.Namespace, found: Report) -> Collection[int]:
-    """The ranks to draw: those asked for, or those that represent the others. Raises UsageError."""
+def chosen_ranks(options: argparse.Namespace, run_report: Report) -> Collection[int]:
+    """Return the ranks to draw: those asked for, or those that represent the others. Raises UsageError."""
     if options.ranks is None:
-        return drawn_ranks(found)
-    missing = [rank for rank in options.ranks if rank not in set(found.run.ranks)]
+        return drawn_ranks(run_report)
+    missing = [rank for rank in options.ranks if rank not in set(run_report.run.ranks)]
     if missing:
-        raise UsageError(f"--ranks {missing[0]}: {found.run.name} has no such rank; it has {_extent(found.run.ranks)}")
+        raise UsageError(
+            f"--ranks {missing[0]}: {run_report.run.name} has no such rank; it has {_extent(run_report.run.ranks)}"
+        )
     return list(options.ranks)
 
 
@@ -185,7 +187,7 @@ def _ranks(text: str) -> list[int]:
     ranges = [tuple(map(int, part.split("-"))) for part in text.split(",")]
     if sum(max(0, part[-1] - part[0] + 1) for part in ranges) > MOST_DRAWN:
         raise argparse.ArgumentTypeError(f"{text}: more than {MOST_DRAWN} ranks")
-    found = sorted({rank for part in ranges for rank in range(part[0], part[-1] + 1)})
-    if not found:
+    ranks = sorted({rank for part in ranges for rank in range(part[0], part[-1] + 1)})
+    if not ranks:
         raise argparse.ArgumentTypeError(f"{text}: no ranks; a range runs upwards")
-    return found
+    return ranks

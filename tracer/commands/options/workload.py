@@ -45,7 +45,7 @@ CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 32 * 2**20}
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is trained, but for its strategy and batch, which a sweep has several of."""
+    """Add the options for what is trained, except strategy and batch: a sweep has several."""
     what = parser.add_argument_group("workload")
     what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
     what.add_argument("--amp", choices=["bf16"], help="train under autocast")
@@ -67,7 +67,7 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_step_arguments(how: argparse._ArgumentGroup) -> None:
-    """Which steps are timed and profiled, and whether the links are measured after them."""
+    """Add the options for the steps to time and profile, and for measuring the links after them."""
     how.add_argument(
         "--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
     )
@@ -118,7 +118,7 @@ def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def setup_of(options: argparse.Namespace) -> Setup:
-    """The devices, strategy and batch of one recording, defaults filled in. Raises UsageError, TracerError."""
+    """Return one recording's devices, strategy and batch, defaults filled in. Raises UsageError, TracerError."""
     device, devices = pick_devices(options)
     hosts = host_count(options)
     strategy: Strategy = options.strategy or ("ddp" if hosts * devices > 1 else "single")
@@ -126,7 +126,7 @@ def setup_of(options: argparse.Namespace) -> Setup:
 
 
 def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
-    """What the options ask for of this setup, checked against one another. Raises UsageError."""
+    """Return what the options ask for in this setup, checked against one another. Raises UsageError."""
     check_usage(options, setup)
     device, strategy = setup.device, setup.strategy
     data = None
@@ -178,7 +178,7 @@ def _ddp_options(options: argparse.Namespace) -> DdpOptions:
 
 
 def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> CalibrationPlan | None:
-    """A short measurement of what the strategy uses; none where no two processes communicate."""
+    """Plan a short measurement of what the strategy uses; None if no two processes communicate."""
     if devices < 2 or strategy not in COLLECTIVES_OF:
         return None
     return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=2)
@@ -195,7 +195,7 @@ def check_data(config: RecordConfig) -> None:
 
 
 def describe(config: RecordConfig) -> str:
-    """One phrase that says what is recorded, defaults included."""
+    """Say in one phrase what is recorded, defaults included."""
     where = {"cuda": "GPU", "cpu": "CPU rank"}[config.device] + ("s" if config.devices > 1 else "")
     hosts = f" on each of {config.hosts} hosts" if config.hosts > 1 else ""
     return f"{config.model}, {config.strategy}, batch {config.batch} a device, on {config.devices} {where}{hosts}"

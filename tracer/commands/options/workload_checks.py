@@ -21,7 +21,7 @@ DDP_OPTIONS = (
 
 
 def check_usage(options: argparse.Namespace, setup: Setup) -> None:
-    """Raises UsageError, with its reason, for the first of the options that is to be refused."""
+    """Raise UsageError, with its reason, for the first of the options that is to be refused."""
     strategy = setup.strategy
     refusals = {
         "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single"
@@ -108,11 +108,11 @@ def _learning_refusals(options: argparse.Namespace) -> dict[str, bool]:
 
 
 def check_last_batch(config: RecordConfig) -> None:
-    """Raises UsageError where an epoch ends with a batch of one sample on a device that BatchNorm cannot take."""
+    """Raise UsageError if an epoch ends with one sample on a device, which BatchNorm cannot take."""
     if config.epochs is None or not _ends_in_one_pixel(config.model, config.image_size):
         return
-    own = math.ceil(config.epoch_samples / config.world_size)
-    last = own % config.process_batch or config.process_batch
+    rank_samples = math.ceil(config.epoch_samples / config.world_size)
+    last = rank_samples % config.process_batch or config.process_batch
     if config.strategy == "dp":
         # torch.chunk's parts: all of one size, but for the last.
         part = math.ceil(last / config.devices)

@@ -69,8 +69,8 @@ def arm() -> None:
 
         attach.arm()
     except Exception as error:
-        words = f"{type(error).__name__}: {error}"[:FIRST_WORDS]
-        why = f"tracer cannot be imported by the script's Python, {sys.executable} ({words})"
+        brief = f"{type(error).__name__}: {error}"[:FIRST_WORDS]
+        why = f"tracer cannot be imported by the script's Python, {sys.executable} ({brief})"
         with suppress(OSError):
             Path(hook["folder"], "work", f"{os.getpid()}.out").write_text(why, encoding="utf-8")
 

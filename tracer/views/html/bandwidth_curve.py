@@ -100,8 +100,8 @@ class _Axis:
     end: float
 
     def __call__(self, value: float) -> float:
-        place = (log10(value) - self.low) / (self.high - self.low)
-        return round(self.start + place * (self.end - self.start), 1)
+        share = (log10(value) - self.low) / (self.high - self.low)
+        return round(self.start + share * (self.end - self.start), 1)
 
     @property
     def decades(self) -> range:
@@ -109,24 +109,24 @@ class _Axis:
 
 
 def curve(report: Report, calibration: Calibration | None) -> CurvePicture | None:
-    """The picture; None where no bandwidth is known."""
+    """Build the picture; None where no bandwidth is known."""
     rows = [row for row in report.summary.communication if row.bytes and row.busbw_gbps]
     if not rows:
         return None
     kinds = list(dict.fromkeys(row.kind for row in rows))
     used = {(row.kind, row.group_size) for row in rows}
-    known = [row for row in calibration.rows if (row.collective, row.group_size) in used] if calibration else []
+    calibrated = [row for row in calibration.rows if (row.collective, row.group_size) in used] if calibration else []
     points = [(float(row.bytes or 1), row.busbw_gbps or 1.0) for row in rows]
-    points += [(float(row.bytes), row.busbw_gbps) for row in known]
+    points += [(float(row.bytes), row.busbw_gbps) for row in calibrated]
     points += [(points[0][0], edge) for row in rows for edge in (row.busbw_low_gbps, row.busbw_high_gbps) if edge]
     across = _axis([x for x, _ in points], FRAME.left, FRAME.right)
     up = _axis([y for _, y in points], FRAME.bottom, FRAME.top)
     lines = []
-    for (kind, group_size), own in groupby(
-        sorted(known, key=lambda row: (row.collective, row.group_size, row.bytes)),
+    for (kind, group_size), group in groupby(
+        sorted(calibrated, key=lambda row: (row.collective, row.group_size, row.bytes)),
         key=lambda row: (row.collective, row.group_size),
     ):
-        path = " ".join(f"{across(row.bytes)},{up(row.busbw_gbps)}" for row in own)
+        path = " ".join(f"{across(row.bytes)},{up(row.busbw_gbps)}" for row in group)
         lines.append(CalibratedLine(path, kind, f"{kind} between {group_size}, calibrated"))
     return CurvePicture(
         markers=[_marker(row, across, up) for row in rows],
@@ -138,22 +138,22 @@ def curve(report: Report, calibration: Calibration | None) -> CurvePicture | Non
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    """From the decade below the least to that above the most."""
+    """Build an axis from the decade below the least value to that above the greatest."""
     low = floor(log10(min(values)))
     return _Axis(low, max(ceil(log10(max(values))), low + 1), start, end)
 
 
 def _marker(row: BandwidthRow, across: _Axis, up: _Axis) -> Marker:
     middle = row.busbw_gbps or 1.0
-    words = f"{row.kind} between {row.group_size}, {size(row.bytes)}, {row.purpose}: {gbps(middle)} GB/s"
-    words += f" ({gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}), {row.count} times"
+    text = f"{row.kind} between {row.group_size}, {size(row.bytes)}, {row.purpose}: {gbps(middle)} GB/s"
+    text += f" ({gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}), {row.count} times"
     if row.calibrated_gbps is not None:
-        words += f"; calibrated {gbps(row.calibrated_gbps)} GB/s"
+        text += f"; calibrated {gbps(row.calibrated_gbps)} GB/s"
     return Marker(
         x=across(row.bytes or 1),
         y=up(middle),
         low=up(row.busbw_low_gbps or middle),
         high=up(row.busbw_high_gbps or middle),
         kind=row.kind,
-        words=words + ("; a bound" if row.bound else ""),
+        words=text + ("; a bound" if row.bound else ""),
     )

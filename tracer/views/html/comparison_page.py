@@ -21,24 +21,24 @@ class RunBar:
     rest: float
 
 
-def comparison_html(found: Comparison | SweepComparison) -> str:
-    """The comparison as one HTML file, which loads nothing and runs nothing."""
+def comparison_html(comparison: Comparison | SweepComparison) -> str:
+    """Build the comparison's page: one HTML file, which loads nothing and runs nothing."""
     values = {
-        "title": comparison_title(found),
-        "verdict": found.verdict,
-        "warnings": [str(warning) for warning in found.warnings],
-        "tables": comparison_tables(found),
-        "bars": _bars(found) if isinstance(found, Comparison) else [],
+        "title": comparison_title(comparison),
+        "verdict": comparison.verdict,
+        "warnings": [str(warning) for warning in comparison.warnings],
+        "tables": comparison_tables(comparison),
+        "bars": _bars(comparison) if isinstance(comparison, Comparison) else [],
         "parts": SPLIT_PARTS,
-        "meanings": _meanings(found),
+        "meanings": _meanings(comparison),
     }
     return filled("compare.html", values)
 
 
-def _bars(found: Comparison) -> list[RunBar]:
-    """Both runs' median parts, to one scale."""
+def _bars(comparison: Comparison) -> list[RunBar]:
+    """Build a bar per run from its median parts, both to one scale."""
     lengths = {
-        name: [(part, getattr(found.parts.get(part.field), side, None) or 0.0) for part in SPLIT_PARTS]
+        name: [(part, getattr(comparison.parts.get(part.field), side, None) or 0.0) for part in SPLIT_PARTS]
         for name, side in (("A", "a"), ("B", "b"))
     }
     whole = {name: sum(length for _, length in parts) for name, parts in lengths.items()}
@@ -46,7 +46,7 @@ def _bars(found: Comparison) -> list[RunBar]:
     return [
         RunBar(
             name,
-            ms(getattr(found.step.get("span_ns"), name.lower(), None) or 0),
+            ms(getattr(comparison.step.get("span_ns"), name.lower(), None) or 0),
             [(part.field, length, f"{part.label} {ms(length)}") for part, length in parts],
             longest - whole[name],
         )
@@ -54,12 +54,12 @@ def _bars(found: Comparison) -> list[RunBar]:
     ]
 
 
-def _meanings(found: Comparison | SweepComparison) -> list[tuple[str, str]]:
+def _meanings(comparison: Comparison | SweepComparison) -> list[tuple[str, str]]:
     return [
         ("A, B", "medians over steps, of which each is the median over its ranks; A is the baseline."),
         ("steps", "how many steps (of controls, blocks of steps) of A and of B the test has."),
         ("p", "corrected for all figures of the table."),
-        ("changed", " ".join(changed_means(found))),
+        ("changed", " ".join(changed_means(comparison))),
         ("not beyond spread", "chance sets steps as far apart too often to tell (p above 5 %): a change, or none."),
         (
             "too few steps",

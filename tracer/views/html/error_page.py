@@ -6,5 +6,5 @@ from tracer.views.html.templates import filled
 
 
 def error_html(title: str, reason: str) -> str:
-    """The page, which says why there is no other."""
+    """Build a page that says why there is no other."""
     return filled("error.html", {"title": title, "reason": reason, "warnings": [], "tables": []})

@@ -58,31 +58,34 @@ class CapPicture:
     frame: Frame = FRAME
 
 
-def cap_places(found: WhatIf) -> dict[float | None, float]:
-    """Where each cap stands, the run's own included: doublings of a MB."""
-    caps = {each.bucket_mb for each in found.scenarios} | {found.baseline.bucket_mb}
+def cap_places(prediction: WhatIf) -> dict[float | None, float]:
+    """Return where each cap is on the axis, the run's own included: doublings of a MB."""
+    caps = {scenario.bucket_mb for scenario in prediction.scenarios} | {prediction.baseline.bucket_mb}
     sizes = sorted(size for size in caps if size is not None)
     places: dict[float | None, float] = {None: log2(sizes[0]) - APART if sizes else 0.0} if None in caps else {}
     return places | {size: log2(size) for size in sizes}
 
 
-def by_gpus(found: WhatIf) -> list[tuple[int, list[Scenario]]]:
-    """The scenarios of each number of GPUs, caps in order of size, the default first."""
-    ordered = sorted(found.scenarios, key=lambda each: (each.gpus, each.bucket_mb or 0.0))
-    return [(number, list(own)) for number, own in groupby(ordered, key=lambda each: each.gpus)]
+def by_gpus(prediction: WhatIf) -> list[tuple[int, list[Scenario]]]:
+    """Return the scenarios for each number of GPUs, caps in order of size, the default first."""
+    ordered = sorted(prediction.scenarios, key=lambda scenario: (scenario.gpus, scenario.bucket_mb or 0.0))
+    return [(number, list(group)) for number, group in groupby(ordered, key=lambda scenario: scenario.gpus)]
 
 
-def capline(found: WhatIf) -> CapPicture:
-    """The picture."""
-    places, baseline = cap_places(found), found.baseline
-    low_ns, high_ns = (baseline.predicted_step_ns + sign * found.uncertainty_ns for sign in (-1, 1))
-    steps = [float(each.predicted_step_ns) for each in found.scenarios]
+def capline(prediction: WhatIf) -> CapPicture:
+    """Build the picture."""
+    places, baseline = cap_places(prediction), prediction.baseline
+    low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
+    steps = [float(scenario.predicted_step_ns) for scenario in prediction.scenarios]
     up, ticks = _up([*steps, low_ns, high_ns, baseline.measured_step_ns])
     across = _scale(places.values(), FRAME.left + 20, FRAME.right - 20)
     lines = []
-    for index, (number, own) in enumerate(by_gpus(found)):
-        points = [_point(each, across[places[each.bucket_mb]], up.at(each.predicted_step_ns)) for each in own]
-        joined = [point for point, each in zip(points, own, strict=True) if each.bucket_mb is not None]
+    for index, (number, scenarios) in enumerate(by_gpus(prediction)):
+        points = [
+            _point(scenario, across[places[scenario.bucket_mb]], up.at(scenario.predicted_step_ns))
+            for scenario in scenarios
+        ]
+        joined = [point for point, scenario in zip(points, scenarios, strict=True) if scenario.bucket_mb is not None]
         lines.append(
             CapLine(
                 label=gpus(number),
@@ -95,18 +98,18 @@ def capline(found: WhatIf) -> CapPicture:
     measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
     return CapPicture(
         lines=lines,
-        across=[Tick(across[place], cap(size).removesuffix(" MB")) for size, place in places.items()],
+        across=[Tick(across[position], cap(size).removesuffix(" MB")) for size, position in places.items()],
         up=ticks,
         noise=(up.at(high_ns), round(up.at(low_ns) - up.at(high_ns), 1)),
-        noise_words=f"as long as under its own settings, to within {ms(found.uncertainty_ns)}",
+        noise_words=f"as long as under its own settings, to within {ms(prediction.uncertainty_ns)}",
         measured=CapPoint(across[places[baseline.bucket_mb]], up.at(baseline.measured_step_ns), False, measured),
     )
 
 
-def _point(each: Scenario, x: float, y: float) -> CapPoint:
-    words = f"{cap(each.bucket_mb)} on {gpus(each.gpus)}: {ms(each.predicted_step_ns)}"
-    exposed = f", {ms(each.predicted_exposed_comm_ns)} of communication exposed"
-    return CapPoint(x, y, not each.reliable, words + exposed + (f"; ? {each.why}" if each.why else ""))
+def _point(scenario: Scenario, x: float, y: float) -> CapPoint:
+    text = f"{cap(scenario.bucket_mb)} on {gpus(scenario.gpus)}: {ms(scenario.predicted_step_ns)}"
+    exposed = f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
+    return CapPoint(x, y, not scenario.reliable, text + exposed + (f"; ? {scenario.why}" if scenario.why else ""))
 
 
 @dataclass(frozen=True)
@@ -122,25 +125,25 @@ class _Up:
 
 
 def _up(values_ns: Sequence[float]) -> tuple[_Up, list[Tick]]:
-    """The upward axis, and its ticks at round figures."""
+    """Build the upward axis, and its ticks at round figures."""
     least, most = min(values_ns), max(values_ns)
     air = AIR * (most - least) or 0.01 * most
     up = _Up(least - air, most + air)
     every = _round_up((up.high_ns - up.low_ns) / TICKS)
     first = ceil(up.low_ns / every)
     digits = max(0, -floor(log10(every / NS_PER_MS)))
-    marks = [place * every for place in range(first, floor(up.high_ns / every) + 1)]
+    marks = [multiple * every for multiple in range(first, floor(up.high_ns / every) + 1)]
     return up, [Tick(up.at(mark), f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, ... of its decade."""
+    """Return the next of 1, 2, 5, 10, ... in the value's decade."""
     decade: float = 10.0 ** floor(log10(value))
     return next(decade * step for step in (1, 2, 5, 10) if decade * step >= value)
 
 
 def _scale(values: Iterable[float], start: float, end: float) -> dict[float, float]:
-    """Pixels of values, the least at the start; of one alone, in the middle."""
+    """Map values to pixels, the least at the start; one alone to the middle."""
     ordered = sorted(set(values))
     span = ordered[-1] - ordered[0]
     if not span:

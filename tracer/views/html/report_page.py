@@ -75,7 +75,7 @@ def report_html(
     calibration: Calibration | None = None,
     predicted: WhatIf | None = None,
 ) -> str:
-    """The page; without lanes it has no timeline, without predictions no section of them.
+    """Build the page; without lanes it has no timeline, without predictions no section on them.
 
     `calibration` is the curve that bandwidths are drawn against.
     """
@@ -95,7 +95,7 @@ def report_html(
         "packed": _packed(compact(inside)),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
-        "advised": [(duration(each.figure_ns), each) for each in report.summary.advice],
+        "advised": [(duration(advice.figure_ns), advice) for advice in report.summary.advice],
         "parts": SPLIT_PARTS,
         "bars": _bars(report),
         "curve": curve(report, calibration),
@@ -108,7 +108,7 @@ def report_html(
 
 
 def scripts_policy() -> str:
-    """The policy that a server sends with the page: it allows the scripts of any report, and so at least its own."""
+    """Return the policy that a server sends with the page: it allows the scripts of any report."""
     return policy([_hash(_script(name)) for name in SCRIPTS])
 
 
@@ -128,19 +128,19 @@ class Predicted:
     picture: CapPicture
 
 
-def _predicted(found: WhatIf) -> Predicted:
+def _predicted(prediction: WhatIf) -> Predicted:
     return Predicted(
-        why=sentence(found.recommended.why),
-        own=titled(own(found)),
-        scenarios=titled(scenarios(found)),
-        scaling=titled(scale_out_section(found)),
-        basis=titled(basis(found)),
-        picture=capline(found),
+        why=sentence(prediction.recommended.why),
+        own=titled(own(prediction)),
+        scenarios=titled(scenarios(prediction)),
+        scaling=titled(scale_out_section(prediction)),
+        basis=titled(basis(prediction)),
+        picture=capline(prediction),
     )
 
 
 def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
-    """The report that the page holds: of too many ranks without the rows of those that are not drawn."""
+    """Return the report that the page holds: of too many ranks, only the rows of those that are drawn."""
     if len(report.run.ranks) <= MOST_RANKS:
         return report
     rows = {
@@ -208,7 +208,7 @@ class DeviceBar:
 
 
 def _bars(report: Report) -> list[DeviceBar]:
-    """Medians of each device; the page makes each bar full, whatever they add up to."""
+    """Build a bar per device from its medians; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
     bars = []
     for device, _ in named(report, MOST_RANKS):
@@ -219,10 +219,10 @@ def _bars(report: Report) -> list[DeviceBar]:
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
-    """What is known of the run and its software, in words."""
+    """Return what is known about the run and its software, in words."""
     run = report.run
     versions = [(name, version or "-") for name, version in run.versions.items()]
-    said = [
+    facts = [
         ("ranks", f"{len(run.ranks)} of {run.world_size}"),
         ("devices", ", ".join(f"{run.devices.count(name)} x {name}" for name in dict.fromkeys(run.devices))),
         ("strategy", run.strategy),
@@ -232,11 +232,11 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         ("links known from", run.links.source),
         ("times from", f"the {run.times_from} window"),
     ]
-    return [*((name, value) for name, value in said if value), *versions]
+    return [*((name, value) for name, value in facts if value), *versions]
 
 
 def _states() -> str:
-    """What the timeline's letters mean, for its script; all of it is the palette's, and holds no `<`."""
+    """Encode what the timeline's letters mean, for its script; all of it is the palette's, and holds no `<`."""
     states = [{"letter": letter, "field": part.field, "label": part.label} for letter, (part, _) in STATES.items()]
     return msgspec.json.encode(states).decode()
 
@@ -252,5 +252,5 @@ def _hash(script: str) -> str:
 
 
 def _packed(data: bytes) -> str:
-    """Gzipped, in base64, which no tag can end; the same for the same report."""
+    """Compress to gzip in base64, which no tag can end; the same for the same report."""
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")

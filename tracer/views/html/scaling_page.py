@@ -22,12 +22,12 @@ MEANINGS = {
 
 
 def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) -> str:
-    """The page, with the same pictures on a light and on a dark ground, by file name."""
+    """Build the page, with the same pictures on a light and on a dark ground, by file name."""
     shown = scaling_tables(study)
     pictures = {
-        each.name: {"light": _embedded(light[name]), "dark": _embedded(dark[name])}
-        for each in shown
-        if (name := picture_of(each)) in light and name in dark
+        table.name: {"light": _embedded(light[name]), "dark": _embedded(dark[name])}
+        for table in shown
+        if (name := picture_of(table)) in light and name in dark
     }
     meanings = {table: {name: study.definitions[name] for name in names} for table, names in MEANINGS.items()}
     return filled(

@@ -18,12 +18,12 @@ POLICY = (
 
 
 def policy(hashes: Sequence[str]) -> str:
-    """The content-security policy of a page that runs the scripts of these hashes."""
+    """Return the content-security policy for a page that runs the scripts with these hashes."""
     return POLICY.format(scripts=" ".join(hashes) or "'none'")
 
 
 def filled(name: str, values: Mapping[str, Any], hashes: Sequence[str] = ()) -> str:
-    """A template with its values, and the hashes of the scripts that it may run, as a policy has them.
+    """Fill a template with its values, and its policy with the hashes of the scripts that it may run.
 
     All templates know the palette's two grounds, `light` and `dark`.
     """

@@ -43,11 +43,11 @@ class Strips:
     left_out: list[str]
 
 
-def strips(report: Report, found: Sequence[Lanes], most: int = MOST_STRETCHES) -> Strips:
-    """The steps of all devices; where these are too many stretches, fewer steps, and of the first fewer devices."""
+def strips(report: Report, lanes: Sequence[Lanes], most: int = MOST_STRETCHES) -> Strips:
+    """Encode the steps of all devices; if they have too many stretches, fewer steps, and fewer devices in the first."""
     first = report.summary.representative.step
     steps = sorted({row.step for row in report.windows}, key=lambda step: (step != first, step))
-    devices = _devices(report, found, _extent(report, first), most)
+    devices = _devices(report, lanes, _extent(report, first), most)
     kept: dict[int, bytes] = {}
     room = most
     for step in steps:
@@ -56,19 +56,19 @@ def strips(report: Report, found: Sequence[Lanes], most: int = MOST_STRETCHES) -
         if kept and room < 0:
             break
         kept[step] = msgspec.json.encode(_step(report, devices, step, extent))
-    return Strips(kept, list(_left_out(report, found, devices, steps, kept)))
+    return Strips(kept, list(_left_out(report, lanes, devices, steps, kept)))
 
 
 def _left_out(
-    report: Report, found: Sequence[Lanes], devices: Sequence[Lanes], steps: Sequence[int], kept: dict[int, bytes]
+    report: Report, lanes: Sequence[Lanes], devices: Sequence[Lanes], steps: Sequence[int], kept: dict[int, bytes]
 ) -> Iterable[str]:
     whole = len(report.summary.by_device)
-    if len(found) < whole:
-        ranks = len({lane.rank for lane in found})
+    if len(lanes) < whole:
+        ranks = len({lane.rank for lane in lanes})
         yield f"Drawn are the devices of {ranks} of {count(len(report.run.ranks), 'rank')}; --ranks names others."
-    if len(devices) < len(found):
+    if len(devices) < len(lanes):
         yield (
-            f"Drawn are {len(devices)} of {count(len(found), 'device')}: the representative one, those that made "
+            f"Drawn are {len(devices)} of {count(len(lanes), 'device')}: the representative one, those that made "
             f"others wait most, and more evenly among the rest."
         )
     if len(kept) < len(steps):
@@ -76,34 +76,34 @@ def _left_out(
 
 
 def _extent(report: Report, step: int) -> tuple[int, int]:
-    """From the first device's beginning of a step to the last one's end."""
+    """Return the first device's beginning of a step, and the last one's end."""
     rows = [row for row in report.windows if row.step == step]
     return min(row.start_ns for row in rows), max(row.start_ns + row.span_ns for row in rows)
 
 
-def _devices(report: Report, found: Sequence[Lanes], extent: tuple[int, int], most: int) -> list[Lanes]:
-    """As many devices as there is room for in the first step, in the order of ranks."""
+def _devices(report: Report, lanes: Sequence[Lanes], extent: tuple[int, int], most: int) -> list[Lanes]:
+    """Return as many devices as there is room for in the first step, in the order of ranks."""
     room, kept = most, list[int]()
-    for place in _by_importance(report, found):
-        room -= _count(found[place], extent)
+    for index in _by_importance(report, lanes):
+        room -= _count(lanes[index], extent)
         if kept and room < 0:
             break
-        kept.append(place)
-    return [found[place] for place in sorted(kept)]
+        kept.append(index)
+    return [lanes[index] for index in sorted(kept)]
 
 
-def _by_importance(report: Report, found: Sequence[Lanes]) -> list[int]:
-    """The representative device, the eight that others waited for longest, then the rest, spread evenly."""
+def _by_importance(report: Report, lanes: Sequence[Lanes]) -> list[int]:
+    """Order devices: the representative one, the eight others waited longest for, the rest spread evenly."""
     chosen = report.summary.representative
     caused: dict[tuple[int, int | str], int] = defaultdict(int)
     for row in report.waiting:
         caused[row.rank, row.device] += row.caused_ns
-    keys = [(lane.rank, lane.device) for lane in found]
-    worst = sorted(range(len(keys)), key=lambda place: -caused[keys[place]])[:8]
-    own = [place for place, key in enumerate(keys) if key == (chosen.rank, chosen.device)]
+    keys = [(lane.rank, lane.device) for lane in lanes]
+    worst = sorted(range(len(keys)), key=lambda index: -caused[keys[index]])[:8]
+    representative = [index for index, key in enumerate(keys) if key == (chosen.rank, chosen.device)]
     # Counting with reversed binary digits, every beginning of which is spread evenly.
-    spread = sorted(range(len(keys)), key=lambda place: f"{place:020b}"[::-1])
-    return list(dict.fromkeys([*own, *worst, *spread]))
+    spread = sorted(range(len(keys)), key=lambda index: f"{index:020b}"[::-1])
+    return list(dict.fromkeys([*representative, *worst, *spread]))
 
 
 def _count(lane: Lanes, extent: tuple[int, int]) -> int:
@@ -114,7 +114,7 @@ def _count(lane: Lanes, extent: tuple[int, int]) -> int:
 def _step(report: Report, devices: Sequence[Lanes], step: int, extent: tuple[int, int]) -> dict[str, Any]:
     names: dict[str, int] = {}
     drawn = [_device(lane, extent, names, _is_alone(lane, devices)) for lane in devices]
-    shown = {mark[4] for each in drawn for mark in each["marks"]} - {-1}
+    shown = {mark[4] for device in drawn for mark in device["marks"]} - {-1}
     return {
         "step": step,
         "start_ns": extent[0],
@@ -146,7 +146,7 @@ def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: 
 
 
 def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
-    """What a device does, without gaps: lanes never overlap, and what is between them is outside of the windows."""
+    """Encode what a device does, without gaps: lanes never overlap, and the rest is outside the windows."""
     times = [getattr(lane, name) for _, name in STATES.values()]
     start, end = (np.concatenate([getattr(time, edge) for time in times]) for edge in ("start", "end"))
     letter = np.repeat(np.array(list(STATES)), [len(time) for time in times])
@@ -162,21 +162,21 @@ def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
 
 
 def _layers(lane: LayerLane, extent: tuple[int, int], names: dict[str, int]) -> Int64:
-    """Stretches of layers, each after the one before: gap, length, code."""
+    """Encode stretches of layers, each after the one before: gap, length, code."""
     first, last = np.searchsorted(lane.end_ns, extent[0], side="right"), np.searchsorted(lane.start_ns, extent[1])
-    own = slice(int(first), int(last))
-    start, end = np.clip(lane.start_ns[own], *extent), np.clip(lane.end_ns[own], *extent)
-    place = np.array([names.setdefault(name, len(names)) for name in lane.names], dtype=np.int64)
-    code = 2 * place[lane.layer[own]] + lane.backward[own]
+    inside = slice(int(first), int(last))
+    start, end = np.clip(lane.start_ns[inside], *extent), np.clip(lane.end_ns[inside], *extent)
+    positions = np.array([names.setdefault(name, len(names)) for name in lane.names], dtype=np.int64)
+    code = 2 * positions[lane.layer[inside]] + lane.backward[inside]
     return np.stack([start - np.r_[extent[0], end[:-1]][: len(start)], end - start, code], axis=1).ravel()
 
 
 def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:
-    """Communication kernel by kernel, whole; -1 for what is not known or is none."""
+    """List communication kernel by kernel, whole; -1 for what is not known or is none."""
     inside = np.flatnonzero((lane.end_ns > extent[0]) & (lane.start_ns < extent[1]))
     columns = (
         *(lane.start_ns - extent[0], lane.end_ns - lane.start_ns, lane.wait_ns, lane.exposed_ns),
         *(lane.index, lane.bucket),
     )
     numbers = np.stack(columns, axis=1)[inside].tolist()
-    return [[*row, lane.kind[place]] for row, place in zip(numbers, inside.tolist(), strict=True)]
+    return [[*row, lane.kind[index]] for row, index in zip(numbers, inside.tolist(), strict=True)]

@@ -8,22 +8,22 @@ from tracer.views import Drawing, Heading, Section, Table, TitledTable
 
 
 def titled(section: Section) -> list[TitledTable]:
-    """A section's tables: each heading begins one, prose stands below it wherever the section has it.
+    """Return a section's tables: each heading begins one; prose goes below it wherever the section has it.
 
     Drawings are left out: a page has its own.
     """
-    found: list[TitledTable] = []
+    tables: list[TitledTable] = []
     for block in section:
         if isinstance(block, Heading):
-            found.append(_empty(block.words))
+            tables.append(_empty(block.words))
             continue
-        last = found.pop() if found else _empty("")
+        last = tables.pop() if tables else _empty("")
         if isinstance(block, Table):
             last = replace(last, table=block)
         elif not isinstance(block, Drawing):
             last = replace(last, notes=[*last.notes, block.words])
-        found.append(last)
-    return found
+        tables.append(last)
+    return tables
 
 
 def _empty(title: str) -> TitledTable:

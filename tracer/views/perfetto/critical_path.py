@@ -13,14 +13,14 @@ from tracer.views.perfetto.tracks import Slice, Track, TrackGroup
 
 
 def path_group(path: CriticalPath, origin_ns: int) -> TrackGroup:
-    """The path on one track, and again on tracks for the host and each stream; instants count from `origin_ns`."""
+    """Draw the path on one track, then per host and stream on others; instants count from `origin_ns`."""
     begin = np.maximum.accumulate(path.start_ns)
     drawn = np.flatnonzero((path.end_ns > begin) & (np.array(path.bound) != DEPENDENCY))
-    places = sorted({path.place[row] for row in drawn.tolist()})
+    lanes = sorted({path.place[row] for row in drawn.tolist()})
     tracks = [Track("critical path", _slices(path, begin - origin_ns, path.end_ns - origin_ns, drawn.tolist()))]
-    for place in places:
-        rows = [row for row in drawn.tolist() if path.place[row] == place]
-        tracks.append(Track(place, _slices(path, begin - origin_ns, path.end_ns - origin_ns, rows)))
+    for lane in lanes:
+        rows = [row for row in drawn.tolist() if path.place[row] == lane]
+        tracks.append(Track(lane, _slices(path, begin - origin_ns, path.end_ns - origin_ns, rows)))
     what = "whole trace" if path.step is None else f"step {path.step}"
     return TrackGroup(f"rank {path.rank}: critical path (HTA), {what}", tracks)
 

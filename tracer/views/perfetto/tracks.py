@@ -75,16 +75,16 @@ class TrackGroup:
     later_ns: int = 0
 
 
-def groups(found: Sequence[Lanes], report: Report, later_ns: Mapping[int, int] | None = None) -> Iterator[TrackGroup]:
-    """The tracks of every device. `later_ns` says by how much each rank's are to be later; by nothing without it."""
+def groups(lanes: Sequence[Lanes], report: Report, later_ns: Mapping[int, int] | None = None) -> Iterator[TrackGroup]:
+    """Yield the tracks of every device. `later_ns` says by how much each rank's are to be later; without it by 0."""
     arrows = _arrows(report)
-    for lane in found:
-        tracks = [each for each in _tracks(lane, report, arrows) if each is not None]
+    for lane in lanes:
+        tracks = [track for track in _tracks(lane, report, arrows) if track is not None]
         yield TrackGroup(name_of(lane), tracks, later_ns[lane.rank] if later_ns is not None else 0)
 
 
 def name_of(lane: Lanes) -> str:
-    """What a device is called: rank 3 (cuda:3, host)."""
+    """Return what a device is called: rank 3 (cuda:3, host)."""
     device = lane.device if isinstance(lane.device, str) else f"cuda:{lane.device}"
     return f"rank {lane.rank} ({', '.join([device, lane.host] if lane.host else [device])})"
 
@@ -112,7 +112,7 @@ def _steps(lane: Lanes) -> Iterator[Slice]:
 
 
 def _times(track: str, times: Mapping[str, Intervals], names: Mapping[str, str]) -> Track | None:
-    """Lanes of nothing but time, which do not overlap, as one track; None where all of them are empty."""
+    """Merge lanes of nothing but time, which do not overlap, into one track; None where all of them are empty."""
     return Track(track, _merged(times, names)) if any(len(time) for time in times.values()) else None
 
 
@@ -143,30 +143,30 @@ class _Arrows:
 
 
 def _arrows(report: Report) -> dict[int, _Arrows]:
-    """The arrows of every collective that has several members, by its index."""
-    found = {}
+    """Return the arrows of every collective that has several members, by its index."""
+    arrows = {}
     for row in report.collectives:
         last = max(row.members, key=lambda member: member.start_ns)
-        places = [(member.rank, member.device) for member in row.members]
+        devices = [(member.rank, member.device) for member in row.members]
         sender = last.rank, last.device
-        taken = {place: (row.index + 1) * _MOST_MEMBERS + k for k, place in enumerate(places) if place != sender}
+        taken = {device: (row.index + 1) * _MOST_MEMBERS + k for k, device in enumerate(devices) if device != sender}
         if taken:
-            found[row.index] = _Arrows(last.start_ns, sender, taken)
-    return found
+            arrows[row.index] = _Arrows(last.start_ns, sender, taken)
+    return arrows
 
 
 def _streams(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track]:
-    """Each stream's collectives, by first use; what overlaps on one stream has a further track."""
+    """Yield each stream's collectives, by first use; what overlaps on one stream has a further track."""
     marks = lane.collectives
     for stream in dict.fromkeys(marks.stream.tolist()):
         label = "gloo" if lane.device == "cpu" else f"stream {stream}" if stream >= 0 else "collectives"
-        for place, rows in enumerate(apart(marks, np.flatnonzero(marks.stream == stream))):
+        for level, rows in enumerate(apart(marks, np.flatnonzero(marks.stream == stream))):
             slices = (_collective(lane, row, report.collectives, arrows) for row in rows)
-            yield Track(label if place == 0 else f"{label} ({place + 1})", slices)
+            yield Track(label if level == 0 else f"{label} ({level + 1})", slices)
 
 
 def apart(marks: CollectiveLane, rows: Int64) -> list[list[int]]:
-    """Rows by start, parted so that none of a part overlap."""
+    """Split rows, by start, into parts without overlaps."""
     parts: list[list[int]] = []
     ends: list[int] = []
     for row in rows.tolist():
@@ -180,15 +180,15 @@ def apart(marks: CollectiveLane, rows: Int64) -> list[list[int]]:
     return parts
 
 
-def _collective(lane: Lanes, row: int, said: Sequence[CollectiveRow], arrows: Mapping[int, _Arrows]) -> Slice:
-    """One collective on one member: in it how long it waited, and its transfer."""
+def _collective(lane: Lanes, row: int, collectives: Sequence[CollectiveRow], arrows: Mapping[int, _Arrows]) -> Slice:
+    """Build one collective's slice on one member: in it how long it waited, and its transfer."""
     marks = lane.collectives
     start, end, wait = int(marks.start_ns[row]), int(marks.end_ns[row]), int(marks.wait_ns[row])
     index, bucket, kind, purpose = int(marks.index[row]), int(marks.bucket[row]), marks.kind[row], marks.purpose[row]
     what = f"bucket {bucket} {kind}" if bucket >= 0 else kind if purpose == "other" else f"{kind} {purpose}"
     if index < 0:
         return Slice(start, end, f"{what} (unmatched)", kind, facts={"exposed_ns": int(marks.exposed_ns[row])})
-    whole = Slice(start, end, what, kind, facts=_facts(said[index], marks, row))
+    whole = Slice(start, end, what, kind, facts=_facts(collectives[index], marks, row))
     arrival = _arrival(whole, wait, arrows.get(index), (lane.rank, lane.device))
     if wait < 0:
         return replace(whole, inside=arrival)
@@ -200,39 +200,39 @@ def _collective(lane: Lanes, row: int, said: Sequence[CollectiveRow], arrows: Ma
     return replace(whole, inside=(*arrival, *parts))
 
 
-def _arrival(whole: Slice, wait: int, arrows: _Arrows | None, place: Place) -> tuple[Slice, ...]:
-    """The instant within a slice where its arrows are, if it has any: the last arrival, or just behind that."""
+def _arrival(whole: Slice, wait: int, arrows: _Arrows | None, device: Place) -> tuple[Slice, ...]:
+    """Return the instant in a slice where its arrows are, if any: the last arrival, or just after that."""
     if arrows is None:
         return ()
     start, end, last = whole.start_ns, whole.end_ns, arrows.last_ns
-    if place == arrows.sender:
+    if device == arrows.sender:
         return (Slice(start, start, "last to arrive", "arrival", arrows=tuple(arrows.taken.values())),)
     # Later by a nanosecond at least, since arrows lead forwards; a ring's transfer may begin before the last arrival.
     at = end if end <= last else min(max(start + max(wait, 0), last + 1), end)
     name = "left before all came" if end <= last else "all are there"
-    return (Slice(at, at, name, "arrival", arrows=(arrows.taken[place],)),)
+    return (Slice(at, at, name, "arrival", arrows=(arrows.taken[device],)),)
 
 
-def _facts(said: CollectiveRow, marks: CollectiveLane, row: int) -> dict[str, str | int | float]:
-    """What the report says of a collective; what is unknown is left out."""
-    known: dict[str, str | int | float | None] = {
-        "collective": said.index,
-        "group": " ".join(map(str, said.group)),
-        "dtype": said.dtype,
-        "bytes": said.bytes,
-        "step": said.step,
-        "transfer_ns": said.transfer_ns,
-        "busbw_gbps": said.busbw_gbps,
-        "utilization_at_size": said.utilization_at_size,
+def _facts(collective: CollectiveRow, marks: CollectiveLane, row: int) -> dict[str, str | int | float]:
+    """Return what the report says about a collective; what is unknown is left out."""
+    facts: dict[str, str | int | float | None] = {
+        "collective": collective.index,
+        "group": " ".join(map(str, collective.group)),
+        "dtype": collective.dtype,
+        "bytes": collective.bytes,
+        "step": collective.step,
+        "transfer_ns": collective.transfer_ns,
+        "busbw_gbps": collective.busbw_gbps,
+        "utilization_at_size": collective.utilization_at_size,
         "wait_ns": int(marks.wait_ns[row]) if marks.wait_ns[row] >= 0 else None,
         "exposed_ns": int(marks.exposed_ns[row]),
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
-def _counters(marks: CollectiveLane, said: Sequence[CollectiveRow]) -> Iterator[Counter | None]:
-    """Bandwidth and utilization while transfers run, added where several do."""
-    rows = [said[index] if index >= 0 else None for index in marks.index.tolist()]
+def _counters(marks: CollectiveLane, collectives: Sequence[CollectiveRow]) -> Iterator[Counter | None]:
+    """Yield bandwidth and utilization while transfers run, added where several do."""
+    rows = [collectives[index] if index >= 0 else None for index in marks.index.tolist()]
     yield _counter("bus bandwidth", "GB/s", marks, [row.busbw_gbps if row else None for row in rows])
     name, shares = "utilization at size", [row.utilization_at_size if row else None for row in rows]
     if all(share is None for share in shares):
@@ -242,11 +242,11 @@ def _counters(marks: CollectiveLane, said: Sequence[CollectiveRow]) -> Iterator[
 
 
 def _counter(name: str, unit: str, marks: CollectiveLane, values: Sequence[float | None]) -> Counter | None:
-    known = np.array([value is not None for value in values], dtype=bool) & (marks.wait_ns >= 0)
-    if not known.any():
+    is_known = np.array([value is not None for value in values], dtype=bool) & (marks.wait_ns >= 0)
+    if not is_known.any():
         return None
-    value = np.array([value or 0.0 for value in values])[known]
-    begun, end = (marks.start_ns + marks.wait_ns)[known], marks.end_ns[known]
+    value = np.array([value or 0.0 for value in values])[is_known]
+    begun, end = (marks.start_ns + marks.wait_ns)[is_known], marks.end_ns[is_known]
     at = np.unique(np.r_[begun, end])
     change, running = np.zeros(len(at)), np.zeros(len(at), dtype=np.int64)
     for instants, sign in ((begun, 1), (end, -1)):

@@ -28,26 +28,26 @@ _PACKETS_AT_ONCE = 10_000
 NEEDS = "perfetto 'protobuf>=6.31.1,<8'"
 
 
-def write_trace(file: IO[bytes], found: Iterable[TrackGroup]) -> None:
+def write_trace(file: IO[bytes], track_groups: Iterable[TrackGroup]) -> None:
     """Write tracks as a Perfetto trace. Raises TracerError where what writes it is not installed."""
     writer = _Writer(file)
-    for number, group in enumerate(found, 1):
+    for number, group in enumerate(track_groups, 1):
         writer.group(group, number * _TRACKS_OF_GROUP)
     writer.flush()
 
 
-def write_archive(file: IO[bytes], run: RunSummary, found: Sequence[Lanes], report: Report) -> None:
+def write_archive(file: IO[bytes], run: RunSummary, drawn: Sequence[Lanes], report: Report) -> None:
     """Write a ZIP of the lanes and the run's raw traces, as they are.
 
-    `found` and `report` are of the full windows, whose traces these are. Each rank's lanes are put on the clock of its
+    `drawn` and `report` are of the full windows, whose traces these are. Each rank's lanes are put on the clock of its
     own trace, in which nothing is moved.
     """
     base_ns = {summary.rank: summary.header.base_time_ns for summary in run.ranks}
-    later_ns: dict[int, int] = {lane.rank: lane.shift_ns - base_ns[lane.rank] for lane in found}
+    later_ns: dict[int, int] = {lane.rank: lane.shift_ns - base_ns[lane.rank] for lane in drawn}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         try:
-            with archive.open(LANES, "w") as lanes:
-                write_trace(lanes, groups(found, report, later_ns))
+            with archive.open(LANES, "w") as lanes_file:
+                write_trace(lanes_file, groups(drawn, report, later_ns))
         except RuntimeError as error:  # Perfetto reads no ZIP64, without which a part has 2 GiB at most
             raise TracerError(f"the lanes do not fit into a ZIP ({error}); export them alone (.pftrace)") from error
         for name, path in archived(run).items():
@@ -58,18 +58,21 @@ def write_archive(file: IO[bytes], run: RunSummary, found: Sequence[Lanes], repo
                 _copy(path, archive, name, packed)
 
 
-def _copy(place: Remote, archive: zipfile.ZipFile, name: str, packed: int) -> None:
+def _copy(remote: Remote, archive: zipfile.ZipFile, name: str, packed: int) -> None:
     entry = zipfile.ZipInfo(name)
     entry.compress_type = packed
-    with place.open() as raw, archive.open(entry, "w") as copy:
+    with remote.open() as raw, archive.open(entry, "w") as copy:
         shutil.copyfileobj(raw, copy)
 
 
 def archived(run: RunSummary) -> dict[str, Place]:
-    """The raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
+    """Return the raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
     names = [summary.path.name for summary in run.ranks]
     plain = len(set(names)) == len(names)
-    return {name if plain else f"{each.rank}-{name}": each.path for name, each in zip(names, run.ranks, strict=True)}
+    return {
+        name if plain else f"{summary.rank}-{name}": summary.path
+        for name, summary in zip(names, run.ranks, strict=True)
+    }
 
 
 class _Writer:
@@ -81,7 +84,7 @@ class _Writer:
         self.builder, self.count = self.new_builder(), 0
 
     def group(self, group: TrackGroup, uuid: int) -> None:
-        """A device and its tracks, in their order."""
+        """Write a device and its tracks, in their order."""
         descriptor = self._descriptor(uuid, group.name)
         descriptor.child_ordering = self.events.TrackDescriptor.EXPLICIT
         descriptor.sibling_order_rank = uuid // _TRACKS_OF_GROUP
@@ -93,8 +96,8 @@ class _Writer:
                 descriptor.counter.unit_name = track.unit
                 self._values(track, uuid + rank, group.later_ns)
             else:
-                for each in track.slices:
-                    self._slice(each, uuid + rank, group.later_ns)
+                for piece in track.slices:
+                    self._slice(piece, uuid + rank, group.later_ns)
 
     def flush(self) -> None:
         """Write what the builder holds."""
@@ -113,16 +116,16 @@ class _Writer:
         descriptor.name = _text(name)
         return descriptor
 
-    def _slice(self, each: Slice, track: int, later_ns: int) -> None:
-        event = self._event(each.start_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_BEGIN)
-        event.name = _text(each.name)
-        event.categories.append(_text(each.category))
-        event.flow_ids.extend(each.arrows)
-        for name, value in each.facts.items():
+    def _slice(self, piece: Slice, track: int, later_ns: int) -> None:
+        event = self._event(piece.start_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_BEGIN)
+        event.name = _text(piece.name)
+        event.categories.append(_text(piece.category))
+        event.flow_ids.extend(piece.arrows)
+        for name, value in piece.facts.items():
             _annotate(event.debug_annotations.add(), name, value)
-        for inner in each.inside:
+        for inner in piece.inside:
             self._slice(inner, track, later_ns)
-        self._event(each.end_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_END)
+        self._event(piece.end_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_END)
 
     def _values(self, counter: Counter, track: int, later_ns: int) -> None:
         for at, value in zip(counter.at_ns.tolist(), counter.value.tolist(), strict=True):
@@ -140,7 +143,7 @@ class _Writer:
 
 
 def _library() -> tuple[Any, Any]:
-    """Perfetto's messages, and what builds a trace of them."""
+    """Return Perfetto's messages, and what builds a trace from them."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
@@ -159,6 +162,6 @@ def _annotate(annotation: Any, name: str, value: str | int | float) -> None:
         annotation.double_value = value
 
 
-def _text(words: str) -> str:
-    """Words as UTF-8 can say them."""
-    return words.encode("utf-8", "replace").decode()
+def _text(text: str) -> str:
+    """Replace what UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()

@@ -68,14 +68,14 @@ class Panel:
 
 
 def places(values: Iterable[int]) -> dict[int, float]:
-    """Each of the values in order, evenly from 0 to 1: their places on the ramp of colors."""
+    """Space the values, in order, evenly from 0 to 1: their places on the ramp of colors."""
     ordered = sorted(set(values))
     return {value: index / max(len(ordered) - 1, 1) for index, value in enumerate(ordered)}
 
 
 @contextmanager
 def style(theme: Theme, points: float = 10.0) -> Iterator[None]:
-    """Our own style, whatever the user's matplotlibrc says. Words are never taken for formulas."""
+    """Apply our own style, whatever the user's matplotlibrc says. Words are never taken for formulas."""
     import matplotlib.style
 
     ink = dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), theme.ink)
@@ -99,12 +99,12 @@ def style(theme: Theme, points: float = 10.0) -> Iterator[None]:
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as a PNG file."""
+    """Return a figure as a PNG file."""
     return saved(figure, "png")
 
 
 def saved(figure: Figure, form: str) -> bytes:
-    """A figure as a file of a form of FORMS; the same bytes for the same figure."""
+    """Return a figure as a file in a form of FORMS; the same bytes for the same figure."""
     import matplotlib
 
     out = io.BytesIO()
@@ -115,7 +115,7 @@ def saved(figure: Figure, form: str) -> bytes:
 
 
 def words(text: str) -> str:
-    """Text that the font can draw: what would steer it, or has no glyph, becomes U+FFFD."""
+    """Return text that the font can draw: what would steer it, or has no glyph, becomes U+FFFD."""
     drawn = _glyphs()
     return "".join(sign if ord(sign) in drawn else REPLACED for sign in plain(text))
 
@@ -128,23 +128,23 @@ def _glyphs() -> Collection[int]:
 
 
 def blank(height_in: float, width_in: float = WIDTH_IN) -> Figure:
-    """An empty figure."""
+    """Return an empty figure."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width_in, height_in), dpi=DPI, layout="constrained")
 
 
 def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_IN) -> Figure:
-    """Panels in rows; a row's panels have the same scales and one legend, to their right."""
+    """Draw panels in rows; a row's panels have the same scales and one legend, to their right."""
     figure = blank(PANEL_HEIGHT_IN * len(rows), width_in)
     axes = figure.subplots(len(rows), len(rows[0]), sharey="row", sharex="row", squeeze=False)
     for panels, row in zip(rows, axes, strict=True):
         labels = dict.fromkeys(line.label for panel in panels for line in sorted(panel.lines, key=_place))
         markers = {label: MARKERS[number % len(MARKERS)] for number, label in enumerate(labels)}
-        known = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
+        swept = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
         for panel, axis in zip(panels, row, strict=True):
             _draw(axis, panel, markers, theme)
-            _scale(axis, panel, known)
+            _scale(axis, panel, swept)
             axis.set_ylabel(panel.y if panel is panels[0] else "")
         _legend(panels, row, markers, theme)
     return figure
@@ -184,7 +184,7 @@ def _draw_line(axis: Axes, line: PlotLine, marker: str, theme: Theme) -> None:
 
 
 def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, str], theme: Theme) -> None:
-    """Every line of a row once, then what hollow and dashed mean, where there are such."""
+    """List every line of a row once, then what hollow and dashed mean, where there are such."""
     from matplotlib.lines import Line2D
 
     lines = {line.label: line for panel in panels for line in panel.lines}
@@ -200,29 +200,29 @@ def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, 
         row[-1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.03))
 
 
-def ramp(theme: Theme, place: float) -> tuple[float, float, float, float]:
-    """The color at a place, 0 to 1, on the theme's ramp."""
+def ramp(theme: Theme, position: float) -> tuple[float, float, float, float]:
+    """Return the color at a position, 0 to 1, on the theme's ramp."""
     from matplotlib import colormaps
 
     first, last = theme.ramp
-    return colormaps["viridis"](first + (last - first) * place)
+    return colormaps["viridis"](first + (last - first) * position)
 
 
-def _scale(axis: Axes, panel: Panel, known: Sequence[float]) -> None:
-    """Doublings at equal distances, each value that was swept a tick."""
+def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
+    """Space doublings equally, with a tick at each value that was swept."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    if not known:
+    if not swept:
         axis.set_xticks([])
         axis.set_yticks([])
         return
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2 if panel.doublings else 10)
-    axis.xaxis.set_major_locator(FixedLocator(known))
+    axis.xaxis.set_major_locator(FixedLocator(swept))
     axis.yaxis.set_major_locator(LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5)))
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(FuncFormatter(_number))
-        each.set_minor_locator(NullLocator())
+    for dimension in (axis.xaxis, axis.yaxis):
+        dimension.set_major_formatter(FuncFormatter(_number))
+        dimension.set_minor_locator(NullLocator())
     axis.margins(x=0.08, y=0.12)
 
 

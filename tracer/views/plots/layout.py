@@ -54,12 +54,12 @@ class Sheet:
 
 
 def sheet(report: Report, title: str, entries: Sequence[Entry], notes: Sequence[str]) -> Sheet:
-    """A run's sheet, with a note on what the profiler did to it."""
+    """Build a run's sheet, with a note on what the profiler did to it."""
     return Sheet(title, facts_of(report.run), entries, [*notes, profiler_note(report)])
 
 
 def profiler_note(report: Report) -> str:
-    """How far the profiler may have made what is shown."""
+    """Say how far the profiler may have made what is shown."""
     distortion = report.run.controls.distortion
     if distortion is None:
         return "Uncertain: what the profiler adds to these times is not known."
@@ -68,13 +68,15 @@ def profiler_note(report: Report) -> str:
     return f"Under the profiler, steps take {distortion:.3f} times as long as without."
 
 
-def framed(made: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:
-    """A figure whose axes have so much height, and what stands around them in its place."""
+def framed(around: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:
+    """Build a figure with axes of this height, and the sheet's text around them."""
     room = (width_in * PT_PER_IN - 2 * MARGIN_PT) * HINTED
-    title, facts = (list(_wrapped(text, size, room)) for text, size in ((made.title, TITLE_PT), (made.facts, SMALL_PT)))
-    notes = [line for note in made.notes for line in _wrapped(note, SMALL_PT, room)]
-    columns = _columns([label for label, _ in made.entries], room)
-    legend_pt = TEXT_PT * 1.6 * -(-len(made.entries) // max(columns, 1))
+    title, facts = (
+        list(_wrapped(text, size, room)) for text, size in ((around.title, TITLE_PT), (around.facts, SMALL_PT))
+    )
+    notes = [line for note in around.notes for line in _wrapped(note, SMALL_PT, room)]
+    columns = _columns([label for label, _ in around.entries], room)
+    legend_pt = TEXT_PT * 1.6 * -(-len(around.entries) // max(columns, 1))
     head_pt = MARGIN_PT + (len(title) * TITLE_PT + len(facts) * SMALL_PT) * LEADING + legend_pt + 2 * GAP_PT
     foot_pt = MARGIN_PT + len(notes) * SMALL_PT * LEADING + GAP_PT
     height_pt = head_pt + body_in * PT_PER_IN + foot_pt
@@ -84,13 +86,13 @@ def framed(made: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_I
     top = height_pt - MARGIN_PT
     top = _written(figure, title, top, TITLE_PT, theme.ink)
     top = _written(figure, facts, top, SMALL_PT, theme.faint) - GAP_PT
-    _legend(figure, made.entries, columns, top)
+    _legend(figure, around.entries, columns, top)
     _written(figure, notes, foot_pt - GAP_PT, SMALL_PT, theme.faint)
     return figure
 
 
 def laid_out_pt(figure: Figure, axis: Axes) -> float:
-    """How wide axes are once room is made for what stands beside them, in points."""
+    """Return how wide axes are once there is room for what is next to them, in points."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
@@ -98,12 +100,12 @@ def laid_out_pt(figure: Figure, axis: Axes) -> float:
 
 
 def _written(figure: Figure, lines: Sequence[str], top_pt: float, size: float, color: str) -> float:
-    """Lines of text below a height; the height below them."""
+    """Write lines of text below a height; return the height below them."""
     width_pt, height_pt = (inches * PT_PER_IN for inches in figure.get_size_inches())
     weight = "bold" if size == TITLE_PT else "normal"
     for line in lines:
-        place = (MARGIN_PT / width_pt, top_pt / height_pt)
-        figure.text(*place, line, va="top", fontsize=size, color=color, weight=weight, in_layout=False)
+        corner = (MARGIN_PT / width_pt, top_pt / height_pt)
+        figure.text(*corner, line, va="top", fontsize=size, color=color, weight=weight, in_layout=False)
         top_pt -= size * LEADING
     return top_pt
 
@@ -130,7 +132,7 @@ def _legend(figure: Figure, entries: Sequence[Entry], columns: int, top_pt: floa
 
 
 def _columns(labels: Sequence[str], room: float) -> int:
-    """As many columns of a legend as fit, filled from above."""
+    """Return as many columns of a legend as fit, filled from above."""
     for count in range(len(labels), 1, -1):
         rows = -(-len(labels) // count)
         if -(-len(labels) // rows) != count:
@@ -142,19 +144,19 @@ def _columns(labels: Sequence[str], room: float) -> int:
 
 
 def swatch(part: StepPart, theme: Theme, label: str | None = None) -> Entry:
-    """A part of a step as a legend shows it."""
+    """Return a part of a step as a legend shows it."""
     from matplotlib.patches import Patch
 
     return label or part.label, Patch(facecolor=part.color, hatch=hatch(part), edgecolor=theme.ground)
 
 
 def hatch(part: StepPart) -> str | None:
-    """Waiting is hatched."""
+    """Return the hatching: waiting has one."""
     return "////" if part is WAITING else None
 
 
 def shortened(text: str, size: float, room: float) -> str:
-    """A name that fits: what is too much of it is left out of its middle."""
+    """Shorten a name until it fits: what is too much is left out of its middle."""
     text = words(text)
     if length(text, size) <= room:
         return text
@@ -169,7 +171,7 @@ def _cut(text: str, kept: int) -> str:
 
 
 def _wrapped(text: str, size: float, room: float) -> Iterator[str]:
-    """Text in lines that fit; a word that is longer than a line is shortened."""
+    """Yield text in lines that fit; a word that is longer than a line is shortened."""
     line = ""
     for word in words(text).split(" "):
         longer = f"{line} {word}" if line else word
@@ -185,7 +187,7 @@ def _wrapped(text: str, size: float, room: float) -> Iterator[str]:
 
 @cache
 def length(text: str, size: float) -> float:
-    """How wide a line of text is, in points."""
+    """Return how wide a line of text is, in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

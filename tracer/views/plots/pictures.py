@@ -33,20 +33,20 @@ KINDS = (*OF_REPORT, BANDWIDTH, SCALING)
 def report_picture(
     report: Report, kind: str, form: str, calibration: Calibration | None = None, theme: Theme = LIGHT
 ) -> bytes:
-    """A run's picture as a file of a form of FORMS. Raises TracerError where the run has nothing for it."""
+    """Return a run's picture as a file in a form of FORMS. Raises TracerError if the run has nothing for it."""
     with style(theme, TEXT_PT):
         return saved(figure(report, kind, calibration, theme), form)
 
 
 def figure(report: Report, kind: str, calibration: Calibration | None, theme: Theme) -> Figure:
-    """A run's picture, inside of a style."""
+    """Draw a run's picture, inside a style."""
     if kind == BANDWIDTH:
         return charts.bandwidth(report, calibration, theme)
     return OF_REPORT[kind](report, theme)
 
 
 def scaling_picture(study: Scaling, form: str, theme: Theme = LIGHT) -> bytes:
-    """A sweep's speedups over GPUs, weak and strong. Raises TracerError where nothing can be compared."""
+    """Return a sweep's weak and strong speedups over GPUs. Raises TracerError if nothing compares."""
     with style(theme, TEXT_PT):
         drawn = speedups(study, theme)
         if drawn is None:

@@ -27,60 +27,60 @@ AIR, LEAST_AIR = 0.12, 0.5
 UNTRUSTED = "not to be trusted"
 
 
-def prediction_picture(found: WhatIf, form: str, theme: Theme = LIGHT) -> bytes:
-    """The picture as a file of a form of FORMS."""
+def prediction_picture(prediction: WhatIf, form: str, theme: Theme = LIGHT) -> bytes:
+    """Return the picture as a file in a form of FORMS."""
     with style(theme, TEXT_PT):
-        return saved(figure(found, theme), form)
+        return saved(figure(prediction, theme), form)
 
 
-def figure(found: WhatIf, theme: Theme) -> Figure:
-    """The picture, inside of a style."""
-    out = scale_out(found)
-    looks = _looks(found, theme)
-    framing = Sheet(_title(found), _facts(found), _entries(found, looks, theme), _notes(found))
-    made = framed(framing, PANEL_IN * (1 if out is None else 2), theme)
-    axes = made.subplots(1 if out is None else 2, 1, squeeze=False)[:, 0]
-    _draw_steps(axes[0], found, looks, theme)
+def figure(prediction: WhatIf, theme: Theme) -> Figure:
+    """Draw the picture, inside a style."""
+    out = scale_out(prediction)
+    looks = _looks(prediction, theme)
+    framing = Sheet(_title(prediction), _facts(prediction), _entries(prediction, looks, theme), _notes(prediction))
+    drawing = framed(framing, PANEL_IN * (1 if out is None else 2), theme)
+    axes = drawing.subplots(1 if out is None else 2, 1, squeeze=False)[:, 0]
+    _draw_steps(axes[0], prediction, looks, theme)
     if out is not None:
-        _draw_efficiency(axes[1], found, looks, theme)
-    return made
+        _draw_efficiency(axes[1], prediction, looks, theme)
+    return drawing
 
 
-def _title(found: WhatIf) -> str:
-    return f"{found.run}: predicted steps over bucket caps"
+def _title(prediction: WhatIf) -> str:
+    return f"{prediction.run}: predicted steps over bucket caps"
 
 
-def _facts(found: WhatIf) -> str:
-    baseline = found.baseline
+def _facts(prediction: WhatIf) -> str:
+    baseline = prediction.baseline
     return (
         f"Own settings: {cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}; measured {ms(baseline.measured_step_ns)} "
         f"({baseline.measured_from}), predicted {ms(baseline.predicted_step_ns)} ({signed(baseline.error)})"
     )
 
 
-def _notes(found: WhatIf) -> list[str]:
-    out = scale_out(found)
-    words = [] if out is None else [no_longer_hidden(out), hidden_means(out)]
-    return [sentence(found.recommended.why), *words, f"Links: {found.links}."]
+def _notes(prediction: WhatIf) -> list[str]:
+    out = scale_out(prediction)
+    sentences = [] if out is None else [no_longer_hidden(out), hidden_means(out)]
+    return [sentence(prediction.recommended.why), *sentences, f"Links: {prediction.links}."]
 
 
-def _looks(found: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
-    """A color and a marker for each number of GPUs."""
-    colors = places(each.gpus for each in found.scenarios)
+def _looks(prediction: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
+    """Choose a color and a marker for each number of GPUs."""
+    colors = places(scenario.gpus for scenario in prediction.scenarios)
     return {
-        number: {"color": ramp(theme, place), "marker": MARKERS[index % len(MARKERS)]}
-        for index, (number, place) in enumerate(colors.items())
+        number: {"color": ramp(theme, position), "marker": MARKERS[index % len(MARKERS)]}
+        for index, (number, position) in enumerate(colors.items())
     }
 
 
-def _entries(found: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> list[Entry]:
+def _entries(prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> list[Entry]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     entries: list[Entry] = [(gpus(number), Line2D([], [], markersize=4.5, **look)) for number, look in looks.items()]
     entries.append(("measured", Line2D([], [], **_measured_look(theme))))
     entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
-    if not all(each.reliable for each in found.scenarios):
+    if not all(scenario.reliable for scenario in prediction.scenarios):
         hollow = Line2D([], [], color=theme.faint, marker="o", markersize=4.5, mfc=theme.ground, ls="")
         entries.append((UNTRUSTED, hollow))
     return entries
@@ -90,16 +90,21 @@ def _measured_look(theme: Theme) -> dict[str, Any]:
     return {"color": theme.ink, "marker": "x", "markersize": 7, "markeredgewidth": 1.6, "linestyle": ""}
 
 
-def _draw_steps(axis: Axes, found: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
-    at, baseline = cap_places(found), found.baseline
-    low, high = ((baseline.predicted_step_ns + sign * found.uncertainty_ns) / NS_PER_MS for sign in (-1, 1))
+def _draw_steps(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
+    at, baseline = cap_places(prediction), prediction.baseline
+    low, high = ((baseline.predicted_step_ns + sign * prediction.uncertainty_ns) / NS_PER_MS for sign in (-1, 1))
     axis.axhspan(low, high, color=theme.faint, alpha=BAND_ALPHA, linewidth=0)
-    for number, own in by_gpus(found):
-        sized = [each for each in own if each.bucket_mb is not None]
+    for number, scenarios in by_gpus(prediction):
+        sized = [scenario for scenario in scenarios if scenario.bucket_mb is not None]
         color = looks[number]["color"]
-        axis.plot([at[each.bucket_mb] for each in sized], [_step_ms(each) for each in sized], color=color, lw=1.2)
-        for each in own:
-            _draw_point(axis, at[each.bucket_mb], _step_ms(each), each.reliable, looks[number], theme)
+        axis.plot(
+            [at[scenario.bucket_mb] for scenario in sized],
+            [_step_ms(scenario) for scenario in sized],
+            color=color,
+            lw=1.2,
+        )
+        for scenario in scenarios:
+            _draw_point(axis, at[scenario.bucket_mb], _step_ms(scenario), scenario.reliable, looks[number], theme)
     axis.plot(at[baseline.bucket_mb], baseline.measured_step_ns / NS_PER_MS, zorder=4, **_measured_look(theme))
     labels = [cap(size).removesuffix(" MB") for size in at]
     axis.set_xticks(
@@ -117,13 +122,13 @@ def _draw_point(axis: Axes, x: float, y: float, reliable: bool, look: Mapping[st
     axis.plot(x, y, markersize=4.5, markerfacecolor=face, linestyle="", zorder=3, **look)
 
 
-def _step_ms(each: Scenario) -> float:
-    return each.predicted_step_ns / NS_PER_MS
+def _step_ms(scenario: Scenario) -> float:
+    return scenario.predicted_step_ns / NS_PER_MS
 
 
-def _draw_efficiency(axis: Axes, found: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
-    """The best cap's efficiency on each number of GPUs."""
-    out = scale_out(found)
+def _draw_efficiency(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
+    """Draw the best cap's efficiency on each number of GPUs."""
+    out = scale_out(prediction)
     rows = [] if out is None else [row for row in out.rows if row.efficiency is not None]
     shares = [100 * (row.efficiency or 0.0) for row in rows]
     axis.set_xscale("log", base=2)

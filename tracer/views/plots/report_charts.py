@@ -70,12 +70,12 @@ class Bars:
 
     @property
     def ends(self) -> list[float]:
-        """Where the next part begins."""
+        """Return where the next part begins."""
         return [start + length for start, length in zip(self.starts, self.lengths, strict=True)]
 
 
 def breakdown(report: Report, theme: Theme) -> Figure:
-    """What the median step of each rank is made of."""
+    """Draw what the median step of each rank is made of."""
     shown = named(report)
     devices = [device for device, _ in shown]
     bars = stacked(SPLIT_PARTS, [[device.windows[part.field].median for part in SPLIT_PARTS] for device in devices])
@@ -87,13 +87,13 @@ def breakdown(report: Report, theme: Theme) -> Figure:
         *_left_out(report),
         *_unmatched(report),
     ]
-    entries = [*(swatch(each.part, theme) for each in bars), _median_step(theme)]
+    entries = [*(swatch(part_bars.part, theme) for part_bars in bars), _median_step(theme)]
     figure = framed(sheet(report, "Where a step's time goes", entries, notes), bars_in(len(devices)), theme)
     axis = figure.subplots()
     rows(axis, [_label(device, standing.word, report) for device, standing in shown])
-    for each in bars:
-        draw_bars(axis, each, theme)
-    edges = [(place - 0.45, place + 0.45) for place in range(len(spans))]
+    for part_bars in bars:
+        draw_bars(axis, part_bars, theme)
+    edges = [(line - 0.45, line + 0.45) for line in range(len(spans))]
     axis.vlines(spans, [low for low, _ in edges], [high for _, high in edges], color=theme.ink, linewidth=1.6)
     longest = [max(pair) for pair in zip(bars[-1].ends if bars else spans, spans, strict=True)]
     axis.set_xlim(0, max([*longest, 0.0]) * 1.16 or 1.0)
@@ -111,23 +111,23 @@ def _left_out(report: Report) -> list[str]:
 
 
 def _label(device: DeviceSummary, word: str, report: Report) -> str:
-    """A device's name, and of many in a word why it is shown."""
+    """Name a device, and if it is one of many say in a word why it is shown."""
     name = device_name(device, report.summary.by_device)
     return f"{name} ({word})" if word else name
 
 
 def stacked(parts: Sequence[StepPart], values_ns: Sequence[Sequence[float | None]]) -> list[Bars]:
-    """Parts beside one another, a line of values for each bar; those alone that there are."""
-    found: list[Bars] = []
+    """Stack parts next to one another, a line of values per bar; only those that are not all zero."""
+    series: list[Bars] = []
     for column, part in enumerate(parts):
         lengths = [(values[column] or 0.0) / NS_PER_MS for values in values_ns]
         if any(lengths):
-            found.append(Bars(part, found[-1].ends if found else [0.0] * len(lengths), lengths))
-    return found
+            series.append(Bars(part, series[-1].ends if series else [0.0] * len(lengths), lengths))
+    return series
 
 
 def bars_in(bars: int) -> float:
-    """The height of axes with so many bars."""
+    """Return the height of axes with this many bars."""
     return AXIS_IN + min(BAR_IN * bars, TALLEST_IN)
 
 
@@ -137,7 +137,7 @@ def is_roomy(bars: int) -> bool:
 
 
 def rows(axis: Axes, labels: Sequence[str]) -> None:
-    """A line for each label, the first on top; of too many, every so many are named."""
+    """Label a line each, the first on top; of too many, name only every few."""
     every = -(-len(labels) // int(TALLEST_IN / 0.15))
     shown = [shortened(label, TEXT_PT, NAME_PT) for label in labels[::every]]
     axis.set_yticks(range(0, len(labels), every), shown)
@@ -147,32 +147,32 @@ def rows(axis: Axes, labels: Sequence[str]) -> None:
 
 
 def draw_bars(axis: Axes, bars: Bars, theme: Theme, height: float = 0.8, shift: float = 0.0) -> None:
-    """One part of all bars."""
-    places = [place + shift for place in range(len(bars.lengths))]
-    line = 0.4 if len(places) < TALLEST_IN / BAR_IN else 0
-    look: dict[str, Any] = {"color": bars.part.color, "hatch": hatch(bars.part), "ec": theme.ground, "linewidth": line}
+    """Draw one part of all bars."""
+    places = [line + shift for line in range(len(bars.lengths))]
+    edge = 0.4 if len(places) < TALLEST_IN / BAR_IN else 0
+    look: dict[str, Any] = {"color": bars.part.color, "hatch": hatch(bars.part), "ec": theme.ground, "linewidth": edge}
     axis.barh(places, bars.lengths, left=bars.starts, height=height, **look)
 
 
 def _number(figure: Figure, axis: Axes, bars: Sequence[Bars]) -> None:
-    """Each part's milliseconds inside of it, where there is room."""
+    """Write each part's milliseconds inside it, where there is room."""
     low, high = axis.get_xlim()
     pt_per_ms = laid_out_pt(figure, axis) / (high - low)
-    for each in bars:
-        ink = "white" if each.part in DARK_PARTS else "black"
-        around = {"facecolor": each.part.color, "edgecolor": "none", "pad": 0.8}
-        for place, (start, long) in enumerate(zip(each.starts, each.lengths, strict=True)):
-            words = f"{long:.2f}"
-            if length(words, SMALL_PT) + 2 * INSET_PT <= long * pt_per_ms:
+    for part_bars in bars:
+        ink = "white" if part_bars.part in DARK_PARTS else "black"
+        around = {"facecolor": part_bars.part.color, "edgecolor": "none", "pad": 0.8}
+        for line, (start, long) in enumerate(zip(part_bars.starts, part_bars.lengths, strict=True)):
+            label = f"{long:.2f}"
+            if length(label, SMALL_PT) + 2 * INSET_PT <= long * pt_per_ms:
                 look: dict[str, Any] = {"fontsize": SMALL_PT, "color": ink, "bbox": around}
-                axis.text(start + long / 2, place, words, ha="center", va="center_baseline", **look)
+                axis.text(start + long / 2, line, label, ha="center", va="center_baseline", **look)
 
 
 def behind(axis: Axes, ends: Sequence[float], labels: Sequence[str], shift: float = 0.0) -> None:
-    """Words behind each bar."""
-    for place, (end, label) in enumerate(zip(ends, labels, strict=True)):
+    """Write a label after each bar's end."""
+    for line, (end, label) in enumerate(zip(ends, labels, strict=True)):
         look: dict[str, Any] = {"xytext": (INSET_PT, 0), "textcoords": "offset points", "fontsize": SMALL_PT}
-        axis.annotate(label, (end, place + shift), va="center", **look)
+        axis.annotate(label, (end, line + shift), va="center", **look)
 
 
 def _median_step(theme: Theme) -> Entry:
@@ -190,29 +190,29 @@ def _unmatched(report: Report) -> list[str]:
 
 
 def layers(report: Report, theme: Theme) -> Figure:
-    """The layers that compute or communicate longest, in the model's order; compute and communication apart."""
-    own = [layer for layer in report.summary.layers if is_layer(layer.layer)]
-    if not own:
+    """Draw the layers that compute or communicate longest, in the model's order; compute and communication apart."""
+    modules = [layer for layer in report.summary.layers if is_layer(layer.layer)]
+    if not modules:
         raise TracerError(f"{report.run.name}: no layers to draw: no compute here is launched by a layer in a step")
-    shown = _longest(own)
+    shown = _longest(modules)
     compute, comm = (
         stacked(parts, [[layer.measures[part.field].median for part in parts] for layer in shown])
         for parts in ((FORWARD, BACKWARD), (HIDDEN, EXPOSED))
     )
     most = "compute or communicate" if comm else "compute"
     notes = [
-        f"{len(shown)} of {count(len(own), 'layer')}: those that {most} longest, in the model's order; medians "
+        f"{len(shown)} of {count(len(modules), 'layer')}: those that {most} longest, in the model's order; medians "
         "over windows (one step on one device each). Optimizer, loss, packing: left out.",
         *(_whose(report) if comm else []),
     ]
-    entries = [swatch(each.part, theme) for each in (*compute, *comm)]
+    entries = [swatch(part_bars.part, theme) for part_bars in (*compute, *comm)]
     figure = framed(sheet(report, "Layers that take longest", entries, notes), bars_in(len(shown)), theme)
     panels = [bars for bars in (compute, comm) if bars]
     axes = figure.subplots(1, len(panels), width_ratios=(3, 2)[: len(panels)], sharey=True, squeeze=False)[0]
     rows(axes[0], [layer.layer for layer in shown])
     for axis, bars in zip(axes, panels, strict=True):
-        for each in bars:
-            draw_bars(axis, each, theme)
+        for part_bars in bars:
+            draw_bars(axis, part_bars, theme)
         axis.set_xlim(left=0)
         axis.set_xlabel(f"{'compute' if bars is compute else 'comm'}, ms a step")
         axis.grid(False, axis="y")
@@ -220,15 +220,15 @@ def layers(report: Report, theme: Theme) -> Figure:
     return figure
 
 
-def _longest(own: Sequence[LayerSummary]) -> list[LayerSummary]:
-    """The layers that compute longest, and of the others those that communicate longest, in their order."""
-    by_compute = sorted(own, key=lambda layer: _sum(layer, FORWARD, BACKWARD), reverse=True)
-    by_comm = sorted(own, key=lambda layer: _sum(layer, HIDDEN, EXPOSED), reverse=True)
+def _longest(modules: Sequence[LayerSummary]) -> list[LayerSummary]:
+    """Return the layers that compute longest, and of the others those that communicate longest, in their order."""
+    by_compute = sorted(modules, key=lambda layer: _sum(layer, FORWARD, BACKWARD), reverse=True)
+    by_comm = sorted(modules, key=lambda layer: _sum(layer, HIDDEN, EXPOSED), reverse=True)
     chosen = by_compute[: MOST_LAYERS // 2]
     chosen += [layer for layer in by_comm if layer not in chosen and _sum(layer, HIDDEN, EXPOSED)]
     chosen = chosen[:MOST_LAYERS]
     chosen += [layer for layer in by_compute if layer not in chosen][: MOST_LAYERS - len(chosen)]
-    return [layer for layer in own if layer in chosen]
+    return [layer for layer in modules if layer in chosen]
 
 
 def _sum(layer: LayerSummary, *parts: StepPart) -> float:
@@ -242,15 +242,15 @@ def _whose(report: Report) -> list[str]:
 
 
 def bandwidth(report: Report, calibration: Calibration | None, theme: Theme) -> Figure:
-    """Bus bandwidth of every collective over its size, with what calibration measured and the link's own rate."""
-    known = [row for row in report.collectives if row.busbw_gbps and row.bytes]
-    if not known:
+    """Draw every collective's bus bandwidth over its size, with what calibration measured and the link's rate."""
+    measured = [row for row in report.collectives if row.busbw_gbps and row.bytes]
+    if not measured:
         raise TracerError(f"{report.run.name}: no bandwidth to draw: {_why_no_bandwidth(report)}")
-    drawn = _groups(known)
-    curves = _curves(known, calibration)
-    lines = {size: LINES[place % len(LINES)] for place, size in enumerate(sorted({size for _, size in curves}))}
+    drawn = _groups(measured)
+    curves = _curves(measured, calibration)
+    lines = {size: LINES[index % len(LINES)] for index, size in enumerate(sorted({size for _, size in curves}))}
     entries = [*(_points_entry(group, theme) for group in drawn), *_line_entries(lines, report, theme)]
-    notes = _bandwidth_notes(report, known, bool(curves))
+    notes = _bandwidth_notes(report, measured, bool(curves))
     figure = framed(sheet(report, "Bus bandwidth over message size", entries, notes), SCATTER_IN, theme)
     axis = figure.subplots()
     for (kind, group_size), points in curves.items():
@@ -264,12 +264,12 @@ def bandwidth(report: Report, calibration: Calibration | None, theme: Theme) -> 
     return figure
 
 
-def _groups(known: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
-    """Collectives of one kind, bounds apart, in the palette's order."""
-    found: dict[tuple[str, bool], list[CollectiveRow]] = {}
-    for row in sorted(known, key=lambda row: (list(KIND_MARKS).index(row.kind), row.bound)):
-        found.setdefault((row.kind, row.bound), []).append(row)
-    return list(found.values())
+def _groups(collectives: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
+    """Group collectives by kind, bounds apart, in the palette's order."""
+    by_style: dict[tuple[str, bool], list[CollectiveRow]] = {}
+    for row in sorted(collectives, key=lambda row: (list(KIND_MARKS).index(row.kind), row.bound)):
+        by_style.setdefault((row.kind, row.bound), []).append(row)
+    return list(by_style.values())
 
 
 def _why_no_bandwidth(report: Report) -> str:
@@ -281,21 +281,21 @@ def _why_no_bandwidth(report: Report) -> str:
 
 
 def _curves(
-    known: Sequence[CollectiveRow], calibration: Calibration | None
+    collectives: Sequence[CollectiveRow], calibration: Calibration | None
 ) -> dict[tuple[str, int], list[tuple[int, float]]]:
-    """What calibration measured of the kinds and group sizes that are drawn: bandwidth at each size."""
-    found: dict[tuple[str, int], list[tuple[int, float]]] = {}
-    drawn = {(row.kind, row.group_size) for row in known}
+    """Return what calibration measured for the kinds and group sizes that are drawn: bandwidth at each size."""
+    curves: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    drawn = {(row.kind, row.group_size) for row in collectives}
     for row in sorted(calibration.rows if calibration else (), key=lambda row: row.bytes):
         if (row.collective, row.group_size) in drawn:
-            found.setdefault((row.collective, row.group_size), []).append((row.bytes, row.busbw_gbps))
-    return found
+            curves.setdefault((row.collective, row.group_size), []).append((row.bytes, row.busbw_gbps))
+    return curves
 
 
 def _look(row: CollectiveRow, theme: Theme) -> dict[str, Any]:
-    """How such collectives are drawn; a bound is hollow."""
-    place, marker = KIND_MARKS[row.kind]
-    color = ramp(theme, place)
+    """Return how such collectives are drawn; a bound is hollow."""
+    position, marker = KIND_MARKS[row.kind]
+    color = ramp(theme, position)
     face = "none" if row.bound else color
     return {"color": color, "marker": marker, "markersize": 4.5, "markerfacecolor": face, "linestyle": ""}
 
@@ -311,21 +311,21 @@ def _line_entries(lines: Mapping[int, Any], report: Report, theme: Theme) -> lis
     from matplotlib.lines import Line2D
 
     limit = report.run.links.limit_gbps
-    found: list[Entry] = [
+    entries: list[Entry] = [
         (f"calibrated, {size} ranks", Line2D([], [], color=theme.faint, linestyle=line, linewidth=1.2))
         for size, line in lines.items()
     ]
     if limit is not None:
         line = Line2D([], [], color=theme.ink, linestyle=DASHED, linewidth=1.0)
-        found.append((f"the link's limit, {gbps(limit)} GB/s", line))
-    return found
+        entries.append((f"the link's limit, {gbps(limit)} GB/s", line))
+    return entries
 
 
-def _bandwidth_notes(report: Report, known: Sequence[CollectiveRow], has_curves: bool) -> list[str]:
-    unknown = len(report.collectives) - len(known)
-    left = f" Of {unknown} more size or transfer is not known." if unknown else ""
-    notes = [f"A point is one collective; 1 GB is 1e9 bytes.{left}"]
-    if any(row.bound for row in known):
+def _bandwidth_notes(report: Report, measured: Sequence[CollectiveRow], has_curves: bool) -> list[str]:
+    unknown = len(report.collectives) - len(measured)
+    unknown_note = f" Of {unknown} more size or transfer is not known." if unknown else ""
+    notes = [f"A point is one collective; 1 GB is 1e9 bytes.{unknown_note}"]
+    if any(row.bound for row in measured):
         notes.append("~ a bound: members may leave before all have come, or are missing from the run.")
     if not has_curves:
         notes.append("These links were not calibrated for what is drawn: see tracer calibrate, and --links.")
@@ -339,12 +339,14 @@ def _logarithmic(axis: Axes) -> None:
 
     axis.set_xscale("log")
     axis.set_yscale("log")
-    for each in (axis.xaxis, axis.yaxis):
-        low, high = each.get_data_interval()
+    for dimension in (axis.xaxis, axis.yaxis):
+        low, high = dimension.get_data_interval()
         # Whole decades, so that two at least have a tick.
-        each.axes.set(**{f"{each.axis_name}lim": (10 ** floor(log10(low) - 0.02), 10 ** ceil(log10(high) + 0.02))})
-        each.set_major_locator(LogLocator(numticks=7))
-        each.set_minor_locator(NullLocator())
+        dimension.axes.set(
+            **{f"{dimension.axis_name}lim": (10 ** floor(log10(low) - 0.02), 10 ** ceil(log10(high) + 0.02))}
+        )
+        dimension.set_major_locator(LogLocator(numticks=7))
+        dimension.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(lambda value, _: size(round(value)))
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axis.set_xlabel("message size")

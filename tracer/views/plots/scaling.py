@@ -36,25 +36,25 @@ Row = TypeVar("Row", WeakRow, StrongRow)
 
 
 def plots(study: Scaling, theme: Theme = LIGHT) -> dict[str, bytes]:
-    """The study's pictures, PNG by file name."""
+    """Draw the study's pictures, PNG by file name."""
     with style(theme):
-        made: dict[str, Figure | None] = {name: _grid(study, rows, theme) for name, rows in GRIDS.items()}
-        made |= {"shares.png": _shares(study, theme), "subtraction.png": _subtraction(study, theme)}
-        return {name: png(figure) for name, figure in made.items() if figure is not None}
+        figures: dict[str, Figure | None] = {name: _grid(study, rows, theme) for name, rows in GRIDS.items()}
+        figures |= {"shares.png": _shares(study, theme), "subtraction.png": _subtraction(study, theme)}
+        return {name: png(figure) for name, figure in figures.items() if figure is not None}
 
 
 def speedups(study: Scaling, theme: Theme) -> Figure | None:
-    """Weak and strong scaling over GPUs in one picture, with room for short titles; none where nothing compares."""
+    """Draw weak and strong scaling over GPUs in one picture, with short titles; None where nothing compares."""
     if not any(row.gpus > 1 and row.scaled_speedup for row in study.weak):
         return None
 
     def weak(study: Scaling, strategy: str) -> Panel:
-        own = _weak_over_gpus(study, strategy)
-        return replace(own, title=f"{strategy[:SHORT]}: weak scaling", y="speedup, batch per GPU fixed")
+        panel = _weak_over_gpus(study, strategy)
+        return replace(panel, title=f"{strategy[:SHORT]}: weak scaling", y="speedup, batch per GPU fixed")
 
     def strong(study: Scaling, strategy: str) -> Panel:
-        own = _strong_over_gpus(study, strategy)
-        return replace(own, title=f"{strategy[:SHORT]}: strong scaling", y="speedup, global batch fixed")
+        panel = _strong_over_gpus(study, strategy)
+        return replace(panel, title=f"{strategy[:SHORT]}: strong scaling", y="speedup, global batch fixed")
 
     return _grid(study, (weak, strong), theme, PAGE_IN)
 
@@ -62,7 +62,7 @@ def speedups(study: Scaling, theme: Theme) -> Figure | None:
 def _grid(
     study: Scaling, rows: Sequence[Callable[[Scaling, str], Panel]], theme: Theme, width_in: float = WIDTH_IN
 ) -> Figure | None:
-    """Rows of panels, a column for each strategy; none where nothing would be drawn."""
+    """Draw rows of panels, a column per strategy; None where nothing would be drawn."""
     strategies = list(dict.fromkeys(cell.strategy for cell in study.cells if cell.gpus > 1)) or [SINGLE]
     panels = [[panel(study, strategy) for strategy in strategies[:MOST_STRATEGIES]] for panel in rows]
     # What was swept at one value is no curve.
@@ -73,12 +73,12 @@ def _grid(
 
 
 def _timed(study: Scaling, strategy: str) -> list[CellRow]:
-    """A strategy's cells that were timed, with the baselines that all share."""
+    """Return a strategy's cells that were timed, with the baselines that all share."""
     return [cell for cell in study.cells if cell.strategy in (strategy, SINGLE) and cell.step.median_ns]
 
 
 def _step_over_batch(study: Scaling, strategy: str) -> Panel:
-    """One device's line is what the others should be."""
+    """Draw steps over the batch; one device's line is what the others should be."""
     cells, colors = _timed(study, strategy), places(cell.gpus for cell in study.cells)
     lines = [
         PlotLine(
@@ -117,15 +117,15 @@ def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
 
 def _weak_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [_Speedup(row.batch, row.gpus, row.gpus, row.scaled_speedup) for row in _own(study.weak, strategy)]
-    known = {row.batch for row in study.weak if row.gpus > 1 and row.scaled_speedup}
-    lines = _compared(_speedups(rows, places(known), "batch {:,} a GPU"))
+    batches = {row.batch for row in study.weak if row.gpus > 1 and row.scaled_speedup}
+    lines = _compared(_speedups(rows, places(batches), "batch {:,} a GPU"))
     title = f"{strategy}: weak scaling, batch per GPU fixed"
     return Panel(title, "GPUs", "scaled speedup", lines, _ideal(lines), doublings=True)
 
 
 def _weak_over_batch(study: Scaling, strategy: str) -> Panel:
-    own = [row for row in _own(study.weak, strategy) if row.gpus > 1]
-    rows = [_Speedup(row.gpus, row.batch, row.gpus, row.scaled_speedup) for row in own]
+    parallel = [row for row in _own(study.weak, strategy) if row.gpus > 1]
+    rows = [_Speedup(row.gpus, row.batch, row.gpus, row.scaled_speedup) for row in parallel]
     lines = _speedups(rows, places(row.gpus for row in study.weak), "{} GPUs", flat=True)
     return Panel(
         f"{strategy}: the same over the batch per GPU", "batch per GPU", "scaled speedup", lines, doublings=True
@@ -134,15 +134,15 @@ def _weak_over_batch(study: Scaling, strategy: str) -> Panel:
 
 def _strong_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [_Speedup(row.global_batch, row.gpus, row.gpus, row.speedup) for row in _own(study.strong, strategy)]
-    known = {row.global_batch for row in study.strong if row.gpus > 1 and row.speedup}
-    lines = _compared(_speedups(rows, places(known), "global batch {:,}"))
+    batches = {row.global_batch for row in study.strong if row.gpus > 1 and row.speedup}
+    lines = _compared(_speedups(rows, places(batches), "global batch {:,}"))
     title = f"{strategy}: strong scaling, global batch fixed"
     return Panel(title, "GPUs", "speedup", lines, _ideal(lines), doublings=True, empty=NO_COUNTERPART)
 
 
 def _strong_over_batch(study: Scaling, strategy: str) -> Panel:
-    own = [row for row in _own(study.strong, strategy) if row.gpus > 1]
-    rows = [_Speedup(row.gpus, row.global_batch, row.gpus, row.speedup) for row in own]
+    parallel = [row for row in _own(study.strong, strategy) if row.gpus > 1]
+    rows = [_Speedup(row.gpus, row.global_batch, row.gpus, row.speedup) for row in parallel]
     lines = _speedups(rows, places(row.gpus for row in study.strong), "{} GPUs", flat=True)
     title = f"{strategy}: the same over the global batch"
     return Panel(title, "global batch", "speedup", lines, doublings=True, empty=NO_COUNTERPART)
@@ -181,22 +181,24 @@ class _Speedup:
 
 
 def _own(rows: Sequence[Row], strategy: str) -> list[Row]:
-    """A strategy's rows, with the baselines that all share."""
+    """Return a strategy's rows, with the baselines that all share."""
     return [row for row in rows if row.strategy in (strategy, SINGLE)]
 
 
 def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str, flat: bool = False) -> list[PlotLine]:
-    """Lines of speedup; with `flat` each has its own ideal, the devices that all its points have."""
+    """Build lines of speedup; with `flat` each has its own ideal, the devices that all its points have."""
     lines = []
     for name, color in colors.items():
-        own = [(row, row.ratio) for row in rows if row.line == name and row.ratio is not None]
-        points = [PlotPoint(row.x, ratio.value, ratio.low, ratio.high, ratio.uncertain) for row, ratio in own]
-        lines.append(PlotLine(label.format(name), color, points, [(row.x, row.gpus) for row, _ in own] if flat else []))
+        line_rows = [(row, row.ratio) for row in rows if row.line == name and row.ratio is not None]
+        points = [PlotPoint(row.x, ratio.value, ratio.low, ratio.high, ratio.uncertain) for row, ratio in line_rows]
+        lines.append(
+            PlotLine(label.format(name), color, points, [(row.x, row.gpus) for row, _ in line_rows] if flat else [])
+        )
     return _drawn(lines)
 
 
 def _compared(lines: Sequence[PlotLine]) -> list[PlotLine]:
-    """Lines over GPUs; a baseline alone is none."""
+    """Return the lines that have more than a baseline."""
     return [line for line in lines if any(point.x > 1 for point in line.points)]
 
 
@@ -205,7 +207,7 @@ def _drawn(lines: Sequence[PlotLine]) -> list[PlotLine]:
 
 
 def _ideal(lines: Sequence[PlotLine]) -> list[tuple[float, float]]:
-    """N on N devices."""
+    """Return N on N devices."""
     return [(gpus, gpus) for gpus in sorted({point.x for line in lines for point in line.points})]
 
 
@@ -218,19 +220,19 @@ def _label(cell: CellRow) -> str:
 
 
 def _shares(study: Scaling, theme: Theme) -> Figure | None:
-    """What steps are made of, as measured: a bar a cell, its parts adding up to all of its windows' time."""
-    known = [part.field for part in SPLIT_PARTS]
-    cells = [cell for cell, _, _ in grouped(study) if all(cell.shares.get(name) is not None for name in known)]
+    """Draw what steps are made of, as measured: a bar per cell, whose parts add up to its windows' time."""
+    fields = [part.field for part in SPLIT_PARTS]
+    cells = [cell for cell, _, _ in grouped(study) if all(cell.shares.get(name) is not None for name in fields)]
     if not cells:
         return None
     figure, axis = _listed(cells)
-    left = [0.0] * len(cells)
+    starts = [0.0] * len(cells)
     for part in SPLIT_PARTS:
         shares = [100 * (cell.shares[part.field] or 0.0) for cell in cells]
-        _draw_part(axis, part, left, shares, theme)
-        left = [start + share for start, share in zip(left, shares, strict=True)]
-    for place, cell in enumerate(cells):
-        axis.text(101, place, ms(cell.measured["span_ns"].median or 0.0), va="center")
+        _draw_part(axis, part, starts, shares, theme)
+        starts = [start + share for start, share in zip(starts, shares, strict=True)]
+    for line, cell in enumerate(cells):
+        axis.text(101, line, ms(cell.measured["span_ns"].median or 0.0), va="center")
     axis.set_xlim(0, 113)
     axis.set_xticks(range(0, 101, 20))
     axis.set_xlabel("share of the profiled steps' time, %; behind each bar their median")
@@ -239,7 +241,7 @@ def _shares(study: Scaling, theme: Theme) -> Figure | None:
 
 
 def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
-    """A figure with a line for each cell, the first on top."""
+    """Return a figure with a line for each cell, the first on top."""
     figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
     axis = figure.subplots()
     axis.set_yticks(range(len(cells)), [_label(cell) for cell in cells])
@@ -248,20 +250,20 @@ def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
     return figure, axis
 
 
-def _draw_part(axis: Axes, part: StepPart, left: Sequence[float], shares: Sequence[float], theme: Theme) -> None:
-    """One part of all bars, with its number where there is room."""
+def _draw_part(axis: Axes, part: StepPart, starts: Sequence[float], shares: Sequence[float], theme: Theme) -> None:
+    """Draw one part of all bars, with its number where there is room."""
     hatch = "////" if part is WAITING else None
-    axis.barh(range(len(shares)), shares, left=left, color=part.color, label=part.label, hatch=hatch, ec=theme.ground)
+    axis.barh(range(len(shares)), shares, left=starts, color=part.color, label=part.label, hatch=hatch, ec=theme.ground)
     ink = "white" if part in DARK_PARTS else "black"
-    for place, (share, start) in enumerate(zip(shares, left, strict=True)):
+    for line, (share, start) in enumerate(zip(shares, starts, strict=True)):
         if share >= LABELLED:
             around = {"facecolor": part.color, "edgecolor": "none", "pad": 0.8}
             middle = start + share / 2
-            axis.text(middle, place, f"{share:.0f}", ha="center", va="center", fontsize=8.5, color=ink, bbox=around)
+            axis.text(middle, line, f"{share:.0f}", ha="center", va="center", fontsize=8.5, color=ink, bbox=around)
 
 
 def _subtraction(study: Scaling, theme: Theme) -> Figure | None:
-    """Exposed communication as measured, beside what subtraction would have said; lines are quartiles."""
+    """Draw exposed communication as measured, next to what subtraction would have said; lines are quartiles."""
     rows = [(cell, weak, strong) for cell, weak, strong in grouped(study) if weak.subtraction or strong.subtraction]
     if not rows:
         return None
@@ -282,12 +284,12 @@ def _measured(cell: CellRow) -> PlotPoint | None:
     return _point(exposed.median, exposed.low, exposed.high)
 
 
-def _estimated(found: Subtraction | None) -> PlotPoint | None:
-    return _point(found.estimate_ns, found.low_ns, found.high_ns) if found is not None else None
+def _estimated(subtraction: Subtraction | None) -> PlotPoint | None:
+    return _point(subtraction.estimate_ns, subtraction.low_ns, subtraction.high_ns) if subtraction is not None else None
 
 
 def _point(median_ns: float | None, low_ns: float | None, high_ns: float | None) -> PlotPoint | None:
-    """A time as a point in ms, on the x axis."""
+    """Return a time as a point in ms, on the x axis."""
     if median_ns is None:
         return None
     low, high = (None if ns is None else ns / NS_PER_MS for ns in (low_ns, high_ns))
@@ -295,20 +297,20 @@ def _point(median_ns: float | None, low_ns: float | None, high_ns: float | None)
 
 
 def _draw_points(axis: Axes, points: Sequence[PlotPoint | None], mark: PointStyle, label: str) -> None:
-    """A mark and its quartiles on each line of cells."""
+    """Draw a mark and its quartiles on each line of cells."""
     for line, point in enumerate(points):
         if point is None:
             continue
-        place = line + mark.below
+        y = line + mark.below
         if point.low is not None and point.high is not None:
-            axis.plot([point.low, point.high], [place, place], color=mark.ink, linewidth=1.0)
-        axis.plot(point.x, place, mark.shape, color=mark.ink, markerfacecolor=mark.face, markersize=5.5)
+            axis.plot([point.low, point.high], [y, y], color=mark.ink, linewidth=1.0)
+        axis.plot(point.x, y, mark.shape, color=mark.ink, markerfacecolor=mark.face, markersize=5.5)
     if any(points):
         axis.plot([], [], mark.shape, color=mark.ink, markerfacecolor=mark.face, label=label)
 
 
 def _scale(axis: Axes, points: Sequence[PlotPoint]) -> None:
-    """Logarithmic; around 0 linear where anything is negative, as subtraction can be."""
+    """Make the axis logarithmic; linear around 0 if anything is negative, as subtraction can be."""
     values = [value for point in points for value in (point.x, point.low, point.high) if value is not None]
     if min(values) > 0:
         axis.set_xscale("log")

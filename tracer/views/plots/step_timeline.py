@@ -39,7 +39,7 @@ LABELS = {"compute": ("compute", COMPUTE), "copy": ("copies", COPY)}
 
 
 def timeline(report: Report, theme: Theme) -> Figure:
-    """Compute, copies and communication of one step over time; waiting is hatched."""
+    """Draw compute, copies and communication of one step over time; waiting is hatched."""
     drawn = report.timeline
     if not drawn.span_ns:
         raise TracerError(f"{report.run.name}: no timeline to draw: no step has any length")
@@ -51,19 +51,19 @@ def timeline(report: Report, theme: Theme) -> Figure:
     around = sheet(report, "One step in time", _lane_entries(drawn, theme), notes)
     figure = framed(around, AXIS_IN + LANE_IN * len(drawn.lanes), theme)
     axis = figure.subplots()
-    axis.set_yticks([place + (TOP + BOTTOM) / 2 for place in range(len(drawn.lanes))], lane_names(drawn.lanes))
+    axis.set_yticks([line + (TOP + BOTTOM) / 2 for line in range(len(drawn.lanes))], lane_names(drawn.lanes))
     axis.set_ylim(len(drawn.lanes), 0)
     _in_time(axis, drawn)
-    for place, lane in enumerate(drawn.lanes):
-        _draw_lane(axis, lane, drawn, place + BOTTOM, theme)
+    for line, lane in enumerate(drawn.lanes):
+        _draw_lane(axis, lane, drawn, line + BOTTOM, theme)
     pt_per_ns = laid_out_pt(figure, axis) / drawn.span_ns
-    for place, lane in enumerate(drawn.lanes):
-        _letters(axis, lane.marks, place + TOP, pt_per_ns)
+    for line, lane in enumerate(drawn.lanes):
+        _letters(axis, lane.marks, line + TOP, pt_per_ns)
     return figure
 
 
 def lane_names(lanes: Sequence[Lane]) -> list[str]:
-    """What stands beside each lane."""
+    """Return the labels of the lanes."""
     return [shortened(label, TEXT_PT, NAME_PT) for label in lane_labels(lanes)]
 
 
@@ -73,10 +73,10 @@ def _place(drawn: Timeline) -> str:
 
 def _lane_entries(drawn: Timeline, theme: Theme) -> list[Entry]:
     kinds = {lane.kind for lane in drawn.lanes}
-    found = [swatch(part, theme, label) for kind, (label, part) in LABELS.items() if kind in kinds]
+    entries = [swatch(part, theme, label) for kind, (label, part) in LABELS.items() if kind in kinds]
     marks = [mark for lane in drawn.lanes for mark in lane.marks]
-    found += [swatch(WAITING, theme, "waiting")] if any(mark.wait_ns for mark in marks) else []
-    return found + ([swatch(TRANSFER, theme, "transfer")] if marks else [])
+    entries += [swatch(WAITING, theme, "waiting")] if any(mark.wait_ns for mark in marks) else []
+    return entries + ([swatch(TRANSFER, theme, "transfer")] if marks else [])
 
 
 def _in_time(axis: Axes, drawn: Timeline) -> None:
@@ -107,7 +107,7 @@ def _draw_cells(axis: Axes, lane: Lane, drawn: Timeline, bottom: float) -> None:
 
 
 def _letters(axis: Axes, marks: Sequence[Mark], top: float, pt_per_ns: float) -> None:
-    """Each mark's bucket or letter above its transfer, buckets first, where the lane is still free."""
+    """Write each mark's bucket or letter above its transfer, buckets first, where the lane is still free."""
     taken: list[tuple[float, float]] = []
     for mark in sorted(marks, key=lambda mark: mark.bucket is None):
         half = length(letter(mark), SMALL_PT) / 2 + 0.5
@@ -120,40 +120,40 @@ def _letters(axis: Axes, marks: Sequence[Mark], top: float, pt_per_ns: float) ->
 
 
 def buckets(report: Report, theme: Theme) -> Figure:
-    """Each reduction of one step: when it was ready, launched and run; beside it what its kernel's time was."""
+    """Draw each reduction of one step: when it was ready, launched and run; right of it its kernel's time."""
     chosen = report.summary.representative
-    place = (chosen.rank, chosen.device, chosen.step)
-    own = [row for row in report.buckets if (row.rank, row.device, row.step) == place]
-    if not own:
+    step_key = (chosen.rank, chosen.device, chosen.step)
+    reductions = [row for row in report.buckets if (row.rank, row.device, row.step) == step_key]
+    if not reductions:
         raise TracerError(f"{report.run.name}: {_no_buckets(report)}")
     notes = [
         f"{_place(report.timeline)}: the step of median length. Right: each kernel's time twice, as waiting and "
         "transfer, and below as hidden beside compute and exposed; behind it what is exposed, ms.",
-        *(["Members are missing from the run: the transfer is at most this long."] if _is_bound(own) else []),
+        *(["Members are missing from the run: the transfer is at most this long."] if _is_bound(reductions) else []),
     ]
-    around = sheet(report, "DDP's buckets in one step", _bucket_entries(own, theme), notes)
-    figure = framed(around, bars_in(len(own) * BUCKET_BARS), theme)
+    around = sheet(report, "DDP's buckets in one step", _bucket_entries(reductions, theme), notes)
+    figure = framed(around, bars_in(len(reductions) * BUCKET_BARS), theme)
     axis, beside = figure.subplots(1, 2, width_ratios=(1.25, 1), sharey=True)
-    rows(axis, [_name(row) for row in own])
+    rows(axis, [_name(row) for row in reductions])
     axis.set_ylabel("bucket")
     _in_time(axis, report.timeline)
     start_ns = representative_window(report).start_ns
-    for line, row in enumerate(own):
+    for line, row in enumerate(reductions):
         _draw_reduction(axis, row, line, start_ns, theme)
-    _kernels(beside, own, theme)
+    _kernels(beside, reductions, theme)
     return figure
 
 
 def _no_buckets(report: Report) -> str:
-    """Why there are none, or none in this step."""
+    """Say why there are none, or none in this step."""
     if report.summary.buckets:
         return "no buckets in the step of median length: see tracer report --by bucket"
     why = why_none(report).rstrip(".")
     return why[0].lower() + why[1:]
 
 
-def _is_bound(own: Sequence[BucketRow]) -> bool:
-    return any(row.bound for row in own)
+def _is_bound(reductions: Sequence[BucketRow]) -> bool:
+    return any(row.bound for row in reductions)
 
 
 def _name(row: BucketRow) -> str:
@@ -163,7 +163,7 @@ def _name(row: BucketRow) -> str:
 
 
 def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme: Theme) -> None:
-    """When it was ready and launched, and its kernel, on a line of its own."""
+    """Draw when it was ready and launched, and its kernel, on a line of its own."""
 
     def at(ns: int) -> float:
         return (ns - start_ns) / NS_PER_MS
@@ -183,25 +183,25 @@ def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme:
             axis.plot(at(ns), line, marker=sign, zorder=4, **look)
 
 
-def _kernel(own: Sequence[BucketRow]) -> tuple[list[int], list[int]]:
-    """How long each reduction's kernel waited, and was in transfer."""
-    waits = [row.wait_ns or 0 for row in own]
-    return waits, [row.dur_ns - wait for row, wait in zip(own, waits, strict=True)]
+def _kernel(reductions: Sequence[BucketRow]) -> tuple[list[int], list[int]]:
+    """Return how long each reduction's kernel waited, and was in transfer."""
+    waits = [row.wait_ns or 0 for row in reductions]
+    return waits, [row.dur_ns - wait for row, wait in zip(reductions, waits, strict=True)]
 
 
-def _kernels(axis: Axes, own: Sequence[BucketRow], theme: Theme) -> None:
-    """Each kernel's time twice, one below the other."""
-    waited = stacked((WAITING, TRANSFER), list(zip(*_kernel(own), strict=True)))
-    hidden = stacked((HIDDEN, EXPOSED), [(row.overlapped_ns, row.exposed_ns) for row in own])
-    for found, shift in ((waited, -0.21), (hidden, 0.21)):
-        for each in found:
-            draw_bars(axis, each, theme, 0.4, shift)
+def _kernels(axis: Axes, reductions: Sequence[BucketRow], theme: Theme) -> None:
+    """Draw each kernel's time twice, one below the other."""
+    waited = stacked((WAITING, TRANSFER), list(zip(*_kernel(reductions), strict=True)))
+    hidden = stacked((HIDDEN, EXPOSED), [(row.overlapped_ns, row.exposed_ns) for row in reductions])
+    for series, shift in ((waited, -0.21), (hidden, 0.21)):
+        for part_bars in series:
+            draw_bars(axis, part_bars, theme, 0.4, shift)
     axis.set_xlim(0, max(hidden[-1].ends) * 1.3)
     axis.grid(False, axis="y")
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("ms of its kernel")
-    if is_roomy(len(own) * BUCKET_BARS):
-        behind(axis, hidden[-1].ends, [milliseconds(row.exposed_ns) for row in own], 0.21)
+    if is_roomy(len(reductions) * BUCKET_BARS):
+        behind(axis, hidden[-1].ends, [milliseconds(row.exposed_ns) for row in reductions], 0.21)
 
 
 # How many bars' height a bucket has.
@@ -210,20 +210,20 @@ READY, LAUNCHED = "o", "|"
 AHEAD = (0, (1, 2))
 
 
-def _bucket_entries(own: Sequence[BucketRow], theme: Theme) -> list[Entry]:
+def _bucket_entries(reductions: Sequence[BucketRow], theme: Theme) -> list[Entry]:
     from matplotlib.lines import Line2D
 
     def mark(sign: str) -> Line2D:
         return Line2D([], [], color=theme.ink, marker=sign, markersize=4, markerfacecolor=theme.ground, linestyle="")
 
-    found: list[Entry] = []
-    if any(row.ready_ns is not None for row in own):
+    entries: list[Entry] = []
+    if any(row.ready_ns is not None for row in reductions):
         late = Line2D([], [], color=theme.ink, linewidth=1.2)
-        found = [("ready", mark(READY)), ("late launch, queue", late)]
-    if any(row.launched_ns is not None for row in own):
+        entries = [("ready", mark(READY)), ("late launch, queue", late)]
+    if any(row.launched_ns is not None for row in reductions):
         ahead = Line2D([], [], color=theme.faint, linewidth=0.8, linestyle=AHEAD)
-        found += [("launched", mark(LAUNCHED)), ("launched ahead", ahead)]
-    found += [swatch(WAITING, theme, "waiting")] if any(row.wait_ns for row in own) else []
-    found += [swatch(TRANSFER, theme, "transfer")]
-    found += [swatch(HIDDEN, theme, "hidden (below)")] if any(row.overlapped_ns for row in own) else []
-    return found + ([swatch(EXPOSED, theme, "exposed (below)")] if any(row.exposed_ns for row in own) else [])
+        entries += [("launched", mark(LAUNCHED)), ("launched ahead", ahead)]
+    entries += [swatch(WAITING, theme, "waiting")] if any(row.wait_ns for row in reductions) else []
+    entries += [swatch(TRANSFER, theme, "transfer")]
+    entries += [swatch(HIDDEN, theme, "hidden (below)")] if any(row.overlapped_ns for row in reductions) else []
+    return entries + ([swatch(EXPOSED, theme, "exposed (below)")] if any(row.exposed_ns for row in reductions) else [])

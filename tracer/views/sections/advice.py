@@ -17,26 +17,26 @@ _NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1
 
 
 def advice_section(report: Report) -> Section:
-    """Each piece of advice with its figure and its reason; nothing where nothing communicates."""
-    found = report.summary.advice
-    if found:
+    """List each piece of advice with its figure and its reason; nothing where nothing communicates."""
+    advice = report.summary.advice
+    if advice:
         title = "What to change, and what it costs a step now (the parts overlap: figures do not add up)"
-        return [Heading(title), *(block for each in found for block in _advice(each))]
+        return [Heading(title), *(block for piece in advice for block in _advice(piece))]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
         return []
     return [Heading(_NOTHING if is_cheap(cost, step_ns) else _NO_REMEDY)]
 
 
-def _advice(each: Advice) -> list[Block]:
+def _advice(advice: Advice) -> list[Block]:
     return [
-        Paragraph(f"{duration(each.figure_ns)}: {each.text}"),
-        Paragraph(each.because, is_faint=True, is_indented=True),
+        Paragraph(f"{duration(advice.figure_ns)}: {advice.text}"),
+        Paragraph(advice.because, is_faint=True, is_indented=True),
     ]
 
 
 def true_cost(report: Report) -> Section:
-    """What the traces account for of the cost of synchronization, part by part, beside the controls."""
+    """Split the cost of synchronization into the parts that the traces account for, next to the controls."""
     cost = report.summary.sync_cost
     if cost is None or not _is_informative(cost):
         return []

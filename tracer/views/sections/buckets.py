@@ -26,7 +26,7 @@ _PARTIAL = "Members are missing from the run: the true transfer is no longer tha
 
 
 def by_bucket(report: Report, wide: bool) -> Section:
-    """Every bucket, medians over ranks and steps; what each holds, and what hid it."""
+    """List every bucket, medians over ranks and steps; what each holds, and what hid it."""
     buckets, layout = report.summary.buckets, report.summary.layout
     if not buckets or layout is None:
         return [Heading(why_none(report))]
@@ -71,7 +71,7 @@ def _is_partial(report: Report) -> bool:
 
 
 def holdings(report: Report, wide: bool) -> Section:
-    """What each bucket holds, and the layers whose compute ran beside its reduction, the longest first."""
+    """List what each bucket holds, and the layers whose compute ran during its reduction, the longest first."""
     buckets = report.summary.buckets
     held = [_extent(bucket.layers) for bucket in buckets]
     room = columns(wide) - len("bucket  meters  ") - max(map(len, held), default=0) - 2
@@ -89,15 +89,15 @@ def _parameters(bucket: BucketSummary) -> str:
 
 
 def _extent(layers: Sequence[str]) -> str:
-    """`fc ... layer4.1.conv2`: the first and the last of a bucket's layers."""
+    """Return `fc ... layer4.1.conv2`: the first and the last of a bucket's layers."""
     if len(layers) > 2:
         return f"{layers[0]} ... {layers[-1]}"
     return ", ".join(layers) or "not known"
 
 
 def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
-    """As many of the names as there is room for, one at least; with the time they hid it, ms, where there is room."""
-    names = [each.layer + (f" {milliseconds(each.ns)}" if wide else "") for each in hidden_by]
+    """Join as many names as fit, at least one; with the time they hid it, ms, where there is room."""
+    names = [hider.layer + (f" {milliseconds(hider.ns)}" if wide else "") for hider in hidden_by]
     shown = names[:1] or ["nothing"]
     for name in names[1:]:
         if len(", ".join([*shown, name])) > room:
@@ -107,8 +107,8 @@ def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
 
 
 def why_none(report: Report) -> str:
-    """Why a run has no buckets, in one line."""
-    kinds = {each.kind for row in report.layers if is_layer(row.layer) for each in row.comm}
+    """Say why a run has no buckets, in one line."""
+    kinds = {comm.kind for row in report.layers if is_layer(row.layer) for comm in row.comm}
     if not any(window.comm_ns for window in report.windows):
         return "No buckets: nothing communicates here."
     if report.run.strategy == "fsdp" or "reduce_scatter" in kinds:

@@ -16,7 +16,7 @@ _HEADS = [*texts("collective"), *numbers("ranks", "dtype", "size", "time us", "a
 
 
 def calibration_text(calibration: Calibration) -> str:
-    """The whole table, in the order in which collectives were measured."""
+    """Write the whole table, in the order in which collectives were measured."""
     peak_gbps = max(row.busbw_gbps for row in calibration.rows)
     return rendered([_title(calibration.links), [_table(calibration.rows, peak_gbps)], _peaks(calibration)])
 
@@ -47,7 +47,7 @@ def _cells(row: CalibrationRow) -> list[str]:
 
 
 def _bar(share: float) -> str:
-    """A bar of so many cells, to an eighth; the least there is for the least share."""
+    """Draw a bar as long as the share, to an eighth of a cell; at least one eighth."""
     whole, rest = divmod(max(round(share * BAR_CELLS * len(EIGHTHS)), 1), len(EIGHTHS))
     return EIGHTHS[-1] * whole + (EIGHTHS[rest - 1] if rest else "")
 

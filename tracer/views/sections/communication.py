@@ -19,14 +19,14 @@ REASONS = ("launch", "compute", "collective", "input", "unknown")
 
 
 def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
-    """Bandwidth of each kind, group and size against what calibration measured, `most` of them; the clocks."""
+    """List bandwidth by kind, group and size against calibration, `most` rows; then the clocks."""
     rows = report.summary.communication
     if not rows:
         return []
     shown = sorted(rows, key=_total_ns, reverse=True)[:most]
-    left = len(rows) - len(shown)
-    fewer = f"and {left} more kinds and sizes, which take less time: --by collective, --json"
-    rest = [Paragraph(fewer, is_faint=True)] if left else []
+    left_out = len(rows) - len(shown)
+    fewer = f"and {left_out} more kinds and sizes, which take less time: --by collective, --json"
+    rest = [Paragraph(fewer, is_faint=True)] if left_out else []
     title = (
         "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
     )
@@ -50,7 +50,7 @@ def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table
 
 
 def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
-    """Names of groups whose ranks are also another group's, as they stand beside these."""
+    """Name groups whose ranks are also another group's, to tell them apart."""
     groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
     members = [ranks for _, ranks in groups]
     return {name: f" (group {name})" for name, ranks in groups if members.count(ranks) > 1}
@@ -61,12 +61,12 @@ def _total_ns(row: BandwidthRow) -> float:
 
 
 def _busbw(row: BandwidthRow | CollectiveRow) -> str:
-    """Bandwidth, with a mark where the transfer it comes from is but a bound."""
+    """Write the bandwidth, with a mark where its transfer is only a bound."""
     return gbps(row.busbw_gbps) if row.busbw_gbps is None else _mark(row) + gbps(row.busbw_gbps)
 
 
 def _mark(row: BandwidthRow | CollectiveRow) -> str:
-    """`>=` where members are missing, whose transfer is an upper bound; `~` where some come late or leave early."""
+    """Return `>=` if members are missing (the transfer is an upper bound); `~` if some come late or leave early."""
     if not row.bound:
         return ""
     return "\N{GREATER-THAN OR EQUAL TO}" if row.kind in _SYNCHRONIZING else "~"
@@ -85,20 +85,20 @@ def _quartiles(row: BandwidthRow) -> str:
 
 def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
     marks = {_mark(row) for row in rows if row.busbw_gbps is not None}
-    return [f"{mark} {words}" for mark, words in _MARKS.items() if mark in marks]
+    return [f"{mark} {meaning}" for mark, meaning in _MARKS.items() if mark in marks]
 
 
 def _ranks(group: Sequence[int], group_size: int) -> str:
-    """`0-3`, `0,2`; the size alone where the group is long."""
+    """Write `0-3`, `0,2`; the size alone where the group is long."""
     if len(group) < 2 <= group_size:
         return f"{group_size} devices"
     runs = [list(run) for _, run in groupby(enumerate(group), key=lambda item: item[1] - item[0])]
-    words = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ",".join(str(rank) for _, rank in run) for run in runs]
-    return ",".join(words) if len(words) <= 4 else f"{group_size} ranks"
+    extents = [f"{run[0][1]}-{run[-1][1]}" if len(run) > 2 else ",".join(str(rank) for _, rank in run) for run in runs]
+    return ",".join(extents) if len(extents) <= 4 else f"{group_size} ranks"
 
 
 def _clocks(report: Report) -> list[str]:
-    """One line on the ranks' clocks, where there are several ranks."""
+    """Describe the ranks' clocks in one line, where there are several ranks."""
     clock = report.run.clock
     if len(clock.offsets_ns) < 2:
         return []
@@ -111,7 +111,7 @@ def _clocks(report: Report) -> list[str]:
 
 
 def _copies(report: Report) -> list[str]:
-    """The largest copies between host and device, in one line."""
+    """Describe the largest copies between host and device, in one line."""
     rows = [row for row in report.summary.copies if "HtoD" in row.direction or "DtoH" in row.direction]
     if not rows:
         return []
@@ -120,11 +120,11 @@ def _copies(report: Report) -> list[str]:
 
 
 def waiting(report: Report, most: int = MOST_RANKS) -> Section:
-    """What each rank waited and what it made the others wait, a mean over steps, and what kept it."""
+    """List what each rank waited and what it made the others wait, a mean over steps, and what kept it."""
     rows = [row for row in report.waiting if row.step is not None]
     if not any(row.waited_ns for row in rows):
         return []
-    means = [_mean(list(own)) for _, own in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
+    means = [_mean(list(device_rows)) for _, device_rows in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
     shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:most]
     if len(shown) < len(means):
         shown = [row for row in shown if row.caused_ns] or shown[:1]
@@ -137,9 +137,9 @@ def waiting(report: Report, most: int = MOST_RANKS) -> Section:
         ]
         for row in sorted(shown, key=lambda row: (row.rank, str(row.device)))
     ]
-    left = len(means) - len(shown)
-    fewer = f"and {count(left, 'more rank')} that caused less: --json"
-    rest = [Paragraph(fewer, is_faint=True)] if left else []
+    left_out = len(means) - len(shown)
+    fewer = f"and {count(left_out, 'more rank')} that caused less: --json"
+    rest = [Paragraph(fewer, is_faint=True)] if left_out else []
     title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
     return [Heading(title), Table(heads, [lines]), *rest, *map(Paragraph, _worst(report, means))]
 
@@ -161,7 +161,7 @@ _WORDS = {
 
 
 def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
-    """The rank that the others waited for most, in words."""
+    """Name the rank that the others waited for most."""
     total = sum(row.caused_ns for row in means)
     worst = max(means, key=lambda row: row.caused_ns)
     if not worst.caused_ns:
@@ -169,16 +169,16 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
     reason = max(worst.caused_by, key=lambda name: worst.caused_by[name])
     share, why = worst.caused_ns / total, worst.caused_by[reason] / worst.caused_ns
     several = len({row.device for row in means if row.rank == worst.rank}) > 1
-    here = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
+    among = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
     who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
     return [
-        f"{who} causes {percent(share)} of all waiting{here} ({ms(worst.caused_ns)} a step, added over the "
+        f"{who} causes {percent(share)} of all waiting{among} ({ms(worst.caused_ns)} a step, added over the "
         f"others): {percent(why)} of that because {_WORDS[reason]}."
     ]
 
 
 def by_collective(report: Report) -> Section:
-    """Every instance, a row each."""
+    """List every instance, a row each."""
     if not report.collectives:
         return [Heading("No collectives: nothing communicates here, or no kernel could be matched.")]
     heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]

@@ -73,54 +73,62 @@ class Row:
     change: Change
 
 
-def comparison_text(found: Comparison | SweepComparison, width: int | None = None, color: bool = False) -> str:
-    """The comparison for a terminal, what changed first; prose wrapped at `width` columns where one is given."""
+def comparison_text(comparison: Comparison | SweepComparison, width: int | None = None, color: bool = False) -> str:
+    """Write the comparison for a terminal, what changed first; prose wrapped at `width` columns if given."""
     parts: list[Section] = [
-        [Paragraph(comparison_title(found))],
-        [Heading(found.verdict)],
-        [Caution(str(warning)) for warning in found.warnings],
-        *(shown.blocks for shown in comparison_tables(found, MOST_ROWS)),
-        [Paragraph(words) for words in changed_means(found)],
+        [Paragraph(comparison_title(comparison))],
+        [Heading(comparison.verdict)],
+        [Caution(str(warning)) for warning in comparison.warnings],
+        *(shown.blocks for shown in comparison_tables(comparison, MOST_ROWS)),
+        [Paragraph(sentence) for sentence in changed_means(comparison)],
     ]
     return rendered(parts, width, color)
 
 
-def comparison_title(found: Comparison | SweepComparison) -> str:
-    """Which two were compared."""
-    return f"A: {found.a} · B: {found.b}"
+def comparison_title(comparison: Comparison | SweepComparison) -> str:
+    """Say which two were compared."""
+    return f"A: {comparison.a} · B: {comparison.b}"
 
 
-def comparison_tables(found: Comparison | SweepComparison, most: int | None = None) -> list[TitledTable]:
-    """All tables that have any rows or notes; with `most`, those of many rows have the first, and say so."""
-    made = _of_runs(found, most) if isinstance(found, Comparison) else _of_sweeps(found)
-    return [shown for shown in made if shown.table.rows or shown.notes]
+def comparison_tables(comparison: Comparison | SweepComparison, most: int | None = None) -> list[TitledTable]:
+    """Return all tables that have rows or notes; with `most`, long ones have the first rows, and say so."""
+    tables = _of_runs(comparison, most) if isinstance(comparison, Comparison) else _of_sweeps(comparison)
+    return [shown for shown in tables if shown.table.rows or shown.notes]
 
 
-def _of_runs(found: Comparison, most: int | None) -> list[TitledTable]:
-    step = [*_rows("step", "", found.controls), *_rows("step", "", found.step), *_rows("step", "", found.parts)]
-    totals = _rows("buckets", "all buckets", found.totals)
+def _of_runs(comparison: Comparison, most: int | None) -> list[TitledTable]:
+    step = [
+        *_rows("step", "", comparison.controls),
+        *_rows("step", "", comparison.step),
+        *_rows("step", "", comparison.parts),
+    ]
+    totals = _rows("buckets", "all buckets", comparison.totals)
     buckets = [
-        row for each in found.buckets for row in _rows("buckets", _bucket(each.bucket, each.bytes), each.measures)
+        row
+        for bucket in comparison.buckets
+        for row in _rows("buckets", _bucket(bucket.bucket, bucket.bytes), bucket.measures)
     ]
     groups = [
         row
-        for each in found.collectives
-        for row in _rows("collectives", _collective(each.kind, each.group_size, each.bytes), each.measures)
+        for collective in comparison.collectives
+        for row in _rows(
+            "collectives", _collective(collective.kind, collective.group_size, collective.bytes), collective.measures
+        )
     ]
-    layers = [row for each in found.layers for row in _rows("layers", each.layer, each.measures)]
+    layers = [row for layer in comparison.layers for row in _rows("layers", layer.layer, layer.measures)]
     every = [*step, *totals, *buckets, *groups, *layers]
     return [
         _changed(every),
-        _different(found),
+        _different(comparison),
         _table("step", "The step and what it is made of: medians, ms", "", step),
-        _buckets(found, totals + _first(buckets, most), len(buckets) - len(_first(buckets, most))),
+        _buckets(comparison, totals + _first(buckets, most), len(buckets) - len(_first(buckets, most))),
         _listed("collectives", "Collectives of one kind, group size and bytes: medians, ms and GB/s", groups, most),
         _listed("layers", "Layers: medians, ms", layers, most),
     ]
 
 
-def _rows(table: str, of: str, measures: Mapping[str, Change]) -> list[Row]:
-    return [Row(table, of, measure, change) for measure, change in measures.items()]
+def _rows(table: str, subject: str, measures: Mapping[str, Change]) -> list[Row]:
+    return [Row(table, subject, measure, change) for measure, change in measures.items()]
 
 
 def _bucket(number: int, nbytes: int | None) -> str:
@@ -132,16 +140,16 @@ def _collective(kind: str, group_size: int, nbytes: int | None) -> str:
 
 
 def _changed(every: Sequence[Row]) -> TitledTable:
-    """What changed by more than its steps' own spread, the largest change first."""
+    """List what changed by more than its steps' own spread, the largest change first."""
     marked = sorted((row for row in every if row.change.is_marked), key=lambda row: -abs(row.change.relative or 1))
     shown = _table("changes", "Changed by more than the steps' own spread: medians, ms and GB/s", "of", marked)
-    lines = [[row.of or "step", *words[1:]] for row, words in zip(marked, shown.table.rows, strict=True)]
+    lines = [[row.of or "step", *cells[1:]] for row, cells in zip(marked, shown.table.rows, strict=True)]
     notes = [] if marked else ["Nothing.", *_apart(every)]
     return replace(shown, table=Table(shown.table.columns, [lines]), notes=notes)
 
 
 def _apart(rows: Sequence[Row]) -> list[str]:
-    """What would be marked if there were more steps."""
+    """Say what would be marked if there were more steps."""
     apart = [row for row in rows if row.change.apart and row.change.state == "too_few"]
     if not apart:
         return []
@@ -153,7 +161,7 @@ def _apart(rows: Sequence[Row]) -> list[str]:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Join the first names, and say how many more there are."""
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
@@ -165,24 +173,24 @@ def _relative(change: Change) -> str:
     return "-" if change.relative is None else f"{100 * change.relative:+.1f} %"
 
 
-def _different(found: Comparison) -> TitledTable:
-    rows = [[each.what, each.a or "-", each.b or "-"] for each in found.different]
+def _different(comparison: Comparison) -> TitledTable:
+    rows = [[setting.what, setting.a or "-", setting.b or "-"] for setting in comparison.different]
     columns = (Column("setting", is_text=True), Column("A", is_text=True), Column("B", is_text=True))
     return TitledTable("settings", "Settings and versions that differ", Table(columns, [rows]))
 
 
-def _buckets(found: Comparison, rows: Sequence[Row], left: int) -> TitledTable:
-    notes = [_sentence(found.layouts.why)] if found.layouts.why else []
+def _buckets(comparison: Comparison, rows: Sequence[Row], left_out: int) -> TitledTable:
+    notes = [_sentence(comparison.layouts.why)] if comparison.layouts.why else []
     shown = _table("buckets", "DDP's buckets, a step and rank: medians, ms", "of", rows)
-    return replace(shown, notes=[*notes, *_left(left)])
+    return replace(shown, notes=[*notes, *_left(left_out)])
 
 
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> TitledTable:
-    """A table of many things: with `most`, those rows that changed or differ most; what one run has alone is named."""
+    """Build a long table: with `most`, the rows that changed or differ most; name what only one run has."""
     both = [row for row in rows if row.change.difference is not None]
     first = _first(both, most)
     shown = _table(name, heading, "of", first)
@@ -191,12 +199,12 @@ def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> T
 
 
 def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
-    """What only one run has, each with its first figure."""
+    """Name what only one run has, each with its first figure."""
     first = {row.of: row for row in reversed(rows) if row.change.state == state}
     if not first:
         return []
-    known = [(row, row.change.a if row.change.b is None else row.change.b) for row in reversed(first.values())]
-    named = [f"{row.of} ({_label(row)} {_value(row.measure, value)})" for row, value in known]
+    figures = [(row, row.change.a if row.change.b is None else row.change.b) for row in reversed(first.values())]
+    named = [f"{row.of} ({_label(row)} {_value(row.measure, value)})" for row, value in figures]
     return [f"Only in {name}: {_shortened(named)}."]
 
 
@@ -207,7 +215,7 @@ def _first(rows: Sequence[Row], most: int | None) -> list[Row]:
 
 
 def _weight(row: Row) -> tuple[bool, bool, float]:
-    """What is shown first: what changed, what came apart; then by the difference."""
+    """Rank what is shown first: what changed, what came apart; then by the difference."""
     return row.change.is_marked, row.change.apart, abs(row.change.difference or 0)
 
 
@@ -215,10 +223,10 @@ def _left(number: int) -> list[str]:
     return [f"and {count(number, 'more figure')} that differ less: --json or --html has all"] if number else []
 
 
-def _table(name: str, heading: str, of: str, rows: Sequence[Row]) -> TitledTable:
-    """A table of figures; under the head `of` stands what each is of, where there is such a head."""
-    columns = (*([Column(of, is_text=True)] if of else []), *_FIGURES, *_JUDGED)
-    lines = [[*([row.of] if of else []), *_words(row.measure, row.change)] for row in rows]
+def _table(name: str, heading: str, subject_head: str, rows: Sequence[Row]) -> TitledTable:
+    """Build a table of figures; with a head for their subjects, if one is given."""
+    columns = (*([Column(subject_head, is_text=True)] if subject_head else []), *_FIGURES, *_JUDGED)
+    lines = [[*([row.of] if subject_head else []), *_words(row.measure, row.change)] for row in rows]
     marked = {number for number, row in enumerate(rows) if row.change.is_marked}
     return TitledTable(name, heading, Table(columns, [lines], marked))
 
@@ -238,26 +246,26 @@ def _value(measure: str, value: float | None) -> str:
 
 
 def _signed(measure: str, value: float) -> str:
-    """A difference; of shares in percentage points."""
-    words = _value(measure, abs(value))
-    return f"{'-' if value < 0 else '+'}{words.replace('%', 'points')}"
+    """Write a difference; of shares in percentage points."""
+    figure = _value(measure, abs(value))
+    return f"{'-' if value < 0 else '+'}{figure.replace('%', 'points')}"
 
 
 def _verdict(change: Change) -> str:
     return VERDICTS[change.state] + (", apart" if change.apart and change.state == "too_few" else "")
 
 
-def _of_sweeps(found: SweepComparison) -> list[TitledTable]:
-    named = [(f"{cell.strategy}{cell.gpus} at {cell.batch}", cell) for cell in found.cells]
+def _of_sweeps(comparison: SweepComparison) -> list[TitledTable]:
+    named = [(f"{cell.strategy}{cell.gpus} at {cell.batch}", cell) for cell in comparison.cells]
     rows = [row for name, cell in named for row in _rows("cells", name, cell.measures)]
     shown = _table("cells", "Cells: steps (medians, ms) and efficiency", "cell", rows)
     notes = [f"- {name}: {why}" for name, cell in named for why in cell.why]
     return [_changed(rows), replace(shown, notes=notes)]
 
 
-def changed_means(found: Comparison | SweepComparison) -> list[str]:
-    """What it takes for a figure to count as changed, in sentences."""
-    test = found.test
+def changed_means(comparison: Comparison | SweepComparison) -> list[str]:
+    """Say what it takes for a figure to count as changed, in sentences."""
+    test = comparison.test
     return [
         f"Test: {test.method}. Marked as changed: p at most {percent(test.level)}, and at least "
         f"{percent(test.least_change)} of A's figure. If nothing changed in a table, the chance of any mark in it is "

@@ -23,7 +23,7 @@ _NS = "_ns"
 
 
 def hta_text(analysis: Analysis, top: int, width: int | None = None, color: bool = False) -> str:
-    """The tables that are short enough to be read, the `top` first rows of each."""
+    """Write the tables that are short enough to be read, the `top` first rows of each."""
     tables = [_section(table, top, is_wide(width)) for table in analysis.tables if table.listed]
     made_with = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
     notes = [Paragraph(f"note: {note}") for note in analysis.notes]
@@ -32,16 +32,16 @@ def hta_text(analysis: Analysis, top: int, width: int | None = None, color: bool
 
 def _title(analysis: Analysis) -> str:
     facts = analysis.facts
-    words = [f"HTA {analysis.name} of {facts['run']}"]
+    parts = [f"HTA {analysis.name} of {facts['run']}"]
     if "rank" in facts:
-        words.append(f"rank {facts['rank']}")
+        parts.append(f"rank {facts['rank']}")
     if "step" in facts:
-        words.append("whole trace, in which no step is marked" if facts["step"] is None else f"step {facts['step']}")
+        parts.append("whole trace, in which no step is marked" if facts["step"] is None else f"step {facts['step']}")
     if "other" in facts:
-        words.append(f"other: {facts['other']}, step {facts['other_step']}")
+        parts.append(f"other: {facts['other']}, step {facts['other_step']}")
     if "path_ns" in facts:
-        words.append(f"path {_cell('', _NS, facts['path_ns'])} ms of {_cell('', _NS, facts['extent_ns'])} ms")
-    return " · ".join(words)
+        parts.append(f"path {_cell('', _NS, facts['path_ns'])} ms of {_cell('', _NS, facts['extent_ns'])} ms")
+    return " · ".join(parts)
 
 
 def _section(table: Figures, top: int, wide: bool) -> Section:
@@ -61,10 +61,10 @@ def _section(table: Figures, top: int, wide: bool) -> Section:
 
 
 def _units(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """Microseconds for a column of times that are all below a millisecond; times beside one another are alike."""
+    """Choose microseconds for a column of times all below a millisecond; times of one sort share a unit."""
     units: dict[str, str] = {}
-    for place, name in enumerate(columns):
-        sizes = [abs(value) for row in rows if isinstance(value := row[place], int | float)]
+    for column, name in enumerate(columns):
+        sizes = [abs(value) for row in rows if isinstance(value := row[column], int | float)]
         unit = "us" if max(sizes, default=0) < NS_PER_MS else "ms"
         units[name] = "" if not name.endswith(_NS) else units.get(_ALIKE.get(name, ""), unit)
     return list(units.values())

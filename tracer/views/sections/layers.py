@@ -28,13 +28,13 @@ SHARDING = ("all_gather", "reduce_scatter")
 
 
 def by_layer(report: Report, wide: bool) -> Section:
-    """Every layer, medians over windows; one step in which they add up; sharded modules' collectives, or buckets."""
+    """List every layer, medians over windows; one step where they add up; sharded modules' collectives or buckets."""
     held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
     return [*layers_section(report), *held]
 
 
 def layers_section(report: Report) -> list[Block]:
-    """The same without what buckets hold."""
+    """Return the same without what buckets hold."""
     if not report.summary.layers:
         return [Heading("No layers: no compute here is launched in a step.")]
     source = _SOURCES.get(report.summary.layers_from, report.summary.layers_from)
@@ -61,22 +61,22 @@ def _table(report: Report) -> Table:
         for layer in report.summary.layers
     ]
     groups = [
-        [[cells[column.head] for column in heads] for layer, cells in lines if is_layer(layer.layer) == own]
-        for own in (True, False)
+        [[cells[column.head] for column in heads] for layer, cells in lines if is_layer(layer.layer) == in_layer]
+        for in_layer in (True, False)
     ]
     return Table(heads, groups)
 
 
 def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
-    """The buckets that hold each layer's gradients: `2`, `2,3`."""
-    found: dict[str, set[int]] = {}
+    """Name the buckets that hold each layer's gradients: `2`, `2,3`."""
+    buckets: dict[str, set[int]] = {}
     for row in rows:
-        found.setdefault(row.layer, set()).update(row.buckets)
-    return {layer: ",".join(map(str, sorted(numbers))) for layer, numbers in found.items()}
+        buckets.setdefault(row.layer, set()).update(row.buckets)
+    return {layer: ",".join(map(str, sorted(numbers))) for layer, numbers in buckets.items()}
 
 
 def _cells(layer: LayerSummary, bucket: str, communicates: bool) -> dict[str, str]:
-    """A line by column."""
+    """Return a line's cells by column."""
     forward, backward, hidden, exposed = (milliseconds(layer.measures[name].median) for name in _MEASURES)
     return {
         "layer": layer.layer,
@@ -91,15 +91,15 @@ def _cells(layer: LayerSummary, bucket: str, communicates: bool) -> dict[str, st
 
 
 def _representative(report: Report) -> Section:
-    """The one step in which lines add up: all layers in one, every other line with its own."""
+    """Show the one step in which lines add up: all layers in one, every other line with its own."""
     chosen = report.summary.representative
-    place = (chosen.rank, chosen.device, chosen.step)
-    rows = [row for row in report.layers if (row.rank, row.device, row.step) == place]
+    step_key = (chosen.rank, chosen.device, chosen.step)
+    rows = [row for row in report.layers if (row.rank, row.device, row.step) == step_key]
     whole = sum(row.forward_ns + row.backward_ns for row in rows)
-    own = [row for row in rows if is_layer(row.layer)]
-    forward, backward = (sum(getattr(row, name) for row in own) for name in ("forward_ns", "backward_ns"))
+    layer_rows = [row for row in rows if is_layer(row.layer)]
+    forward, backward = (sum(getattr(row, name) for row in layer_rows) for name in ("forward_ns", "backward_ns"))
     parts = [f"layers {milliseconds(forward + backward)} ({ms(forward)} forward, {ms(backward)} backward)"]
-    others = sorted((row for row in rows if row not in own), key=lambda row: -row.forward_ns - row.backward_ns)
+    others = sorted((row for row in rows if row not in layer_rows), key=lambda row: -row.forward_ns - row.backward_ns)
     for row in others:
         if computed := row.forward_ns + row.backward_ns:
             parts.append(f"{row.layer.strip('()')} {milliseconds(computed)}")
@@ -111,11 +111,11 @@ def _representative(report: Report) -> Section:
 
 
 def _sharded(report: Report) -> Section:
-    """The collectives of sharded modules, one kind and pass after the other, so that modules compare."""
-    found = [(each, row.layer) for row in report.layers if is_layer(row.layer) for each in row.comm]
-    if not any(each.kind in SHARDING for each, _ in found):
+    """List the collectives of sharded modules, one kind and pass after the other, so that modules compare."""
+    calls = [(comm, row.layer) for row in report.layers if is_layer(row.layer) for comm in row.comm]
+    if not any(comm.kind in SHARDING for comm, _ in calls):
         return []
-    order = {layer.layer: place for place, layer in enumerate(report.summary.layers)}
+    order = {layer.layer: position for position, layer in enumerate(report.summary.layers)}
     passes = ("forward", "backward")
 
     def key(item: tuple[LayerComm, str]) -> tuple[str, int, int]:
@@ -124,21 +124,24 @@ def _sharded(report: Report) -> Section:
     heads: list[Column] = [*texts("kind", "pass", "module", "prefetched"), *numbers("size", "length")]
     heads += [*numbers("waiting", wide=True), *numbers("exposed")]
     groups = [
-        [_collectives(module, [each for each, _ in own]) for module, own in groupby(group, key=lambda item: item[1])]
-        for _, group in groupby(sorted(found, key=key), key=lambda item: key(item)[:2])
+        [
+            _collectives(module, [comm for comm, _ in module_calls])
+            for module, module_calls in groupby(group, key=lambda item: item[1])
+        ]
+        for _, group in groupby(sorted(calls, key=key), key=lambda item: key(item)[:2])
     ]
     return [Heading("Collectives of sharded modules: medians over windows, ms"), Table(heads, groups)]
 
 
-def _collectives(module: str, found: Sequence[LayerComm]) -> list[str]:
-    waits = [each.wait_ns for each in found if each.wait_ns is not None]
-    sizes = [each.bytes for each in found if each.bytes is not None]
+def _collectives(module: str, calls: Sequence[LayerComm]) -> list[str]:
+    waits = [comm.wait_ns for comm in calls if comm.wait_ns is not None]
+    sizes = [comm.bytes for comm in calls if comm.bytes is not None]
     return [
-        *(found[0].kind, found[0].direction, module, _prefetched([each.prefetched for each in found])),
+        *(calls[0].kind, calls[0].direction, module, _prefetched([comm.prefetched for comm in calls])),
         size(max(sizes, default=None)),
-        milliseconds(_median([each.dur_ns for each in found])),
+        milliseconds(_median([comm.dur_ns for comm in calls])),
         milliseconds(_median(waits)),
-        milliseconds(_median([each.exposed_ns for each in found])),
+        milliseconds(_median([comm.exposed_ns for comm in calls])),
     ]
 
 
@@ -146,8 +149,8 @@ def _median(values: Sequence[int]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def _prefetched(said: Sequence[bool | None]) -> str:
-    known = [each for each in said if each is not None]
-    if not known:
+def _prefetched(flags: Sequence[bool | None]) -> str:
+    known_flags = [flag for flag in flags if flag is not None]
+    if not known_flags:
         return "-"
-    return "yes" if all(known) else f"{sum(known)} of {len(known)}" if any(known) else "no"
+    return "yes" if all(known_flags) else f"{sum(known_flags)} of {len(known_flags)}" if any(known_flags) else "no"

@@ -34,12 +34,12 @@ By = Literal["rank", "step", "collective", "bucket", "layer"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
-    """The whole report; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
+    """Write the whole report; prose wrapped at `width` columns if given, in terminal colors if asked for."""
     return rendered(report_sections(report, by, width), width, color)
 
 
 def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
-    """The report's parts in order, as wide as there is room."""
+    """Return the report's parts in order, as wide as there is room."""
     wide = is_wide(width)
     parts: list[Section] = [
         [Paragraph(run_title(report.run))],
@@ -76,7 +76,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
 
 
 def run_title(run: RunFacts) -> str:
-    """What was run on what, in a line."""
+    """Say in one line what was run on what."""
     batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
     partial = len(run.ranks) < run.world_size
     ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else count(run.world_size, "rank")
@@ -88,7 +88,7 @@ def run_title(run: RunFacts) -> str:
 
 
 def by_step(report: Report) -> Section:
-    """Every window."""
+    """List every window."""
     heads = [*numbers("rank", "device", "step"), *numbers("starts", wide=True), *numbers("span", *HEADS)]
     rows = [
         [
@@ -102,18 +102,18 @@ def by_step(report: Report) -> Section:
 
 
 def representative(report: Report) -> Section:
-    """The one window whose lines add up."""
+    """Show the one window whose lines add up."""
     window = representative_window(report)
     parts = [(part.label, getattr(window, part.field)) for part in PARTS]
     parts += [("of it waiting for input", window.input_idle_ns)] if window.input_idle_ns else []
     rows = [[label, milliseconds(value_ns), _of(value_ns, window)] for label, value_ns in parts]
     span = ["span", milliseconds(window.span_ns), percent(1.0)]
-    place = f"rank {window.rank}, device {window.device}, step {window.step}"
+    where = f"rank {window.rank}, device {window.device}, step {window.step}"
     comm = (
         f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
         f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer {ms(window.exposed_transfer_ns)}"
     )
-    heading = Heading(f"The step of median length ({place}), where lines add up")
+    heading = Heading(f"The step of median length ({where}), where lines add up")
     return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), Paragraph(comm)]
 
 
@@ -122,29 +122,29 @@ def _of(value_ns: int, window: Window) -> str:
 
 
 def loader(report: Report) -> Section:
-    """What the loader takes, where the traces show one."""
-    found = report.summary.input
-    if found is None or found.fetch_ns.median is None:
+    """Say what the loader takes, where the traces show one."""
+    loading = report.summary.input
+    if loading is None or loading.fetch_ns.median is None:
         return []
-    longest = found.longest
-    most = f"; most on rank {longest.rank}, {ms(longest.idle_ns.median or 0)}" if len(found.by_device) > 1 else ""
+    longest = loading.longest
+    most = f"; most on rank {longest.rank}, {ms(longest.idle_ns.median or 0)}" if len(loading.by_device) > 1 else ""
     line = (
-        f"Input: in a step of {ms(found.span_ns.median or 0)} the host is in the DataLoader for "
-        f"{ms(found.fetch_ns.median)}, and the device idles for {ms(found.idle_ns.median or 0)} of it{most} "
-        f"(medians; {found.window} window's times)."
+        f"Input: in a step of {ms(loading.span_ns.median or 0)} the host is in the DataLoader for "
+        f"{ms(loading.fetch_ns.median)}, and the device idles for {ms(loading.idle_ns.median or 0)} of it{most} "
+        f"(medians; {loading.window} window's times)."
     )
     return [Paragraph(line)]
 
 
 def representative_window(report: Report) -> Window:
-    """The window that the summary names."""
+    """Return the window that the summary names."""
     chosen = report.summary.representative
     key = (chosen.rank, chosen.device, chosen.step)
     return next(window for window in report.windows if (window.rank, window.device, window.step) == key)
 
 
 def controls(run: RunFacts) -> Section:
-    """What a step takes without the profiler, and without synchronization."""
+    """Say what a step takes without the profiler, and without synchronization."""
     controls = run.controls
     if controls.unprofiled_step_ns is None:
         return []
@@ -165,7 +165,7 @@ SYNTHETIC = "Accuracy means nothing here, nor does loss: the data is synthetic, 
 
 
 def epochs(run: RunFacts) -> Section:
-    """The epochs that were trained after the recording, if any."""
+    """List the epochs that were trained after the recording, if any."""
     if not run.epochs:
         return []
     data = run.dataset
@@ -184,7 +184,7 @@ def _cells(epoch: Epoch) -> list[str]:
 
 
 def memory(run: RunFacts) -> Section:
-    """The most memory that any rank had in use."""
+    """Say the most memory that any rank had in use."""
     if run.memory is None or not run.memory.peak_bytes:
         return []
     rank, peak_bytes = max(run.memory.peak_bytes.items(), key=lambda item: item[1])

@@ -44,76 +44,79 @@ SCALE_HEADS = [
 ]
 
 
-def prediction_text(found: WhatIf, width: int | None = None, color: bool = False) -> str:
-    """All of it; prose wrapped at `width` columns where one is given, with terminal colors where asked for."""
-    return rendered(sections(found), width, color)
+def prediction_text(prediction: WhatIf, width: int | None = None, color: bool = False) -> str:
+    """Write all of it; prose wrapped at `width` columns if given, in terminal colors if asked for."""
+    return rendered(sections(prediction), width, color)
 
 
-def sections(found: WhatIf) -> list[Section]:
-    """The parts in order."""
+def sections(prediction: WhatIf) -> list[Section]:
+    """Return the parts in order."""
     return [
-        [Paragraph(f"{found.run} · what if"), *own(found)],
-        [Heading(sentence(found.recommended.why))],
-        [Caution(str(warning)) for warning in found.warnings],
-        scenarios(found),
-        scale_out_section(found),
-        basis(found),
+        [Paragraph(f"{prediction.run} · what if"), *own(prediction)],
+        [Heading(sentence(prediction.recommended.why))],
+        [Caution(str(warning)) for warning in prediction.warnings],
+        scenarios(prediction),
+        scale_out_section(prediction),
+        basis(prediction),
     ]
 
 
-def own(found: WhatIf) -> Section:
-    """The run's own settings, as measured and as predicted."""
-    baseline = found.baseline
+def own(prediction: WhatIf) -> Section:
+    """Show the run's own settings, as measured and as predicted."""
+    baseline = prediction.baseline
     settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}"
     if baseline.buckets:
         settings += f", {count(len(baseline.buckets), 'bucket')}"
-    of = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
+    replayed = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
         Paragraph(
             f"Its own settings ({settings}): {ms(baseline.measured_step_ns)} a step measured "
-            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {of} "
-            f"({signed(baseline.error)}); differences below {ms(found.uncertainty_ns)} are noise."
+            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {replayed} "
+            f"({signed(baseline.error)}); differences below {ms(prediction.uncertainty_ns)} are noise."
         )
     ]
 
 
-def scenarios(found: WhatIf) -> Section:
-    """Every scenario, a group of rows for each number of GPUs; what is not to be trusted is marked, and why."""
-    groups = [[_cells(each, found) for each in own] for _, own in groupby(found.scenarios, key=lambda each: each.gpus)]
-    title = f"Predicted steps, {_kind(found.baseline)}, ms; against what is predicted of the run's own settings"
-    return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(found))]
+def scenarios(prediction: WhatIf) -> Section:
+    """List every scenario, a group of rows per number of GPUs; what is not to be trusted is marked, and why."""
+    groups = [
+        [_cells(scenario, prediction) for scenario in group]
+        for _, group in groupby(prediction.scenarios, key=lambda scenario: scenario.gpus)
+    ]
+    title = f"Predicted steps, {_kind(prediction.baseline)}, ms; against what is predicted of the run's own settings"
+    return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
 
 
 def _kind(baseline: Baseline) -> str:
     return "unprofiled" if baseline.measured_from == MeasuredFrom.UNPROFILED else "as under the profiler"
 
 
-def _cells(each: Scenario, found: WhatIf) -> list[str]:
-    latency = "-" if each.latency_us is None else f"{each.latency_us:,.1f}"
+def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
+    latency = "-" if scenario.latency_us is None else f"{scenario.latency_us:,.1f}"
     return [
-        mark(each.reliable) + "*" * is_own(each, found),
-        cap(each.bucket_mb),
-        str(len(each.buckets) or "-"),
-        f"{each.gpus:,}",
-        milliseconds(each.predicted_step_ns),
-        signed(against_own(each, found.baseline)),
-        milliseconds(each.predicted_exposed_comm_ns),
-        milliseconds(each.predicted_stall_ns),
-        percent(each.efficiency),
-        gbps(each.link_gbps),
+        mark(scenario.reliable) + "*" * is_own(scenario, prediction),
+        cap(scenario.bucket_mb),
+        str(len(scenario.buckets) or "-"),
+        f"{scenario.gpus:,}",
+        milliseconds(scenario.predicted_step_ns),
+        signed(against_own(scenario, prediction.baseline)),
+        milliseconds(scenario.predicted_exposed_comm_ns),
+        milliseconds(scenario.predicted_stall_ns),
+        percent(scenario.efficiency),
+        gbps(scenario.link_gbps),
         latency,
     ]
 
 
-def _notes(found: WhatIf) -> Iterator[str]:
-    if any(is_own(each, found) for each in found.scenarios):
+def _notes(prediction: WhatIf) -> Iterator[str]:
+    if any(is_own(scenario, prediction) for scenario in prediction.scenarios):
         yield "* the run's own settings"
-    yield from (f"? {why}" for why in doubts(found.scenarios))
+    yield from (f"? {why}" for why in doubts(prediction.scenarios))
 
 
-def scale_out_section(found: WhatIf) -> Section:
-    """The best of each number of GPUs, and from which on communication is not hidden; nothing for one number."""
-    out = scale_out(found)
+def scale_out_section(prediction: WhatIf) -> Section:
+    """List the best cap per number of GPUs, and when communication shows; nothing for one number."""
+    out = scale_out(prediction)
     if out is None:
         return []
     lines = Table(SCALE_HEADS, [[_scale_cells(row) for row in out.rows]])
@@ -128,55 +131,55 @@ def _scale_cells(row: AtGpus) -> list[str]:
 
 
 def no_longer_hidden(out: ScaleOut) -> str:
-    """From which number of GPUs on compute waits for communication, in a sentence."""
+    """Say from which number of GPUs on compute waits for communication."""
     if out.exposed_from_gpus is None:
         return f"Communication stays hidden up to {gpus(out.rows[-1].gpus)}."
     row = next(row for row in out.rows if row.gpus == out.exposed_from_gpus)
     waits = f"compute waits {ms(row.predicted_stall_ns)} for it under the best cap"
-    hidden = [each.gpus for each in out.rows if each.hidden and 1 < each.gpus < row.gpus]
+    hidden = [earlier.gpus for earlier in out.rows if earlier.hidden and 1 < earlier.gpus < row.gpus]
     before = f" On {gpus(hidden[-1])} it still is." if hidden else ""
     return f"On {gpus(row.gpus)} communication is no longer hidden: {waits}.{before}"
 
 
 def hidden_means(out: ScaleOut) -> str:
-    """What hidden means."""
+    """Say what hidden means."""
     return (
         f"(Hidden: compute waits for it no longer than {percent(out.little)} of a step, or than {ms(out.noise_ns)}, "
         "the noise. Exposed is also what lies beside gaps between kernels, which costs nothing.)"
     )
 
 
-def basis(found: WhatIf) -> Section:
-    """What predictions rest on."""
-    said = [
-        f"links: {found.links}",
-        *found.assumptions,
+def basis(prediction: WhatIf) -> Section:
+    """List what predictions rest on."""
+    lines = [
+        f"links: {prediction.links}",
+        *prediction.assumptions,
         "efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches",
     ]
-    return [Heading("What this rests on"), *(Paragraph(words, is_indented=True) for words in said)]
+    return [Heading("What this rests on"), *(Paragraph(line, is_indented=True) for line in lines)]
 
 
 def cap(bucket_mb: float | None) -> str:
-    """A bucket cap."""
+    """Write a bucket cap."""
     return "default" if bucket_mb is None else f"{bucket_mb:g} MB"
 
 
 def gpus(number: int) -> str:
-    """`1 GPU`, `1,024 GPUs`."""
+    """Write `1 GPU`, `1,024 GPUs`."""
     return f"{number:,} GPU" + "s" * (number != 1)
 
 
 def mark(reliable: bool) -> str:
-    """`?` for what is not to be trusted."""
+    """Return `?` for what is not to be trusted."""
     return "" if reliable else "?"
 
 
 def signed(share: float) -> str:
-    """A share with its sign, `0.0 %` without one."""
-    words = f"{100 * share:+.1f} %"
-    return "0.0 %" if words in ("+0.0 %", "-0.0 %") else words
+    """Write a share with its sign, `0.0 %` without one."""
+    figure = f"{100 * share:+.1f} %"
+    return "0.0 %" if figure in ("+0.0 %", "-0.0 %") else figure
 
 
-def sentence(words: str) -> str:
-    """A sentence of words that are none yet."""
-    return f"{words[:1].upper()}{words[1:]}."
+def sentence(clause: str) -> str:
+    """Make a sentence from a clause."""
+    return f"{clause[:1].upper()}{clause[1:]}."

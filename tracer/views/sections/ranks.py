@@ -44,25 +44,25 @@ _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, 
 
 
 def ranks_and_bars(report: Report) -> Section:
-    """Every device's medians in a table and as bars; of many, the spread and those that are named."""
+    """Show every device's medians in a table and as bars; of many, the spread and those that are named."""
     devices = report.summary.by_device
     bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device, _ in named(report)]
     return [*by_rank(report), Drawing([_legend(), *bars])]
 
 
 def by_rank(report: Report, most: int = MANY) -> list[Block]:
-    """Every device's medians, and those of all; of more than `most` their spread, and those that stand out."""
+    """List every device's medians, and those of all; of more than `most` the spread, and those that stand out."""
     window = "light window's times" if report.run.times_from == "light" else "full window's times"
     title = f"Medians over windows (one step on one device each), ms; {window}"
     over = report.summary.over_devices
     if over is None or over.devices <= most:
         return [Heading(title), _every_device(report)]
     shown = named(report)
-    left = over.devices - len(shown)
-    more = len({(each.rank, each.device) for each in over.outliers}) - sum(
+    left_out = over.devices - len(shown)
+    more = len({(outlier.rank, outlier.device) for outlier in over.outliers}) - sum(
         bool(standing.outlying) for _, standing in shown
     )
-    rest = f"and {left:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
+    rest = f"and {left_out:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
     return [
         Heading(f"{title}: how those of {over.devices:,} devices are spread, and who stands out"),
         _spread_and_named(report, over),
@@ -82,12 +82,12 @@ class Standing(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The first reason, in a word; empty for none."""
+        """Return the first reason, in a word; empty for none."""
         return next(iter([*self.places, *(["outlier"] if self.outlying else [])]), "")
 
 
 def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, Standing]]:
-    """The devices that are shown one by one, and why: up to `most` all of them, for no reason."""
+    """Return the devices to list individually with the reason; all of them (no reason) if there are at most `most`."""
     over = report.summary.over_devices
     if over is None or over.devices <= most:
         return [(device, Standing([], [])) for device in report.summary.by_device]
@@ -95,16 +95,16 @@ def named(report: Report, most: int = MANY) -> list[tuple[DeviceSummary, Standin
     for word, chosen in (("slowest", over.slowest), ("median", over.median), ("fastest", over.fastest)):
         standing.setdefault((chosen.rank, chosen.device), Standing([], [])).places.append(word)
     outliers: dict[tuple[int, int | str], list[str]] = {}
-    for each in over.outliers:
-        outliers.setdefault((each.rank, each.device), []).append(_WORDS.get(each.measure, each.measure))
-    for place in list(outliers)[:MOST_OUTLIERS]:
-        standing.setdefault(place, Standing([], [])).outlying.extend(outliers[place])
-    by_place = {(device.rank, device.device): device for device in report.summary.by_device}
-    return [(by_place[place], found) for place, found in standing.items()]
+    for outlier in over.outliers:
+        outliers.setdefault((outlier.rank, outlier.device), []).append(_WORDS.get(outlier.measure, outlier.measure))
+    for key in list(outliers)[:MOST_OUTLIERS]:
+        standing.setdefault(key, Standing([], [])).outlying.extend(outliers[key])
+    by_key = {(device.rank, device.device): device for device in report.summary.by_device}
+    return [(by_key[key], reasons) for key, reasons in standing.items()]
 
 
 def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
-    """`rank 3`, or `device 3` where a rank has several."""
+    """Return `rank 3`, or `device 3` where a rank has several."""
     alone = len({other.device for other in devices if other.rank == device.rank}) == 1
     return f"rank {device.rank}" if alone else f"device {device.device}"
 
@@ -145,7 +145,7 @@ def _medians(measures: Mapping[str, Spread]) -> list[str]:
 
 
 def _shares(measures: Mapping[str, Spread]) -> list[float]:
-    """Median parts as shares of their own sum, so that the bar is full."""
+    """Return median parts as shares of their own sum, so that the bar is full."""
     medians = [measures[part.field].median or 0.0 for part in PARTS]
     whole = sum(medians) or 1.0
     return [median / whole for median in medians]
@@ -160,7 +160,7 @@ def _bar(label: str, shares: Sequence[float]) -> list[Span]:
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:
-    """Whole cells that add up to the width: each share's edge rounded to its cell."""
+    """Return whole cells that add up to the width: each share's edge rounded to its cell."""
     edges = [round(width * sum(shares[: index + 1])) for index in range(len(shares))]
     return [edge - before for before, edge in zip([0, *edges], edges, strict=False)]
 
@@ -171,16 +171,16 @@ def _legend() -> list[Span]:
 
 
 def warnings(report: Report) -> list[str]:
-    """The run's warnings; of many that say one thing of several ranks the first ones, and how many more."""
+    """Return the run's warnings; of many alike from several ranks the first ones, and how many more."""
     alike: Counter[Code] = Counter()
     shown: list[Notice] = []
     for warning in report.run.warnings:
         alike[warning.code] += 1
         if alike[warning.code] <= MOST_ALIKE or warning.code not in REPEATED:
             shown.append(warning)
-    last = {warning.code: place for place, warning in enumerate(shown)}
-    left = {last[code]: alike[code] - MOST_ALIKE for code in REPEATED if alike[code] > MOST_ALIKE}
+    last = {warning.code: index for index, warning in enumerate(shown)}
+    unshown = {last[code]: alike[code] - MOST_ALIKE for code in REPEATED if alike[code] > MOST_ALIKE}
     return [
-        f"{warning} (and {count(left[place], 'more warning')} like it: --json)" if place in left else str(warning)
-        for place, warning in enumerate(shown)
+        f"{warning} (and {count(unshown[index], 'more warning')} like it: --json)" if index in unshown else str(warning)
+        for index, warning in enumerate(shown)
     ]

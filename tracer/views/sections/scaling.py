@@ -32,7 +32,7 @@ _PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU
 
 
 def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
-    """The study for a terminal; prose wrapped at `width` columns where one is given."""
+    """Write the study for a terminal; prose wrapped at `width` columns if given."""
     sections: list[Section] = [
         [Heading(scaling_title(study))],
         [Caution(str(warning)) for warning in study.warnings],
@@ -42,9 +42,9 @@ def scaling_text(study: Scaling, width: int | None = None, color: bool = False) 
 
 
 def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
-    """The study as a markdown file, with links to the pictures that lie beside it, and what each figure means."""
+    """Write the study as a markdown file, with links to the pictures next to it, and what each figure means."""
     warnings = [f"* {escaped(str(warning))}" for warning in study.warnings]
-    meanings = [f"* **{name}**: {escaped(words)}" for name, words in study.definitions.items()]
+    meanings = [f"* **{name}**: {escaped(definition)}" for name, definition in study.definitions.items()]
     parts = [f"# {escaped(scaling_title(study))}"]
     parts += ["**Warnings**", "\n".join(warnings)] if warnings else []
     for shown in scaling_tables(study):
@@ -54,12 +54,12 @@ def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
 
 
 def picture_of(shown: TitledTable) -> str:
-    """The picture that belongs to a table, where there is one."""
+    """Return the name of a table's picture, where there is one."""
     return f"{shown.name}.png"
 
 
 def scaling_title(study: Scaling) -> str:
-    """What was swept, in a line."""
+    """Say in one line what was swept."""
     done = [cell for cell in study.cells if cell.step.median_ns]
     models = dict.fromkeys(model for cell in done if (model := cell.workload.get("model")))
     devices = dict.fromkeys(device for cell in done for device in cell.devices)
@@ -68,9 +68,9 @@ def scaling_title(study: Scaling) -> str:
 
 
 def scaling_tables(study: Scaling) -> list[TitledTable]:
-    """All tables that have anything to say."""
-    made = (_times(study), _weak(study), _strong(study), _parts(study), _subtraction(study), _bandwidth(study))
-    return [shown for shown in (*made, _epochs(study)) if shown.table.rows or shown.notes]
+    """Return all tables that have anything to say."""
+    tables = (_times(study), _weak(study), _strong(study), _parts(study), _subtraction(study), _bandwidth(study))
+    return [shown for shown in (*tables, _epochs(study)) if shown.table.rows or shown.notes]
 
 
 def _place(row: CellRow | WeakRow | StrongRow) -> list[str]:
@@ -78,14 +78,14 @@ def _place(row: CellRow | WeakRow | StrongRow) -> list[str]:
 
 
 def grouped(study: Scaling) -> list[tuple[CellRow, WeakRow, StrongRow]]:
-    """Each cell with its rows: baselines, then a strategy's cells together, and in it those of one batch."""
+    """Return each cell with its rows: baselines, then by strategy, and in each by batch."""
     strategies = list(dict.fromkeys([SINGLE, *(cell.strategy for cell in study.cells)]))
     rows = zip(study.cells, study.weak, study.strong, strict=True)
     return sorted(rows, key=lambda row: (strategies.index(row[0].strategy), row[0].batch, row[0].gpus))
 
 
 def _is_compared(cell: CellRow) -> bool:
-    """Whether a cell has a line in the tables of speedup: not the baselines, nor what was not measured."""
+    """Whether the tables of speedup have a line for a cell: baselines and unmeasured cells have none."""
     return cell.gpus > 1 and cell.step.median_ns is not None
 
 
@@ -197,10 +197,10 @@ def _subtraction(study: Scaling) -> TitledTable:
     )
     rows = []
     for _, weak, strong in grouped(study):
-        known = weak.subtraction or strong.subtraction
-        if known is not None:
+        measured = weak.subtraction or strong.subtraction
+        if measured is not None:
             subtracted = (*_subtracted(weak.subtraction), *_subtracted(strong.subtraction))
-            rows.append([*_place(weak), milliseconds(known.measured_ns), *subtracted])
+            rows.append([*_place(weak), milliseconds(measured.measured_ns), *subtracted])
     notes = [*_marks(rows), "Ratio: the subtracted time over the measured. " + CAVEAT] if rows else []
     title = "Exposed communication: measured, and what subtraction would have said"
     return TitledTable("subtraction", title, Table(columns, [rows]), notes)
@@ -213,13 +213,13 @@ CAVEAT = (
 )
 
 
-def _subtracted(found: Subtraction | None) -> list[str]:
-    if found is None:
+def _subtracted(subtraction: Subtraction | None) -> list[str]:
+    if subtraction is None:
         return ["-", "-", "-"]
-    ratio = "-" if found.ratio is None else f"{found.ratio:.2f}"
+    ratio = "-" if subtraction.ratio is None else f"{subtraction.ratio:.2f}"
     return [
-        milliseconds(found.estimate_ns) + _mark(found.uncertain, found.profiled),
-        milliseconds(found.error_ns),
+        milliseconds(subtraction.estimate_ns) + _mark(subtraction.uncertain, subtraction.profiled),
+        milliseconds(subtraction.error_ns),
         ratio,
     ]
 
@@ -235,10 +235,10 @@ def _bandwidth(study: Scaling) -> TitledTable:
         *(Column("utili-\nzation"), Column("T_N - T_1\nGB/s"), Column("utili-\nzation", wide=True)),
         *(Column("T_N - T_1/N\nGB/s"), Column("utili-\nzation", wide=True)),
     )
-    several = [each for each in grouped(study) if each[0].gpus > 1 and each[0].measured]
+    several = [compared for compared in grouped(study) if compared[0].gpus > 1 and compared[0].measured]
     rows = [_bandwidth_row(cell, weak.subtraction, strong.subtraction) for cell, weak, strong in several]
     whys = [(cell.name, cell.gradients.why) for cell, _, _ in several]
-    whys += [(cell.name, _no_bandwidth(found)) for cell, weak, strong in several for found in (weak, strong)]
+    whys += [(cell.name, _no_bandwidth(row)) for cell, weak, strong in several for row in (weak, strong)]
     bounded = any(cell.gradients.bound for cell, _, _ in several)
     bounds = ["~ from the last start to the last end: a bound"] if bounded else []
     title = "Bandwidth of the gradients' reduction: measured, and what subtraction would have said"
@@ -246,20 +246,20 @@ def _bandwidth(study: Scaling) -> TitledTable:
 
 
 def _no_bandwidth(row: WeakRow | StrongRow) -> str | None:
-    found, name = row.subtraction, "T_N - T_1" if isinstance(row, WeakRow) else "T_N - T_1/N"
-    return None if found is None or found.why is None else f"{found.why} ({name})"
+    subtraction, name = row.subtraction, "T_N - T_1" if isinstance(row, WeakRow) else "T_N - T_1/N"
+    return None if subtraction is None or subtraction.why is None else f"{subtraction.why} ({name})"
 
 
 def _bandwidth_row(cell: CellRow, *subtracted: Subtraction | None) -> list[str]:
-    found = cell.gradients
-    true = found.busbw_gbps.median
+    gradients = cell.gradients
+    true = gradients.busbw_gbps.median
     shown = [
-        *(*_place(cell), "-" if found.bytes is None else f"{found.bytes / 1e6:,.1f}"),
-        *(milliseconds(found.transfer_ns.median), "~" * (found.bound and true is not None) + gbps(true)),
-        percent(found.utilization.median),
+        *(*_place(cell), "-" if gradients.bytes is None else f"{gradients.bytes / 1e6:,.1f}"),
+        *(milliseconds(gradients.transfer_ns.median), "~" * (gradients.bound and true is not None) + gbps(true)),
+        percent(gradients.utilization.median),
     ]
-    for each in subtracted:
-        shown += [gbps(each.busbw_gbps if each else None), percent(each.utilization if each else None)]
+    for estimate in subtracted:
+        shown += [gbps(estimate.busbw_gbps if estimate else None), percent(estimate.utilization if estimate else None)]
     return shown
 
 
@@ -282,11 +282,11 @@ def _epochs(study: Scaling) -> TitledTable:
     return TitledTable("epochs", "Epochs as trained: loss and accuracy", Table(columns, [rows]), notes)
 
 
-def _ratio(found: Ratio | None, shown: Callable[[float], str]) -> list[str]:
-    if found is None:
+def _ratio(ratio: Ratio | None, shown: Callable[[float], str]) -> list[str]:
+    if ratio is None:
         return ["-", ""]
-    extent = _extent(found.low, found.high, shown) if found.uncertain else ""
-    return [shown(found.value) + _mark(found.uncertain, found.profiled), extent]
+    extent = _extent(ratio.low, ratio.high, shown) if ratio.uncertain else ""
+    return [shown(ratio.value) + _mark(ratio.uncertain, ratio.profiled), extent]
 
 
 def _extent(low: float | None, high: float | None, shown: Callable[[float], str]) -> str:
@@ -299,14 +299,14 @@ def _mark(uncertain: bool, profiled: bool = False) -> str:
 
 
 def _marks(rows: Sequence[Sequence[str]]) -> list[str]:
-    """What the marks say that stand behind any figure."""
+    """Explain the marks that follow any figure."""
     behind = {cell.rpartition(" ")[2] for row in rows for cell in row if " " in cell}
     marks = {mark for marks in behind if set(marks) <= set(MARKS) for mark in marks}
-    return [words for mark, words in MARKS.items() if mark in marks]
+    return [meaning for mark, meaning in MARKS.items() if mark in marks]
 
 
 def _reasons(whys: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Why rows have no figures: each reason once, with the cells it holds for."""
+    """Say why rows have no figures: each reason once, with the cells it applies to."""
     cells: dict[str, list[str]] = {}
     for name, why in whys:
         if why:
@@ -323,12 +323,12 @@ def _figure(value: float | None) -> str:
 
 
 def _seconds(ns: float | None) -> str:
-    """Seconds with the digits that matter."""
+    """Write seconds with the digits that matter."""
     if ns is None:
         return "-"
     return f"{ns / NS_PER_S:,.1f}" if ns >= 100 * NS_PER_S else f"{ns / NS_PER_S:.3f}"
 
 
 def _number(value: float | None) -> str:
-    """A count with the digits that matter."""
+    """Write a count with the digits that matter."""
     return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

@@ -26,7 +26,7 @@ _TICKS = 8
 
 
 def timeline(report: Report, wide: bool) -> Section:
-    """The lanes of the step of median length, with a time axis under them."""
+    """Draw the lanes of the step of median length, with a time axis under them."""
     drawn = report.timeline
     if not drawn.span_ns:
         return []
@@ -38,13 +38,13 @@ def timeline(report: Report, wide: bool) -> Section:
         for label, lane in zip(labels, drawn.lanes, strict=True)
     ]
     axis = [Span(" " * gutter + _axis(drawn.span_ns, cells))]
-    place = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
-    title = f"The step of median length in time ({place}); a cell is {duration(drawn.span_ns / cells)}"
+    where = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
+    title = f"The step of median length in time ({where}); a cell is {duration(drawn.span_ns / cells)}"
     return [Heading(title), Drawing([*lines, axis]), *_legend(drawn)]
 
 
 def lane_labels(lanes: Sequence[Lane]) -> list[str]:
-    """`compute`, `copies`, `comm`; `comm 19` where several streams communicate."""
+    """Return `compute`, `copies`, `comm`; `comm 19` where several streams communicate."""
     several = sum(lane.kind == "comm" for lane in lanes) > 1
     short = [lane.label.replace("stream", "comm") if several else "comm" for lane in lanes]
     return [plain(name if lane.kind == "comm" else lane.label) for name, lane in zip(short, lanes, strict=True)]
@@ -58,12 +58,12 @@ def _lane(lane: Lane, span_ns: int, cells: int) -> Span:
 
 
 def _level(share: float) -> int:
-    """A quarter of a cell each; the least there is shows as one."""
+    """Return the shade for a share, a quarter of a cell each; the least share has one."""
     return min(len(SHADES) - 1, 1 + int(share * 4)) if share > 0 else 0
 
 
 def _resampled(busy: Sequence[float], cells: int) -> list[float]:
-    """The same shares in another number of cells."""
+    """Resample shares to another number of cells."""
     covered = np.concatenate([[0.0], np.cumsum(busy)])
     at = np.interp(np.linspace(0, len(busy), cells + 1), np.arange(len(covered)), covered)
     shares: list[float] = (np.diff(at) * cells / len(busy)).round(4).tolist()
@@ -71,7 +71,7 @@ def _resampled(busy: Sequence[float], cells: int) -> list[float]:
 
 
 def _drawn(marks: Sequence[Mark], span_ns: int, cells: int) -> str:
-    """All marks of a lane: first where they are, then what they are, buckets before the others."""
+    """Draw all marks of a lane: first where they are, then what they are, buckets before the others."""
     lane = [" "] * cells
     places = [_place(mark, span_ns, cells) for mark in marks]
     for first, turn, last in places:
@@ -84,7 +84,7 @@ def _drawn(marks: Sequence[Mark], span_ns: int, cells: int) -> str:
 
 
 def _place(mark: Mark, span_ns: int, cells: int) -> tuple[int, int, int]:
-    """The first cell of a mark, the first of its transfer, and the cell after its last; the last is of transfer."""
+    """Return a mark's first cell, the first of its transfer, and the cell after its last; the last is transfer."""
     half_a_cell = span_ns // cells // 2
     wait_end_ns, end_ns = mark.start_ns + (mark.wait_ns or 0), mark.start_ns + mark.dur_ns + half_a_cell
     first, turn, last = (at * cells // span_ns for at in (mark.start_ns, wait_end_ns, end_ns))
@@ -94,13 +94,13 @@ def _place(mark: Mark, span_ns: int, cells: int) -> tuple[int, int, int]:
 
 
 def letter(mark: Mark) -> str:
-    """The number of a mark's bucket, or what stands for its kind."""
+    """Return the number of a mark's bucket, or the letter for its kind."""
     return str(mark.bucket) if mark.bucket is not None else LETTERS.get(mark.kind, OTHER)
 
 
-def _write(lane: list[str], taken: list[bool], name: str, place: tuple[int, int, int]) -> None:
+def _write(lane: list[str], taken: list[bool], name: str, extent: tuple[int, int, int]) -> None:
     """Write a name where the transfer begins; else elsewhere on its mark, or beside it where the lane is free."""
-    first, turn, last = place
+    first, turn, last = extent
     length = len(name)
     inside = sorted(range(first, last - length + 1), key=lambda start: abs(start - turn))
     beside = [start for start in (first, last - length) if start not in inside]
@@ -114,7 +114,7 @@ def _write(lane: list[str], taken: list[bool], name: str, place: tuple[int, int,
 
 
 def _axis(span_ns: int, cells: int) -> str:
-    """Ticks at round milliseconds, each with its figure right of it."""
+    """Draw ticks at round milliseconds, each with its figure right of it."""
     span, step = span_ns / NS_PER_MS, tick_ms(span_ns)
     axis = ""
     for tick in range(int(span / step) + 1):
@@ -126,14 +126,14 @@ def _axis(span_ns: int, cells: int) -> str:
 
 
 def tick_ms(span_ns: int) -> float:
-    """How far apart ticks stand: round milliseconds."""
+    """Return the distance between ticks: round milliseconds."""
     span = span_ns / NS_PER_MS
     power = 10.0 ** floor(log10(span / _TICKS))
     return next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= _TICKS)
 
 
 def _legend(drawn: Timeline) -> Section:
-    """What the signs mean, those alone that are there."""
+    """Explain the signs that are drawn."""
     marks = [mark for lane in drawn.lanes for mark in lane.marks]
     if not marks:
         return []
@@ -141,9 +141,9 @@ def _legend(drawn: Timeline) -> Section:
 
 
 def meanings(marks: Sequence[Mark]) -> list[str]:
-    """What the numbers and letters of some marks mean."""
+    """Explain the numbers and letters of some marks."""
     kinds = {mark.kind for mark in marks if mark.bucket is None}
-    words = [f"{sign} {kind}" for kind, sign in LETTERS.items() if kind in kinds]
+    letters = [f"{sign} {kind}" for kind, sign in LETTERS.items() if kind in kinds]
     numbers = ["numbers: buckets"] if any(mark.bucket is not None for mark in marks) else []
     others = [f"{OTHER} {', '.join(sorted(kinds - set(LETTERS)))}"] if kinds - set(LETTERS) else []
-    return [*numbers, *words, *others]
+    return [*numbers, *letters, *others]

@@ -39,24 +39,26 @@ METRICS = {
 
 
 def report_files(report: Report) -> dict[str, bytes]:
-    """A run's event files by folder: all ranks together in the run's own, each device's below it."""
+    """Build a run's event files by folder: all ranks together in the run's own, each device's below it."""
     origin_s = int(report.run.origin_ns) / NS_PER_S
-    found = {}
-    for each in series(report):
-        events = [_scalars(figures, origin_s) for figures in each.steps]
-        found[_folder(report, each)] = _records([*events, *(_texts(report, origin_s) if each.rank is None else [])])
-    return found
+    files = {}
+    for step_series in series(report):
+        events = [_scalars(figures, origin_s) for figures in step_series.steps]
+        files[_folder(report, step_series)] = _records(
+            [*events, *(_texts(report, origin_s) if step_series.rank is None else [])]
+        )
+    return files
 
 
-def _folder(report: Report, each: StepSeries) -> str:
-    if each.rank is None:
+def _folder(report: Report, step_series: StepSeries) -> str:
+    if step_series.rank is None:
         return "."
-    several = len({window.device for window in report.windows if window.rank == each.rank}) > 1
-    return f"rank{each.rank}" + (f"-device{each.device}" if several else "")
+    several = len({window.device for window in report.windows if window.rank == step_series.rank}) > 1
+    return f"rank{step_series.rank}" + (f"-device{step_series.device}" if several else "")
 
 
 def scalars(figures: StepFigures) -> dict[str, float]:
-    """A step's figures by tag, those that are known."""
+    """Return a step's figures by tag, those that are known."""
     shares = {SHARE.format(part.label): figures.shares[part.field] for part in SPLIT_PARTS}
     rest = {STEP: figures.span_ns / NS_PER_MS, OVERLAP: figures.overlap, BUSBW: figures.gradients_busbw_gbps}
     return {tag: value for tag, value in (shares | rest).items() if value is not None}
@@ -82,18 +84,18 @@ def _texts(report: Report, origin_s: float) -> Iterator[Event]:
         yield _text(f"report/by {by}", sections_markdown(report_sections(report, by)), origin_s)
 
 
-def _text(tag: str, words: str, wall_time: float) -> Event:
+def _text(tag: str, markdown: str, wall_time: float) -> Event:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.text import metadata
     from tensorboard.util.tensor_util import make_tensor_proto
 
     about = metadata.create_summary_metadata(display_name="", description="")
-    value = {"tag": tag, "metadata": about, "tensor": make_tensor_proto(np.array(words.encode(), dtype=object))}
+    value = {"tag": tag, "metadata": about, "tensor": make_tensor_proto(np.array(markdown.encode(), dtype=object))}
     return Event(wall_time=wall_time, step=0, summary={"value": [value]})
 
 
 def _records(events: Sequence[Event]) -> bytes:
-    """An event file."""
+    """Return an event file."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -105,8 +107,8 @@ def _records(events: Sequence[Event]) -> bytes:
     return out.getvalue()
 
 
-def study_files(study: Scaling, words: str) -> dict[str, bytes]:
-    """A sweep's event files by folder: the study as text in its own, and each cell that was measured as a session."""
+def study_files(study: Scaling, markdown: str) -> dict[str, bytes]:
+    """Build a sweep's event files by folder: the study as text, and each measured cell as a session."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb
 
@@ -115,15 +117,15 @@ def study_files(study: Scaling, words: str) -> dict[str, bytes]:
         metrics=[Metric(tag, display_name=tag.partition("/")[2]) for tag in METRICS],
         time_created_secs=0,
     )
-    found = {".": _records([Event(summary=config), _text("study", words, 0.0)])}
-    return found | {cell.name: _session(cell, metrics) for cell, metrics in sessions(study) if metrics}
+    files = {".": _records([Event(summary=config), _text("study", markdown, 0.0)])}
+    return files | {cell.name: _session(cell, metrics) for cell, metrics in sessions(study) if metrics}
 
 
 def sessions(study: Scaling) -> Iterator[tuple[CellRow, dict[str, float]]]:
-    """Each cell with its metrics by tag, those that are known."""
+    """Yield each cell with its metrics by tag, those that are known."""
     for cell, weak, strong in zip(study.cells, study.weak, study.strong, strict=True):
         exposed, overlap = (cell.measured.get(name) for name in ("exposed_comm_ns", "overlap"))
-        known: Mapping[str, float | None] = {
+        figures: Mapping[str, float | None] = {
             "step": _scaled(cell.step.median_ns, NS_PER_MS),
             "samples_per_s": cell.samples_per_s,
             "weak": weak.efficiency.value if weak.efficiency else None,
@@ -133,7 +135,7 @@ def sessions(study: Scaling) -> Iterator[tuple[CellRow, dict[str, float]]]:
             "busbw": cell.gradients.busbw_gbps.median,
             "memory": _scaled(cell.peak_memory_bytes, 1e9),
         }
-        yield cell, {tag: value for tag, name in METRICS.items() if (value := known[name]) is not None}
+        yield cell, {tag: value for tag, name in METRICS.items() if (value := figures[name]) is not None}
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -48,7 +48,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
 
     def frontend_metadata(self) -> FrontendMetadata:
-        """What TensorBoard shows the tab by."""
+        """Return what TensorBoard shows the tab by."""
         return FrontendMetadata(es_module_path="/index.js", tab_name="Tracer", disable_reload=True)
 
     def is_active(self) -> bool:
@@ -56,38 +56,38 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         return bool(self._runs())
 
     def get_plugin_apps(self) -> dict[str, App]:
-        """What TensorBoard serves of ours, by route."""
+        """Return what TensorBoard serves of ours, by route."""
         assets = {f"/{name}": _serving(name) for name in ASSETS}
         return {**assets, "/runs": _answering(self._serve_runs), "/report": _answering(self._serve_report)}
 
     def _runs(self) -> Mapping[str, ListedRun]:
-        """The runs by key, listed anew after a while."""
+        """Return the runs by key, listed anew after a while."""
         with self._list_lock:
-            listed_at, found = self._listing
+            listed_at, by_key = self._listing
             if time.monotonic() - listed_at >= FRESH_S:
                 runs = islice(listed(self._root), MOST_RUNS) if self._root is not None else ()
-                found = {run.key: run for run in runs}
-                self._listing = time.monotonic(), found
-            return found
+                by_key = {run.key: run for run in runs}
+                self._listing = time.monotonic(), by_key
+            return by_key
 
     def _serve_runs(self, request: Request) -> Response:
         runs = [{"key": key, "name": plain(run.name), "is_sweep": run.is_sweep} for key, run in self._runs().items()]
         return _respond(json.dumps(runs), "application/json")
 
     def _serve_report(self, request: Request) -> Response:
-        found = self._runs().get(request.args.get("run", ""))
-        if found is None:
+        run = self._runs().get(request.args.get("run", ""))
+        if run is None:
             return _respond("no such run: reload the page", "text/plain", 404)
-        return _respond(self._html(found), "text/html", policy=scripts_policy())
+        return _respond(self._html(run), "text/html", policy=scripts_policy())
 
-    def _html(self, found: ListedRun) -> str:
-        """The report of a run, made once for each state of its files."""
+    def _html(self, run: ListedRun) -> str:
+        """Return a run's report, made once for each state of its files."""
         with self._report_lock:
-            state, (kept, html) = found.state(), self._reports.get(found.key, (None, ""))
+            state, (kept, html) = run.state(), self._reports.get(run.key, (None, ""))
             if kept != state:
-                html = page(found)
-            self._reports[found.key] = state, html
-            self._reports.move_to_end(found.key)
+                html = page(run)
+            self._reports[run.key] = state, html
+            self._reports.move_to_end(run.key)
             if len(self._reports) > MOST_REPORTS:
                 self._reports.popitem(last=False)
             return html
@@ -103,7 +103,7 @@ def _respond(content: str | bytes, mimetype: str, status: int = 200, policy: str
 
 
 def _answering(answer: Callable[[Request], Response]) -> App:
-    """A WSGI application that answers what is asked to be read, and nothing else."""
+    """Build a WSGI application that answers requests to read, and nothing else."""
 
     @Request.application
     def application(request: Request) -> Response:

@@ -24,17 +24,17 @@ _HERE = Readers(workers=1)
 
 
 def asset(name: str) -> tuple[bytes, str]:
-    """A file that the tab loads, and its type."""
+    """Return a file that the tab loads, and its type."""
     file, mimetype = ASSETS[name]
     return (STATIC / file).read_bytes(), mimetype
 
 
-def page(found: ListedRun) -> str:
-    """The page of a run or sweep as `tracer report --html` and `tracer sweep` make it; of one that has none, why."""
+def page(run: ListedRun) -> str:
+    """Build a run's or sweep's page as `tracer report --html` and `tracer sweep` do; if there is none, say why."""
     try:
-        return _of_sweep(found.path) if found.is_sweep else _of_run(found.path)
+        return _of_sweep(run.path) if run.is_sweep else _of_run(run.path)
     except AnalysisError as error:
-        return error_html(found.name, str(error))
+        return error_html(run.name, str(error))
 
 
 def _of_sweep(path: Path) -> str:
@@ -45,6 +45,6 @@ def _of_sweep(path: Path) -> str:
 def _of_run(path: Path) -> str:
     few = len(find(path).files) <= MANY
     run = read_run(path, lanes=few, schedules=True, by=_HERE)
-    made = report(run)
-    run = run if few else read_lanes(run, path, drawn_ranks(made), _HERE)
-    return report_html(made, lanes(run, made), run.calibration, usual(run))
+    run_report = report(run)
+    run = run if few else read_lanes(run, path, drawn_ranks(run_report), _HERE)
+    return report_html(run_report, lanes(run, run_report), run.calibration, usual(run))
