@@ -99,7 +99,7 @@ def letter(mark: Mark) -> str:
 
 
 def _write(lane: list[str], taken: list[bool], name: str, extent: tuple[int, int, int]) -> None:
-    """Write a name where the transfer begins; else elsewhere on its mark, or beside it where the lane is free."""
+    """Write a name where the transfer begins; else elsewhere on its mark, or next to it where the lane is free."""
     first, turn, last = extent
     length = len(name)
     inside = sorted(range(first, last - length + 1), key=lambda start: abs(start - turn))
