@@ -6,9 +6,20 @@ the other program that runs as a rank. Importing this room imports torch.
 Decisions: docs/decisions/workload.md
 """
 
-from tracer.workload.models_and_data import cifar10_test_set, open_cifar10
+from __future__ import annotations
 
-__all__ = [
-    "cifar10_test_set",
-    "open_cifar10",
-]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracer.workload.models_and_data import cifar10_test_set, open_cifar10
+
+__all__ = ["cifar10_test_set", "open_cifar10"]
+
+
+def __getattr__(name: str) -> object:
+    # torchvision takes two seconds to import, and who calibrates needs nothing from it.
+    if name in __all__:
+        from tracer.workload import models_and_data
+
+        return getattr(models_and_data, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
