@@ -14,13 +14,20 @@ RankIndex = NewType("RankIndex", int)
 
 # File names, headers and run.json may say anything; what is sized by a world must fit memory.
 MOST_RANKS = 10**6
+LONGEST_QUOTED = 20
 
 
 def rank_number(said: object) -> RankNumber | None:
-    """A rank that a file says, as a number or (a key of JSON) in digits; None for what can be no rank."""
+    """Return the rank that a file says, as a number or (a key of JSON) in digits; None for what can be no rank."""
     if isinstance(said, str):
         said = int(said) if said.isdecimal() and len(said) < len(str(MOST_RANKS)) else None
     return RankNumber(said) if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < MOST_RANKS else None
+
+
+def quoted(said: object) -> str:
+    """Return what a file says instead of a number, cut short where it is long."""
+    text = repr(said)
+    return text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}..."
 
 
 def is_world_size(said: object) -> bool:

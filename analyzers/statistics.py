@@ -24,6 +24,11 @@ class Spread(msgspec.Struct, frozen=True):
     maximum: float | None = None
 
 
+def ratio(part: float, whole: float) -> float | None:
+    """Return a part over the whole, None where there is no whole."""
+    return float(part / whole) if whole else None
+
+
 def spreads(measures: Mapping[str, NDArray[Any]]) -> dict[str, Spread]:
     """Return each measure's median, quartiles and extremes; unknown values (NaN) are left out."""
     return {name: _spread(np.asarray(values, dtype=np.float64)) for name, values in measures.items()}

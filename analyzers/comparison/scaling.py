@@ -3,7 +3,7 @@
     weak    b = 32 on each GPU    T_1(32)  against  T_4(32)      4 times the work on 4 times the GPUs
     strong  B = 128 in all        T_1(128) against  T_4(32)      the same work on 4 times the GPUs
 
-The same cell stands in both, against another baseline. `analyzers.study` has the definitions and their sources.
+The same cell stands in both, against another baseline. Definitions and sources: DEFINITIONS in scaling_document.
 """
 
 from __future__ import annotations

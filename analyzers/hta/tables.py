@@ -15,6 +15,7 @@ from analyzers.hta.adapter import hta_library, to_hta, versions
 from analyzers.json_documents import encoded
 from analyzers.rank import breakdown
 from analyzers.run import RankTrace, Run
+from analyzers.statistics import ratio
 from analyzers.trace import Category
 from analyzers.units import NS_PER_US
 
@@ -112,7 +113,7 @@ def idle(run: Run, rank: int | None = None) -> Analysis:
     places = _places(analysis)
     order = [*keys, "idle_time", "count", "50%", "max"]
     rows = [
-        (number, *places[number, stream], cause, time, _share(time, stream_total), *of_gaps)
+        (number, *places[number, stream], cause, time, ratio(time, stream_total), *of_gaps)
         for (number, stream, cause, time, *of_gaps), stream_total in zip(
             merged[order].itertuples(index=False, name=None), total, strict=True
         )
@@ -175,7 +176,7 @@ def kernels(run: Run, rank: int | None = None) -> Analysis:
         if (count := len(np.unique(rank.events.device[rank.events.on_device]))) > 1
     ]
     total = types["sum"].sum()
-    by_type = [(row.kernel_type.lower(), row.sum, _share(row.sum, total)) for row in types.itertuples()]
+    by_type = [(row.kernel_type.lower(), row.sum, ratio(row.sum, total)) for row in types.itertuples()]
     by_kernel = by_kernel.sort_values("sum (us)", ascending=False, kind="stable")
     order = ["rank", "kernel_type", "name", "sum (us)", "mean (us)", "min (us)", "max (us)", "stddev"]
     rows = [(*row[:1], row[1].lower(), *row[2:]) for row in by_kernel[order].itertuples(index=False, name=None)]
@@ -365,7 +366,3 @@ def _changes(name: str, title: str, differences: pd.DataFrame) -> Figures:
 
 def _with_index(frame: pd.DataFrame) -> Iterable[tuple[Any, ...]]:
     return frame.itertuples(index=True, name=None)
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole else None

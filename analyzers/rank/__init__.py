@@ -9,7 +9,7 @@ Decisions: docs/decisions/rank.md
 """
 
 from analyzers.rank.activity import CPU_DEVICE, device_label
-from analyzers.rank.attribution import NO_LAYERS, OWN_LINES, OtherLine, is_layer, layer_name
+from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.layer_time import Parts
@@ -32,7 +32,6 @@ __all__ = [
     "CELLS",
     "CPU_DEVICE",
     "NOT_KNOWN",
-    "NO_LAYERS",
     "OWN_LINES",
     "Breakdown",
     "Communication",

@@ -63,7 +63,7 @@ class Measured:
     """What one rank's times say, on the epoch.
 
     Its windows, when its host fetched input, its communication, whose its compute is, its reductions of gradients, its
-    copies, and M - C by device; where they were asked for, the pace and the course of each device.
+    copies, and M - C by device; where they were asked for, the gradient schedule and the track of each device.
     """
 
     earliest_ns: int

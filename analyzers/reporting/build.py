@@ -56,7 +56,7 @@ from analyzers.reporting.run_facts import control_figures, run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.sync_cost import SyncCost, cost_warnings, distortion_warnings, sync_cost
 from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, Run
-from analyzers.statistics import spreads
+from analyzers.statistics import ratio, spreads
 from analyzers.units import ms, percent
 
 # What a window's span is made of; the four add up to it.
@@ -251,8 +251,8 @@ def _summary(
     measures |= {"exposed_wait_ns": rows.exposed_comm_ns - transfer_ns, "exposed_transfer_ns": transfer_ns}
     measures["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns)
     total_ns = int(rows.span_ns.sum())
-    shares = {part: _share(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
-    shares["overlap"] = _share(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
+    shares = {part: ratio(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
+    shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median = analyses.median_window
     layout, devices = layout_of(analyses.buckets, lists[0]), _by_device(rows, measures)
     return Summary(
@@ -275,10 +275,6 @@ def _summary(
         input=analyses.input,
         over_devices=over_devices(devices),
     )
-
-
-def _share(part: int, total: int) -> float | None:
-    return float(part / total) if total else None
 
 
 def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.collectives import CollectiveRow
 from analyzers.reporting.document import Report, Window
-from analyzers.statistics import Spread, spreads
+from analyzers.statistics import Spread, ratio, spreads
 
 GRADIENTS = "gradients"
 
@@ -158,11 +158,7 @@ def _step(step: int, windows: Sequence[Window], busbw_gbps: float | None) -> Ste
         step=step,
         start_ns=min(window.start_ns for window in windows),
         span_ns=float(np.median([window.span_ns for window in windows])),
-        shares={part: _share(sum(getattr(window, part) for window in windows), span_ns) for part in SPLIT_PARTS},
-        overlap=_share(hidden_ns, comm_ns),
+        shares={part: ratio(sum(getattr(window, part) for window in windows), span_ns) for part in SPLIT_PARTS},
+        overlap=ratio(hidden_ns, comm_ns),
         gradients_busbw_gbps=busbw_gbps,
     )
-
-
-def _share(part: int, total: int) -> float | None:
-    return part / total if total else None

@@ -9,7 +9,7 @@ import msgspec
 
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
-from analyzers.ranks import is_world_size, rank_number
+from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.run.controls import Controls, joined_controls
 
 MANIFEST = "run.json"
@@ -151,7 +151,7 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
         message = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"
         return None, [Notice(Code.RUN_JSON_UNREADABLE, message)]
     if manifest.world_size is not None and not is_world_size(manifest.world_size):
-        message = f"{MANIFEST}: world_size {str(manifest.world_size)[:20]} can be none; it is as traces and ranks say"
+        message = f"{MANIFEST}: world_size {quoted(manifest.world_size)} can be none; it is as traces and ranks say"
         notice = Notice(Code.RANK_IS_IMPOSSIBLE, message)
         return msgspec.structs.replace(manifest, world_size=None), [notice]
     return manifest, []

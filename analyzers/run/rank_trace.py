@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analyzers.errors import UnreadableTrace, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
-from analyzers.ranks import RankNumber, is_world_size, rank_number
+from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_like_communication, read_trace
@@ -130,7 +130,7 @@ def _believed(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:
     if not doubted:
         return header, []
     kept = {name: value for name, value in distributed.items() if name not in doubted}
-    listed = " and ".join(f"{name} {repr(distributed[name])[:20]}" for name in doubted)
+    listed = " and ".join(f"{name} {quoted(distributed[name])}" for name in doubted)
     notice = Notice(Code.RANK_IS_IMPOSSIBLE, f"{file.path.name}: not believed of distributedInfo: {listed}")
     return replace(header, distributed=kept), [notice]
 

@@ -62,9 +62,8 @@ _WORDS = (
     ("reduce", Collective.REDUCE),
 )
 _CALLS = {"send": Collective.SEND_RECV, "recv": Collective.SEND_RECV, "recvanysource": Collective.SEND_RECV}
-# NCCL sends gathers, scatters and all-to-alls as messages, so that the kernel's name leaves these open.
-MESSAGES = (Collective.SEND_RECV, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER)
-# Names that leave the kind open: SendRecv has been seen to run all-reduces and all-gathers (traces of PyTorch 2.0).
+# Names that leave the kind open: NCCL sends gathers, scatters and all-to-alls as messages; SendRecv has been seen to
+# run all-reduces and all-gathers (traces of PyTorch 2.0).
 OPEN = (Collective.SEND_RECV, Collective.OTHER)
 # Of these a rank holds a part of what counts.
 RECORDED_IN_PART = (Collective.ALL_GATHER, Collective.GATHER, Collective.SCATTER)
@@ -181,7 +180,7 @@ def itemsize(dtype: str) -> int:
 
 
 def kind_of_kernel(name: str) -> Collective:
-    """Return the kind in a kernel's name; SEND_RECV may be any of MESSAGES, and OTHER anything."""
+    """Return the kind in a kernel's name; SEND_RECV may be anything sent as messages, OTHER anything."""
     # What stands behind the name proper is template arguments and parameters.
     return _kind(re.split(r"[(<]", name.removeprefix("void "), maxsplit=1)[0])
 

@@ -99,3 +99,8 @@ def test_a_world_size_of_run_json_that_cannot_be_is_left_aside_and_said(tmp_path
     run = analyzers.load(tmp_path)
     assert any(str(warning).startswith("run.json: world_size") for warning in run.warnings)
     assert analyzers.report(run).run.world_size == 2
+
+
+def test_a_long_number_is_quoted_as_cut_short(tmp_path):
+    run = analyzers.load(write(tmp_path / "rank0.json", small_trace(0, 10**30)))
+    assert said(run)[0].endswith("world_size 10000000000000000000...")

@@ -10,10 +10,10 @@ Decisions: docs/decisions/views.md
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket, why_none
 from tracer.views.sections.calibration import calibration_text
-from tracer.views.sections.communication import by_collective, communication_section, waiting
+from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
 from tracer.views.sections.hta import hta_text
-from tracer.views.sections.layers import by_layer, layers_section
+from tracer.views.sections.layers import layers_section
 from tracer.views.sections.overview import (
     By,
     by_step,
@@ -42,7 +42,7 @@ from tracer.views.sections.prediction import (
 )
 from tracer.views.sections.ranks import by_rank, device_name, named
 from tracer.views.sections.scaling import as_markdown, grouped, picture_of, scaling_tables, scaling_text, scaling_title
-from tracer.views.sections.step_timeline import lane_labels, letter, meanings, tick_ms
+from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
     "By",
@@ -50,8 +50,6 @@ __all__ = [
     "as_markdown",
     "basis",
     "by_bucket",
-    "by_collective",
-    "by_layer",
     "by_rank",
     "by_step",
     "calibration_text",
@@ -91,7 +89,6 @@ __all__ = [
     "scenarios",
     "sentence",
     "signed",
-    "tick_ms",
     "true_cost",
     "waiting",
     "why_none",

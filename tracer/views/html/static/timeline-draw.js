@@ -1,5 +1,5 @@
 "use strict";
-// A step over all ranks, on a canvas. Its document is timeline_data.py's; times are ns from the step's beginning.
+// A step over all ranks, on a canvas. Each step has a document; times are ns from the step's beginning.
 // Of each pixel's column a state has the height of its share of that column's time, so that nothing is lost to drawing.
 
 const LABEL = 118; // width of the ranks' names
