@@ -9,7 +9,7 @@ from enum import Enum
 import numpy as np
 
 from analyzers.arrays import Float64, Int64
-from analyzers.collectives import exchange
+from analyzers.collectives import Exchange, exchange
 from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.prediction.bucket_rule import assign
@@ -149,14 +149,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
     exchanged = exchange(run, run.calibration)
     schedules = [schedule for measured in run.measured for schedule in _schedules(measured).values()]
     slower, assumptions = _contention(schedules)
-    ranks = np.array([summary.rank for summary in run.ranks])
-    steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
-    if steps is None:
-        losses = [warning for warning in run.warnings if warning.code in LOSSES]
-        lost = "".join(f"; {warning}" for warning in losses[-1:])
-        raise NotReplayable(
-            f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
-        )
+    steps = _steps(run, exchanged, schedules, slower)
     own_itemsize, hook_itemsize, assumed_itemsize = _itemsizes(run, manifest)
     recorded = _recorded(schedules[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
@@ -190,6 +183,19 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
     if source != MeasuredFrom.UNPROFILED:
         return model
     return _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
+
+
+def _steps(run: RunSummary, exchanged: Exchange, schedules: Sequence[GradientSchedule], slower: float) -> RecordedSteps:
+    """Return the steps to replay. Raises NotReplayable, with what may have cost them, where there are none."""
+    ranks = np.array([summary.rank for summary in run.ranks])
+    steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
+    if steps is not None:
+        return steps
+    losses = [warning for warning in run.warnings if warning.code in LOSSES]
+    lost = "".join(f"; {warning}" for warning in losses[-1:])
+    raise NotReplayable(
+        f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
+    )
 
 
 def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:

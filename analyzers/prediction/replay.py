@@ -125,28 +125,20 @@ def recorded_steps(
     shared = _shared(schedules)
     if shared is None:
         return None
-    count, rows = shared
+    count, steps = shared
+    by_rank = list(zip(schedules, steps, strict=True))
+    gradients = [schedule.first[rows][:, np.newaxis] + np.arange(count) for schedule, rows in by_rank]
 
     def per_step(name: str) -> Float64:
-        return np.array(
-            [getattr(schedule, name)[row] for schedule, row in zip(schedules, rows, strict=True)], dtype=np.float64
-        )
+        return _columns(name, schedules, steps)
 
     def per_gradient(name: str) -> Float64:
-        gradient_rows = [
-            schedule.first[row][:, np.newaxis] + np.arange(count) for schedule, row in zip(schedules, rows, strict=True)
-        ]
-        return np.array(
-            [getattr(schedule, name)[rank_rows] for schedule, rank_rows in zip(schedules, gradient_rows, strict=True)],
-            dtype=np.float64,
-        )
+        return _columns(name, schedules, gradients)
 
     # Epoch times are too large for floats.
-    begin_ns = np.array(
-        [schedule.start_ns[row] - by for schedule, row, by in zip(schedules, rows, shift_ns, strict=True)]
-    )
+    begin_ns = np.array([schedule.start_ns[rows] - by for (schedule, rows), by in zip(by_rank, shift_ns, strict=True)])
     lost = slower / (1 + slower)  # of the time beside communication
-    first = schedules[0].first[rows[0][0]]
+    first = schedules[0].first[steps[0][0]]
     return RecordedSteps(
         begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
         span_ns=per_step("span_ns"),
@@ -166,6 +158,11 @@ def recorded_steps(
         start_delay_ns=float(np.median([schedule.delays.begin_ns for schedule in schedules])),
         elements=schedules[0].elements[first : first + count],
     )
+
+
+def _columns(name: str, schedules: Sequence[GradientSchedule], rows: Sequence[Int64]) -> Float64:
+    """Return a column of each rank's schedule at that rank's rows."""
+    return np.array([getattr(schedule, name)[own] for schedule, own in zip(schedules, rows, strict=True)], np.float64)
 
 
 def _shared(schedules: Sequence[GradientSchedule]) -> tuple[int, list[Int64]] | None:
