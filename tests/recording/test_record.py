@@ -1,7 +1,6 @@
 """Recording for real, on two CPU ranks: the same path that GPUs take, without their times."""
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import analyzers
 from analyzers.reporting.build import report
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import Dataset
+from tests.support.launching import run_here
 from tracer.config import Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording import link_rates as links
@@ -30,11 +30,6 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["--ranks", "2", "--batch", "2", "--wait", "1", "--warmup", "1", "--active", "2"]
 
 
-def tracer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tracer", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings") / "cpu2"
@@ -42,7 +37,7 @@ def recorded(tmp_path_factory):
         "--rounds 2 --bucket-mb 25 --epochs 2 --epoch-samples 8 --lr 0.01 --zero-init-residual "
         "--gradient-as-bucket-view"
     )
-    done = tracer("record", *QUICK, *more, "-o", str(folder))
+    done = run_here("record", *QUICK, *more, "-o", str(folder))
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -143,7 +138,7 @@ def test_a_failing_rank_stops_all_and_its_exit_code_passes_through(tmp_path):
         "    sys.stderr.flush()\n"
         "    os._exit(42)\n"
     )
-    done = tracer("record", *QUICK, "-o", str(tmp_path / "out"), PYTHONPATH=str(tmp_path))
+    done = run_here("record", *QUICK, "-o", str(tmp_path / "out"), before=tmp_path)
     assert done.returncode == 42
     assert "rank 1 failed (exit code 42)" in done.stderr
     assert "rank 1: the disk is on fire" in done.stderr
