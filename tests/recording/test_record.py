@@ -17,11 +17,13 @@ import analyzers
 from analyzers.reporting.build import report
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import Dataset
+from analyzers.trace.reader import read_trace
 from tests.support.launching import run_here
 from tracer.config import Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording import link_rates as links
 from tracer.recording import run_json as manifest
+from tracer.recording.profiles import Profiling
 from tracer.recording.rank_part import Facts
 from tracer.recording.recorder import Recorder, Subject
 from tracer.workload import models_and_data as workloads
@@ -181,6 +183,19 @@ def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
     training = Recorder(tmp_path, subject, Plan(0, 1, 1, 1), lambda label, done, total: None)
     with pytest.raises(SessionIncomplete, match="after 1 steps; this recording takes 6"), training as session:
         session.step()
+
+
+def test_a_profile_is_written_without_an_object_for_each_event(tmp_path, monkeypatch):
+    def parse(*arguments: object, **options: object) -> None:
+        raise AssertionError("events were parsed")
+
+    monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", parse)
+    with Profiling("cpu", 1, 1) as profiling:
+        for _ in range(2):
+            torch.ones(1).add(1)
+            profiling.step()
+    profiling.write(tmp_path, 0)
+    assert read_trace(tmp_path / "rank0.json.gz").events.named("aten::add").any()
 
 
 def test_the_most_typical_round_is_kept():
