@@ -3,6 +3,7 @@
 Files that launch ranks wait more than they compute: begun first, they end beside the others, not after them.
 """
 
+import atexit
 import compileall
 import gc
 import os
@@ -43,3 +44,5 @@ def pytest_sessionfinish() -> None:
     # pytest, and Python after it, look for cycles again and again at the end; once is enough for all that tests keep.
     gc.collect()
     gc.freeze()
+    # Some libraries complain of what is still there when Python has ended.
+    atexit.register(gc.unfreeze)
