@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import analyzers
 from analyzers.notices import Code
 from analyzers.rank.summary import summarize
+from analyzers.rank.time_breakdown import Breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report, from_json, to_json
 from analyzers.run.layout import trace_files
@@ -19,7 +19,7 @@ from tests.support import brute_force as reference
 from tests.support import damage as perturb
 from tests.support import physics
 from tests.support.instances import collectives
-from tests.support.samples import REPORTED, RUNS, SAMPLES, load, reported, summarized
+from tests.support.samples import REPORTED, RUNS, SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tests.support.synthetic_runs import World, any_world, build
 
@@ -29,22 +29,59 @@ WITHOUT_LIGHT = [run for run in REPORTED if not (run.values[0] / "light").is_dir
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
 def test_time_is_conserved_in_every_window(path):
-    found = analyzers.breakdown(load(path))
-    parts = found.compute_ns + found.exposed_comm_ns + found.exposed_copy_ns + found.idle_ns
-    assert (parts == found.span_ns).all()
-    assert (found.overlapped_comm_ns + found.exposed_comm_ns == found.comm_ns).all()
-    assert (
-        min(found.compute_ns.min(), found.exposed_comm_ns.min(), found.exposed_copy_ns.min(), found.idle_ns.min()) >= 0
-    )
+    for measured in summarized(path).measured:
+        found = measured.windows
+        parts = found.compute_ns + found.exposed_comm_ns + found.exposed_copy_ns + found.idle_ns
+        assert (parts == found.span_ns).all()
+        assert (found.overlapped_comm_ns + found.exposed_comm_ns == found.comm_ns).all()
+        assert (
+            min(found.compute_ns.min(), found.exposed_comm_ns.min(), found.exposed_copy_ns.min(), found.idle_ns.min())
+            >= 0
+        )
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
 def test_windows_equal_the_brute_force(path):
-    summarized(path)
-    for file in trace_files(path):
-        frame = analyzers.breakdown(analyzers.load(file)).to_frame()
-        for expected, row in zip(reference.windows(file), frame.to_dict("records"), strict=True):
-            assert {key: row[key] for key in expected} == expected
+    """On the first and the last rank; on the first also where the light window's times lie on the full one's steps."""
+    summary, files = summarized(path), trace_files(path)
+    found = {rank.path: measured.windows for rank, measured in zip(summary.ranks, summary.in_full, strict=True)}
+    for file in dict.fromkeys((files[0], files[-1])):
+        events, base = reference.read(file)
+        assert_equal(found[file], reference.windows_of(events, base))
+        if file == files[0] and (path / "light").is_dir():
+            joined = take_light_times(events, base, path / "light" / file.name)
+            assert joined != any(warning.code == Code.LIGHT_WINDOW_DOES_NOT_FIT for warning in summary.warnings)
+            light = next(zip(summary.ranks, summary.measured, strict=True))
+            assert light[0].path == file
+            assert_equal(light[1].windows, reference.windows_of(events, base))
+
+
+def assert_equal(found: Breakdown, expected_rows: list[dict[str, Any]]) -> None:
+    for expected, row in zip(expected_rows, found.to_frame().to_dict("records"), strict=True):
+        assert {key: row[key] for key in expected} == expected
+
+
+def take_light_times(events: list[reference.Event], base: int, light: Path) -> bool:
+    """Give the full window's events the light window's times, joined by plain sorting: device, stream, launch.
+
+    False, and nothing is given, where the two hold not as many device events: some sorts launch now more, now fewer
+    kernels.
+    """
+    quick, quick_base = reference.read(light)
+    on_device = [
+        sorted((e for e in some if e.get("cat") in reference.DEVICE), key=launch_order) for some in (events, quick)
+    ]
+    if len(on_device[0]) != len(on_device[1]):
+        return False
+    for ours, theirs in zip(*on_device, strict=True):
+        assert ours["name"] == theirs["name"]
+        ours["ts"], ours["dur"] = theirs["ts"] + Decimal(quick_base - base) / 1000, theirs["dur"]
+    return True
+
+
+def launch_order(event: dict[str, Any]) -> tuple[int, ...]:
+    args = event["args"]
+    return args.get("device", args.get("fromDevice")), args["stream"], args["correlation"], event["ts"]
 
 
 @pytest.mark.parametrize("path", REPORTED)
@@ -208,43 +245,6 @@ def test_the_large_bucket_of_resnet18_has_the_bandwidths_computed_by_hand():
     assert [f"{row.busbw_gbps:.1f}" for row in rows] == ["281.8", "283.0", "286.5"]
 
 
-def with_light_times(full: Path, light: Path) -> list[dict[str, Any]] | None:
-    """The full window's events at the light window's times, joined by plain sorting: device, stream, launch.
-
-    None where the two hold not as many device events: some sorts launch now more, now fewer kernels.
-    """
-    events, base = reference.read(full)
-    quick, quick_base = reference.read(light)
-    on_device = [
-        sorted((e for e in some if e.get("cat") in reference.DEVICE), key=launch_order) for some in (events, quick)
-    ]
-    if len(on_device[0]) != len(on_device[1]):
-        return None
-    for ours, theirs in zip(*on_device, strict=True):
-        assert ours["name"] == theirs["name"]
-        ours["ts"], ours["dur"] = theirs["ts"] + Decimal(quick_base - base) / 1000, theirs["dur"]
-    return reference.windows_of(events, base)
-
-
-def launch_order(event: dict[str, Any]) -> tuple[int, ...]:
-    args = event["args"]
-    return args.get("device", args.get("fromDevice")), args["stream"], args["correlation"], event["ts"]
-
-
-@pytest.mark.parametrize("path", [path for path in RUNS if (path / "light").is_dir()], ids=lambda path: path.name)
-def test_light_times_on_full_steps_equal_the_brute_force(path):
-    # One rank is read twice here, in plain Python; the others are read as it is.
-    run, files = load(path), trace_files(path)[:1]
-    found = [with_light_times(file, path / "light" / file.name) for file in files]
-    joined = None not in found
-    assert joined != any(warning.code == Code.LIGHT_WINDOW_DOES_NOT_FIT for warning in run.warnings)
-    frame = analyzers.breakdown(run).to_frame()
-    for rank, expected_rows in enumerate(found if joined else map(reference.windows, files)):
-        rows = frame[frame["rank"] == rank].to_dict("records")
-        for expected, row in zip(expected_rows, rows, strict=True):
-            assert {key: row[key] for key in expected} == expected
-
-
 def test_samples_are_small():
     files = [file for path in OWN for file in path.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 10e6
@@ -254,4 +254,4 @@ def test_samples_recorded_on_gpus_take_their_times_from_the_light_window():
     recorded = [path for path in OWN if (path / "light").is_dir()]
     assert recorded
     for path in recorded:
-        assert report(analyzers.load(path)).run.times_from == "light", path.name
+        assert reported(path).run.times_from == "light", path.name
