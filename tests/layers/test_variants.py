@@ -115,7 +115,7 @@ def test_unused_parameters_leave_their_bucket_larger_than_its_gradients(recorded
     assert reduced(found)[0] == (0, 0, 4 * first)
     assert sum(nbytes for _, _, nbytes in reduced(found)) == 4 * (FIRST + SECOND + 64 * 65)
     assert held(found)[0] == ["linear_4.0 [8]", "linear_4.0 [8, 64]", "linear_3.0 [64]"]
-    assert any("unused" in str(warning) for warning in found.run.warnings)
+    assert any("unused" in str(warning) for warning in found.run.notices)
 
 
 def purposes(path: Path, elements: int) -> set[tuple[str, str]]:
