@@ -19,12 +19,17 @@ class Code(str, Enum):
     CALIBRATION_UNREADABLE = "calibration_unreadable"
     TRACE_INCOMPLETE = "trace_incomplete"
     EVENTS_WITHOUT_DURATION = "events_without_duration"
+    TIMES_ARE_CORRUPT = "times_are_corrupt"
+    LAUNCHES_ARE_LOST = "launches_are_lost"
+    PROFILE_DRIFTS = "profile_drifts"
+    TORCH_DOUBTS = "torch_doubts"
     NOSYNC_WINDOW_UNREADABLE = "nosync_window_unreadable"
     LIGHT_WINDOW_DOES_NOT_FIT = "light_window_does_not_fit"
     RANK_UNREADABLE = "rank_unreadable"
     RANK_NOT_DRAWN = "rank_not_drawn"
     RANKS_MISSING = "ranks_missing"
     KERNEL_UNKNOWN = "kernel_unknown"
+    COMMUNICATION_NOT_FOUND = "communication_not_found"
     RANK_IS_IMPOSSIBLE = "rank_is_impossible"
     # Controls and epochs.
     CONTROL_IS_NULL = "control_is_null"
@@ -94,6 +99,10 @@ REPEATED = frozenset(
     {
         Code.TRACE_INCOMPLETE,
         Code.EVENTS_WITHOUT_DURATION,
+        Code.TIMES_ARE_CORRUPT,
+        Code.LAUNCHES_ARE_LOST,
+        Code.PROFILE_DRIFTS,
+        Code.TORCH_DOUBTS,
         Code.NOSYNC_WINDOW_UNREADABLE,
         Code.RANK_UNREADABLE,
         Code.RANK_NOT_DRAWN,
@@ -110,6 +119,7 @@ NOTES = frozenset(
         Code.RUN_JSON_MISSING,
         Code.FILE_OF_A_RUN,
         Code.RECORDING_NOTE,
+        Code.TORCH_DOUBTS,
         Code.CONTROL_IS_NULL,
         Code.CONTROLS_MISSING,
         Code.ACCURACY_IS_NULL,

@@ -27,7 +27,8 @@ class KernelTable:
 
     `family` is the kind that the kernel's name tells, `said_kind` what its call says, -1 for nothing; `elements` and
     `dtype` are -1 where they are unknown or may differ between members. `group` indexes `groups`, -1 for none; `place`
-    is the member's place in its group.
+    is the member's place in its group. `is_copy` marks copies: from one device of a process to another, `peer`, or
+    what copy engines do for a collective.
     """
 
     rank: Int64
@@ -49,6 +50,7 @@ class KernelTable:
     calls: tuple[Call, ...]
     groups: tuple[Key, ...]
     names: NDArray[np.object_]
+    is_copy: Mask
     peer: Int64
     nbytes: Int64
     purpose: Int64
@@ -61,12 +63,6 @@ class KernelTable:
 
     def __len__(self) -> int:
         return len(self.rank)
-
-    @property
-    def is_copy(self) -> Mask:
-        """Whether rows are copies from one device of a process to another, `peer`."""
-        copies: Mask = self.peer != UNKNOWN
-        return copies
 
     @cached_property
     def synchronizes(self) -> Mask:
@@ -119,7 +115,7 @@ def table_of(run: RunSummary) -> KernelTable:
     rank = np.repeat(ranks, [len(part) for part in parts])
     names = np.concatenate([np.array(part.names, dtype=object)[part.name] for part in parts])
     family = np.concatenate([_families(part) for part in parts])
-    is_copy = column("peer") != UNKNOWN
+    is_copy = np.concatenate([part.is_copy for part in parts])
     said_kind, elements, dtype = (_looked_up(call, fact) for fact in _call_facts(calls))
     grouping = Grouping(run, calls)
     device = column("device")
@@ -141,6 +137,7 @@ def table_of(run: RunSummary) -> KernelTable:
         calls=calls,
         groups=tuple(grouping.keys),
         names=names,
+        is_copy=is_copy,
         **{name: column(name) for name in _TAKEN_OVER},
     )
 

@@ -129,7 +129,8 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
     group, call, kind = int(instances.group[number]), instances.call[number], Collective(int(instances.kind[number]))
     rows = instances.members[instances.first[number] : instances.first[number + 1]]
     if group < 0:
-        return int(matching.table.nbytes[rows[0]]), 1.0, 2
+        # A copy: a message, or a part of what copy engines do for a collective, whose whole no single copy measures.
+        return int(matching.table.nbytes[rows[0]]), 1.0 if kind == Collective.SEND_RECV else np.nan, 2
     size = matching.table.groups[group].size
     if kind == Collective.ALL_TO_ALL and not all(call.is_even for call in map(matching.table.call_of, rows) if call):
         return _uneven(matching, rows), 1.0, size

@@ -26,6 +26,7 @@ from analyzers.rank.windows import Steps, is_unmarked, profiler_steps
 from analyzers.run import RankTrace
 from analyzers.trace import (
     C10D,
+    COLLECTIVE_CALLS,
     COPIES_IN,
     DDP_FORWARD,
     DP_FORWARD,
@@ -39,6 +40,7 @@ from analyzers.trace import (
     Category,
     Collective,
     Kind,
+    kind_of_call,
     kind_of_kernel,
 )
 
@@ -102,6 +104,13 @@ class Communication:
         """Return the end of every row, half-open."""
         return self.start_ns + self.dur_ns
 
+    @property
+    def is_copy(self) -> Mask:
+        """Return the mask for rows that are copies, which are matched with none."""
+        copies: Mask = np.array([name.startswith("Memcpy") for name in self.names], dtype=bool)[self.name]
+        copies |= self.peer != UNKNOWN
+        return copies
+
 
 def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communication:
     """Return the communication in a rank whose devices did what `devices` says."""
@@ -115,7 +124,8 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
     kind = np.array([kind_of_kernel(kernel) for kernel in names], dtype=np.int8)[name]
     kind = np.where(call >= 0, np.array([*(one.kind for one in calls), 0], dtype=np.int8)[call], kind)
-    kind = np.where(events.category[rows] == Category.MEMCPY, Collective.SEND_RECV, kind).astype(np.int8)
+    is_copy = (events.category[rows] == Category.MEMCPY) & (call < 0)
+    kind = np.where(is_copy, _kinds_of_copies(host, launches), kind).astype(np.int8)
     device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
     steps = profiler_steps(trace.events)
     step = _steps(trace, rows, steps)
@@ -147,6 +157,17 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
         called=_called(host, launches),
     )
+
+
+def _kinds_of_copies(host: Host, launches: Int64) -> Int64:
+    """Return the kind in the name of the collective's call around each launch; a message outside of all calls."""
+    calls = host.named(*COLLECTIVE_CALLS)
+    kind_of_name = np.zeros(len(host.events.names) + 1, dtype=np.int64)
+    for code in np.unique(host.events.name[calls]).tolist():
+        kind_of_name[code] = kind_of_call(host.events.names[code].partition(":")[2]) or Collective.OTHER
+    telling = calls[kind_of_name[host.events.name[calls]] != Collective.OTHER]
+    around = host.around(launches, telling)
+    return np.where(around >= 0, kind_of_name[host.events.name[around]], Collective.SEND_RECV)
 
 
 def _called(host: Host, launches: Int64) -> Int64:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -84,7 +84,11 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class RankSummary:
-    """One rank without its rows. `full` has the full window's times where `timed` has a light window's."""
+    """One rank without its rows. `full` has the full window's times where `timed` has a light window's.
+
+    `step_candidates` are annotations that could be its steps, where the profiler marks none; `suspects` the time of
+    kernels on streams of their own, by name, where nothing is known to communicate.
+    """
 
     rank: RankNumber
     path: Place
@@ -94,6 +98,8 @@ class RankSummary:
     unknown_communication: dict[str, int]
     timed: Measured
     full: Measured | None
+    step_candidates: tuple[str, ...] = ()
+    suspects: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,15 +146,17 @@ def summarize(
     *,
     lanes: bool = False,
     schedules: bool = True,
+    steps: str | None = None,
     on_bytes: OnBytes | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
-    `analyzers.whatif` alone needs, it is made sooner. `on_bytes` hears of each block of bytes where it is read: for
+    `analyzers.whatif` alone needs, it is made sooner. `steps` is the annotation whose repeats are the steps, instead of
+    the profiler's. `on_bytes` hears of each block of bytes where it is read: for
     other processes it is pickled. Raises as `analyzers.load` does.
     """
-    recording = find(path)
+    recording = find(path, steps)
     mapped = executor.map if executor is not None else map
     one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
     ranks, warnings = gather(recording, mapped(tried(one), recording.files))
@@ -199,6 +207,8 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
         unknown_communication=trace.unknown_communication,
         timed=measured(trace),
         full=measured(trace.in_full()) if trace.is_light else None,
+        step_candidates=trace.step_candidates,
+        suspects=trace.suspects,
     )
 
 

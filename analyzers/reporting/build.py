@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     exchanged, rows = analyses.exchanged, analyses.rows
     reduced = bucket_rows(exchanged, analyses.buckets)
     warnings = [
-        *_unmarked_warnings(rows),
+        *_unmarked_warnings(run, rows),
         *_outside_warnings(rows),
         *exchange_warnings(exchanged),
         *bucket_warnings(analyses.buckets),
@@ -220,14 +221,19 @@ def _windows(analyses: _Analyses) -> list[Window]:
     return [Window(*record) for record in zip(*ordered, strict=True)]
 
 
-def _unmarked_warnings(rows: Breakdown) -> list[Notice]:
+def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     """Warn where a trace marks no steps: its window may hold many of them, or one."""
     ranks = sorted(set(rows.rank[rows.unmarked].tolist()))
     if not ranks:
         return []
     listed = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
     text = f"no ProfilerStep holds the launches of rank {listed}: each device's whole trace is one window, step 0"
-    return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]
+    candidates = [name for rank in run.ranks if rank.rank in ranks for name in rank.step_candidates]
+    if not candidates:
+        return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]
+    ((name, _),) = Counter(candidates).most_common(1)
+    remedy = f"annotations called {name!r} repeat, and may be the steps: --steps {shlex.quote(name)}"
+    return [Notice(Code.STEPS_ARE_NOT_MARKED, text, remedy)]
 
 
 def _outside_warnings(rows: Breakdown) -> list[Notice]:

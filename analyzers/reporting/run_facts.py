@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from analyzers.collectives import Exchange, clock_row
@@ -9,6 +10,10 @@ from analyzers.notices import NOTES, Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.reporting.document import ControlFigures, LinkFacts, RunFacts
 from analyzers.run import HIGH_DISTORTION, Controls, Manifest, world_size
+from analyzers.units import ms
+
+# So many kernels are named that may communicate.
+_SUSPECTS = 3
 
 
 def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Notice]) -> RunFacts:
@@ -20,6 +25,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
     notices = [
         *_distortion_warning(manifest.controls, window),
         *run.warnings,
+        *_silence_warning(run),
         *more_warnings,
         *manifest.controls.why_null(),
         *manifest.why_null(),
@@ -83,6 +89,24 @@ def control_figures(controls: Controls, window: str) -> ControlFigures:
         sync_cost_ns=controls.sync_cost_ns(),
         blocks_ns=controls.blocks_ns(),
     )
+
+
+def _silence_warning(run: RunSummary) -> list[Notice]:
+    """Warn where ranks that train together seem not to communicate, with what may be communication after all."""
+    ranks = world_size(run.manifest, run.ranks)
+    if ranks == 1 or any(len(measured.communication) for measured in run.measured):
+        return []
+    total_ns: Counter[str] = Counter()
+    for rank in run.ranks:
+        total_ns.update(rank.suspects)
+    listed = ", ".join(f"{name[:60]!r} ({ms(ns)})" for name, ns in total_ns.most_common(_SUSPECTS))
+    suspects = (
+        f"the longest kernels on streams of their own: {listed}" if listed else "no kernel has a stream of its own"
+    )
+    text = (
+        f"no communication is found in a run of {ranks} ranks: what communicates counts as compute, or is not recorded"
+    )
+    return [Notice(Code.COMMUNICATION_NOT_FOUND, f"{text} ({suspects})")]
 
 
 def _distortion_warning(controls: Controls, window: str) -> list[Notice]:

@@ -1,8 +1,8 @@
 """A folder becomes a `Run`: files, `run.json`, controls, light times.
 
 In order: `layout` finds the files, `manifest`, `controls` and `calibration` read what lies beside the traces,
-`rank_trace` reads one rank and gives it the light window's times (`light_window`), `loading` gathers the ranks.
-`sweep` reads a grid of runs.
+`rank_trace` reads one rank, leaves out what is corrupt (`health`), gives it the light window's times (`light_window`)
+and the steps that were asked for (`named_steps`), `loading` gathers the ranks. `sweep` reads a grid of runs.
 
 Decisions: docs/decisions/run.md
 """

@@ -36,6 +36,7 @@ class RankFile:
     light: Place | None
     nosync: Place | None
     expects_light: bool
+    steps: str | None = None  # the annotation whose repeats are the steps, instead of the profiler's
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,15 @@ class Recording:
         return self.path.resolve().name
 
 
-def find(where: Where) -> Recording:
-    """Find the files of a run, without reading them. Raises UnusableRun for none or several runs."""
+def find(where: Where, steps: str | None = None) -> Recording:
+    """Find the files of a run, without reading them; `steps` is the annotation whose repeats are its steps.
+
+    Raises UnusableRun for none or several runs.
+    """
     given = places(where)
     try:
-        return _found(given)
+        recording = _found(given)
+        return replace(recording, files=tuple(replace(file, steps=steps) for file in recording.files))
     except OSError as error:
         raise _not_looked_into(error.filename or given[0], error) from error
 
@@ -150,15 +155,18 @@ def trace_files(path: Place) -> list[Place]:
         if not path.is_dir():
             return [path]
         files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
-        below = [] if files else sorted(_folders_with_traces(path))
+        below = {} if files else dict(sorted(_folders_with_traces(path)))
         is_sweep = not files and (path / SWEEP).is_file()
     except OSError as error:
         raise _not_looked_into(path, error) from error
     if files:
         return files
-    hint = f"its folders {', '.join(below[:5])} do: name one of them" if below else "record one with `tracer record`"
+    listed = ", ".join([*below][:5])
+    hint = f"its folders {listed} do: name one of them" if below else "record one with `tracer record`"
+    if len(below) > 1 and set(below.values()) == {1}:
+        hint += f"; or, where each holds a rank of one run, all: `tracer report {path}/*`"
     if is_sweep:
-        hint = f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {', '.join(below[:5])}"
+        hint = f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {listed}"
     raise UnusableRun(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 
@@ -166,10 +174,13 @@ def _not_looked_into(path: object, error: OSError) -> UnusableRun:
     return UnusableRun(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})")
 
 
-def _folders_with_traces(path: Place) -> Iterator[str]:
-    """The folders in a folder that hold traces; a long run's steps may hold their ranks by host."""
+def _folders_with_traces(path: Place) -> Iterator[tuple[str, int]]:
+    """The folders in a folder that hold traces, and how many; a long run's steps may hold their ranks by host."""
     for folder in path.iterdir():
         if folder.is_dir():
             inside = [folder, *_folders_of_hosts(folder)]
-            if any(name.endswith(SUFFIXES) for holder in inside for name in names(holder)):
-                yield folder.name
+            count = sum(
+                name.endswith(SUFFIXES) and name not in NO_TRACES for holder in inside for name in names(holder)
+            )
+            if count:
+                yield folder.name, count

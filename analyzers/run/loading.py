@@ -63,13 +63,14 @@ class Run:
     calibration: Calibration | None = None
 
 
-def load(path: Where) -> Run:
+def load(path: Where, steps: str | None = None) -> Run:
     """Read a run: a folder of traces (ours or anyone's), one trace file, or the folders that several hosts wrote.
 
-    What cannot be read of it is left out and said in the run's warnings. Raises UnreadableTrace where
-    nothing is left, and UnusableRun, also where two files claim one rank.
+    `steps` is the annotation whose repeats are the steps, instead of the profiler's. What cannot be read of it is left
+    out and said in the run's warnings. Raises UnreadableTrace where nothing is left, and UnusableRun, also where two
+    files claim one rank.
     """
-    recording = find(path)
+    recording = find(path, steps)
     ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(rank.in_full() for rank in ranks)

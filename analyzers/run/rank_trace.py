@@ -14,9 +14,13 @@ from analyzers.errors import UnreadableTrace, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
+from analyzers.run.health import healthy
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Mismatch, retime
-from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, looks_like_communication, read_trace
+from analyzers.run.named_steps import step_candidates, with_steps
+from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, Kind, looks_like_communication, read_trace
+
+_RANK = re.compile(r"rank[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,33 @@ class RankTrace:
         return bool(self.gloo.any()) or (bool(operators.any()) and not accelerated)
 
     @cached_property
+    def step_candidates(self) -> tuple[str, ...]:
+        """Return names of annotations that could be its steps, best first; none where the profiler marks them."""
+        marked = (self.events.category == Category.ANNOTATION) & self.events.named(STEP)
+        return () if marked.any() else step_candidates(self.events)
+
+    @cached_property
+    def suspects(self) -> dict[str, int]:
+        """Return the time, by name, of kernels on other streams than their device's busiest; none with communication.
+
+        Libraries communicate on streams of their own: where no rule knows a kernel, this is where it would be.
+        """
+        events = self.events
+        rows = np.flatnonzero(events.category == Category.KERNEL)
+        if not len(rows) or (events.kind == Kind.COMM).any() or self.gloo.any():
+            return {}
+        _, stream = np.unique(np.stack([events.device[rows], events.stream[rows]]), axis=1, return_inverse=True)
+        busy_ns = np.bincount(stream.ravel(), weights=events.dur_ns[rows])
+        device = np.zeros(len(busy_ns), dtype=np.int64)
+        device[stream.ravel()] = events.device[rows]
+        order = np.lexsort((-busy_ns, device))
+        busiest = order[np.r_[True, np.diff(device[order]) != 0]]
+        beside = rows[~np.isin(stream.ravel(), busiest)]
+        codes, which = np.unique(events.name[beside], return_inverse=True)
+        total_ns = np.bincount(which, weights=events.dur_ns[beside]).astype(np.int64)
+        return {events.names[code]: ns for code, ns in zip(codes.tolist(), total_ns.tolist(), strict=True)}
+
+    @cached_property
     def unknown_communication(self) -> dict[str, int]:
         """Count the kernels, by name, that look like communication and that no rule knows."""
         events = self.events
@@ -72,18 +103,28 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     Raises UnreadableTrace, UnusableRun.
     """
     trace = read_trace(file.path, on_bytes=on_bytes)
+    if trace.refusal is not None:
+        raise UnreadableTrace(f"{file.path}: {trace.refusal}")
     header, doubted = _believed(file, trace.header)
     rank = _rank(file, header)
-    timed: Events | Mismatch = trace.events
-    lost = (*trace.lost, *doubted)
+    events, ill = healthy(trace.events, file.path.name)
+    if file.steps is not None:
+        events = with_steps(events, file.steps, file.path)
+    timed: Events | Mismatch = events
+    lost = (*trace.lost, *doubted, *ill)
     if file.expects_light:
-        timed, more = _light_times(trace.events, file.light, on_bytes)
+        timed, more = _light_times(events, file.light, on_bytes)
         lost += more
     nosync, more = _nosync_events(file.nosync, on_bytes)
     lost += more
     mismatch = timed.reason if isinstance(timed, Mismatch) else None
-    timed = trace.events if isinstance(timed, Mismatch) else timed
-    loaded = RankTrace(rank, file.path, header, trace.events, timed, nosync, lost, mismatch)
+    timed = events if isinstance(timed, Mismatch) else timed
+    loaded = RankTrace(rank, file.path, header, events, timed, nosync, lost, mismatch)
+    if loaded.is_cpu_run and trace.unknown:
+        raise UnusableRun(
+            f"{file.path}: rows of {', '.join(trace.unknown[:5])} are of no kind that is read, and may be a device's; "
+            "without them nothing is known of it"
+        )
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
         what = f" in what could be read ({lost[0]})" if lost else ""
@@ -103,7 +144,8 @@ def _light_times(
         trace = read_trace(light, on_bytes=on_bytes)
     except UnreadableTrace as error:
         return Mismatch(str(error)), ()
-    return retime(full, trace.events), tuple(notice.within(f"{LIGHT}/") for notice in trace.lost)
+    events, ill = healthy(trace.events, light.name)
+    return retime(full, events), tuple(notice.within(f"{LIGHT}/") for notice in (*trace.lost, *ill))
 
 
 def _nosync_events(
@@ -145,9 +187,11 @@ def _rank(file: RankFile, header: Header) -> RankNumber:
         return stated
     name = file.path.name
     stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
-    match = re.search(r"rank[-_ ]?(\d{1,6})(?!\d)", stem, re.IGNORECASE)
+    match = _RANK.search(stem)
     if match is None and not file.alone and ".pt.trace." not in name:
         match = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
+    if match is None and not file.alone:
+        match = _RANK.search(file.path.parent.name)  # a folder a rank, each with a file of the same name
     if match:
         return RankNumber(int(match[1]))
     if file.alone:

@@ -2,8 +2,9 @@
 
 In order: `decompress` inflates blocks, `event_stream` cuts them into events (`lenient_json` where the text is damaged),
 `reader` fills the columns of `events`, with `arguments` for what rows carry, `timestamps` for their instants and
-`header` for the file's head. The names of kernels, collectives and ranges are in `kernel_names`, `collective_calls`
-and `range_names`.
+`header` for the file's head; `categories` tells rows that are read from other devices' and other programs', and
+`copy_collectives` finds copies that communicate. The names of kernels, collectives and ranges are in `kernel_names`,
+`collective_calls` and `range_names`.
 
 Decisions: docs/decisions/trace.md
 """
@@ -31,10 +32,12 @@ from analyzers.trace.kernel_names import Category, Kind, looks_like_communicatio
 from analyzers.trace.range_names import (
     ACCUMULATE,
     C10D,
+    COLLECTIVE_CALLS,
     COPIES_IN,
     DDP_FORWARD,
     DP_FORWARD,
     GLOO,
+    KERNEL_LAUNCH,
     NCCL,
     NODE,
     OF_FSDP,
@@ -51,11 +54,13 @@ from analyzers.trace.reader import read_trace
 __all__ = [
     "ACCUMULATE",
     "C10D",
+    "COLLECTIVE_CALLS",
     "COPIES_IN",
     "DDP_FORWARD",
     "DP_FORWARD",
     "GLOO",
     "INTEGRAL",
+    "KERNEL_LAUNCH",
     "KINDS",
     "NCCL",
     "NODE",

@@ -64,6 +64,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
     grid: msgspec.Raw = _NOTHING
     block: msgspec.Raw = _NOTHING
+    label: Any = msgspec.field(default="", name="name")  # a process's, on rows that name one
 
 
 class TypedArgs(Args, gc=False, frozen=True):

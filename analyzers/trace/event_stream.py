@@ -19,10 +19,13 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.trace.categories import seems
 from analyzers.trace.lenient_json import cleaned
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 25
+# So many bytes tell what a file is that holds no JSON.
+_FIRST = 64
 _SPACE = b" \t\r\n"
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _GAP = " \t\r\n,"
@@ -95,6 +98,8 @@ class EventStream:
         """Read up to the list of events; what follows its bracket."""
         text, patience = b"", 0
         for block in self.blocks:
+            if not text and (other := seems(block[:_FIRST])):
+                raise NoEvents(f"it looks like {other}")
             # White space in front is let go as it comes, however much there is of it.
             text = (text + block).lstrip(_SPACE)
             if len(text) < max(patience, len(_BYTE_ORDER_MARK)):

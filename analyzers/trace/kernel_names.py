@@ -35,33 +35,90 @@ class Kind(IntEnum):
 
 DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
-# A name starts at the beginning, after a return type ("void "), or after a namespace ("deep_ep::").
-_START = r"(?:^|[\s:*&])"
+# Each name below begins a kernel's own name or a namespace: `a::b::kernel`, without types, arguments or parameters.
+_START = r"(?:^|::)"
 _COMMUNICATION = re.compile(
     "|".join(
         [
             # NCCL to 2.18 (the oldest, ncclAllReduceRingLLKernel_sum_f32), from 2.19 (ncclDevKernel_), and its
             # symmetric-memory kernels from 2.27; RCCL keeps NCCL's names or its own.
-            _START + r"nccl[A-Za-z]*Kernel",
+            _START + r"nccl\w*Kernel",
             _START + r"ncclSym",
             _START + r"rccl",
             _START + r"msccl(?:pp)?Kernel",  # RCCL's MSCCL algorithms
+            _START + r"mscclpp::",  # MSCCL++: mscclpp::collective::allgatherFullmesh2
+            _START + r"oneccl_",
+            # HCCL's operations and the kernels that carry them out: hcom_allReduce__363_0_1, HcclAllReduce.
+            _START + r"(?:hcom_|hccl|Hccl)",
             # PyTorch's symmetric memory and intra-node all-reduce; TensorRT-LLM and FlashInfer use the same words.
             r"(?i:nvshmem)",
             _START + r"multimem_",
-            r"(?i:(?:one|two)_?shot_?all_?reduce)",
-            r"(?i:all_?reduce\w*_(?:one|two)_?shot)",
+            r"(?i:(?:one|two)_?shot_?all_?(?:reduce|gather|to_?all))",
+            r"(?i:all_?(?:reduce|gather)\w*_(?:one|two)_?shot)",
+            r"(?i:(?:one|two)_?shot_?all_?2_?all)",  # MORI: OneShotAll2allSdmaKernel
             _START + r"hybridCubeMeshAllReduce",
-            _START + r"cross_device_reduce_",  # vLLM and SGLang
-            r"deep_ep::(?:intranode|internode|internode_ll)::",  # DeepEP's dispatch and combine
+            # vLLM's, SGLang's and aiter's; aiter's fused all-reduce, whose second step reads this device alone.
+            _START + r"cross_device_reduce_",
+            _START + r"reduce_scatter_cross_device_store",
+            # DeepEP's dispatch and combine, in a namespace of its own or anyone's: deep_ep::, dpsk::ep::; and UCCL's.
+            r"(?:^|[:_])ep::(?:intranode|internode|internode_ll|elastic)::",
+            _START + r"uccl::(?:intranode|internode|internode_ll)::",
+            # MORI: mori::moe::EpDispatchIntraNodeKernel, EpCombineInterNodeV1KernelLowLatency_bf16, EpCombineSync.
+            _START + r"Ep(?:Dispatch|Combine)[A-Z]",
+            # TensorRT-LLM's and FlashInfer's all-to-alls of experts: moeAllToAllKernel, moeA2ADispatchKernel.
+            _START + r"moe(?:AllToAll|A2A)",
+            # TransformerEngine: userbuffers_fp16_sum_inplace_gpu_rw, kuserbuffers_pushsend; TensorRT-LLM's copies.
+            _START + r"k?userbuffers_",
         ]
     )
 )
 # Rows about a stream's or the host's waiting, which are no activity of the device whatever category they carry.
 _WAITING = frozenset({"Stream Wait Event", "Event Sync", "Stream Sync", "Context Sync", "Device Sync"})
 _LOOKS_LIKE_COMMUNICATION = re.compile(
-    "nccl|rccl|allreduce|all_reduce|allgather|reduce_scatter|alltoall|sendrecv", re.IGNORECASE
+    "nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|alltoall|all_to_all|a2a|sendrecv"
+    # The namespace: not the end of another, such as `step::`.
+    "|(?<![a-z])ep::|userbuffers|mscclpp",
+    re.IGNORECASE,
 )
+# Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
+_INDUCTOR = "triton_"
+
+# What the Itanium ABI makes of a::b::kernel<...>(...): _ZN1a1b6kernelI...
+_MANGLED = re.compile(r"_Z(?P<nested>N?[rVK]*)")
+_LENGTH = re.compile(r"L?(\d{1,4})")
+_UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N_\w*)::")
+
+
+def path_of(kernel: str) -> str:
+    """Return a kernel's own name behind its namespaces, mangled or not: `a::b::kernel`."""
+    return _UNNAMED.sub("", _demangled(kernel) or _without_types(kernel))
+
+
+def _demangled(kernel: str) -> str | None:
+    """The names in a mangled name, up to the first template argument; None where it is not mangled."""
+    match = _MANGLED.match(kernel)
+    if match is None:
+        return None
+    parts, at = [], match.end()
+    while (length := _LENGTH.match(kernel, at)) is not None:
+        at = length.end() + int(length[1])
+        parts.append(kernel[length.end() : at])
+        if not match["nested"]:
+            break
+    return "::".join(parts)
+
+
+def _without_types(kernel: str) -> str:
+    """The name without return type, template arguments and parameters; those of a namespace or class are cut out."""
+    name, depth = [], 0
+    for character in _UNNAMED.sub("", kernel).partition(" [clone")[0]:
+        if character == "(" and not depth:
+            break
+        depth += character == "<"
+        if not depth:
+            name.append(character)
+        depth -= character == ">" and depth > 0
+    return "".join(name).rstrip().rpartition(" ")[2].lstrip("*&")
 
 
 def is_waiting(name: str) -> bool:
@@ -71,12 +128,15 @@ def is_waiting(name: str) -> bool:
 
 def is_communication(kernel: str) -> bool:
     """Whether a kernel's name is that of a collective or point-to-point operation."""
-    return _COMMUNICATION.search(kernel) is not None
+    path = path_of(kernel)
+    return not path.startswith(_INDUCTOR) and _COMMUNICATION.search(path) is not None
 
 
 def looks_like_communication(kernel: str) -> bool:
     """Whether a kernel that no rule knows still has a word for communication in its name."""
-    return not is_communication(kernel) and _LOOKS_LIKE_COMMUNICATION.search(kernel) is not None
+    if is_communication(kernel) or path_of(kernel).startswith(_INDUCTOR):
+        return False
+    return any(map(_LOOKS_LIKE_COMMUNICATION.search, (kernel, path_of(kernel))))
 
 
 def kinds(

@@ -12,6 +12,8 @@ C10D = "c10d::"
 GLOO = "gloo:"
 # What ProcessGroupNCCL does for them: the range around a launch, with its tensors.
 NCCL = "nccl:"
+# Where the host calls for collectives: those of process groups, and those of symmetric memory.
+COLLECTIVE_CALLS = (C10D, NCCL, "_c10d_functional::", "symm_mem::")
 # Autograd's nodes; the one that takes a parameter's gradient, as operator and as node.
 NODE = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -20,6 +22,8 @@ TAKES_GRADIENT = NODE + ACCUMULATE
 COPIES_IN = "torch::distributed::reducer::mul_out"
 DDP_FORWARD = "DistributedDataParallel.forward"
 DP_FORWARD = "DataParallel.forward"
+# Calls that launch one kernel: cudaLaunchKernelExC, cuLaunchKernelEx, hipExtModuleLaunchKernel.
+KERNEL_LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*Launch\w*Kernel")
 # Ranges in which FSDP, of either generation, calls for its collectives: the first one's forward is around its module's.
 SHARDED = ("FSDP::", "FullyShardedDataParallel")
 # Ranges and operators that are FSDP's own alone.

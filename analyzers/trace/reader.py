@@ -31,6 +31,8 @@ from analyzers.trace.arguments import (
     needs_more,
     with_raw,
 )
+from analyzers.trace.categories import CATEGORIES, Marks
+from analyzers.trace.copy_collectives import with_copy_collectives
 from analyzers.trace.decompress import Blocks
 from analyzers.trace.event_stream import CannotDecode, EventStream, NoEvents
 from analyzers.trace.events import SAID, Events, Syncs, launch_times, said
@@ -38,35 +40,13 @@ from analyzers.trace.header import Header, convert, whole_header
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.trace.lenient_json import first_at, loads, with_escaped_name
 from analyzers.trace.range_names import PREFIX as MODULE
+from analyzers.trace.range_names import STEP
 from analyzers.trace.timestamps import NEVER, NO_TIME, nanoseconds
 
-_CATEGORIES = {
-    "kernel": Category.KERNEL,
-    "gpu_memcpy": Category.MEMCPY,
-    "gpu_memset": Category.MEMSET,
-    "cuda_runtime": Category.LAUNCH,
-    "cuda_driver": Category.LAUNCH,
-    "hip_runtime": Category.LAUNCH,
-    "hip_driver": Category.LAUNCH,
-    "xpu_runtime": Category.LAUNCH,
-    "xpu_driver": Category.LAUNCH,
-    "privateuse1_runtime": Category.LAUNCH,
-    "privateuse1_driver": Category.LAUNCH,
-    "cpu_op": Category.OPERATOR,
-    "user_annotation": Category.ANNOTATION,
-    "python_function": Category.PYTHON,
-    "cuda_sync": Category.SYNC,
-    "ac2g": Category.FLOW,
-    "fwdbwd": Category.FLOW,
-    # Categories were capitalized before 2022.
-    "Kernel": Category.KERNEL,
-    "Memcpy": Category.MEMCPY,
-    "Memset": Category.MEMSET,
-    "Runtime": Category.LAUNCH,
-    "Operator": Category.OPERATOR,
-}
 # What analyses read. Python stacks (but for modules) and flow arrows have to be asked for.
 ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
+# Of torch before 1.9, whose steps are such rows too.
+_OLD_OPERATOR = "Operator"
 # Of Python's functions, a profile `with_modules` has the modules: these are always read, and are ranges to analyses.
 _PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
@@ -98,11 +78,16 @@ class _DecimalEvent(_TypedEvent, gc=False):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One file: its header, its rows, and what of it could not be read."""
+    """One file: its header, its rows, what of it could not be read, and categories that no rule knows.
+
+    `refusal` says why it is nobody's to analyse: another program's, or of a device without rules.
+    """
 
     header: Header
     events: Events
     lost: tuple[Notice, ...]
+    unknown: tuple[str, ...] = ()
+    refusal: str | None = None
 
 
 def read_trace(
@@ -122,15 +107,16 @@ def read_trace(
         stream.run()
     except NoEvents as error:
         raise UnreadableTrace(f"{path}: no trace ({error}); give a file that torch.profiler exported") from error
+    refusal = columns.marks.refusal(stream.header + stream.tail)
     header, lost = whole_header(stream.header, stream.tail)
     lost = [*blocks.lost, *stream.lost, *lost]
-    events = columns.build(header.base_time_ns)
+    events = with_copy_collectives(columns.build(header.base_time_ns))
     counts = {
         "events that make no sense": stream.lost_events + columns.lost_events,
         "events without a time": columns.untimed,
     }
     lost += [f"{count} {what}" for what, count in counts.items() if count]
-    return Trace(header, events, tuple(_said(path.name, lost, columns.endless)))
+    return Trace(header, events, tuple(_said(path.name, lost, columns.endless)), tuple(columns.marks.unknown), refusal)
 
 
 def _said(name: str, lost: Sequence[str], endless: int) -> Iterator[Notice]:
@@ -146,13 +132,14 @@ class _Columns:
 
     def __init__(self, categories: Iterable[Category]) -> None:
         wanted = frozenset(categories)
-        self._categories = {cat: category for cat, category in _CATEGORIES.items() if category in wanted}
+        self._categories = {cat: category for cat, category in CATEGORIES.items() if category in wanted}
         self._phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
         self._codes = Codes[str]()
         self._calls = CallColumns()
         self._parts: list[dict[str, NDArray[Any]]] = []
         self._count = self._seen = 0
         self._needs_more = False
+        self.marks = Marks()
         self.lost_events = self.untimed = self.endless = 0
         self._fast: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_Event]).decode
         self._typed: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
@@ -209,6 +196,7 @@ class _Columns:
 
     def _append(self, events: Sequence[_Event]) -> bool:
         """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
+        self.marks.see(events)
         categories, phases = self._categories, self._phases
         wanted = bytes([
             event.ph in phases
@@ -223,7 +211,7 @@ class _Columns:
         if start_ns is None or dur_ns is None:
             return False
         count, args, names = len(kept), [event.args for event in kept], [event.name for event in kept]
-        category = np.fromiter([_CATEGORIES[event.cat] for event in kept], np.int8, count)
+        category = np.fromiter([CATEGORIES[event.cat] for event in kept], np.int8, count)
         on_device = category <= _LAST_DEVICE_CATEGORY
         self._parts.append({
             "category": category,
@@ -278,6 +266,10 @@ class _Columns:
         category, name, start_ns = self._whole("category"), self._whole("name"), self._whole("start_ns")
         dur_ns = self._whole("dur_ns")
         correlation = self._whole("correlation")
+        if _OLD_OPERATOR in self.marks.categories:
+            is_step = np.array([name.startswith(STEP) for name in names], dtype=bool)[name]
+            category = np.where(is_step & (category == Category.OPERATOR), Category.ANNOTATION, category)
+            category = category.astype(np.int8)
         waiting = np.array([is_waiting(name) for name in names], dtype=bool)
         kept = start_ns != NEVER
         start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)

@@ -371,3 +371,15 @@ def test_the_report_in_the_readme_is_what_the_program_prints(capsys):
     shown = blocks((ROOT / "README.md").read_text(), "text")
     assert len(shown) >= 5
     assert all(block.rstrip() in printed for block in shown)
+
+
+def test_any_annotation_is_a_step(capsys):
+    """The optimizer's, in a run of two steps; a name that nothing has is one line."""
+    run = str(ROOT / "traces" / "resnet18-ddp2")
+    assert main(["report", run, "--json", "--steps", "Optimizer.step"]) == 0
+    steps = {window["step"] for window in json.loads(capsys.readouterr().out)["windows"]}
+    assert steps == set(range(len(steps)))
+    assert main(["report", run, "--steps", "no such thing"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "no annotation is called 'no such thing'" in said

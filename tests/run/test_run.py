@@ -199,3 +199,20 @@ def test_a_sweeps_folder_says_what_it_is(tmp_path):
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(UnusableRun, match=r"it is a sweep: `tracer sweep --report`.* one of its cells: ddp2-batch8"):
         trace_files(tmp_path)
+
+
+def test_a_folder_of_folders_with_a_rank_each_says_how_to_report_it(tmp_path):
+    for rank in range(3):
+        document = {key: value for key, value in small_trace(rank, 3).items() if key != "distributedInfo"}
+        write(tmp_path / f"rank_{rank}" / "trace.json", document)
+    with pytest.raises(UnusableRun) as refused:
+        analyzers.load(tmp_path)
+    assert f"`tracer report {tmp_path}/*`" in str(refused.value)
+    assert [trace.rank for trace in analyzers.load(sorted(tmp_path.iterdir())).ranks] == [0, 1, 2]
+
+
+def test_a_folder_of_runs_names_one_of_them(tmp_path):
+    for name in ("a", "b"):
+        write_run(tmp_path / name, [0, 1], 2)
+    with pytest.raises(UnusableRun, match=r"its folders a, b do: name one of them$"):
+        analyzers.load(tmp_path)

@@ -5,6 +5,7 @@ What docs/measuring.md calls the breakdown, read as literally as possible. Slow,
 
 from __future__ import annotations
 
+import bisect
 import gzip
 import itertools
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-# As torch 1.8 wrote them. Its steps are rows of category Operator, which the program does not take for steps: nor here.
+# As torch 1.8 wrote them; its steps are rows of category Operator.
 OLD_CATEGORIES = {
     "Kernel": "kernel",
     "Memcpy": "gpu_memcpy",
@@ -23,9 +24,14 @@ OLD_CATEGORIES = {
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
 }
-# NCCL, RCCL, PyTorch's symmetric memory, vLLM; and DeepEP, whatever namespace it is in.
-COLLECTIVE = re.compile("nccl|rccl|multimem_|cross_device_reduce_")
-DEEP_EP = re.compile("(^|.*[:_])ep::(intranode|internode|internode_ll|elastic)::")
+# NCCL, RCCL, PyTorch's symmetric memory, vLLM, TensorRT-LLM, MORI, TransformerEngine, oneCCL, HCCL; and DeepEP and
+# MSCCL++, whatever namespace they are in.
+COLLECTIVE = re.compile(
+    "nccl|rccl|msccl|multimem_|cross_device_reduce_|nvshmem|k?userbuffers_|moeA2A|moeAllToAll|Ep(Dispatch|Combine)[A-Z]"
+    "|oneccl_|hcom_|hccl|.*(one|two)_?shot|reduce_scatter_cross_device",
+    re.IGNORECASE,
+)
+LIBRARY = re.compile("(^|.*[:_])ep::(intranode|internode|internode_ll|elastic)::|(^|.*::)mscclpp::")
 MEASURES = ("compute", "comm", "copy", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")
 
 Event = dict[str, Any]
@@ -38,11 +44,15 @@ def read(path: Path) -> tuple[list[Event], int]:
     document = json.loads(text, parse_float=Decimal)
     events = document if isinstance(document, list) else document["traceEvents"]
     base = 0 if isinstance(document, list) else int(document.get("baseTimeNanoseconds", 0))
-    return [named_today(event) for event in events if event.get("ph") == "X"], base
+    spans = [named_today(event) for event in events if event.get("ph") == "X"]
+    launched = launches(spans)
+    return [event for event in spans if not is_corrupt(event, launched)], base
 
 
 def named_today(event: Event) -> Event:
     """The event under the category that newer versions give it."""
+    if event.get("cat") == "Operator" and event["name"].startswith("ProfilerStep#"):
+        return event | {"cat": "user_annotation"}
     return event | {"cat": OLD_CATEGORIES[event["cat"]]} if event.get("cat") in OLD_CATEGORIES else event
 
 
@@ -55,12 +65,72 @@ def span(event: Event) -> Span:
     return start, start + ns(event.get("dur", 0))
 
 
-def kind(event: Event) -> str:
+def kind(event: Event, engines: set[int] = frozenset()) -> str:
+    if id(event) in engines:
+        return "comm"
     args = event.get("args", {})
     if event["cat"] == "kernel":
         name = re.split("[<(]", event["name"].removeprefix("void ").replace("(anonymous namespace)", ""))[0]
-        return "comm" if COLLECTIVE.match(name.split("::")[-1]) or DEEP_EP.match(name) else "compute"
+        return "comm" if COLLECTIVE.match(name.split("::")[-1]) or LIBRARY.match(name) else "compute"
     return "comm" if args.get("fromDevice", 0) != args.get("toDevice", 0) else "copy"
+
+
+def by_copy_engines(events: list[Event]) -> set[int]:
+    """The copies, by identity, within a collective's host call in which no kernel communicates."""
+    host = [event for event in events if event.get("cat") in ("cpu_op", "user_annotation")]
+    calls = sorted({(event["tid"], *span(event)) for event in host if is_call(event)})
+    tops = [call for call in calls if not any(other != call and holds(other, call) for other in nearby(calls, call))]
+    device = {event["args"].get("correlation"): event for event in events if event.get("cat") in DEVICE}
+    inside: dict[Any, list[tuple[str, Event | None]]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") in ("cuda_runtime", "cuda_driver"):
+            at = (event["tid"], *span(event)[:1])
+            index = bisect.bisect_right(tops, (*at, float("inf"))) - 1
+            if index >= 0 and tops[index][0] == at[0] and at[1] < tops[index][2]:
+                inside[tops[index]].append((event["name"], device.get(event["args"].get("correlation"))))
+    alone = [launched for launched in inside.values() if not any(may_communicate(*one) for one in launched)]
+    moved = [row for launched in alone for _, row in launched if row is not None and row["cat"] == "gpu_memcpy"]
+    return {id(row) for row in moved if not re.search("HtoD|DtoH|HtoH", row["name"])}
+
+
+def may_communicate(launch: str, row: Event | None) -> bool:
+    """Whether what a call of the runtime launched is a kernel of communication, or a kernel without a record."""
+    return "Kernel" in launch if row is None else row["cat"] == "kernel" and kind(row) == "comm"
+
+
+def is_call(event: Event) -> bool:
+    name = re.fullmatch(r"(?:c10d::|nccl:|symm_mem::)(.*)", event["name"])
+    words = "reduce|gather|scatter|all_?to_?all|broadcast|barrier|send|recv"
+    said = event.get("args", {}).get("Collective name")
+    return bool(said and re.search(words, said)) or bool(name and re.search(words, name[1]))
+
+
+def holds(outer: tuple[Any, int, int], inner: tuple[Any, int, int]) -> bool:
+    return outer[0] == inner[0] and outer[1] <= inner[1] and inner[2] <= outer[2]
+
+
+def nearby(calls: list[tuple[Any, int, int]], call: tuple[Any, int, int]) -> list[tuple[Any, int, int]]:
+    """Those that begin shortly before a call, or with it: nesting is not deep."""
+    index = bisect.bisect_left(calls, call)
+    return calls[max(0, index - 8) : index + 8]
+
+
+def launches(events: list[Event]) -> dict[int, int]:
+    """The start of the first call with each correlation."""
+    launched: dict[int, int] = {}
+    for event in events:
+        if event.get("cat") in ("cuda_runtime", "cuda_driver"):
+            correlation, start = event.get("args", {}).get("correlation"), span(event)[0]
+            launched[correlation] = min(start, launched.get(correlation, start))
+    return launched
+
+
+def is_corrupt(event: Event, launched: dict[int, int]) -> bool:
+    """Whether a device event begins more than a millisecond before its own launch."""
+    if event.get("cat") not in DEVICE:
+        return False
+    start, _ = span(event)
+    return launched.get(event.get("args", {}).get("correlation"), start) - start > 1_000_000
 
 
 def devices(event: Event) -> set[int]:
@@ -84,16 +154,13 @@ def windows(path: Path) -> list[dict[str, Any]]:
 def windows_of(events: list[Event], base: int) -> list[dict[str, Any]]:
     """The windows of complete events whose times count from `base`."""
     per_device: dict[Any, list[tuple[Span, str, int | None]]] = defaultdict(list)
-    launched: dict[int, int] = {}
-    for event in events:
-        if event.get("cat") in ("cuda_runtime", "cuda_driver"):
-            correlation, start = event["args"].get("correlation"), span(event)[0]
-            launched[correlation] = min(start, launched.get(correlation, start))
+    launched = launches(events)
+    engines = by_copy_engines(events)
     for event in events:
         if event.get("cat") in DEVICE:
             for device in devices(event):
                 call = launched.get(event.get("args", {}).get("correlation"))
-                per_device[device].append((span(event), kind(event), call))
+                per_device[device].append((span(event), kind(event, engines), call))
     numbered = steps(events)
     rows = []
     for device, activity in sorted(per_device.items()):

@@ -1,6 +1,6 @@
 import pytest
 
-from analyzers.trace.kernel_names import is_communication, looks_like_communication
+from analyzers.trace.kernel_names import is_communication, looks_like_communication, path_of
 
 COMMUNICATION = [
     "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
@@ -25,6 +25,28 @@ COMMUNICATION = [
     "void vllm::cross_device_reduce_2stage<__nv_bfloat16, 8>(vllm::RankData*)",
     "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*, float*)",
     "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)",
+    "void dpsk::ep::internode::notify_dispatch<false, 4>(int const*, int*, int)",
+    "_ZN4dpsk2ep12internode_ll7combineILb1ELi10EEEvPvPKf",
+    "_ZN7deep_ep7elastic13dispatch_implILi24EEEvPv",
+    "void deep_ep::elastic::(anonymous namespace)::combine_impl<8, 7168>(void*)",
+    "void uccl::internode_ll::dispatch<true, 10, 7168>(void*, void*)",
+    "void mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16, false>(mori::moe::EpDispatchCombineArgs<hip_bfloat16>)",
+    "EpCombineInterNodeV1KernelLowLatency_bf16",
+    "void mori::collective::OneShotAll2allSdmaKernel<unsigned int>(int, int)",
+    "OneShotAllGatherSdmaKernel_u32",
+    "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<8, false>(int const*, DispatchKernelPointers, int)",
+    "_ZN12tensorrt_llm7kernels8moe_comm20moeA2ACombineKernelINS1_9WarpPolicyE13__nv_bfloat16Li8EEEvi",
+    "void flashinfer::trtllm_alltoall::moeAllToAllKernel<4, false>(FusedMoeCommKernelParam)",
+    "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int, int)",
+    "kuserbuffers_pushsend(int*, int*, int4*, int4*, int)",
+    "void mscclpp::collective::allgatherFullmesh2<true>(void*, mscclpp::DeviceHandle<mscclpp::MemoryChannel>*)",
+    "void aiter::cross_device_reduce_2stage<hip_bfloat16, 8>(aiter::RankData*)",
+    "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataENS_11RankSignalsE.kd",
+    "_ZN4vllm26cross_device_reduce_1stageI13__nv_bfloat16Li8EEEvPNS_8RankDataE",
+    "void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half, CodecQ4<__half, 4>, true>, __half>(int)",
+    "oneccl_allreduce_pcie(sycl::queue)",
+    "hcom_allReduce__363_0_1",
+    "_ZN12_GLOBAL__N_126multimem_all_reduce_kernelIN3c108BFloat16ELi16EEEvPT_m",
 ]
 COMPUTE = [
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)",
@@ -32,9 +54,30 @@ COMPUTE = [
     "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>(void*)",
     "triton_poi_fused_add_cos_sin_0",
     "Cijk_Alik_Bljk_SB_MT64x16x32_MI16x16x1_SN_1LDSB0",
-    "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
+    "void step::intranode::update<float>(float*)",
+    "void deep_gemm::sm90_fp8_gemm_1d2d_impl<7168, 4096>(float*)",
+    "void at::native::(anonymous namespace)::transpose_kernel<float>(float*)",
+    "EpilogueCombine(int)",
+    "vllm::moe::topk_gating<8>(float*)",
 ]
-SUSPICIOUS = ["my_fused_allreduce_rmsnorm", "AllGatherGemm", "ncclx_pipes_kernel", "custom_all_to_all_sendrecv(int)"]
+# Inductor names a kernel after every operator that it fuses.
+FUSED = [
+    "triton_poi_fused_reduce_scatter_tensor_wait_tensor_3",
+    "triton_red_fused__to_copy_all_gather_into_tensor_all_reduce_0",
+    "triton_poi_fused_nccl_all_to_all_single_1",
+]
+SUSPICIOUS = [
+    "my_fused_allreduce_rmsnorm",
+    "AllGatherGemm",
+    "ncclx_pipes_kernel",
+    "custom_all_to_all_sendrecv(int)",
+    "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
+    "_ZN4dpsk2ep6layout19get_dispatch_layoutEv",
+    "local_a2a_permute",
+    "reducescatter_ring",
+    "my_userbuffers_copy",
+    "allreduce_LL_1node<__half>(mscclpp::DeviceHandle<mscclpp::MemoryChannel>*)",
+]
 
 
 @pytest.mark.parametrize("name", COMMUNICATION)
@@ -49,7 +92,30 @@ def test_compute(name):
     assert not looks_like_communication(name)
 
 
+@pytest.mark.parametrize("name", FUSED)
+def test_inductors_kernels_are_compute_without_a_warning(name):
+    assert not is_communication(name)
+    assert not looks_like_communication(name)
+
+
 @pytest.mark.parametrize("name", SUSPICIOUS)
 def test_names_that_no_rule_knows_are_noticed(name):
     assert not is_communication(name)
     assert looks_like_communication(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("void a::b<int, c<4>>::kernel<d::e>(f*, g<h>)", "a::b::kernel"),
+        ("void (anonymous namespace)::kernel<1>(int)", "kernel"),
+        ("_ZN1a1b6kernelILi4EEEvPv", "a::b::kernel"),
+        ("_Z6kernelPv", "kernel"),
+        ("_ZN1aL6kernelEPv.kd", "a::kernel"),
+        ("kernel [clone .kd]", "kernel"),
+        ("_Zoo", "_Zoo"),
+        ("", ""),
+    ],
+)
+def test_the_path_of_a_kernel_is_its_name_behind_its_namespaces(name, path):
+    assert path_of(name) == path

@@ -93,7 +93,7 @@ def test_without_buckets_the_reason_is_said(name, why):
 
 def test_a_silent_run_has_no_buckets_and_no_advice():
     shown = report_text(report(meet("..", compute=("aa",))), "bucket")
-    assert "No buckets: nothing communicates here." in shown
+    assert "No buckets: no communication is found here." in shown
     assert "change" not in shown
 
 

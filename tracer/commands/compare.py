@@ -31,6 +31,7 @@ from analyzers.run import SWEEP, Calibration
 from tracer.commands.options import (
     add_gate_argument,
     add_reading_arguments,
+    add_steps_argument,
     cell_reader,
     emit,
     judged,
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write it as one page, which loads nothing")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of stdout")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_steps_argument(parser)
     add_reading_arguments(parser)
     add_gate_argument(parser, "'step_ns > 1.05*baseline and changed(step_ns)'; figures are B's, `baseline` A's")
 

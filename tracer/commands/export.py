@@ -16,6 +16,7 @@ from tracer.commands.options import (
     add_links_argument,
     add_reading_arguments,
     add_run_argument,
+    add_steps_argument,
     links_of,
     read_drawn,
 )
@@ -30,6 +31,7 @@ TRACE, ARCHIVE = ".pftrace", ".zip"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer export`."""
     add_run_argument(parser)
+    add_steps_argument(parser)
     parser.add_argument(
         "-o",
         "--output",

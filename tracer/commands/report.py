@@ -18,6 +18,7 @@ from tracer.commands.options import (
     add_links_argument,
     add_reading_arguments,
     add_run_argument,
+    add_steps_argument,
     emit,
     judged,
     links_of,
@@ -47,6 +48,7 @@ TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer report`."""
     add_run_argument(parser)
+    add_steps_argument(parser)
     parser.add_argument(
         "--by",
         choices=["rank", "step", "collective", "bucket", "layer"],
@@ -63,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout"
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
+    parser.add_argument(
+        "--validate", action="store_true", help="have torch's own trace validator look at the traces too"
+    )
     add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)

@@ -26,6 +26,7 @@ from tracer.commands.options import (
     add_drawing_arguments,
     add_reading_arguments,
     add_run_argument,
+    add_steps_argument,
     emit,
     links_of,
     positive,
@@ -48,6 +49,7 @@ AS_GIVEN = "as given"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer whatif`."""
     add_run_argument(parser)
+    add_steps_argument(parser)
     what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
     what.add_argument(
         "--bucket-mb", type=caps, default=USUAL_MB, metavar="MB,...", help="default: default,1,2,5,10,25,50,100"

@@ -45,22 +45,31 @@ class Readers:
 BY_CORES = Readers()
 
 
-def read_run(path: Where, *, lanes: bool = False, schedules: bool = False, by: Readers = BY_CORES) -> RunSummary:
+def read_run(
+    path: Where,
+    *,
+    lanes: bool = False,
+    schedules: bool = False,
+    steps: str | None = None,
+    by: Readers = BY_CORES,
+) -> RunSummary:
     """Read a run's summary, its ranks by several processes or a cluster.
 
-    With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. Raises as
-    `analyzers.load` does, and TracerError.
+    With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. `steps` is the
+    annotation whose repeats are the steps, instead of the profiler's. Raises as `analyzers.load` does, and TracerError.
     """
     path = _named(path, by)
     with _executor(path, find(path).files, by) as (executor, on_bytes):
-        return summarize(path, executor, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
+        return summarize(path, executor, lanes=lanes, schedules=schedules, steps=steps, on_bytes=on_bytes)
 
 
-def read_lanes(run: RunSummary, path: Where, ranks: Collection[int], by: Readers = BY_CORES) -> RunSummary:
+def read_lanes(
+    run: RunSummary, path: Where, ranks: Collection[int], steps: str | None = None, by: Readers = BY_CORES
+) -> RunSummary:
     """Read the same run, with what `analyzers.lanes` needs for these ranks. Raises as `read_run`."""
     path = _named(path, by)
     chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
-    files = [file for file in find(path).files if file.path in chosen]
+    files = [file for file in find(path, steps).files if file.path in chosen]
     with _executor(path, files, by) as (executor, on_bytes):
         return with_lanes(run, files, executor, on_bytes)
 

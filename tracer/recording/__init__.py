@@ -31,7 +31,7 @@ from tracer.recording.rank_process import (
 )
 from tracer.recording.recorder import Progress, Recorder, Subject, silent
 from tracer.recording.session import Session
-from tracer.recording.torch_compat import compile_in_place, rank_and_size, wrap_ddp
+from tracer.recording.torch_compat import compile_in_place, rank_and_size, trace_violations, wrap_ddp
 
 __all__ = [
     "HOOK_FOLDER",
@@ -66,6 +66,7 @@ __all__ = [
     "refusing",
     "silent",
     "take_notes",
+    "trace_violations",
     "wrap_ddp",
     "write_part",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -104,3 +105,22 @@ def is_fsdp(module: nn.Module) -> bool:
     """Whether a module is sharded by either version of FSDP; nothing is imported to find out."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return fsdp is not None and isinstance(module, (fsdp.FSDPModule, fsdp.FullyShardedDataParallel))
+
+
+def trace_violations(file: Path) -> dict[str, list[str]] | None:
+    """Return what torch's own validator finds in a trace, messages by rule.
+
+    None where this torch has no validator (2.15 has), or where it fails on the file.
+    """
+    try:
+        from torch.profiler._trace_validator import validate_trace
+    except ImportError:
+        return None
+    try:
+        _, violations = validate_trace(str(file))
+    except Exception:  # private code, over a file that may hold anything
+        return None
+    found: dict[str, list[str]] = {}
+    for violation in violations:
+        found.setdefault(violation.rule_name.removeprefix("_check_"), []).append(violation.message)
+    return found

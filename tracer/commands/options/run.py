@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
@@ -20,7 +21,7 @@ from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
 from analyzers.run import Calibration, find, read_calibration
 from tracer.commands.options.progress_bar import reading
 from tracer.errors import TracerError, UsageError
-from tracer.reading import Readers, read_lanes, read_run
+from tracer.reading import Readers, read_lanes, read_run, second_opinions
 
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
@@ -86,6 +87,16 @@ def add_links_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_steps_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says which annotation is a step."""
+    parser.add_argument(
+        "--steps",
+        dest="step_name",
+        metavar="NAME",
+        help="the annotation that is a step, by its name or what its name begins with (default: ProfilerStep)",
+    )
+
+
 def links_of(options: argparse.Namespace) -> Calibration | None:
     """Read the calibration that --links names. Raises AnalysisError."""
     return read_calibration(options.links) if options.links is not None else None
@@ -109,7 +120,19 @@ def _hush() -> None:
 
 def read(options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False) -> RunSummary:
     """Read the run's summary (the options' own run, unless another is named)."""
-    return read_run(options.run if path is None else path, schedules=schedules, by=readers(options))
+    path = options.run if path is None else path
+    return _judged(options, read_run(path, schedules=schedules, steps=_steps(options), by=readers(options)), path)
+
+
+def _judged(options: argparse.Namespace, summary: RunSummary, path: Where) -> RunSummary:
+    """Add torch's own opinion of the traces to a run's warnings, where it is asked for."""
+    if not getattr(options, "validate", False):
+        return summary
+    return replace(summary, warnings=(*summary.warnings, *second_opinions(path)))
+
+
+def _steps(options: argparse.Namespace) -> str | None:
+    return getattr(options, "step_name", None)
 
 
 def read_here(path: Path) -> RunSummary:
@@ -142,10 +165,11 @@ def read_drawn(
     """Read the run, its report, and the lanes of the ranks to draw. Raises UsageError for a rank it has not."""
     by = readers(options)
     few = options.ranks is None and len(find(options.run).files) <= MANY
-    summary = read_run(options.run, lanes=few, schedules=schedules, by=by)
+    summary = read_run(options.run, lanes=few, schedules=schedules, steps=_steps(options), by=by)
+    summary = _judged(options, summary, options.run)
     run_report = report(summary, links)
     if not few:
-        summary = read_lanes(summary, options.run, chosen_ranks(options, run_report), by)
+        summary = read_lanes(summary, options.run, chosen_ranks(options, run_report), _steps(options), by)
         # The report was made before: of which ranks are drawn it decides.
         undrawn = [warning for warning in summary.warnings if warning.code == Code.RANK_NOT_DRAWN]
         warnings = [*run_report.run.warnings, *undrawn]

@@ -274,7 +274,7 @@ def _groups(collectives: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
 
 def _why_no_bandwidth(report: Report) -> str:
     if not any(window.comm_ns for window in report.windows):
-        return "nothing communicates here"
+        return "no communication is found here"
     if not report.collectives:
         return "no collective could be matched between ranks"
     return "no collective's size and transfer are both known"

@@ -14,14 +14,15 @@ from tracer.views import Column, Heading, Paragraph, Section, Table, count, gbps
 
 MOST_KINDS = 12
 MOST_RANKS = 16
+LONGEST_NAME = 48
 REASONS = ("launch", "compute", "collective", "input", "unknown")
 
 
 def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
-    """List bandwidth by kind, group and size against calibration, `most` rows; then the clocks."""
+    """List bandwidth by kind, group and size against calibration, `most` rows; the clocks; what is unmatched."""
     rows = report.summary.communication
     if not rows:
-        return []
+        return _unmatched(report, most)
     shown = sorted(rows, key=_total_ns, reverse=True)[:most]
     left_out = len(rows) - len(shown)
     fewer = f"and {left_out} more kinds and sizes, which take less time: --by collective, --json"
@@ -30,7 +31,35 @@ def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
         "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
     )
     notes = [Paragraph(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
-    return [Heading(title), _bandwidths(shown, _twins(rows)), *rest, *notes]
+    return [Heading(title), _bandwidths(shown, _twins(rows)), *rest, *notes, *_unmatched(report, most)]
+
+
+def _unmatched(report: Report, most: int) -> Section:
+    """List the communication that is in no collective, by kernel name: how many, how long, and why."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for row in report.unmatched:
+        found.setdefault((row.name, row.kind, row.why), []).append(row.dur_ns)
+    if not found:
+        return []
+    ordered = sorted(found.items(), key=lambda item: -sum(item[1]))
+    heads: list[Column] = [*texts("kernel", "kind"), *numbers("times", "in all\nms", "median\nms"), *texts("why")]
+    lines = [
+        [
+            *(_short(name), kind, str(len(durations)), milliseconds(sum(durations))),
+            *(milliseconds(float(np.median(durations))), why),
+        ]
+        for (name, kind, why), durations in ordered[:most]
+    ]
+    fewer = f"and {count(len(found) - most, 'more name')}, which take less time: --json"
+    rest = [Paragraph(fewer, is_faint=True)] if len(found) > most else []
+    title = "Unmatched communication: kernels that no other rank's could be paired with, over all ranks"
+    return [Heading(title), Table(heads, [lines]), *rest]
+
+
+def _short(name: str) -> str:
+    """Write a kernel's name without what it was called with; a long one shortened."""
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "").partition("(")[0]
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table:
@@ -177,7 +206,7 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
 def by_collective(report: Report) -> Section:
     """List every instance, a row each."""
     if not report.collectives:
-        return [Heading("No collectives: nothing communicates here, or no kernel could be matched.")]
+        return [Heading("No collectives: no communication is found here, or no kernel could be matched.")]
     heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]
     heads += [*texts("for", wide=True), *numbers("size", "transfer\nms", "waited\nms", "busbw\nGB/s")]
     heads += [*numbers("of cali-\nbrated"), *numbers("of link", wide=True)]

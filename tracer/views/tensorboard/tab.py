@@ -46,5 +46,5 @@ def _of_run(path: Path) -> str:
     few = len(find(path).files) <= MANY
     run = read_run(path, lanes=few, schedules=True, by=_HERE)
     run_report = report(run)
-    run = run if few else read_lanes(run, path, drawn_ranks(run_report), _HERE)
+    run = run if few else read_lanes(run, path, drawn_ranks(run_report), by=_HERE)
     return report_html(run_report, lanes(run, run_report), run.calibration, usual(run))

@@ -1,0 +1,114 @@
+"""Copies that carry out a collective: those inside its host call.
+
+    host     |c10d::_allgather_base_ ...|    |c10d::allgather_ ........|
+    launch       ^     ^     ^                    ^          ^
+    device       copy  copy  copy                 kernel     copy         the first three communicate, the last packs
+
+NCCL's copy engines (2.28 and later) and symmetric memory move data without a kernel, and CUPTI may call such copies
+those of one device, where the other's memory is mapped. A call that launches a kernel of communication has its
+copies for packing, and so has a batch, whose kernel is launched when it ends, and one whose kernel's record is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask, find
+from analyzers.trace.collective_calls import Collective, kind_of_call
+from analyzers.trace.events import Events
+from analyzers.trace.kernel_names import Category, Kind
+from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH, NCCL
+
+_BATCH = NCCL + "coalesced"
+# Between host and device no collective copies: it stages, as gloo does.
+_STAGING = ("HtoD", "DtoH", "HtoH")
+
+
+def with_copy_collectives(events: Events) -> Events:
+    """Return the same rows with copies of kind COMM that are all there is of the collective that launched them."""
+    copies = _candidates(events)
+    calls = _host_calls(events)
+    if not len(copies) or not len(calls):
+        return events
+    kernels = np.flatnonzero((events.category == Category.KERNEL) & (events.kind == Kind.COMM))
+    launches = _launches(events, np.r_[copies, kernels])
+    around = _outermost(events, calls, launches)
+    of_copies, of_kernels = around[: len(copies)], around[len(copies) :]
+    alone = (of_copies >= 0) & ~np.isin(of_copies, of_kernels) & ~_of_batches(events, launches, len(copies))
+    alone &= ~np.isin(of_copies, np.r_[_of_one(events, calls), _of_lost(events, calls)])
+    kind = events.kind.copy()
+    kind[copies[alone]] = Kind.COMM
+    return replace(events, kind=kind)
+
+
+def _candidates(events: Events) -> Int64:
+    moves = [name.startswith("Memcpy") and not any(way in name for way in _STAGING) for name in events.names]
+    return np.flatnonzero((events.category == Category.MEMCPY) & np.array(moves, dtype=bool)[events.name])
+
+
+def _host_calls(events: Events) -> Int64:
+    """Return the host's rows that call a collective: those that tell of one, and those named after one."""
+    named = np.array([_calls_a_collective(name) for name in events.names], dtype=bool)[events.name]
+    on_host = np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION))
+    return np.flatnonzero(on_host & (named | (events.call >= 0)))
+
+
+def _calls_a_collective(name: str) -> bool:
+    prefix = next((prefix for prefix in COLLECTIVE_CALLS if name.startswith(prefix)), None)
+    return prefix is not None and kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
+
+
+def _launches(events: Events, rows: Int64) -> Int64:
+    """Return the row of the host call that launched each device row, UNKNOWN where there is none."""
+    calls = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
+    calls = calls[np.lexsort((events.start_ns[calls], events.correlation[calls]))]
+    index = find(events.correlation[calls], events.correlation[rows])
+    return np.where(index >= 0, np.r_[calls, UNKNOWN][index], UNKNOWN)
+
+
+def _outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
+    """Return for each launch the outermost call that holds its start on its thread, UNKNOWN for none."""
+    around = np.full(len(launches), UNKNOWN, dtype=np.int64)
+    for thread in np.intersect1d(events.thread[calls], events.thread[launches[launches >= 0]]):
+        own = calls[events.thread[calls] == thread]
+        own = own[np.lexsort((-events.end_ns[own], events.start_ns[own]))]
+        reach = np.maximum.accumulate(events.end_ns[own])
+        top = own[np.r_[True, events.start_ns[own][1:] >= reach[:-1]]]
+        asked = np.flatnonzero((launches >= 0) & (events.thread[launches] == thread))
+        instant = events.start_ns[launches[asked]]
+        at = np.searchsorted(events.start_ns[top], instant, side="right") - 1
+        around[asked] = np.where((at >= 0) & (instant < events.end_ns[top][at]), top[at], UNKNOWN)
+    return around
+
+
+def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
+    """Whether the next kernel of communication that a copy's thread launches is a batch's."""
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(_BATCH))
+    of_batch = np.zeros(copies, dtype=bool)
+    kernels = launches[copies:][launches[copies:] >= 0]
+    kernels = kernels[np.lexsort((events.start_ns[kernels], events.thread[kernels]))]
+    batched = _outermost(events, batches, kernels) >= 0
+    for thread in np.unique(events.thread[kernels[batched]]):
+        own = np.flatnonzero(events.thread[kernels] == thread)
+        asked = np.flatnonzero((launches[:copies] >= 0) & (events.thread[launches[:copies]] == thread))
+        following = np.searchsorted(events.start_ns[kernels[own]], events.start_ns[launches[asked]], side="right")
+        of_batch[asked] = np.r_[batched[own], False][following]
+    return of_batch
+
+
+def _of_lost(events: Events, calls: Int64) -> Int64:
+    """Return the outermost calls that launch a kernel of which the profile has no event: it may have communicated."""
+    launches = np.array([KERNEL_LAUNCH.match(name) is not None for name in events.names], dtype=bool)[events.name]
+    rows = np.flatnonzero(launches & (events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
+    lost = rows[~np.isin(events.correlation[rows], events.correlation[events.on_device])]
+    return _outermost(events, calls, lost)
+
+
+def _of_one(events: Events, calls: Int64) -> Int64:
+    """Return the outermost calls whose group is one rank alone: what it copies reaches nobody."""
+    telling = calls[events.call[calls] >= 0]
+    alone = np.array([one.group is not None and one.group.size == 1 for one in events.calls], dtype=bool)
+    telling = telling[alone[events.call[telling]]] if len(telling) else telling
+    return _outermost(events, calls, telling)
