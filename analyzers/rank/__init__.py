@@ -2,8 +2,9 @@
 
 In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`, `data_loading`;
 `host_threads`, `autograd` and `module_ranges` find what a launch belongs to, `calls` which collective a kernel carries
-out; `communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`,
-`sync_overhead` and `gradient_schedule` what gradients cost. `summary` puts them together; after it no file is read.
+out; `communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `sync_overhead` and
+`gradient_schedule` what gradients cost; `kernels/`, a room of its own, says what the compute is. `summary` puts them
+together; after it no file is read.
 
 Decisions: docs/decisions/rank.md
 """
