@@ -52,6 +52,7 @@ from analyzers.reporting.document import (
     Summary,
     Window,
 )
+from analyzers.reporting.kernel_use import compute, kernel_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import control_figures, run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
@@ -94,6 +95,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         waiting=waits,
         buckets=reduced,
         layers=layers,
+        kernels=kernel_rows(run, lambda usage: usage.kernels),
+        operators=kernel_rows(run, lambda usage: usage.operators),
+        compute=compute(run, facts.controls.unprofiled_step_ns or float(np.median(rows.span_ns))),
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(

@@ -54,7 +54,17 @@ def test_every_sample_has_a_page_with_every_part(name):
     parsed = read(name)
     assert parsed.open == []
     sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
-    assert sections == ["advice", "ranks", "timeline", "communication", "waiting", "buckets", "layers", "about"]
+    assert sections == [
+        "advice",
+        "ranks",
+        "timeline",
+        "communication",
+        "waiting",
+        "buckets",
+        "layers",
+        "kernels",
+        "about",
+    ]
     targets = [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
     assert targets == [f"#{section}" for section in sections]
     found = reported(SAMPLES / name)

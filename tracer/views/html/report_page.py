@@ -43,6 +43,7 @@ from tracer.views.sections import (
     by_rank,
     by_step,
     communication_section,
+    compute_section,
     controls,
     device_name,
     epochs,
@@ -67,6 +68,8 @@ SCRIPTS = ("tables.js", "timeline-draw.js", "timeline-input.js")
 MOST_ROWS = 400
 # A page has a row, a bar and the JSON of up to so many ranks each; of more, of those that stand out or are drawn.
 MOST_RANKS = 256
+# Of kernels and operators as many rows each.
+MOST_LISTED = 20
 
 
 def report_html(
@@ -146,7 +149,7 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
         return report
     rows = {
         name: [row for row in getattr(report, name) if row.rank in ranks]
-        for name in ("windows", "unmatched", "waiting", "buckets", "layers")
+        for name in ("windows", "unmatched", "waiting", "buckets", "layers", "kernels", "operators")
     }
     collectives = [
         msgspec.structs.replace(row, members=[member for member in row.members if member.rank in ranks])
@@ -182,6 +185,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
     "layers": layers_section,
+    "kernels": lambda report: compute_section(report, most=MOST_LISTED),
     "unmatched": lambda report: _unmatched(report.unmatched),
     "about": _about,
 }

@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `communication`, `buckets`, `layers`,
-`step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`, `prediction`, `calibration`,
-`hta`.
+A report: `overview` has the order, and sections of its own; then `ranks`, `communication`, `compute`, `buckets`,
+`layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`, `prediction`,
+`calibration`, `hta`.
 
 Decisions: docs/decisions/views.md
 """
@@ -12,6 +12,7 @@ from tracer.views.sections.buckets import by_bucket, why_none
 from tracer.views.sections.calibration import calibration_text
 from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
+from tracer.views.sections.compute import compute_section
 from tracer.views.sections.hta import hta_text
 from tracer.views.sections.layers import layers_section
 from tracer.views.sections.overview import (
@@ -59,6 +60,7 @@ __all__ = [
     "comparison_tables",
     "comparison_text",
     "comparison_title",
+    "compute_section",
     "controls",
     "device_name",
     "epochs",

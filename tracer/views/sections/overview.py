@@ -26,11 +26,14 @@ from tracer.views import (
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
+from tracer.views.sections.compute import compute_section
 from tracer.views.sections.layers import by_layer
 from tracer.views.sections.ranks import COLUMNS, HEADS, folded, ranks_and_bars
 from tracer.views.sections.step_timeline import timeline
 
-By = Literal["rank", "step", "collective", "bucket", "layer"]
+# As many kernels as the report has.
+MOST_LISTED = 50
+By = Literal["rank", "step", "collective", "bucket", "layer", "kernel"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -55,7 +58,7 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
     measured = [ranks_and_bars(report), timeline(report, wide), *_exchange(report), representative(report)]
-    return [*measured, loader(report), epochs(report.run), memory(report.run)]
+    return [*measured, compute_section(report), loader(report), epochs(report.run), memory(report.run)]
 
 
 def _step_view(report: Report, wide: bool) -> list[Section]:
@@ -73,6 +76,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
     "collective": lambda report, wide: [by_collective(report), representative(report)],
     "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
     "layer": lambda report, wide: [by_layer(report, wide)],
+    "kernel": lambda report, wide: [compute_section(report, most=MOST_LISTED)],
 }
 
 
