@@ -30,7 +30,7 @@ from analyzers.errors import AnalysisError
 from analyzers.hta import to_hta
 from analyzers.prediction import Options as WhatIfOptions
 from analyzers.prediction import WhatIf, scenarios_frame, whatif
-from analyzers.rank import Breakdown, RunSummary, breakdown, summarize
+from analyzers.rank import Breakdown, RunSummary, breakdown, kernel_times, summarize
 from analyzers.reporting import (
     Lanes,
     Report,
@@ -70,6 +70,7 @@ __all__ = [
     "compare_sweeps",
     "epochs_frame",
     "exchange",
+    "kernel_times",
     "kernels_frame",
     "lanes",
     "layers_frame",

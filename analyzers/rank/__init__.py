@@ -13,7 +13,7 @@ from analyzers.rank.activity import CPU_DEVICE, device_label
 from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
-from analyzers.rank.layer_time import Parts
+from analyzers.rank.layer_time import Parts, kernel_times
 from analyzers.rank.module_ranges import Source
 from analyzers.rank.summary import (
     DeviceTrack,
@@ -51,6 +51,7 @@ __all__ = [
     "device_label",
     "is_layer",
     "joined",
+    "kernel_times",
     "layer_name",
     "profiler_steps",
     "queued",

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals, crossings, owned, union_of
-from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution, OtherLine
+from analyzers.rank.activity import CPU_DEVICE, Activity, activities
+from analyzers.rank.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.communication import Communication
 from analyzers.rank.host_threads import Places, innermost
-from analyzers.rank.kernels import CountedOperators, Launched, with_count
-from analyzers.rank.time_breakdown import Breakdown
+from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
+from analyzers.rank.time_breakdown import Breakdown, breakdown, extents
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind, Module
 
@@ -114,6 +115,17 @@ def launched(
         counted=host.around(launches, counted.row),
         line=attribution.line,
     )
+
+
+def kernel_times(trace: RankTrace, of: Literal["kernels", "operators"] = "kernels") -> list[Ranked]:
+    """Return every kernel of a rank, or every operator by what it launched, by the layer that it belongs to.
+
+    All of them, the longest first; their shares are of all of the rank's device time, durations added up.
+    """
+    attributed, windows = attribution(trace), breakdown(trace)
+    counted, rows = launched(trace, activities(trace), attributed)
+    ranking = kernel_ranking if of == "kernels" else operator_ranking
+    return ranking(counted.events, rows.within(extents(windows)), [line.name for line in attributed.lines])
 
 
 def _ran_itself(trace: RankTrace, activity: Activity, attribution: Attribution, counted: CountedOperators) -> Launched:

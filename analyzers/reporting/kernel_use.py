@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from analyzers.notices import Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.rank.kernels import Precision, Ranked, Usage, peak_flops_per_s
 from analyzers.run import Manifest, world_size
 from analyzers.statistics import ratio
-from analyzers.units import NS_PER_S
+from analyzers.units import NS_PER_S, percent
 
 # Of less of the compute's time FLOPs are known, and the whole's are not said.
 LEAST_COVERAGE = 0.8
@@ -92,6 +93,22 @@ def compute(run: RunSummary, step_ns: float | None) -> Compute:
         peak_flops_per_s=ratio(total, at_peak_s) if at_peak_s else None,
         utilization=_over(at_peak_s, span_ns),
     )
+
+
+def compute_notices(found: Compute) -> list[Notice]:
+    """Say why FLOP/s of the step, or their share of the peak, are null."""
+    if found.utilization is not None:
+        return []
+    if found.flops_per_s is not None:
+        return [Notice(Code.FLOPS_ARE_NULL, "utilization is null: the device's peak at these precisions is not known")]
+    if not found.counted_flops:
+        text = "FLOP/s are null: no operator on matrices tells shapes"
+        return [Notice(Code.FLOPS_ARE_NULL, text, "profile with record_shapes=True; kernels of CUDA graphs tell none")]
+    text = (
+        f"FLOP/s of the step are null: operators whose shapes tell FLOPs have {percent(found.coverage)} of compute "
+        f"time, and {100 * LEAST_COVERAGE:.0f} % are needed"
+    )
+    return [Notice(Code.FLOPS_ARE_NULL, text)]
 
 
 @dataclass(frozen=True)

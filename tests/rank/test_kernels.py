@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.rank.kernels import MOST_RANKED, Precision, Ranked, peak_flops_per_s, with_count
+from analyzers.rank.layer_time import kernel_times
 from analyzers.rank.summary import summarize_rank
 from analyzers.run.rank_trace import RankTrace
 from analyzers.trace.collective_calls import Inputs
 from analyzers.trace.kernel_names import Category, Kind
 from tests.support.drawing import draw, events_of, row
 from tests.support.kernel_use import Table, in_windows, kernel_table, operator_of, operator_table
-from tests.support.samples import RUNS, load
+from tests.support.samples import RUNS, SAMPLES, load
 
 MM = Inputs(([2, 3], [3, 4]), ("float", "float"))  # 48 FLOPs
 
@@ -162,6 +163,17 @@ def test_sample_traces_agree_with_brute_force(path):
     assert used.compute_ns == sum(total for (_, kind), (_, total, _) in kernels.items() if kind == "compute")
     assert sum(operator.total_ns for operator in used.operators) <= whole
     assert used.counted_ns <= used.compute_ns
+
+
+@pytest.mark.parametrize("of", ["kernels", "operators"])
+def test_kernels_by_layer_add_up_to_kernels(of):
+    trace = load(SAMPLES / "resnet18-ddp1").ranks[0]
+    by_layer = kernel_times(trace, of)
+    whole = kernel_table(trace) if of == "kernels" else operator_table(trace)
+    for name, kind in whole:
+        rows = [row for row in by_layer if (row.name, row.kind) == (name, kind)]
+        assert sum(row.total_ns for row in rows) == whole[name, kind][1]
+    assert {"conv2d_0", "(optimizer)", "(packing)"} <= {row.layer for row in by_layer}
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in RUNS if path.name == "resnet18-ddp1"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from analyzers.notices import Code
 from analyzers.rank.kernels import FlopCount, Precision, Usage
 from analyzers.rank.summary import RunSummary, summary_of
 from analyzers.reporting.build import report
@@ -88,17 +89,31 @@ def test_samples_are_those_of_all_devices_and_micro_batches():
     ("run", "words"),
     [
         (run_of(9, HALF), "494.7 TFLOP/s on each device, 50.0 % of its peak (989.4 TFLOP/s, dense)"),
-        (run_of(9, HALF, device="Some Card"), "the device's peak is not known"),
-        (run_of(7, HALF), "only 70.0 % of compute time"),
-        (run_of(0), "record_shapes=True"),
+        (run_of(9, HALF, device="Some Card"), "of a peak that is not known"),
+        (run_of(7, HALF), "While matrix products, convolutions and attention ran, they reached"),
     ],
 )
-def test_the_section_says_how_fast_or_why_not(run, words):
+def test_the_section_says_how_fast(run, words):
     document = report(summary_of(Run("drawn", None, (draw(step="11", compute="aa"),))))
     section = compute_section(msgspec.structs.replace(document, compute=of(run)))
     said = " ".join(block.words for block in section if isinstance(block, Paragraph))
     assert words in said
     assert ("hardware utilization" in said) == ("on each device" in said)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (run_of(9, HALF), ""),
+        (run_of(9, HALF, device="Some Card"), "the device's peak at these precisions is not known"),
+        (run_of(7, HALF), "have 70.0 % of compute time, and 80 % are needed"),
+        (run_of(0), "record_shapes=True"),
+    ],
+)
+def test_a_note_says_why_flops_are_null(run, words):
+    notices = [notice for notice in report(run).run.notes if notice.code == Code.FLOPS_ARE_NULL]
+    assert words in " ".join(map(str, notices))
+    assert len(notices) == bool(words)
 
 
 def test_names_and_rates_are_short():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.reporting import LEAST_COVERAGE, Compute, KernelRow, Report
+from analyzers.reporting import Compute, KernelRow, Report
 from analyzers.units import NS_PER_US, percent
 from tracer.views import Heading, Paragraph, Row, Section, Table, count, milliseconds, numbers, texts
 
@@ -52,28 +52,18 @@ def short(name: str) -> str:
 
 
 def rate_lines(report: Report) -> list[str]:
-    """Say how many FLOPs come to how many a second, why not, and how many samples."""
+    """Say how many FLOPs a second, where they are known (else a note says why not), and how many samples."""
     return [line for line in (_whole(report.compute), _counted(report.compute), _samples(report)) if line]
 
 
 def _whole(compute: Compute) -> str:
-    if compute.coverage is None:
-        return ""
-    if not compute.counted_flops:
-        return (
-            "FLOP/s are not known: no operator that says its shapes multiplied matrices; "
-            "profile with record_shapes=True, without CUDA graphs."
-        )
     if compute.flops_per_s is None:
-        return (
-            f"FLOP/s of the step are not said: only {percent(compute.coverage)} of compute time belongs to operators "
-            f"whose FLOPs shapes tell, and {100 * LEAST_COVERAGE:.0f} % are needed."
-        )
+        return ""
     reached = f"A step computes {rate(compute.flops_per_s)} on each device"
     if compute.utilization is not None and compute.peak_flops_per_s is not None:
         reached += f", {percent(compute.utilization)} of its peak ({rate(compute.peak_flops_per_s)}, dense)"
     else:
-        reached += "; the device's peak is not known"
+        reached += ", of a peak that is not known"
     work = f"{percent(compute.coverage)} of compute time has a count, from shapes"
     return f"{reached}. This is hardware utilization: what is computed again counts again; {work}."
 
