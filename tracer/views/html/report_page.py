@@ -21,6 +21,7 @@ from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
 from analyzers.units import duration, ms
 from tracer.views import (
+    EXPOSED_PARTS,
     SPLIT_PARTS,
     Heading,
     Section,
@@ -42,6 +43,7 @@ from tracer.views.sections import (
     by_bucket,
     by_rank,
     by_step,
+    communicates,
     communication_section,
     compute_section,
     controls,
@@ -101,6 +103,8 @@ def report_html(
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "advised": [(duration(advice.figure_ns), advice) for advice in report.summary.advice],
         "parts": SPLIT_PARTS,
+        "communicates": communicates(report),
+        "legend": [part for part in SPLIT_PARTS if communicates(report) or part not in EXPOSED_PARTS],
         "bars": _bars(report),
         "curve": curve(report, calibration),
         "predicted": _predicted(predicted) if predicted is not None else None,

@@ -41,7 +41,7 @@ from tracer.views.sections.prediction import (
     sentence,
     signed,
 )
-from tracer.views.sections.ranks import by_rank, device_name, named
+from tracer.views.sections.ranks import by_rank, communicates, device_name, named
 from tracer.views.sections.scaling import as_markdown, grouped, picture_of, scaling_tables, scaling_text, scaling_title
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
@@ -56,6 +56,7 @@ __all__ = [
     "calibration_text",
     "cap",
     "changed_means",
+    "communicates",
     "communication_section",
     "comparison_tables",
     "comparison_text",
