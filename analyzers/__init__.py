@@ -30,14 +30,16 @@ from analyzers.errors import AnalysisError
 from analyzers.hta import to_hta
 from analyzers.prediction import Options as WhatIfOptions
 from analyzers.prediction import WhatIf, scenarios_frame, whatif
-from analyzers.rank import Breakdown, RunSummary, breakdown, summarize
+from analyzers.rank import Breakdown, RunSummary, breakdown, kernel_times, summarize
 from analyzers.reporting import (
     Lanes,
     Report,
     buckets_frame,
     collectives_frame,
+    kernels_frame,
     lanes,
     layers_frame,
+    operators_frame,
     report,
     windows_frame,
 )
@@ -68,9 +70,12 @@ __all__ = [
     "compare_sweeps",
     "epochs_frame",
     "exchange",
+    "kernel_times",
+    "kernels_frame",
     "lanes",
     "layers_frame",
     "load",
+    "operators_frame",
     "read_calibration",
     "report",
     "scenarios_frame",

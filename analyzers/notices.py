@@ -46,6 +46,7 @@ class Code(str, Enum):
     CONTENTION_IS_ESTIMATED = "contention_is_estimated"
     SYNC_COST_OVERSHOT = "sync_cost_overshot"
     CORES_ARE_SHARED = "cores_are_shared"
+    FLOPS_ARE_NULL = "flops_are_null"
     # Communication.
     CLOCKS_DIFFER = "clocks_differ"
     CLOCK_IS_UNKNOWN = "clock_is_unknown"
@@ -126,6 +127,7 @@ NOTES = frozenset(
         Code.ACTIVITY_OUTSIDE_STEPS,
         Code.CONTENTION_IS_NULL,
         Code.CONTENTION_IS_ESTIMATED,
+        Code.FLOPS_ARE_NULL,
         Code.CLOCKS_DIFFER,
         Code.STEPS_NUMBERED_APART,
         Code.BANDWIDTH_IS_NULL,

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = [
     "analyzers.trace",
     "analyzers.run",
+    "analyzers.rank.kernels",
     "analyzers.rank",
     "analyzers.collectives",
     "analyzers.layers",

@@ -2,8 +2,9 @@
 
 In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`, `data_loading`;
 `host_threads`, `autograd` and `module_ranges` find what a launch belongs to, `calls` which collective a kernel carries
-out; `communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`,
-`sync_overhead` and `gradient_schedule` what gradients cost. `summary` puts them together; after it no file is read.
+out; `communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `sync_overhead` and
+`gradient_schedule` what gradients cost; `kernels/`, a room of its own, says what the compute is. `summary` puts them
+together; after it no file is read.
 
 Decisions: docs/decisions/rank.md
 """
@@ -12,7 +13,7 @@ from analyzers.rank.activity import CPU_DEVICE, device_label
 from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
-from analyzers.rank.layer_time import Parts
+from analyzers.rank.layer_time import Parts, kernel_times
 from analyzers.rank.module_ranges import Source
 from analyzers.rank.summary import (
     DeviceTrack,
@@ -50,6 +51,7 @@ __all__ = [
     "device_label",
     "is_layer",
     "joined",
+    "kernel_times",
     "layer_name",
     "profiler_steps",
     "queued",

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals, crossings, owned, union_of
-from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution, OtherLine
+from analyzers.rank.activity import CPU_DEVICE, Activity, activities
+from analyzers.rank.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.communication import Communication
-from analyzers.rank.host_threads import innermost
-from analyzers.rank.time_breakdown import Breakdown
+from analyzers.rank.host_threads import Places, innermost
+from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
+from analyzers.rank.time_breakdown import Breakdown, breakdown, extents
 from analyzers.run import RankTrace
-from analyzers.trace import Events, Kind, Module
+from analyzers.trace import Category, Events, Kind, Module
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +92,59 @@ def work(
         beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
         packing_ns[tiles] = _packing(trace, activity, attribution, parted).length_within(begin, stop)
     return Work(attribution.lines, attribution.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
+
+
+def launched(
+    trace: RankTrace, devices: Sequence[Activity], attribution: Attribution
+) -> tuple[CountedOperators, Launched]:
+    """Return the operators whose FLOPs are counted, and what all operators launched; on a CPU run the operators."""
+    events, host = trace.events, attribution.host
+    counted = with_count(events)
+    if trace.is_cpu_run:
+        return counted, _ran_itself(trace, devices[0], attribution, counted)
+    rows, launches = attribution.rows, attribution.launches
+    operators = np.flatnonzero(events.category == Category.OPERATOR)
+    return counted, Launched(
+        device=trace.timed.device[rows].astype(np.int64),
+        start_ns=trace.timed.start_ns[rows],
+        end_ns=trace.timed.end_ns[rows],
+        kind=trace.timed.kind[rows].astype(np.int64),
+        name=events.name[rows].astype(np.int64),
+        launch=launches,
+        operator=host.around(launches, operators),
+        counted=host.around(launches, counted.row),
+        line=attribution.line,
+    )
+
+
+def kernel_times(trace: RankTrace, of: Literal["kernels", "operators"] = "kernels") -> list[Ranked]:
+    """Return every kernel of a rank, or every operator by what it launched, by the layer that it belongs to.
+
+    All of them, the longest first; their shares are of all of the rank's device time, durations added up.
+    """
+    attributed, windows = attribution(trace), breakdown(trace)
+    counted, rows = launched(trace, activities(trace), attributed)
+    ranking = kernel_ranking if of == "kernels" else operator_ranking
+    return ranking(counted.events, rows.within(extents(windows)), [line.name for line in attributed.lines])
+
+
+def _ran_itself(trace: RankTrace, activity: Activity, attribution: Attribution, counted: CountedOperators) -> Launched:
+    """Return when each operator of a CPU run itself computed: where several threads do, the earlier-started counts."""
+    start, end, row = _innermost_operators(trace.timed, attribution.rows)
+    piece = crossings(start, end, activity.compute.start, activity.compute.end)
+    row = row[piece.mine]
+    around = attribution.host.spans(counted.row).around(Places(trace.events.thread[row], piece.start))
+    return Launched(
+        device=np.full(len(row), CPU_DEVICE),
+        start_ns=piece.start,
+        end_ns=piece.end,
+        kind=np.full(len(row), int(Kind.COMPUTE)),
+        name=np.full(len(row), UNKNOWN),
+        launch=row,
+        operator=row,
+        counted=np.r_[counted.row, UNKNOWN][around],
+        line=attribution.line[np.searchsorted(attribution.rows, row)],
+    )
 
 
 def pieces(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pieces:

@@ -24,11 +24,12 @@ from analyzers.rank.attribution import Attribution, attribution
 from analyzers.rank.communication import Communication, communication
 from analyzers.rank.data_loading import Fetching, fetching
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
-from analyzers.rank.fsdp import Sharding, sharding
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
-from analyzers.rank.layer_time import Pieces, Work, pieces, work
+from analyzers.rank.kernels import Usage, usage_of
+from analyzers.rank.layer_time import Pieces, Work, launched, pieces, work
+from analyzers.rank.module_ranges import Sharding, sharding
 from analyzers.rank.sync_overhead import Cost, cost
-from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, occupancy
+from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, extents, occupancy
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import Calibration, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
 from analyzers.trace import Category, Events, Header, Kind
@@ -62,8 +63,9 @@ class DeviceTrack:
 class Measured:
     """What one rank's times say, on the epoch.
 
-    Its windows, when its host fetched input, its communication, whose its compute is, its reductions of gradients, its
-    copies, and M - C by device; where they were asked for, the gradient schedule and the track of each device.
+    Its windows, when its host fetched input, its communication, whose its compute is and what it is, its reductions of
+    gradients, its copies, and M - C by device; where they were asked for, the gradient schedule and the track of each
+    device.
     """
 
     earliest_ns: int
@@ -76,6 +78,7 @@ class Measured:
     cost: Cost
     sharding: Sharding
     occupancy: Occupancy
+    usage: Usage
     copies: Copies
     exposed: dict[int, Intervals]
     schedules: dict[int, GradientSchedule] | None = None
@@ -228,6 +231,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         cost=costs,
         sharding=sharding(attributed.host, comm),
         occupancy=occupancy(devices, windows),
+        usage=_usage(trace, devices, attributed, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
@@ -235,6 +239,11 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         else None,
         course={activity.device: _course(trace, activity, attributed) for activity in devices} if lanes else None,
     )
+
+
+def _usage(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown) -> Usage:
+    counted, rows = launched(trace, devices, attributed)
+    return usage_of(counted, rows, extents(windows))
 
 
 def _schedules(

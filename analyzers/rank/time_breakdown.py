@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import Int64
 from analyzers.intervals import Intervals
 from analyzers.rank.activity import Activity, activities, device_label
+from analyzers.rank.kernels import Extents
 from analyzers.rank.windows import Windows, profiler_steps, windows
 from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace, Run
@@ -124,6 +125,15 @@ def joined(parts: Sequence[Breakdown]) -> Breakdown:
     return Breakdown(
         **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)}
     )
+
+
+def extents(rows: Breakdown) -> Extents:
+    """Return from when to when the windows of each device are, for one rank: they leave no gap."""
+    device, index = np.unique(rows.device, return_inverse=True)
+    start_ns, end_ns = np.full(len(device), np.iinfo(np.int64).max), np.zeros(len(device), dtype=np.int64)
+    np.minimum.at(start_ns, index, rows.start_ns)
+    np.maximum.at(end_ns, index, rows.start_ns + rows.span_ns)
+    return Extents(device, start_ns, end_ns)
 
 
 # As many as fit a line of text.

@@ -1,8 +1,8 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `outliers`, `advice` and
-`verdict`;
-`document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives` are made from it.
+`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `kernel_use`, `outliers`,
+`advice` and `verdict`; `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives`
+are made from it.
 
 Decisions: docs/decisions/reporting.md
 """
@@ -11,7 +11,15 @@ from analyzers.reporting.advice import Advice, is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
-from analyzers.reporting.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.reporting.frames import (
+    buckets_frame,
+    collectives_frame,
+    kernels_frame,
+    layers_frame,
+    operators_frame,
+    windows_frame,
+)
+from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.per_step import (
     GRADIENTS,
@@ -36,9 +44,11 @@ __all__ = [
     "SPLIT_PARTS",
     "Advice",
     "CollectiveLane",
+    "Compute",
     "DeviceSummary",
     "GradientBandwidth",
     "IdleFrom",
+    "KernelRow",
     "Lane",
     "Lanes",
     "LayerLane",
@@ -58,8 +68,10 @@ __all__ = [
     "gradient_bandwidth",
     "gradient_steps",
     "is_cheap",
+    "kernels_frame",
     "lanes",
     "layers_frame",
+    "operators_frame",
     "report",
     "series",
     "to_json",

@@ -53,6 +53,7 @@ from analyzers.reporting.document import (
     Summary,
     Window,
 )
+from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import control_figures, run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
@@ -85,7 +86,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
     cost = sync_cost(run, rows, analyses.exposed, (run.manifest or Manifest()).controls.sync_cost_ns())
-    facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost)])
+    unprofiled_ns = (run.manifest or Manifest()).controls.step_ns("unprofiled")
+    computed = compute(run, unprofiled_ns or float(np.median(rows.span_ns)))
+    facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -95,6 +98,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         waiting=waits,
         buckets=reduced,
         layers=layers,
+        kernels=kernel_rows(run, lambda usage: usage.kernels),
+        operators=kernel_rows(run, lambda usage: usage.operators),
+        compute=computed,
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(

@@ -12,6 +12,7 @@ from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, L
 from analyzers.notices import Notice
 from analyzers.reporting.advice import Advice
 from analyzers.reporting.data_loading import Input
+from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.sync_cost import SyncCost
@@ -174,6 +175,9 @@ class Report(msgspec.Struct, frozen=True):
     waiting: list[WaitingRow]
     buckets: list[BucketRow]
     layers: list[LayerRow]
+    kernels: list[KernelRow]
+    operators: list[KernelRow]
+    compute: Compute
     timeline: Timeline
     traffic: dict[str, int | None]
     summary: Summary

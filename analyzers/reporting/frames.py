@@ -10,6 +10,7 @@ import msgspec
 from analyzers.collectives import CollectiveRow
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.reporting.document import Report
+from analyzers.reporting.kernel_use import KernelRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,16 @@ def buckets_frame(document: Report) -> pd.DataFrame:
 def layers_frame(document: Report) -> pd.DataFrame:
     """Return layers and other lines, a row for each window; their communication as its totals."""
     return _frame(document.layers, LayerRow, {"buckets": _spaced}, ("comm",))
+
+
+def kernels_frame(document: Report) -> pd.DataFrame:
+    """Return the longest kernels and copies, a row for each rank."""
+    return _frame(document.kernels, KernelRow, {}, ())
+
+
+def operators_frame(document: Report) -> pd.DataFrame:
+    """Return the operators that launched most, by device time, a row for each rank."""
+    return _frame(document.operators, KernelRow, {}, ())
 
 
 def _spaced(values: list[int]) -> str:

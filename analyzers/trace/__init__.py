@@ -4,7 +4,7 @@ In order: `decompress` inflates blocks, `event_stream` cuts them into events (`l
 `reader` fills the columns of `events`, with `arguments` for what rows carry, `timestamps` for their instants and
 `header` for the file's head; `categories` tells rows that are read from other devices' and other programs', and
 `copy_collectives` finds copies that communicate. The names of kernels, collectives and ranges are in `kernel_names`,
-`collective_calls` and `range_names`.
+`collective_calls` and `range_names`; `operator_flops` knows operators whose inputs say how much they compute.
 
 Decisions: docs/decisions/trace.md
 """
@@ -29,6 +29,8 @@ from analyzers.trace.collective_calls import (
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind, looks_like_communication
+from analyzers.trace.operator_flops import COUNTED, matrix_dtype
+from analyzers.trace.operator_flops import flops as flops_of
 from analyzers.trace.range_names import (
     ACCUMULATE,
     C10D,
@@ -56,6 +58,7 @@ __all__ = [
     "C10D",
     "COLLECTIVE_CALLS",
     "COPIES_IN",
+    "COUNTED",
     "DDP_FORWARD",
     "DP_FORWARD",
     "GLOO",
@@ -83,10 +86,12 @@ __all__ = [
     "Kind",
     "Module",
     "bus_factor",
+    "flops_of",
     "itemsize",
     "kind_of_call",
     "kind_of_kernel",
     "looks_like_communication",
+    "matrix_dtype",
     "module_of",
     "plausible_count",
     "range_name",

@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.trace.collective_calls import Call, Group, Inputs, kind_of_call
 from analyzers.trace.collective_calls import Collective as Kind
+from analyzers.trace.operator_flops import COUNTED
 from analyzers.trace.range_names import ACCUMULATE, C10D, DP_FORWARD, GLOO, NCCL
 
 _NOTHING = msgspec.Raw(b"")
-# Operators whose inputs' shapes are kept: those that take a parameter's gradient; and, with dtypes, those that say what
-# a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$|{ACCUMULATE}$")
-# What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save, and so does what
-# only CUDA's synchronizations say.
+# Operators whose inputs' shapes are kept in every trace: those that take a parameter's gradient, and those whose FLOPs
+# are counted.
+_ALWAYS_SHAPED = COUNTED | {ACCUMULATE}
+# And where no metadata tell: those that say what a message holds. Views count inside of a flattening.
+_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$")
+# What runs use these: gloo's, and nn.DataParallel's. Decoding what only CUDA's synchronizations say takes time that all
+# others save.
 _NEEDS_MORE = re.compile(
     rf"{GLOO}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
     r"|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
@@ -62,21 +65,23 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     forward: Number = msgspec.field(default=UNKNOWN, name="Sequence number")
     forward_thread: Number = msgspec.field(default=UNKNOWN, name="Fwd thread id")
     dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    concrete: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
     grid: msgspec.Raw = _NOTHING
     block: msgspec.Raw = _NOTHING
     label: Any = msgspec.field(default="", name="name")  # a process's, on rows that name one
 
 
 class TypedArgs(Args, gc=False, frozen=True):
-    """Arguments with the dtypes of an operator's inputs, and with what a synchronization waits for."""
+    """Arguments with what a synchronization waits for."""
 
-    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
     wait_on_stream: Any = UNKNOWN
     wait_on_record: Any = msgspec.field(default=UNKNOWN, name="wait_on_cuda_event_record_corr_id")
 
 
 NO_ARGS = Args()
-_KEPT_AS_TEXT = ("Input Dims", "Input type", "grid", "block")
+_TEXTS = ("dims", "types", "concrete", "grid", "block")
+_KEPT_AS_TEXT = ("Input Dims", "Input type", "Concrete Inputs", "grid", "block")
 
 
 def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,14 +150,22 @@ def _peer(written: Any, group: Group | None) -> tuple[int, ...]:
     return (group.ranks[index],) if index < len(group.ranks) else ()
 
 
-def inputs_of(dims: bytes, types: bytes) -> Inputs:
-    """Return shapes and dtypes from their JSON; empty where they do not have the form that PyTorch writes."""
+def inputs_of(dims: bytes, types: bytes, concrete: bytes = b"") -> Inputs:
+    """Return shapes, dtypes and values from their JSON; empty where they do not have the form that PyTorch writes."""
     try:
         shapes = msgspec.json.decode(dims, type=list[list[int | list[int]]]) if dims else []
         dtypes = msgspec.json.decode(types, type=list[str]) if types else []
     except (ValueError, msgspec.DecodeError):
         return Inputs((), ())
-    return Inputs(tuple(shapes), tuple(dtypes))
+    return Inputs(tuple(shapes), tuple(dtypes), tuple(_values(concrete)))
+
+
+def _values(concrete: bytes) -> list[str]:
+    """The values of inputs that are no tensors; none where they are not written as PyTorch does: shapes still count."""
+    try:
+        return msgspec.json.decode(concrete, type=list[str]) if concrete else []
+    except (ValueError, msgspec.DecodeError):
+        return []
 
 
 K = TypeVar("K", bound=Hashable)
@@ -172,7 +185,7 @@ class CallColumns:
     def __init__(self) -> None:
         self._calls = Codes[Hashable]()
         self._said: list[Args] = []
-        self._shapes = Codes[tuple[bytes, bytes]]()
+        self._shapes = Codes[tuple[bytes, bytes, bytes]]()
         self._grids = Codes[tuple[bytes, bytes]]()
 
     @property
@@ -193,11 +206,10 @@ class CallColumns:
     def inputs(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
         """Return sparse columns: which events have inputs whose shapes are kept, and these shapes."""
         typed = bool(rows) and isinstance(rows[0], TypedArgs)
-        kept = [row for row, name in enumerate(names) if name == ACCUMULATE or (typed and _SHAPED.match(name))]
-        shaped = [(first + row, rows[row]) for row in kept]
+        kept = [row for row, name in enumerate(names) if name in _ALWAYS_SHAPED or (typed and _SHAPED.match(name))]
         return _columns({
-            "inputs_row": [row for row, _ in shaped],
-            "inputs": [self._shapes[bytes(args.dims), _types(args)] for _, args in shaped],
+            "inputs_row": [first + row for row in kept],
+            "inputs": [self._shapes[_input_texts(names[row], rows[row])] for row in kept],
         })  # fmt: skip
 
     def autograd(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
@@ -233,11 +245,12 @@ class CallColumns:
     @property
     def shapes(self) -> tuple[Inputs, ...]:
         """Return the distinct inputs of operators, by code."""
-        return tuple(inputs_of(dims, types) for dims, types in self._shapes)
+        return tuple(inputs_of(*texts) for texts in self._shapes)
 
 
-def _types(args: Args) -> bytes:
-    return bytes(args.types) if isinstance(args, TypedArgs) else b""
+def _input_texts(name: str, args: Args) -> tuple[bytes, bytes, bytes]:
+    """What an operator's inputs are told apart by: values only where they are needed, since they differ more often."""
+    return bytes(args.dims), bytes(args.types), bytes(args.concrete) if name in COUNTED else b""
 
 
 def _columns(values: Mapping[str, Sequence[int]]) -> dict[str, Int64]:
@@ -246,7 +259,7 @@ def _columns(values: Mapping[str, Sequence[int]]) -> dict[str, Int64]:
 
 def _without_shapes(args: Args) -> Args:
     """The arguments without their texts, which hold on to what they were read from."""
-    return Args(**{name: getattr(args, name) for name in Args.__struct_fields__})
+    return Args(**{name: getattr(args, name) for name in Args.__struct_fields__ if name not in _TEXTS})
 
 
 def whole(value: Any) -> int:

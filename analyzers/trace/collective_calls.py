@@ -94,6 +94,10 @@ _ATEN_DTYPE = {
     "short int": "Short",
     "c10::Half": "Half",
     "c10::BFloat16": "BFloat16",
+    "c10::Float8_e4m3fn": "Float8_e4m3fn",
+    "c10::Float8_e5m2": "Float8_e5m2",
+    "c10::Float8_e4m3fnuz": "Float8_e4m3fnuz",
+    "c10::Float8_e5m2fnuz": "Float8_e5m2fnuz",
     "int": "Int",
     "float": "Float",
     "long int": "Long",
@@ -214,10 +218,14 @@ def _letters(name: str) -> str:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Shapes and dtypes of a host operator's inputs; a list of tensors is one input with a list of shapes."""
+    """Shapes and dtypes of a host operator's inputs; a list of tensors is one input with a list of shapes.
+
+    `concrete` are the values of inputs that are no tensors, as text, empty for tensors; only where FLOPs need them.
+    """
 
     shapes: tuple[Any, ...]
     dtypes: tuple[str, ...]
+    concrete: tuple[str, ...] = ()
 
     @property
     def dtype(self) -> str:

@@ -53,6 +53,7 @@ _FLOW_PHASES = ("s", "t", "f")
 
 _LAST_DEVICE = np.iinfo(np.int32).max
 _LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
+_DIGITS = 19  # that an int64 holds in any case, plus one
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -361,6 +362,8 @@ def _int64(values: Sequence[Any]) -> Int64:
 def _whole_number(value: int | str) -> int:
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else UNKNOWN
+    if value.isdecimal() and len(value) < _DIGITS:
+        return int(value)  # torch 1.8 writes threads so, beside "stream 7"
     # Far from what numbers a thread, a stream or a process is ever called by.
     return -zlib.crc32(value.encode(errors="replace")) - 2**40
 

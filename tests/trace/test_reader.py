@@ -147,6 +147,15 @@ def test_numbers_beyond_64_bits_cost_no_event(tmp_path, key):
     assert read_trace(write(tmp_path / "a.json", document)).events.start_ns.tolist() == [1000, 0]
 
 
+def test_a_thread_in_quotes_is_the_same_beside_names_of_streams(tmp_path):
+    """torch 1.8 writes `"tid": "25738"` for the host, and `"stream 7"` for a device."""
+    trace = small_trace()
+    for event in trace["traceEvents"]:
+        event["tid"] = str(event["tid"]) if event["cat"] != "kernel" else f"stream {event['tid']}"
+    events = read_trace(write(tmp_path / "rank0.json", trace)).events
+    assert set(events.thread[~events.on_device].tolist()) == {9}
+
+
 def test_negative_durations_are_empty(tmp_path):
     events = read_trace(write(tmp_path / "a.json", kernel("gemm", 5, -1, 1))).events
     assert np.array_equal(events.dur_ns, [0, 1000])

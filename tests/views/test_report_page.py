@@ -54,7 +54,8 @@ def test_every_sample_has_a_page_with_every_part(name):
     parsed = read(name)
     assert parsed.open == []
     sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
-    assert sections == ["advice", "ranks", "timeline", "communication", "waiting", "buckets", "layers", "about"]
+    of_several = [] if name == "resnet18-ddp1" else ["communication", "waiting", "buckets"]
+    assert sections == ["advice", "ranks", "timeline", *of_several, "layers", "kernels", "about"]
     targets = [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
     assert targets == [f"#{section}" for section in sections]
     found = reported(SAMPLES / name)
@@ -235,7 +236,7 @@ def test_hostile_names_are_shown_as_text():
 
 
 def test_a_silent_run_says_so():
-    words = "".join(Page(report_html(report(meet("..", compute=("aa",))))).words)
+    words = "".join(Page(report_html(report(meet("..", "..", compute=("aa", "aa"))))).words)
     assert "Nothing communicates here" in words
     assert "No rank waits for another here." in words
 

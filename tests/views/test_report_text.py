@@ -163,6 +163,15 @@ def sharded(*comm: tuple[int, LayerComm]) -> Report:
     return with_summary(replace(found, layers=rows), layers=[layer], layers_from="fsdp")
 
 
+def test_one_device_alone_has_no_column_of_communication_and_several_have():
+    alone, several = (report(meet(*["..."] * ranks, compute=["aaa"] * ranks)) for ranks in (1, 2))
+    for document, words in ((sample("resnet18-ddp1"), False), (alone, False), (several, True)):
+        for by in ("rank", "step"):
+            told = report_text(document, by)
+            assert ("overlap" in told) == words
+    assert "communication" not in report_text(sample("resnet18-ddp1"))
+
+
 def test_sharded_modules_have_a_table_of_their_collectives():
     found = sharded(
         *(gathered(1, False, 2_000_000), gathered(2, False, 4_000_000), gathered(1, True, 5_000_000, way="backward")),

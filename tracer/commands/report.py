@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.comparison import RunFigures, names
-from analyzers.reporting import Report, buckets_frame, collectives_frame, layers_frame, report, to_json, windows_frame
+from analyzers.reporting import (
+    Report,
+    buckets_frame,
+    collectives_frame,
+    kernels_frame,
+    layers_frame,
+    operators_frame,
+    report,
+    to_json,
+    windows_frame,
+)
 from analyzers.run import Calibration
 from tracer.atomic_files import write_text
 from tracer.commands.options import (
@@ -42,6 +52,8 @@ TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
     "collectives.csv": collectives_frame,
     "buckets.csv": buckets_frame,
     "layers.csv": layers_frame,
+    "kernels.csv": kernels_frame,
+    "operators.csv": operators_frame,
 }
 
 
@@ -51,9 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_steps_argument(parser)
     parser.add_argument(
         "--by",
-        choices=["rank", "step", "collective", "bucket", "layer"],
+        choices=["rank", "step", "collective", "bucket", "layer", "kernel"],
         default="rank",
-        help="medians per rank (default), every step, every collective, DDP's buckets, or the model's layers",
+        help="medians per rank (default), every step, every collective, DDP's buckets, the model's layers, or kernels "
+        "and operators",
     )
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")

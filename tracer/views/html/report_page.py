@@ -21,6 +21,7 @@ from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
 from analyzers.units import duration, ms
 from tracer.views import (
+    EXPOSED_PARTS,
     SPLIT_PARTS,
     Heading,
     Section,
@@ -42,7 +43,9 @@ from tracer.views.sections import (
     by_bucket,
     by_rank,
     by_step,
+    communicates,
     communication_section,
+    compute_section,
     controls,
     device_name,
     epochs,
@@ -67,6 +70,8 @@ SCRIPTS = ("tables.js", "timeline-draw.js", "timeline-input.js")
 MOST_ROWS = 400
 # A page has a row, a bar and the JSON of up to so many ranks each; of more, of those that stand out or are drawn.
 MOST_RANKS = 256
+# Of kernels and operators as many rows each.
+MOST_LISTED = 20
 
 
 def report_html(
@@ -98,6 +103,8 @@ def report_html(
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "advised": [(duration(advice.figure_ns), advice) for advice in report.summary.advice],
         "parts": SPLIT_PARTS,
+        "communicates": communicates(report),
+        "legend": [part for part in SPLIT_PARTS if communicates(report) or part not in EXPOSED_PARTS],
         "bars": _bars(report),
         "curve": curve(report, calibration),
         "predicted": _predicted(predicted) if predicted is not None else None,
@@ -146,7 +153,7 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
         return report
     rows = {
         name: [row for row in getattr(report, name) if row.rank in ranks]
-        for name in ("windows", "unmatched", "waiting", "buckets", "layers")
+        for name in ("windows", "unmatched", "waiting", "buckets", "layers", "kernels", "operators")
     }
     collectives = [
         msgspec.structs.replace(row, members=[member for member in row.members if member.rank in ranks])
@@ -182,6 +189,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
     "layers": layers_section,
+    "kernels": lambda report: compute_section(report, most=MOST_LISTED),
     "unmatched": lambda report: _unmatched(report.unmatched),
     "about": _about,
 }

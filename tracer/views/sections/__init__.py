@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `communication`, `buckets`, `layers`,
-`step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`, `prediction`, `calibration`,
-`hta`.
+A report: `overview` has the order, and sections of its own; then `ranks`, `communication`, `compute`, `buckets`,
+`layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`, `prediction`,
+`calibration`, `hta`.
 
 Decisions: docs/decisions/views.md
 """
@@ -12,6 +12,7 @@ from tracer.views.sections.buckets import by_bucket, why_none
 from tracer.views.sections.calibration import calibration_text
 from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
+from tracer.views.sections.compute import compute_section
 from tracer.views.sections.hta import hta_text
 from tracer.views.sections.layers import layers_section
 from tracer.views.sections.overview import (
@@ -40,7 +41,7 @@ from tracer.views.sections.prediction import (
     sentence,
     signed,
 )
-from tracer.views.sections.ranks import by_rank, device_name, named
+from tracer.views.sections.ranks import by_rank, communicates, device_name, named
 from tracer.views.sections.scaling import as_markdown, grouped, picture_of, scaling_tables, scaling_text, scaling_title
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
@@ -55,10 +56,12 @@ __all__ = [
     "calibration_text",
     "cap",
     "changed_means",
+    "communicates",
     "communication_section",
     "comparison_tables",
     "comparison_text",
     "comparison_title",
+    "compute_section",
     "controls",
     "device_name",
     "epochs",

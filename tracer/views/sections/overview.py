@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from analyzers.reporting import Report, RunFacts, Window
@@ -26,11 +27,14 @@ from tracer.views import (
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
+from tracer.views.sections.compute import compute_section
 from tracer.views.sections.layers import by_layer
-from tracer.views.sections.ranks import COLUMNS, HEADS, folded, ranks_and_bars
+from tracer.views.sections.ranks import communicates, folded, ranks_and_bars, step_cells, step_columns, step_heads
 from tracer.views.sections.step_timeline import timeline
 
-By = Literal["rank", "step", "collective", "bucket", "layer"]
+# As many kernels as the report has.
+MOST_LISTED = 50
+By = Literal["rank", "step", "collective", "bucket", "layer", "kernel"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -55,7 +59,7 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
     measured = [ranks_and_bars(report), timeline(report, wide), *_exchange(report), representative(report)]
-    return [*measured, loader(report), epochs(report.run), memory(report.run)]
+    return [*measured, compute_section(report), loader(report), epochs(report.run), memory(report.run)]
 
 
 def _step_view(report: Report, wide: bool) -> list[Section]:
@@ -73,6 +77,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
     "collective": lambda report, wide: [by_collective(report), representative(report)],
     "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
     "layer": lambda report, wide: [by_layer(report, wide)],
+    "kernel": lambda report, wide: [compute_section(report, most=MOST_LISTED)],
 }
 
 
@@ -90,12 +95,12 @@ def run_title(run: RunFacts) -> str:
 
 def by_step(report: Report) -> Section:
     """List every window."""
-    heads = [*numbers("rank", "device", "step"), *numbers("starts", wide=True), *numbers("span", *HEADS)]
+    columns = step_columns(report)
+    heads = [*numbers("rank", "device", "step"), *numbers("starts", wide=True), *numbers("span", *step_heads(columns))]
     rows = [
         [
             *(str(window.rank), str(window.device), str(window.step), milliseconds(window.start_ns)),
-            *(milliseconds(getattr(window, name)) for name in ("span_ns", *COLUMNS)),
-            percent(window.overlap),
+            *step_cells(["span_ns", *columns], partial(getattr, window)),
         ]
         for window in report.windows
     ]
@@ -105,20 +110,26 @@ def by_step(report: Report) -> Section:
 def representative(report: Report) -> Section:
     """Show the one window whose lines add up."""
     window = representative_window(report)
-    parts = [(part.label, getattr(window, part.field)) for part in PARTS]
+    shown = step_columns(report)
+    parts = [(part.label, getattr(window, part.field)) for part in PARTS if part.field in shown]
     parts += [("of it waiting for input", window.input_idle_ns)] if window.input_idle_ns else []
     rows = [[label, milliseconds(value_ns), _of(value_ns, window)] for label, value_ns in parts]
     span = ["span", milliseconds(window.span_ns), percent(1.0)]
     where = f"rank {window.rank}, device {window.device}, step {window.step}"
+    heading = Heading(f"The step of median length ({where}), where lines add up")
+    comm = [Paragraph(_communication(window, report.summary.transfer_is_bound))] if communicates(report) else []
+    return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), *comm]
+
+
+def _communication(window: Window, is_bound: bool) -> str:
     comm = (
         f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
         f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer "
-        f"{'at most ' if report.summary.transfer_is_bound else ''}{ms(window.exposed_transfer_ns)}"
+        f"{'at most ' if is_bound else ''}{ms(window.exposed_transfer_ns)}"
     )
     if window.exposed_unresolved_ns:
         comm += f", exposed and unresolved {ms(window.exposed_unresolved_ns)}"
-    heading = Heading(f"The step of median length ({where}), where lines add up")
-    return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), Paragraph(comm)]
+    return comm
 
 
 def _of(value_ns: int, window: Window) -> str:

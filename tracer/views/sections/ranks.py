@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from analyzers.notices import REPEATED, Code, Notice
@@ -32,21 +32,48 @@ BAR_CELLS = 66
 MOST_OUTLIERS = 8
 # Of warnings that say one thing of several ranks so many are shown.
 MOST_ALIKE = 3
+# What only a run that communicates has.
+_OF_COMMUNICATION = (COMM.field, "exposed_wait_ns", "overlap")
+_OVERLAP = "overlap"
 # The parts of a step, with what waiting is of the exposed communication behind it.
-COLUMNS = tuple(name for part in PARTS for name in ((part.field, "exposed_wait_ns") if part is COMM else (part.field,)))
-_LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS} | {"exposed_wait_ns": "of it\nwaiting"}
-HEADS = (*(_LABELS[name] for name in COLUMNS), "overlap")
+_COLUMNS = (
+    *(name for part in PARTS for name in (part.field, *(["exposed_wait_ns"] if part is COMM else []))),
+    _OVERLAP,
+)
+_LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS}
+_LABELS |= {"exposed_wait_ns": "of it\nwaiting", _OVERLAP: "overlap"}
 _WORDS = {"span_ns": "step", "exposed_wait_ns": "waiting"} | {part.field: part.label for part in PARTS}
 _QUANTILES = {"minimum": "lowest", "low": "25 %", "median": "median", "high": "75 %", "maximum": "highest"}
 _OWN = "Slowest and fastest are by a rank's own time, its step less its waiting: others wait for who waits least."
 _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, and by 1 % of the step."
 
 
+def communicates(report: Report) -> bool:
+    """Whether a run has communication, or should have: one device alone has none, and no columns of zeros."""
+    alone = report.run.world_size == 1 and len(report.summary.by_device) == 1
+    return not alone or bool(report.summary.windows["comm_ns"].maximum)
+
+
+def step_columns(report: Report) -> list[str]:
+    """Return which figures of a step tables show, by the names of windows' columns."""
+    return [name for name in _COLUMNS if communicates(report) or name not in _OF_COMMUNICATION]
+
+
+def step_heads(columns: Sequence[str]) -> list[str]:
+    """Return the heads of such columns."""
+    return [_LABELS[name] for name in columns]
+
+
+def step_cells(columns: Sequence[str], value_of: Callable[[str], float | None]) -> list[str]:
+    """Return such columns' values in words."""
+    return [(percent if name == _OVERLAP else milliseconds)(value_of(name)) for name in columns]
+
+
 def ranks_and_bars(report: Report) -> Section:
     """Show every device's medians in a table and as bars; of many, the spread and those that are named."""
     devices = report.summary.by_device
     bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device, _ in named(report)]
-    return [*by_rank(report), Drawing([_legend(), *bars])]
+    return [*by_rank(report), Drawing([_legend(communicates(report)), *bars])]
 
 
 def by_rank(report: Report, most: int = MANY) -> list[Block]:
@@ -109,38 +136,38 @@ def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
 
 
 def _every_device(report: Report) -> Table:
-    devices = report.summary.by_device
+    devices, columns = report.summary.by_device, step_columns(report)
     heads: list[Column] = [*numbers("rank", "device"), *numbers("windows", wide=True), *numbers("step")]
-    heads += [*numbers("(min - max)", wide=True), *numbers(*HEADS)]
-    groups = [[_device(str(device.rank), str(device.device), device.windows) for device in devices]]
-    groups += [[_device("all", "", report.summary.windows)]] if len(devices) > 1 else []
+    heads += [*numbers("(min - max)", wide=True), *numbers(*step_heads(columns))]
+    groups = [
+        [[str(device.rank), str(device.device), *_span_and_medians(device.windows, columns)] for device in devices]
+    ]
+    groups += [[["all", "", *_span_and_medians(report.summary.windows, columns)]]] if len(devices) > 1 else []
     return Table(heads, groups)
 
 
-def _device(rank: str, device: str, measures: Mapping[str, Spread]) -> list[str]:
+def _span_and_medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str]:
     span = measures["span_ns"]
     extent = f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"
-    return [rank, device, str(span.count), milliseconds(span.median), extent, *_medians(measures)]
+    return [str(span.count), milliseconds(span.median), extent, *_medians(measures, columns)]
 
 
 def _spread_and_named(report: Report, over: OverDevices) -> Table:
+    columns = ["span_ns", *step_columns(report)]
     spread_rows: list[Row] = []
     for field, word in _QUANTILES.items():
         values = {name: getattr(spread, field) for name, spread in over.medians.items()}
-        parts = [milliseconds(values[name]) for name in ("span_ns", *COLUMNS)]
-        spread_rows.append([word, "", *parts, percent(values["overlap"]), "of each column"])
+        spread_rows.append([word, "", *step_cells(columns, values.__getitem__), "of each column"])
     named_rows = [
-        [
-            *(str(device.rank), str(device.device), milliseconds(device.windows["span_ns"].median)),
-            *(*_medians(device.windows), str(standing)),
-        ]
+        [str(device.rank), str(device.device), *_medians(device.windows, columns), str(standing)]
         for device, standing in named(report)
     ]
-    return Table([*numbers("rank", "device", "step", *HEADS), *texts("")], [spread_rows, named_rows])
+    heads = numbers("rank", "device", "step", *step_heads(columns[1:]))
+    return Table([*heads, *texts("")], [spread_rows, named_rows])
 
 
-def _medians(measures: Mapping[str, Spread]) -> list[str]:
-    return [*(milliseconds(measures[name].median) for name in COLUMNS), percent(measures["overlap"].median)]
+def _medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str]:
+    return step_cells(columns, lambda name: measures[name].median)
 
 
 def _shares(measures: Mapping[str, Spread]) -> list[float]:
@@ -164,8 +191,9 @@ def _cells(shares: Sequence[float], width: int) -> list[int]:
     return [edge - before for before, edge in zip([0, *edges], edges, strict=False)]
 
 
-def _legend() -> list[Span]:
-    keys = [span for part in PARTS for span in (Span(f"{part.glyph} ", part.color), Span(f"{part.label}   "))]
+def _legend(with_communication: bool) -> list[Span]:
+    parts = [part for part in PARTS if with_communication or part is not COMM]
+    keys = [span for part in parts for span in (Span(f"{part.glyph} ", part.color), Span(f"{part.label}   "))]
     return [Span(" " * 11), *keys]
 
 

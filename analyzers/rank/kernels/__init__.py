@@ -1,0 +1,29 @@
+"""Kernels of one rank, the operators that launched them, and FLOPs.
+
+In order: `counted_operators` finds the operators whose inputs say how much they compute, `usage` adds up a rank's
+windows by kernel and by operator, `ranking` orders them, and `peak_rates` has what devices can do at most.
+
+Decisions: docs/decisions/rank.md
+"""
+
+from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, with_count
+from analyzers.rank.kernels.peak_rates import peak_flops_per_s
+from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked
+from analyzers.rank.kernels.usage import Extents, FlopCount, Launched, Usage, kernel_ranking, operator_ranking
+from analyzers.rank.kernels.usage import usage as usage_of
+
+__all__ = [
+    "MOST_RANKED",
+    "CountedOperators",
+    "Extents",
+    "FlopCount",
+    "Launched",
+    "Precision",
+    "Ranked",
+    "Usage",
+    "kernel_ranking",
+    "operator_ranking",
+    "peak_flops_per_s",
+    "usage_of",
+    "with_count",
+]

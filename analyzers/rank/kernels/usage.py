@@ -1,0 +1,154 @@
+"""Time of one rank's windows by kernel and by operator, and FLOPs.
+
+windows          |3         |4         |
+kernels     aaa aaa   bb  ccc     aaa ddddd        a of the first is left out, d counts 3 of its 5
+operator        mm    mm  copy    mm  mm           the innermost around each launch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, on_tensor_cores
+from analyzers.rank.kernels.ranking import Ranked, first_of_ranking, ranking
+from analyzers.trace import Events, Kind
+
+# What stands for the operator where none was running on the thread of the launch, and where no launch was recorded.
+NO_OPERATOR = "(no operator)"
+NO_LAUNCH = "(launch not recorded)"
+
+
+class Extents(NamedTuple):
+    """The time that the windows of each device tile, ns on the epoch, half-open."""
+
+    device: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Launched:
+    """Events of one rank's devices, or on a CPU run the pieces in which each operator itself ran.
+
+    `name` is the kernel's code among the names (-1 on a CPU run), `launch` the row of the host call that launched it,
+    `operator` the innermost operator around that, `counted` the operator with a count around it; -1 where there is
+    none. `line` is what it is attributed to.
+    """
+
+    device: Int64
+    start_ns: Int64
+    end_ns: Int64
+    kind: Int64
+    name: Int64
+    launch: Int64
+    operator: Int64
+    counted: Int64
+    line: Int64
+
+    def take(self, rows: Mask | Int64) -> Launched:
+        """Return the events that a mask or an index selects."""
+        return Launched(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    @property
+    def ns(self) -> Int64:
+        """Return the length of every event."""
+        return self.end_ns - self.start_ns
+
+    def within(self, extents: Extents) -> Launched:
+        """Return the events that run in the windows of their device, clipped to these."""
+        order = np.argsort(extents.device)
+        place = order[np.searchsorted(extents.device[order], self.device)]
+        start, end = extents.start_ns[place], extents.end_ns[place]
+        runs = (self.start_ns < end) & ((self.end_ns > start) | (self.start_ns >= start))
+        clipped = {"start_ns": np.maximum(self.start_ns, start), "end_ns": np.minimum(self.end_ns, end)}
+        columns = {field.name: getattr(self, field.name) for field in fields(self)} | clipped
+        return Launched(**columns).take(runs)
+
+
+@dataclass(frozen=True)
+class FlopCount:
+    """What the counted operators of one device came to, at one precision."""
+
+    device: int
+    precision: Precision
+    flops: int
+
+
+@dataclass(frozen=True, eq=False)
+class Usage:
+    """What one rank's windows went to, durations added up: the longest kernels and operators, and FLOPs.
+
+    `compute_ns` is the time of all compute, `counted_ns` of what operators with a count launched.
+    """
+
+    kernels: tuple[Ranked, ...]
+    operators: tuple[Ranked, ...]
+    compute_ns: int
+    counted_ns: int
+    counts: tuple[FlopCount, ...]
+
+
+def usage(counted: CountedOperators, launched: Launched, extents: Extents) -> Usage:
+    """Return what ran in one rank's windows."""
+    events, inside = counted.events, launched.within(extents)
+    compute = inside.kind == Kind.COMPUTE
+    return Usage(
+        kernels=first_of_ranking(kernel_ranking(events, inside)),
+        operators=first_of_ranking(operator_ranking(events, inside)),
+        compute_ns=int(inside.ns[compute].sum()),
+        counted_ns=int(inside.ns[compute & (inside.counted >= 0)].sum()),
+        counts=_flop_counts(counted, launched, extents),
+    )
+
+
+def kernel_ranking(events: Events, inside: Launched, layers: Sequence[str] | None = None) -> list[Ranked]:
+    """Return kernels and copies by name and kind, the longest first; with names of lines also by layer."""
+    named = inside.take(inside.name != UNKNOWN)
+    line = named.line if layers is not None else np.full(len(named.ns), UNKNOWN)
+    groups = ranking(np.stack([named.name, named.kind, line]), named.ns, int(named.ns.sum()))
+    return [_named(row, events.names[name], kind, line, layers) for (name, kind, line), row in groups]
+
+
+def operator_ranking(events: Events, inside: Launched, layers: Sequence[str] | None = None) -> list[Ranked]:
+    """Return the same by the operator that launched, and its calls: what a call launched is added up first."""
+    line = inside.line if layers is not None else np.full(len(inside.ns), UNKNOWN)
+    # What no operator launched is a call each.
+    call = np.where(inside.operator >= 0, inside.operator, -2 - np.arange(len(inside.ns)))
+    calls, index = np.unique(np.stack([call, inside.kind, line]), axis=1, return_inverse=True)
+    total_ns = np.zeros(calls.shape[1], dtype=np.int64)
+    np.add.at(total_ns, index.reshape(-1), inside.ns)
+    launch = np.zeros(calls.shape[1], dtype=np.int64)
+    launch[index.reshape(-1)] = inside.launch
+    # Two names beyond those of the trace.
+    outside = np.where(launch >= 0, len(events.names), len(events.names) + 1)
+    name = np.where(calls[0] >= 0, np.r_[events.name, UNKNOWN][np.maximum(calls[0], UNKNOWN)], outside)
+    names = (*events.names, NO_OPERATOR, NO_LAUNCH)
+    groups = ranking(np.stack([name, calls[1], calls[2]]), total_ns, int(inside.ns.sum()))
+    return [_named(row, names[name], kind, line, layers) for (name, kind, line), row in groups]
+
+
+def _named(row: Ranked, name: str, kind: int, line: int, layers: Sequence[str] | None) -> Ranked:
+    layer = layers[line] if layers is not None else None
+    return msgspec.structs.replace(row, name=name, kind=Kind(kind).name.lower(), layer=layer)
+
+
+def _flop_counts(counted: CountedOperators, launched: Launched, extents: Extents) -> tuple[FlopCount, ...]:
+    """Add up the FLOPs of the calls whose first kernel starts in a window: all of a call's, or none."""
+    computes = launched.take((launched.kind == Kind.COMPUTE) & (launched.counted >= 0))
+    computes = computes.take(np.lexsort((computes.start_ns, computes.counted)))
+    calls, first, index = np.unique(computes.counted, return_index=True, return_inverse=True)
+    is_tensor = np.zeros(len(calls), dtype=bool)
+    np.logical_or.at(is_tensor, index, on_tensor_cores(counted.events.names, computes.name))
+    device, start = computes.device[first], computes.start_ns[first]
+    counts: list[FlopCount] = []
+    for number, begin, end in zip(*(column.tolist() for column in extents), strict=True):
+        mine = (device == number) & (start >= begin) & (start < end)
+        sums = counted.flops(calls[mine], is_tensor[mine])
+        counts += [FlopCount(number, precision, total) for precision, total in sums.items()]
+    return tuple(counts)

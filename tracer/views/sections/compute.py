@@ -1,0 +1,94 @@
+"""Section on compute: longest kernels and operators, FLOP/s, samples per second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzers.reporting import Compute, KernelRow, Report
+from analyzers.units import NS_PER_US, percent
+from tracer.views import Heading, Paragraph, Row, Section, Table, count, milliseconds, numbers, texts
+
+MOST_KERNELS = 10
+# A name longer than this is cut, since C++ templates spell out whole programs.
+LONGEST_NAME = 64
+# What nearly all kernels' names have, and tells nothing.
+_LEFT_OUT = ("void ", "at::native::", "(anonymous namespace)::")
+
+
+def compute_section(report: Report, most: int = MOST_KERNELS) -> Section:
+    """Show what one rank's devices spent their time on, and how fast the run computes."""
+    rank = report.summary.representative.rank
+    lists = [[row for row in rows if row.rank == rank][:most] for rows in (report.kernels, report.operators)]
+    if not any(lists):
+        return []
+    windows = sum(window.rank == rank for window in report.windows)
+    where = f"rank {rank}, {count(windows, 'window')}; share of all device time, durations added up"
+    titles = (f"What compute is: longest kernels ({where})", "Operators by what they launched themselves")
+    tables = [
+        block
+        for title, noun, rows in zip(titles, ("kernel", "operator"), lists, strict=True)
+        if rows
+        for block in (Heading(title), _table(noun, rows))
+    ]
+    return [*tables, *map(Paragraph, rate_lines(report))]
+
+
+def _table(noun: str, rows: Sequence[KernelRow]) -> Table:
+    lines: list[Row] = [
+        [
+            *(percent(row.share), milliseconds(row.total_ns), f"{row.calls:,}", f"{row.median_ns / NS_PER_US:,.1f}"),
+            *(row.kind, short(row.name)),
+        ]
+        for row in rows
+    ]
+    return Table([*numbers("share", "ms", "calls", "median us"), *texts("kind", noun)], [lines])
+
+
+def short(name: str) -> str:
+    """Return a kernel's name without what it shares with all others, cut where it is long."""
+    for words in _LEFT_OUT:
+        name = name.replace(words, "")
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+
+
+def rate_lines(report: Report) -> list[str]:
+    """Say how many FLOPs a second, where they are known (else a note says why not), and how many samples."""
+    return [line for line in (_whole(report.compute), _counted(report.compute), _samples(report)) if line]
+
+
+def _whole(compute: Compute) -> str:
+    if compute.flops_per_s is None:
+        return ""
+    reached = f"A step computes {rate(compute.flops_per_s)} on each device"
+    if compute.utilization is not None and compute.peak_flops_per_s is not None:
+        reached += f", {percent(compute.utilization)} of its peak ({rate(compute.peak_flops_per_s)}, dense)"
+    else:
+        reached += ", of a peak that is not known"
+    work = f"{percent(compute.coverage)} of compute time has a count, from shapes"
+    return f"{reached}. This is hardware utilization: what is computed again counts again; {work}."
+
+
+def _counted(compute: Compute) -> str:
+    if compute.counted_flops_per_s is None or not compute.counted_flops:
+        return ""
+    of_peak = f", {percent(compute.counted_utilization)} of the peak" if compute.counted_utilization is not None else ""
+    precision = next(iter(compute.precisions), "")
+    return (
+        f"While matrix products, convolutions and attention ran, they reached {rate(compute.counted_flops_per_s)}"
+        f"{of_peak} (mostly {precision})."
+    )
+
+
+def _samples(report: Report) -> str:
+    if report.compute.samples_per_s is None:
+        return ""
+    source = "without the profiler" if report.run.controls.unprofiled_step_ns is not None else "under the profiler"
+    return f"The run takes in {report.compute.samples_per_s:,.0f} samples per second, on all devices, {source}."
+
+
+def rate(flops_per_s: float) -> str:
+    """Write FLOP/s as `168.7 TFLOP/s`."""
+    for unit, name in ((1e15, "P"), (1e12, "T"), (1e9, "G")):
+        if flops_per_s >= unit:
+            return f"{flops_per_s / unit:,.4g} {name}FLOP/s"
+    return f"{flops_per_s / 1e6:,.4g} MFLOP/s"
