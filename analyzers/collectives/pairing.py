@@ -52,7 +52,7 @@ def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> In
             new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
             partner[pairs.a[new]] = pairs.b[new]
         _uncross(partner)
-        _match_between(a, b, offset, partner)
+        _match_between(a, b, compatible, offset, partner)
     _match_in_order(a, b, compatible, partner)
     _uncross(partner)
     return partner
@@ -112,21 +112,24 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
     return _confirmed(a, b, pairs.take(kept))
 
 
-def _match_between(a: Kernels, b: Kernels, offset: Offset, partner: Int64) -> None:
+def _match_between(a: Kernels, b: Kernels, compatible: Mask, offset: Offset, partner: Int64) -> None:
     """Match what lies between two matched neighbours, or a step's edge, where both members hold as many.
 
-    One of them surely holds all of the step: then the other, which has as many here, has lost others.
+    If one of them surely holds all of the step, the other, which has as many here, has lost others. Else both may have
+    lost as many here: then their ends must be far from any neighbour's.
     """
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
     rows = [np.flatnonzero((to < 0) & kernels.synchronizes) for kernels, to in ((a, partner), (b, taken))]
-    before = [np.cumsum(to >= 0, dtype=np.int64)[of] for to, of in zip((partner, taken), rows, strict=True)]
-    i, j = in_turn(a, rows[0], b, rows[1], (before[0], before[1]))
-    steady = steady_signatures(a, b)
-    whole = [(kernels.complete & kernels.sure)[of] for kernels, of in ((a, i), (b, j))]
-    certain = steady[a.signature[i]] & (whole[0] | whole[1])
-    apart = np.abs(b.end_ns[j] - offset.ns - a.end_ns[i])
-    certain &= apart <= ONE_CLOCK_NS + NOISE_SHARE * np.minimum(a.dur_ns[i], b.dur_ns[j])
+    before_a, before_b = (np.cumsum(to >= 0, dtype=np.int64) for to in (partner, taken))
+    i, j = in_turn(a, rows[0], b, rows[1], (before_a[rows[0]], before_b[rows[1]]))
+    pairs = Pairs(i, j, b.end_ns[j] - offset.ns - a.end_ns[i])
+    apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[i], b.dur_ns[j])
+    whole = (a.complete & a.sure)[i] | (b.complete & b.sure)[j]
+    certain = whole & steady_signatures(a, b)[a.signature[i]] & (apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest)
+    clear = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
+    has_neighbours = (before_a[i] > 0) & (before_a[i] < (partner >= 0).sum())
+    certain |= has_neighbours & clear & (apart <= WIDEST_NS + NOISE_SHARE * np.maximum(a.dur_ns[i], b.dur_ns[j]))
     partner[i[certain]] = j[certain]
 
 

@@ -23,7 +23,9 @@ from analyzers.trace.collective_calls import (
     itemsize,
     kind_of_call,
     kind_of_kernel,
+    library_kernel,
     plausible_count,
+    ranks_in_name,
 )
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header
@@ -81,9 +83,11 @@ __all__ = [
     "itemsize",
     "kind_of_call",
     "kind_of_kernel",
+    "library_kernel",
     "looks_like_communication",
     "module_of",
     "plausible_count",
     "range_name",
+    "ranks_in_name",
     "read_trace",
 ]
