@@ -17,14 +17,16 @@ from analyzers.trace.collective_calls import Collective as Kind
 from analyzers.trace.range_names import ACCUMULATE, C10D, DP_FORWARD, GLOO, NCCL
 
 _NOTHING = msgspec.Raw(b"")
+# Other libraries' collectives (symm_mem::multimem_all_reduce_, vllm::all_reduce): shapes say their size.
+_OF_LIBRARY = r"(?!aten::|_?c10d)\w+::\w*(?:all_reduce|all_gather|reduce_scatter)"
 # Operators whose inputs' shapes are kept: those that take a parameter's gradient; and, with dtypes, those that say what
 # a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$|{ACCUMULATE}$")
-# What runs use these: gloo's, and nn.DataParallel's. Decoding dtypes takes time that all others save, and so does what
-# only CUDA's synchronizations say.
+_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$|{ACCUMULATE}$|{_OF_LIBRARY}")
+# What runs use these: gloo's, nn.DataParallel's, other libraries'. Decoding dtypes takes time that all others save, and
+# so does what only CUDA's synchronizations say.
 _NEEDS_MORE = re.compile(
     rf"{GLOO}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
-    r"|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
+    rf"|{_OF_LIBRARY}|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
 )
 # And so do those on NCCL before metadata (PyTorch 2.2), where these rows alone say a collective's kind and size.
 _CALLING = re.compile(rf"{C10D}|{NCCL}")

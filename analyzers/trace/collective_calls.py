@@ -251,6 +251,15 @@ class Inputs:
         return plausible_count(sum(math.prod(dims) for dims in shape))
 
     @property
+    def largest(self) -> Inputs:
+        """Return the input with most elements alone, none where no input has a shape."""
+        known = range(min(len(self.shapes), len(self.dtypes)))
+        index = max(known, key=self.elements, default=UNKNOWN)
+        if index == UNKNOWN or self.elements(index) < 0:
+            return Inputs((), ())
+        return Inputs((self.shapes[index],), (self.dtypes[index],))
+
+    @property
     def tensors(self) -> int:
         """Return the elements in all inputs where each is a tensor of one dtype, else -1. A scalar's shape is empty."""
         one = {*self.dtypes[: len(self.shapes)]}
