@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from analyzers.errors import UnreadableDocument
-from analyzers.notices import Notice, Notices
+from analyzers.notices import Notices
 
 
 class _Document(Protocol):
@@ -24,18 +24,18 @@ def encoded(document: object) -> str:
 
 
 def compact(document: object) -> bytes:
-    """Return a document as JSON without a space; a notice is its sentence."""
+    """Return a document as JSON without a space; several notices in one place are a sentence."""
     return msgspec.json.encode(document, enc_hook=_in_words)
 
 
 def _in_words(value: object) -> str:
-    if isinstance(value, Notice | Notices):
+    if isinstance(value, Notices):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} is in no document")
 
 
-def _from_words(kind: type, value: Any) -> Notice | Notices:
-    if issubclass(kind, Notice | Notices) and isinstance(value, str):
+def _from_words(kind: type, value: Any) -> Notices:
+    if issubclass(kind, Notices) and isinstance(value, str):
         return kind.saved(value)
     raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
 
@@ -43,9 +43,15 @@ def _from_words(kind: type, value: Any) -> Notice | Notices:
 def decoded(text: str | bytes, kind: type[Document], schema: str, remedy: str) -> Document:
     """Read a document with one schema. Raises UnreadableDocument, with the remedy, where the text is something else."""
     try:
-        document = msgspec.json.decode(text, type=kind, dec_hook=_from_words)
+        head = msgspec.json.decode(text, type=_Head)
+        if head.schema != schema:
+            raise UnreadableDocument(f"schema {head.schema!r}, not {schema!r}; {remedy}")
+        return msgspec.json.decode(text, type=kind, dec_hook=_from_words)
     except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, of nesting
         raise UnreadableDocument(f"not a {schema} document ({error}); {remedy}") from error
-    if document.schema != schema:
-        raise UnreadableDocument(f"schema {document.schema!r}, not {schema!r}; {remedy}")
-    return document
+
+
+class _Head(msgspec.Struct):
+    """What all documents have in common, so that one of another version is called that."""
+
+    schema: str

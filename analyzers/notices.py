@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import Enum
 
+import msgspec
+
 
 class Code(str, Enum):
     """The codes of all notices: programs go by them, never by a notice's words. docs/formats.md lists them."""
@@ -43,7 +45,6 @@ class Code(str, Enum):
     CLOCKS_DIFFER = "clocks_differ"
     CLOCK_IS_UNKNOWN = "clock_is_unknown"
     STEPS_NUMBERED_APART = "steps_numbered_apart"
-    TRANSFER_IS_NULL = "transfer_is_null"
     MEMBERS_MISSING = "members_missing"
     UNMATCHED_COMMUNICATION = "unmatched_communication"
     BANDWIDTH_IS_NULL = "bandwidth_is_null"
@@ -78,10 +79,14 @@ class Code(str, Enum):
     BASELINE_OF_STRATEGY = "baseline_of_strategy"
     EPOCH_IS_ASSUMED = "epoch_is_assumed"
     ACCURACY_MEANS_NOTHING = "accuracy_means_nothing"
-    # Read back from a document, which holds words alone.
+    # Read back from a document that holds words alone, or a code that this version does not know.
     SAVED = "saved"
 
     __str__ = str.__str__
+
+    @classmethod
+    def _missing_(cls, value: object) -> Code:
+        return cls.SAVED
 
 
 # What is said of one rank, file or kernel at a time: a run of many may have any number of them.
@@ -99,36 +104,37 @@ REPEATED = frozenset(
 )
 
 
-class Notice:
-    """One thing that a reader must know: its code, the text, and what to do about it, if anything.
+# What is merely absent, or was done without harm: a report lists it as notes. All else makes some figure doubtful.
+NOTES = frozenset(
+    {
+        Code.RUN_JSON_MISSING,
+        Code.FILE_OF_A_RUN,
+        Code.RECORDING_NOTE,
+        Code.CONTROL_IS_NULL,
+        Code.CONTROLS_MISSING,
+        Code.ACCURACY_IS_NULL,
+        Code.ACTIVITY_OUTSIDE_STEPS,
+        Code.CONTENTION_IS_NULL,
+        Code.CONTENTION_IS_ESTIMATED,
+        Code.CLOCKS_DIFFER,
+        Code.STEPS_NUMBERED_APART,
+        Code.BANDWIDTH_IS_NULL,
+        Code.TRAFFIC_IS_NULL,
+        Code.LINKS_NOT_CALIBRATED,
+        Code.UTILIZATION_IS_NULL,
+        Code.BUCKET_IS_NULL,
+        Code.BUCKET_PARAMETERS_UNKNOWN,
+        Code.MODULES_NOT_TRACED,
+    }
+)
 
-    It is no dataclass, which msgspec would write as an object: documents hold its sentence.
-    """
 
-    __slots__ = ("_parts",)
+class Notice(msgspec.Struct, frozen=True):
+    """One thing that a reader must know: its code, the text, and what to do about it, if anything."""
 
-    def __init__(self, code: Code, text: str, remedy: str | None = None) -> None:
-        self._parts = (code, text, remedy)
-
-    @classmethod
-    def saved(cls, text: str) -> Notice:
-        """Return the notice that a document holds as words."""
-        return cls(Code.SAVED, text)
-
-    @property
-    def code(self) -> Code:
-        """Return what it is about, for programs."""
-        return self._parts[0]
-
-    @property
-    def text(self) -> str:
-        """Return what is so, for people."""
-        return self._parts[1]
-
-    @property
-    def remedy(self) -> str | None:
-        """Return what to do; None where there is nothing to do, or the text says it."""
-        return self._parts[2]
+    code: Code
+    text: str
+    remedy: str | None = None
 
     def within(self, prefix: str) -> Notice:
         """Return the same notice with its text behind a prefix, which says whose it is."""
@@ -136,15 +142,6 @@ class Notice:
 
     def __str__(self) -> str:
         return self.text if self.remedy is None else f"{self.text}; {self.remedy}"
-
-    def __repr__(self) -> str:
-        return f"Notice(code={self.code.value!r}, text={self.text!r}, remedy={self.remedy!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Notice) and self._parts == other._parts
-
-    def __hash__(self) -> int:
-        return hash(self._parts)
 
 
 class Notices:
@@ -158,7 +155,7 @@ class Notices:
     @classmethod
     def saved(cls, text: str) -> Notices:
         """Return what a document holds as words, as one notice."""
-        return cls([Notice.saved(text)])
+        return cls([Notice(Code.SAVED, text)])
 
     def __iter__(self) -> Iterator[Notice]:
         return iter(self._notices)

@@ -3,7 +3,9 @@
 Files that launch ranks wait more than they compute: begun first, they end beside the others, not after them.
 """
 
+import atexit
 import compileall
+import gc
 import os
 import sys
 from pathlib import Path
@@ -18,6 +20,8 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 # Several workers and the ranks that they launch share the cores: threads of each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A trace that is read as JSON is a million small objects and no cycles: looking for some takes longer than reading it.
+gc.set_threshold(50_000, 100, 100)
 
 # These look through all objects of their process, which is quick while it has few: before samples are read.
 SEARCHING = ("test_unchanged_script", "test_model_facts")
@@ -34,3 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first = (*SEARCHING, *LAUNCHING)
     items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))
+
+
+def pytest_sessionfinish() -> None:
+    # pytest, and Python after it, look for cycles again and again at the end; once is enough for all that tests keep.
+    gc.collect()
+    gc.freeze()
+    # Some libraries complain of what is still there when Python has ended.
+    atexit.register(gc.unfreeze)

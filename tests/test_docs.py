@@ -1,11 +1,9 @@
 """The pages of docs/ are true: help, examples, what they print, links, names of files; and the notebook runs."""
 
 import ast
-import io
 import json
 import os
 import re
-from contextlib import redirect_stdout
 from functools import cache
 from math import comb
 
@@ -27,12 +25,13 @@ from tests.support.docs import (
     help_of,
     may_be_null,
     parsers,
+    printed,
     same_on_all_pythons,
     structs,
     tables,
     with_help,
 )
-from tracer.cli import COMMANDS, main, parse
+from tracer.cli import COMMANDS, parse
 
 NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
 WITH_OUTPUT = [page for page in NAMED if blocks(page.values[0].read_text(), "text")]
@@ -100,16 +99,6 @@ def test_every_example_parses(page):
     for arguments in commands(page.read_text()):
         if not {"--help", "--version"} & set(arguments):
             parse(arguments)
-
-
-@cache
-def printed(*arguments: str) -> str:
-    """What a command prints, run from the repository's root."""
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
-        patch.chdir(ROOT)
-        assert main(arguments) == 0
-    return said.getvalue()
 
 
 @pytest.mark.parametrize("page", WITH_OUTPUT)

@@ -80,19 +80,27 @@ def test_a_sentence_is_the_text_and_behind_it_the_remedy():
     assert str(Notices([PLAIN, MENDED])) == "clocks differ; 3 steps; record more"
 
 
-def test_a_document_holds_sentences_which_come_back_as_saved():
+def test_a_document_holds_codes_texts_and_remedies_and_one_sentence_for_several():
     text = encoded(Letter([PLAIN, MENDED], Notices([PLAIN, MENDED])))
-    assert msgspec.json.decode(text)["warnings"] == ["clocks differ", "3 steps; record more"]
+    assert msgspec.json.decode(text)["warnings"] == [
+        {"code": "clocks_differ", "text": "clocks differ", "remedy": None},
+        {"code": "steps_too_few", "text": "3 steps", "remedy": "record more"},
+    ]
     back = decoded(text, Letter, "letter/1", "write another")
-    assert back.warnings == [Notice(Code.SAVED, "clocks differ"), Notice(Code.SAVED, "3 steps; record more")]
+    assert back.warnings == [PLAIN, MENDED]
     assert [*(back.why or ())] == [Notice(Code.SAVED, "clocks differ; 3 steps; record more")]
     assert encoded(back) == text
     assert decoded(compact(Letter([], None)), Letter, "letter/1", "") == Letter([], None)
 
 
+def test_a_code_of_a_newer_version_is_read_as_saved():
+    text = encoded(Letter([PLAIN], None)).replace("clocks_differ", "moon_is_full")
+    assert decoded(text, Letter, "letter/1", "").warnings == [Notice(Code.SAVED, "clocks differ")]
+
+
 def test_what_is_no_text_is_no_notice_and_what_no_document_knows_is_refused():
     with pytest.raises(UnreadableDocument, match="warnings"):
-        decoded('{"warnings": [3], "why": null}', Letter, "letter/1", "write another")
+        decoded('{"schema": "letter/1", "warnings": [3], "why": null}', Letter, "letter/1", "write another")
     with pytest.raises(NotImplementedError):
         encoded(object())
 

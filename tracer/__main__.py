@@ -2,6 +2,6 @@
 
 import sys
 
-from tracer.cli import main
+from tracer.cli import program
 
-sys.exit(main())
+sys.exit(program())

@@ -73,6 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"stdout: cannot be written ({error.strerror})", 1)
 
 
+def program() -> int:
+    """Run the subcommand that this process was started for, and be quick to end."""
+    code = main()
+    # The interpreter would look through all that was imported once more.
+    gc.freeze()
+    return code
+
+
 def _at_dashes(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | None]:
     """The command's own arguments, and those behind the first `--`, None without one: argparse would read them all."""
     if "--" not in arguments:

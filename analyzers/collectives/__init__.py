@@ -9,7 +9,7 @@ Decisions: docs/decisions/collectives.md
 """
 
 from analyzers.collectives.bandwidth import purposes, traffic
-from analyzers.collectives.measured import Exchange, exchange
+from analyzers.collectives.measured import Exchange, ExposedParts, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
     ClockRow,
@@ -32,6 +32,7 @@ __all__ = [
     "CollectiveRow",
     "CopyRow",
     "Exchange",
+    "ExposedParts",
     "UnmatchedRow",
     "WaitingRow",
     "bandwidth_rows",

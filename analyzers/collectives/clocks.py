@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.collectives.matching import Matching
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import hosts
+
+UNBOUNDED = int(np.iinfo(np.int64).max) // 16
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class RankClock:
     """One rank's clock: later than the reference's by `offset_ns`, known to within `spread_ns` (interquartile range).
 
     Where two ranks share no synchronizing collective the offset is led over others, and their spreads are added.
-    `reference` is the lowest rank that is reached so, `shift_ns` what is taken off the rank's times.
+    `reference` is the lowest rank that is reached so, `shift_ns` what is taken off the rank's times, and `error_ns` how
+    far these may be off the reference's then: UNBOUNDED where another host's offset is too small to be applied.
     """
 
     offset_ns: int
@@ -33,6 +36,7 @@ class RankClock:
     shortest_transfer_ns: int
     reference: RankNumber
     shift_ns: int = 0
+    error_ns: int = 0
 
     @property
     def applied(self) -> bool:
@@ -46,6 +50,7 @@ class Clocks:
 
     reference: RankNumber
     all: dict[RankNumber, RankClock] = field(default_factory=dict)
+    hosts: dict[RankNumber, str] = field(default_factory=dict)
 
     @property
     def by_rank(self) -> dict[RankNumber, RankClock]:
@@ -60,13 +65,33 @@ class Clocks:
         """Return what to take off one rank's times."""
         return self.all[rank].shift_ns if rank in self.all else 0
 
-    def spread_ns(self, ranks: Int64) -> Int64:
-        """Return the spread of each rank's clock."""
-        return self._looked_up(ranks, "spread_ns", 0)
+    def are_shared(self, matching: Matching, shortest_ns: Int64) -> Mask:
+        """Whether the members of each instance share a clock; `shortest_ns` is each instance's shortest member.
 
-    def references(self, ranks: Int64) -> Int64:
-        """Return the rank that each rank's clock is compared with."""
-        return self._looked_up(ranks, "reference", -1)
+        Devices of one process and ranks on one host do. Ranks of several hosts do where the offset of every host but
+        the reference's was applied, and is known to less than a tenth of the shortest member.
+        """
+        instances, first = matching.instances, matching.instances.first[:-1]
+        ranks = matching.table.rank[instances.members]
+        if not len(first):
+            return np.zeros(0, dtype=bool)
+
+        def differ(values: Int64) -> Mask:
+            lowest, highest = np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
+            different: Mask = lowest < highest
+            return different
+
+        error = np.maximum.reduceat(self._looked_up(ranks, "error_ns", UNBOUNDED), first)
+        apart = differ(self._looked_up(ranks, "reference", UNKNOWN)) | (10 * error >= shortest_ns)
+        shared: Mask = ~differ(self._host_numbers(ranks)) | ~apart
+        return shared
+
+    def _host_numbers(self, ranks: Int64) -> Int64:
+        """Return a number for each rank's host; ranks whose host nothing tells have one each."""
+        distinct, which = np.unique(ranks, return_inverse=True)
+        numbers: dict[str | int, int] = {}
+        names = [self.hosts.get(rank, rank) for rank in distinct.tolist()]
+        return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)[which]
 
     def _looked_up(self, ranks: Int64, name: str, otherwise: int) -> Int64:
         distinct, which = np.unique(ranks, return_inverse=True)
@@ -82,7 +107,8 @@ def clocks(run: RunSummary, matching: Matching) -> Clocks:
     for reference in ranks:
         if reference not in by_rank:
             by_rank |= _reached(reference, shared, len(ranks) - len(by_rank))
-    return Clocks(ranks[0], _shifted(dict(sorted(by_rank.items())), hosts(run.manifest, run.ranks)))
+    of_host = hosts(run.manifest, run.ranks)
+    return Clocks(ranks[0], _shifted(dict(sorted(by_rank.items())), of_host), of_host)
 
 
 def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, RankClock]:
@@ -114,8 +140,11 @@ def _shifted(clocks: dict[RankNumber, RankClock], hosts: dict[RankNumber, str]) 
         of_host.setdefault((clock.reference, hosts.get(rank, rank)), []).append(rank)
     shifted: dict[RankNumber, RankClock] = {}
     for (reference, host), ranks in of_host.items():
-        shift_ns = 0 if host == hosts.get(reference, reference) else _shift_ns([clocks[rank] for rank in ranks])
-        shifted |= {rank: replace(clocks[rank], shift_ns=shift_ns) for rank in ranks}
+        is_reference = host == hosts.get(reference, reference)
+        shift_ns = 0 if is_reference else _shift_ns([clocks[rank] for rank in ranks])
+        spread_ns = max(clocks[rank].spread_ns for rank in ranks) if shift_ns else UNBOUNDED
+        error_ns = 0 if is_reference else spread_ns
+        shifted |= {rank: replace(clocks[rank], shift_ns=shift_ns, error_ns=error_ns) for rank in ranks}
     return dict(sorted(shifted.items()))
 
 
@@ -131,7 +160,7 @@ class _Shared:
 
     def __init__(self, matching: Matching) -> None:
         instances, table = matching.instances, matching.table
-        chosen = instances.synchronizes[instances.of_member]
+        chosen = matching.synchronizes[instances.of_member]
         rows, number = instances.members[chosen], instances.of_member[chosen]
         self._rank, self._end_ns, self._number = table.rank[rows], table.end_ns[rows], number
         self._shortest = np.full(len(instances), np.iinfo(np.int64).max)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +87,19 @@ class Matching:
     instance: Int64
     why: dict[int, str]
     renumbered_by: dict[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def synchronizes(self) -> Mask:
+        """Whether nobody leaves an instance before all have come.
+
+        An all-to-all in which some pair sends nothing one way, or whose splits nothing tells, is not of these.
+        """
+        synchronizes = self.instances.synchronizes.copy()
+        for number in np.flatnonzero(self.instances.kind == Collective.ALL_TO_ALL).tolist():
+            rows = self.instances.members[self.instances.first[number] : self.instances.first[number + 1]]
+            calls = ((int(self.table.rank[row]), self.table.call_of(row)) for row in rows.tolist())
+            synchronizes[number] = all(call is None or call.sends_both_ways(rank) for rank, call in calls)
+        return synchronizes
 
     def together(self) -> Iterator[list[tuple[int, int, int]]]:
         """Yield the members of each instance as (rank, device, correlation)."""

@@ -5,19 +5,19 @@ matching -> clocks -> transfers -> what calibration says of such sizes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, Mask
 from analyzers.collectives.bandwidth import peaks, sizes
 from analyzers.collectives.clocks import Clocks, clocks
 from analyzers.collectives.matching import Matching, match_run
-from analyzers.collectives.transfer import Transfers, in_transfer, transfers
-from analyzers.intervals import Intervals, union_of
-from analyzers.rank import Breakdown, Measured, RunSummary
+from analyzers.collectives.transfer import Transfers, is_resolved, moving_since, transfers
+from analyzers.intervals import EMPTY, Intervals, union_of
+from analyzers.rank import Breakdown, RunSummary
 from analyzers.ranks import RankIndex
 from analyzers.run import Calibration, world_size
 
@@ -86,9 +86,13 @@ class Exchange:
         return wait_ns
 
     @cached_property
-    def begun_ns(self) -> Int64:
-        """Return for each row of the table when its transfer began, on its rank's own clock."""
-        return in_transfer(self.matching, self.transfers)
+    def _moving_since(self) -> Int64:
+        return moving_since(self.matching, self.transfers)
+
+    @cached_property
+    def is_resolved(self) -> Mask:
+        """Whether what each row of the table takes after its waiting is transfer, rather than unresolved."""
+        return is_resolved(self.matching)
 
     def rows_of(self, index: RankIndex, device: int) -> Int64:
         """Return the table rows that one device of a rank takes part in."""
@@ -97,11 +101,21 @@ class Exchange:
         rows: Int64 = low + np.flatnonzero((table.device[low:high] == device) | (table.peer[low:high] == device))
         return rows
 
-    def exposed_transfer(self, index: RankIndex, device: int) -> Intervals:
-        """Return when a device of a rank transferred and did not compute; on its own clock."""
+    def exposed(self, index: RankIndex, device: int) -> Exposed:
+        """Return when a device of a rank communicated and did not compute, in its three parts, on its own clock.
+
+        comm         wwwwttttuuuu    what is left of waiting and unresolved time begins where a transfer beside it
+        transfer     ....tttt....    ends
+        """
         rows = self.rows_of(index, device)
-        moving = union_of(self.begun_ns[rows], self.matching.table.end_ns[rows])
-        return moving & _exposed(self.run.measured[index], device)
+        comm = self.run.measured[index].exposed.get(device, EMPTY)
+        resolved = self.is_resolved[rows]
+        transfer = self._moving(rows[resolved]) & comm
+        unresolved = (self._moving(rows[~resolved]) & comm) - transfer
+        return Exposed(comm - (transfer | unresolved), transfer, unresolved)
+
+    def _moving(self, rows: Int64) -> Intervals:
+        return union_of(self._moving_since[rows], self.matching.table.end_ns[rows])
 
     @cached_property
     def world_size(self) -> int:
@@ -126,6 +140,14 @@ class Exchange:
         families = {transport.partition("/")[0] for transport in transports if transport}
         return len(families) > 1
 
+    @cached_property
+    def transfer_is_bound(self) -> bool:
+        """Whether some exposed transfer is a bound: of a one-way kind, all of whose members are in the run."""
+        instances, table = self.matching.instances, self.matching.table
+        shown = ~self.matching.synchronizes & ~instances.partial & (instances.group >= 0) & (instances.window >= 0)
+        rows = instances.members[shown[instances.of_member]]
+        return bool((table.exposed_ns[rows] > 0).any())
+
     @property
     def unmatched_share(self) -> float | None:
         """Return the time of kernels in no instance over the time of all, added; None without communication."""
@@ -133,23 +155,41 @@ class Exchange:
         dur_ns = table.end_ns - table.start_ns
         return float(dur_ns[self.matching.instance < 0].sum() / dur_ns.sum()) if dur_ns.sum() else None
 
-    def in_windows(self, rows: Breakdown) -> tuple[Int64, Int64]:
-        """Return for each window exposed transfer and communication in no instance, lengths of unions in ns."""
-        table = self.matching.table
-        alone = self.matching.instance < 0
-        exposed_ns, unmatched_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    def in_windows(self, rows: Breakdown) -> ExposedParts:
+        """Return for each window the parts of its exposed communication, and communication in no instance."""
+        table, alone = self.matching.table, self.matching.instance < 0
+        parts = np.zeros((len(fields(ExposedParts)), len(rows)), dtype=np.int64)
         index_of = {number: index for index, number, _ in self.run.numbered()}
         for (number, device), windows in rows.by_device():
             index, start = index_of[number], rows.start_ns[windows]
             kernels, end = self.rows_of(index, device), start + rows.span_ns[windows]
-            exposed_ns[windows] = self.exposed_transfer(index, device).length_within(start, end)
-            lost = kernels[alone[kernels]]
-            unmatched_ns[windows] = union_of(table.start_ns[lost], table.end_ns[lost]).length_within(start, end)
-        return exposed_ns, unmatched_ns
+            exposed, lost = self.exposed(index, device), kernels[alone[kernels]]
+            unmatched = union_of(table.start_ns[lost], table.end_ns[lost])
+            times = (exposed.waiting, exposed.transfer, exposed.unresolved, unmatched)
+            parts[:, windows] = [time.length_within(start, end) for time in times]
+        return ExposedParts(*parts)
 
 
-def _exposed(measured: Measured, device: int) -> Intervals:
-    return measured.exposed.get(device, union_of([], []))
+@dataclass(frozen=True, eq=False)
+class Exposed:
+    """Exposed communication of one device in three parts that add up to it; disjoint."""
+
+    waiting: Intervals
+    transfer: Intervals
+    unresolved: Intervals
+
+
+@dataclass(frozen=True, eq=False)
+class ExposedParts:
+    """For each window, in ns: waiting, transfer and unresolved, which add up to exposed communication.
+
+    `unmatched_comm_ns` is all communication in no instance, exposed or not, as a union.
+    """
+
+    exposed_wait_ns: Int64
+    exposed_transfer_ns: Int64
+    exposed_unresolved_ns: Int64
+    unmatched_comm_ns: Int64
 
 
 def exchange(run: RunSummary, calibration: Calibration | None = None) -> Exchange:

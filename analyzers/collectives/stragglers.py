@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
-from analyzers.intervals import union_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,54 +74,49 @@ class Waiting:
 
 
 def waiting(matching: Matching, transfers: Transfers) -> Waiting:
-    """Return what each device waited and caused in each step. Partial instances count among the members present."""
-    table, instances = matching.table, matching.instances
-    rows, number = instances.members, instances.of_member
-    is_known = transfers.wait_ns >= 0
-    wait = np.where(is_known, transfers.wait_ns, 0)
-    last = _last_arrivers(matching, transfers)
-    total = np.bincount(number, weights=wait, minlength=len(instances)).astype(np.int64)
-    # What the last arriver itself waited is nobody's doing: a small rest, by its ring's progress.
-    charge = total - wait[last]
-    culprit = rows[last]
-    reason = _reasons(matching, culprit)
-    reason = np.where((reason == Reason.COMPUTE) & ~_computed_longer(matching, last, charge), Reason.LAUNCH, reason)
-    input_ns = table.input_ns[culprit]
-    fetching = (reason == Reason.LAUNCH) & (input_ns > 0) & (2 * input_ns >= charge)
-    reason = np.where(fetching, Reason.INPUT, reason)
+    """Return what each device waited and caused in each step. Partial instances count among the members present.
+
+    Both are one arithmetic: each instant at which a device waited is charged to the member that it waited for then, of
+    several the one whose collective began first, so that in a step what all caused is what all waited.
+    """
+    table, rows = matching.table, matching.instances.members
     keys = np.stack([table.rank, table.device, table.window])
     cells, cell = np.unique(keys, axis=1, return_inverse=True)
+    wait = np.maximum(transfers.wait_ns, 0)
+    charge = _apart(table.start_ns[rows], wait, cell[rows])
+    waited = np.zeros(cells.shape[1], dtype=np.int64)
+    np.add.at(waited, cell[rows], charge)
     caused = np.zeros((len(Reason), cells.shape[1]), dtype=np.int64)
-    np.add.at(caused, (reason, cell[culprit]), charge)
-    return Waiting(
-        rank=cells[0],
-        device=cells[1],
-        step=cells[2],
-        waited_ns=_waited(matching, wait, cell, cells.shape[1]),
-        caused_by_ns=caused,
-    )
+    np.add.at(caused, (_reasons(matching, transfers.waits_for, wait), cell[rows[transfers.waits_for]]), charge)
+    return Waiting(rank=cells[0], device=cells[1], step=cells[2], waited_ns=waited, caused_by_ns=caused)
 
 
-def _last_arrivers(matching: Matching, transfers: Transfers) -> Int64:
-    """Return for each instance the member entry that waited least: among equals the latest to start."""
-    number = matching.instances.of_member
-    order = np.lexsort((-transfers.start_ns, transfers.wait_ns, number))
-    return order[matching.instances.first[:-1]]
+def _apart(start: Int64, wait: Int64, cell: Int64) -> Int64:
+    """Return for each wait the time in which none that began earlier in its cell goes on: they add up to the union."""
+    order = np.lexsort((start, cell))
+    start, end, cell = start[order], (start + wait)[order], cell[order]
+    own = np.zeros(len(order), dtype=np.int64)
+    for low, high in pairwise(np.searchsorted(cell, np.arange(int(cell.max(initial=-1)) + 2)).tolist()):
+        if high > low:
+            before = np.r_[start[low], np.maximum.accumulate(end[low:high])[:-1]]
+            own[low:high] = np.maximum(end[low:high] - np.maximum(start[low:high], before), 0)
+    apart = np.empty(len(order), dtype=np.int64)
+    apart[order] = own
+    return apart
 
 
-def _waited(matching: Matching, wait: Int64, cell: Int64, count: int) -> Int64:
-    rows = matching.instances.members
-    start = matching.table.start_ns[rows]
-    waited = np.zeros(count, dtype=np.int64)
-    order = np.argsort(cell[rows], kind="stable")
-    bounds = np.searchsorted(cell[rows][order], np.arange(count + 1))
-    for code in range(count):
-        entries = order[bounds[code] : bounds[code + 1]]
-        waited[code] = union_of(start[entries], start[entries] + wait[entries]).length_ns()
-    return waited
+def _reasons(matching: Matching, culprit: Int64, wait: Int64) -> Int64:
+    """Return why the member that each entry waited for, `culprit`, came no earlier."""
+    rows = matching.instances.members[culprit]
+    reason = _came_last(matching, rows)
+    computed_longer = _computed_longer(matching, culprit, wait)
+    reason = np.where((reason == Reason.COMPUTE) & ~computed_longer, Reason.LAUNCH, reason)
+    input_ns = matching.table.input_ns[rows]
+    fetching = (reason == Reason.LAUNCH) & (input_ns > 0) & (2 * input_ns >= wait)
+    return np.where(fetching, Reason.INPUT, reason)
 
 
-def _reasons(matching: Matching, rows: Int64) -> Int64:
+def _came_last(matching: Matching, rows: Int64) -> Int64:
     """Return why each row began no earlier: whichever of its launch, its compute, its collective came last."""
     table = matching.table
     start = table.start_ns[rows]
@@ -134,10 +129,10 @@ def _reasons(matching: Matching, rows: Int64) -> Int64:
     return np.where((latest == UNKNOWN) & (launched == UNKNOWN), Reason.UNKNOWN, reason).astype(np.int64)
 
 
-def _computed_longer(matching: Matching, last: Int64, charge: Int64) -> NDArray[np.bool_]:
-    """Whether each last arriver computed longer than the others, by half its lateness.
+def _computed_longer(matching: Matching, culprit: Int64, wait: Int64) -> NDArray[np.bool_]:
+    """Whether each entry's culprit computed longer than the entry's own device, by half the wait.
 
-    Since its group's first collective of the step: a rank that lagged behind there and caught up computed no longer.
+    Since their group's first collective of the step: a rank that lagged behind there and caught up computed no longer.
     """
     instances, table = matching.instances, matching.table
     if not len(instances):
@@ -154,9 +149,7 @@ def _computed_longer(matching: Matching, last: Int64, charge: Int64) -> NDArray[
     since = np.where(begins, np.where(member, -1, start[np.maximum(which - 1, 0)]), start[which])
     length = np.full(len(rows), np.nan)
     length[order] = np.where(since >= 0, busy - busy[since], np.nan)
-    others = np.maximum(np.diff(instances.first) - 1, 1)
-    rest = (np.bincount(number, weights=length, minlength=len(instances)) - length[last]) / others
-    longer: NDArray[np.bool_] = length[last] - rest >= 0.5 * charge / others
+    longer: NDArray[np.bool_] = length[culprit] - length >= 0.5 * wait
     return longer
 
 

@@ -1,10 +1,11 @@
 """Waiting and transfer time of each instance and its members.
 
-    rank 0   wwwwwtttt     a synchronizing collective: all leave together, so that the last to arrive,
-    rank 1   ..wwwtttt     which waits least, shows the transfer; no clock is needed
-    rank 2   .....tttt
+    rank 0   wwwwwtttt     members that share a clock: each waits until the last has started, and the transfer is what
+    rank 1   ..wwwtttt     is left of the longest: the last to come finds data buffered, so that its own duration may
+    rank 2   .....ttt.     be shorter
 
-Of the other kinds a member can leave before all have come: from the last start to the last end, on the common clock.
+Elsewhere the shortest member, which waits least, shows the transfer: no clock is needed. In one-way kinds a member may
+leave before all have come, so that a wait is at most what a member takes longer than the shortest.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ from analyzers.trace import KINDS, Collective, bus_factor, itemsize, plausible_c
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """Of each instance `transfer_ns`, whether that is but an upper bound, `nbytes`, `algbw_gbps` and `busbw_gbps`.
+    """Transfer, size and bandwidth for each instance, waiting and times for each of the instances' members.
 
-    `wait_ns` has an entry for each of the instances' members. Times and bytes are -1, bandwidths NaN, where unknown.
+    `transfer_ns` is at least 0; `bound` says that it is an upper bound or an estimate: one-way kinds, and instances
+    some of whose members are not in the run. `nbytes` is -1 and `algbw_gbps`, `busbw_gbps` are NaN where unknown.
+
+    For each member: `wait_ns`, -1 for a lone member of a partial instance; `waits_for`, the entry of the member whose
+    arrival ended the wait (its own where it did not wait); `start_ns`, `end_ns` on the common clock.
     """
 
     transfer_ns: Int64
@@ -34,59 +39,79 @@ class Transfers:
     algbw_gbps: NDArray[np.float64]
     busbw_gbps: NDArray[np.float64]
     wait_ns: Int64
+    waits_for: Int64
     start_ns: Int64
     end_ns: Int64
 
 
 def transfers(matching: Matching, clock: Clocks) -> Transfers:
-    """Measure instances' waiting, transfer and bandwidth; `start_ns`, `end_ns` are members' on the common clock."""
+    """Measure waiting, transfer and bandwidth for every instance, as docs/measuring.md defines them."""
     instances, table = matching.instances, matching.table
-    rows, first = instances.members, instances.first[:-1]
+    rows = instances.members
     shift = clock.shift_ns(table.rank[rows])
     start, end = table.start_ns[rows] - shift, table.end_ns[rows] - shift
-    synchronizes = instances.synchronizes
-    number = instances.of_member
-
-    def over(fold: np.ufunc, values: Int64) -> Int64:
-        return fold.reduceat(values, first) if len(first) else np.zeros(0, dtype=np.int64)
-
-    shortest, last_start, last_end = over(np.minimum, end - start), over(np.maximum, start), over(np.maximum, end)
-    transfer = np.where(synchronizes, shortest, last_end - last_start)
-    wait = np.where(
-        synchronizes[number],
-        end - start - shortest[number],
-        np.maximum(np.minimum(end, last_start[number]) - start, 0),
-    )
-    unknown = ~synchronizes & _is_blurred(matching, clock, transfer)
-    transfer, wait = np.where(unknown, UNKNOWN, transfer), np.where(unknown[number], UNKNOWN, wait)
+    one_way = ~matching.synchronizes
+    shared = clock.are_shared(matching, _over(np.minimum, end - start, instances.first))
+    wait, waits_for, transfer = divided(start, end, instances.first, shared, one_way)
+    lone = instances.partial & (np.diff(instances.first) == 1)
     nbytes, factor, size = _sizes(matching)
-    measurable = (transfer > 0) & (nbytes >= 0)
+    measurable = (transfer > 0) & (nbytes >= 0) & ~instances.partial
     algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=measurable)
     return Transfers(
         transfer_ns=transfer,
-        bound=~synchronizes | instances.partial,
+        bound=one_way | instances.partial,
         nbytes=nbytes,
         group_size=size,
         algbw_gbps=algbw,
         busbw_gbps=algbw * factor,
-        wait_ns=wait,
+        wait_ns=np.where(lone[instances.of_member], UNKNOWN, wait),
+        waits_for=waits_for,
         start_ns=start,
         end_ns=end,
     )
 
 
-def _is_blurred(matching: Matching, clock: Clocks, transfer_ns: Int64) -> Mask:
-    """Whether members' clocks agree no better than to a tenth of the transfer, or one of them is unknown."""
-    instances, table = matching.instances, matching.table
-    ranks, first = table.rank[instances.members], instances.first[:-1]
-    if not len(first):
-        return np.zeros(0, dtype=bool)
-    several = np.minimum.reduceat(ranks, first) < np.maximum.reduceat(ranks, first)
-    reference = clock.references(ranks)
-    unrelated = np.minimum.reduceat(reference, first) < np.maximum.reduceat(reference, first)
-    widest = np.maximum.reduceat(clock.spread_ns(ranks), first)
-    blurred: Mask = several & (unrelated | (10 * widest > transfer_ns))
-    return blurred
+def divided(start: Int64, end: Int64, first: Int64, shared: Mask, one_way: Mask) -> tuple[Int64, Int64, Int64]:
+    """Divide members [start, end), instance k's at `first[k]:first[k + 1]`, into waiting and what is left of each.
+
+    Returns for each member its wait and the entry of the member that it waited for, and for each instance its transfer.
+    """
+    number, dur = np.repeat(np.arange(len(first) - 1), np.diff(first)), end - start
+    longer = dur - _over(np.minimum, dur, first)[number]
+    last = _latest_before_end(start, end, number)
+    by_starts = start[last] - start
+    by_starts = np.where(one_way[number], np.minimum(by_starts, longer), by_starts)
+    wait = np.where(shared[number], by_starts, longer)
+    waits_for = np.where(shared[number], last, _least_waiting(wait, start, number))
+    return wait, waits_for, _over(np.maximum, dur - wait, first)
+
+
+def _over(fold: np.ufunc, values: Int64, first: Int64) -> Int64:
+    return fold.reduceat(values, first[:-1]) if len(first) > 1 else np.zeros(0, dtype=np.int64)
+
+
+def _latest_before_end(start: Int64, end: Int64, number: Int64) -> Int64:
+    """Return for each member the entry of its instance that started last before the member ended; at least itself."""
+    count = len(start)
+    entry = np.tile(np.arange(count), 2)
+    begins = np.repeat([True, False], count)
+    # At one instant an end comes first: who starts there started no earlier.
+    order = np.lexsort((begins, np.r_[start, end], number[entry]))
+    place = np.where(begins[order], np.arange(2 * count), 0)
+    latest = np.empty(2 * count, dtype=np.int64)
+    latest[order] = entry[order][np.maximum.accumulate(place)]
+    before_end, itself = latest[count:], np.arange(count)
+    is_later = (number[before_end] == number) & (start[before_end] > start)
+    return np.where(is_later, before_end, itself)
+
+
+def _least_waiting(wait: Int64, start: Int64, number: Int64) -> Int64:
+    """Return for each member the entry of its instance that waited least, among equals the latest to start."""
+    order = np.lexsort((-start, wait, number))
+    instances, first = np.unique(number[order], return_index=True)
+    least = np.zeros(int(instances.max(initial=-1)) + 1, dtype=np.int64)
+    least[instances] = order[first]
+    return least[number]
 
 
 def _sizes(matching: Matching) -> tuple[Int64, NDArray[np.float64], Int64]:
@@ -124,16 +149,19 @@ def _uneven(matching: Matching, rows: Int64) -> int:
     return max(moved)
 
 
-def in_transfer(matching: Matching, measured: Transfers) -> Int64:
-    """Return for each table row when its transfer began, waiting left out, on its rank's own clock.
-
-    Members of synchronizing instances count from their end back to the transfer's length; everything else whole.
-    """
-    table, instances = matching.table, matching.instances
-    chosen = instances.synchronizes[instances.of_member]
-    rows = instances.members[chosen]
+def moving_since(matching: Matching, measured: Transfers) -> Int64:
+    """Return for each table row when its waiting ended, on its rank's own clock: its start where none is known."""
+    table = matching.table
     begun = table.start_ns.copy()
-    begun[rows] = np.maximum(
-        table.start_ns[rows], table.end_ns[rows] - measured.transfer_ns[instances.of_member[chosen]]
-    )
+    begun[matching.instances.members] += np.maximum(measured.wait_ns, 0)
     return begun
+
+
+def is_resolved(matching: Matching) -> Mask:
+    """Whether what a table row takes after its waiting is transfer, rather than unresolved.
+
+    So it is for members of complete instances, and for copies between devices, which wait for nobody.
+    """
+    complete = ~matching.instances.partial
+    resolved: Mask = np.r_[complete, False][matching.instance] | matching.table.is_copy
+    return resolved

@@ -22,7 +22,7 @@ def exchange_warnings(exchange: Exchange) -> list[Notice]:
     return [
         *_clock_warnings(exchange),
         *_numbering_warnings(exchange),
-        *_blurred_warnings(exchange),
+        *_unknown_clock_warnings(exchange),
         *_partial_warnings(exchange),
         *_unmatched_warnings(exchange),
         *_size_warnings(exchange),
@@ -52,22 +52,14 @@ def _numbering_warnings(exchange: Exchange) -> list[Notice]:
     return [Notice(Code.STEPS_NUMBERED_APART, message) for message in messages]
 
 
-def _blurred_warnings(exchange: Exchange) -> list[Notice]:
-    """Name transfers that clocks do not tell, and ranks whose clocks are not known."""
+def _unknown_clock_warnings(exchange: Exchange) -> list[Notice]:
+    """Name ranks whose clocks are not known."""
     unknown = [summary.rank for summary in exchange.run.ranks if summary.rank not in exchange.clocks.by_rank]
-    blurred = exchange.transfers.transfer_ns < 0
-    notices = []
-    if unknown:
-        which = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
-        message = f"the clock of rank {which} is unknown: no synchronizing collective leads to rank "
-        notices.append(Notice(Code.CLOCK_IS_UNKNOWN, f"{message}{exchange.clocks.reference}"))
-    if blurred.any():
-        kinds = sorted({Collective(kind).label for kind in exchange.matching.instances.kind[blurred].tolist()})
-        message = f"{int(blurred.sum())} collectives ({', '.join(kinds)}) have no transfer: ranks' clocks are not "
-        notices.append(
-            Notice(Code.TRANSFER_IS_NULL, f"{message}known to a tenth of it; in windows their time counts as transfer")
-        )
-    return notices
+    if not unknown:
+        return []
+    which = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
+    message = f"the clock of rank {which} is unknown: no synchronizing collective leads to rank "
+    return [Notice(Code.CLOCK_IS_UNKNOWN, f"{message}{exchange.clocks.reference}")]
 
 
 def _partial_warnings(exchange: Exchange) -> list[Notice]:
@@ -75,8 +67,11 @@ def _partial_warnings(exchange: Exchange) -> list[Notice]:
     partial = exchange.matching.instances.partial
     if not partial.any():
         return []
-    message = f"{int(partial.sum())} of {len(partial)} collectives have members that are not in the run: their "
-    return [Notice(Code.MEMBERS_MISSING, f"{message}transfer is an upper bound, and waiting a lower one")]
+    message = (
+        f"{int(partial.sum())} of {len(partial)} collectives have ranks that are not in the run: how much of their "
+        "time is waiting and how much is transfer is not known, and counts as unresolved"
+    )
+    return [Notice(Code.MEMBERS_MISSING, message)]
 
 
 def _unmatched_warnings(exchange: Exchange) -> list[Notice]:
@@ -89,7 +84,7 @@ def _unmatched_warnings(exchange: Exchange) -> list[Notice]:
     message = (
         f"{len(rows)} of {len(exchange.matching.table)} kernels of communication ({percent(share)} of its time) are "
     )
-    message += f"matched with none on other ranks, and count as transfer ({most})"
+    message += f"matched with none on other ranks: their time counts as unresolved ({most})"
     return [Notice(Code.UNMATCHED_COMMUNICATION, message)]
 
 

@@ -33,7 +33,7 @@ _MEDIANS = {"step_ns": "span_ns"} | {
     name: name
     for name in (
         *("compute_ns", "comm_ns", "copy_ns", "packing_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_wait_ns"),
-        *("exposed_transfer_ns", "exposed_copy_ns", "idle_ns", "overlap"),
+        *("exposed_transfer_ns", "exposed_unresolved_ns", "exposed_copy_ns", "idle_ns", "overlap"),
     )
 }
 _SHARES = {
@@ -41,6 +41,7 @@ _SHARES = {
     "exposed_share": "exposed_comm_ns",
     "exposed_wait_share": "exposed_wait_ns",
     "exposed_transfer_share": "exposed_transfer_ns",
+    "exposed_unresolved_share": "exposed_unresolved_ns",
     "exposed_copy_share": "exposed_copy_ns",
     "idle_share": "idle_ns",
 }

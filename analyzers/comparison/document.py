@@ -17,7 +17,7 @@ from analyzers.notices import Notice
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "tracer.compare/1"
+SCHEMA = "tracer.compare/2"
 SWEEPS_SCHEMA = "tracer.compare-sweeps/1"
 
 Changes = dict[str, Change]

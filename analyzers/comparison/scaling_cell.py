@@ -8,7 +8,7 @@ import numpy as np
 
 from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, EpochTime, StepTime
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
-from analyzers.reporting import GRADIENTS, PARTS, SPLIT_PARTS, Report, gradient_bandwidth, report
+from analyzers.reporting import EXPOSED, GRADIENTS, PARTS, SPLIT_PARTS, Report, gradient_bandwidth, report
 from analyzers.run import LONGEST_NS, SINGLE, WIDEST_SPREAD, Cell, Control, Controls, Dataset, Epoch, Manifest
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_S
@@ -170,4 +170,4 @@ def _representative(summarized: Report) -> dict[str, int]:
     window = next(
         candidate for candidate in summarized.windows if (candidate.rank, candidate.device, candidate.step) == key
     )
-    return {name: getattr(window, name) for name in ("span_ns", *PARTS, "exposed_wait_ns", "exposed_transfer_ns")}
+    return {name: getattr(window, name) for name in ("span_ns", *PARTS, *EXPOSED)}

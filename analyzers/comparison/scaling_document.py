@@ -13,14 +13,14 @@ import msgspec
 
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
-from analyzers.reporting import SPLIT_PARTS, GradientBandwidth
+from analyzers.reporting import EXPOSED, SPLIT_PARTS, GradientBandwidth
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCALING_SCHEMA = "tracer.scaling/1"
+SCALING_SCHEMA = "tracer.scaling/2"
 # Where a step's time is from.
 UNPROFILED, PROFILED = "unprofiled", "profiled"
 
@@ -256,7 +256,7 @@ def _cell(row: CellRow) -> dict[str, Any]:
 
 # Of a window's measures, those that the study shows; of its span's parts, those that shares are given of.
 MEASURES = (
-    *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_transfer_ns"),
+    *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", *EXPOSED),
     *("exposed_copy_ns", "idle_ns", "input_idle_ns", "overlap"),
 )
 

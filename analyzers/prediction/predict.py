@@ -93,7 +93,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     as_recorded: bool
     links: str
     assumptions: list[str]
-    warnings: list[Notice]
+    warnings: list[str]
 
 
 def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | None = None) -> WhatIf:
@@ -139,7 +139,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         as_recorded=links is None and _is_unchanged(options, model.gpus),
         links=model.links.source,
         assumptions=[*model.assumptions, *_of_options(options, model.gpus)],
-        warnings=warnings,
+        warnings=list(map(str, warnings)),
     )
 
 

@@ -1,13 +1,14 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `outliers` and `advice`;
+`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `outliers`, `advice` and
+`verdict`;
 `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives` are made from it.
 
 Decisions: docs/decisions/reporting.md
 """
 
 from analyzers.reporting.advice import Advice, is_cheap
-from analyzers.reporting.build import PARTS, report
+from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
 from analyzers.reporting.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
@@ -27,6 +28,7 @@ from analyzers.reporting.step_timeline import Lane, Mark, Timeline
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 
 __all__ = [
+    "EXPOSED",
     "GRADIENTS",
     "MANY",
     "PARTS",

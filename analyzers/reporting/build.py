@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import Int64, natural
 from analyzers.collectives import (
     Exchange,
+    ExposedParts,
     WaitingRow,
     bandwidth_rows,
     collective_rows,
@@ -55,15 +56,16 @@ from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import control_figures, run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.sync_cost import SyncCost, cost_warnings, distortion_warnings, sync_cost
+from analyzers.reporting.verdict import headline, verdict
 from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, Run
 from analyzers.statistics import ratio, spreads
-from analyzers.units import ms, percent
+from analyzers.units import ms
 
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
 # What exposed communication is made of.
-EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
+EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns")
 
 
 def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
@@ -81,7 +83,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *cost_warnings(run),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
-    cost = sync_cost(run, rows, analyses.transfer_ns, (run.manifest or Manifest()).controls.sync_cost_ns())
+    cost = sync_cost(run, rows, analyses.exposed, (run.manifest or Manifest()).controls.sync_cost_ns())
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost)])
     return Report(
         schema=REPORT_SCHEMA,
@@ -95,7 +97,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(
-            analyses, (reduced, layers), cost, advice(_evidence(analyses, facts, (reduced, layers, waits), cost))
+            analyses, facts, (reduced, layers), cost, advice(_evidence(analyses, facts, (reduced, layers, waits), cost))
         ),
     )
 
@@ -108,8 +110,7 @@ class _Analyses:
     exchanged: Exchange
     buckets: Buckets
     rows: Breakdown
-    transfer_ns: Int64
-    unmatched_ns: Int64
+    exposed: ExposedParts
 
     def column(self, column_of: Callable[[Measured], Int64]) -> Int64:
         """Join a column over all windows from each rank's."""
@@ -138,7 +139,7 @@ def _steps(rows: Breakdown) -> int:
 def _found(run: RunSummary, links: Calibration | None) -> _Analyses:
     exchanged = exchange(run, links or run.calibration)
     rows = joined([measured.windows for measured in run.measured])
-    return _Analyses(run, exchanged, buckets(run), rows, *exchanged.in_windows(rows))
+    return _Analyses(run, exchanged, buckets(run), rows, exchanged.in_windows(rows))
 
 
 def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
@@ -210,9 +211,7 @@ def _windows(analyses: _Analyses) -> list[Window]:
     columns["start_ns"] = (rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns).tolist()
     columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
     columns["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns).tolist()
-    columns["exposed_transfer_ns"] = analyses.transfer_ns.tolist()
-    columns["exposed_wait_ns"] = (rows.exposed_comm_ns - analyses.transfer_ns).tolist()
-    columns["unmatched_comm_ns"] = analyses.unmatched_ns.tolist()
+    columns |= {name: getattr(analyses.exposed, name).tolist() for name in (*EXPOSED, "unmatched_comm_ns")}
     input_idle = analyses.column(lambda measured: measured.fetching.input_idle_ns)
     columns["input_idle_ns"] = [natural(ns) for ns in input_idle.tolist()]
     contention = analyses.column(lambda measured: measured.cost.contention_ns)
@@ -242,13 +241,14 @@ def _outside_warnings(rows: Breakdown) -> list[Notice]:
 
 def _summary(
     analyses: _Analyses,
+    facts: RunFacts,
     lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
     cost: SyncCost | None,
     advised: list[Advice],
 ) -> Summary:
-    rows, exchanged, transfer_ns = analyses.rows, analyses.exchanged, analyses.transfer_ns
+    rows, exchanged = analyses.rows, analyses.exchanged
     measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
-    measures |= {"exposed_wait_ns": rows.exposed_comm_ns - transfer_ns, "exposed_transfer_ns": transfer_ns}
+    measures |= {name: getattr(analyses.exposed, name) for name in EXPOSED}
     measures["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns)
     total_ns = int(rows.span_ns.sum())
     shares = {part: ratio(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
@@ -262,7 +262,9 @@ def _summary(
         representative=Representative(
             int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
         ),
-        verdict=_verdict(rows, shares),
+        verdict=verdict(facts, rows, shares, exchanged.transfer_is_bound),
+        headline=headline(facts, rows, shares, advised),
+        transfer_is_bound=exchanged.transfer_is_bound,
         communication=bandwidth_rows(exchanged),
         copies=copy_rows(exchanged),
         unmatched_share=exchanged.unmatched_share,
@@ -284,24 +286,3 @@ def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[Devic
         own_spreads = spreads({name: values[selected] for name, values in measures.items()})
         summaries.append(DeviceSummary(rank, device_label(device), own_spreads))
     return summaries
-
-
-def _of_exposed(shares: dict[str, float | None]) -> str:
-    """Return how much of the exposed communication was waiting, where there is any."""
-    if not shares["exposed_comm_ns"]:
-        return ""
-    return f" ({percent(shares['exposed_wait_ns'])} waiting, {percent(shares['exposed_transfer_ns'])} transfer)"
-
-
-def _verdict(rows: Breakdown, shares: dict[str, float | None]) -> str:
-    """Say in one sentence what a step takes, what it is made of, and how much communication is hidden."""
-    step = f"A step takes {ms(float(np.median(rows.span_ns)))} (median)"
-    if rows.unmarked.all():
-        step = f"The whole trace, in which no step is marked, takes {ms(float(np.median(rows.span_ns)))} (median)"
-    parts = (
-        f"{percent(shares['compute_ns'])} compute, {percent(shares['exposed_comm_ns'])} exposed communication"
-        f"{_of_exposed(shares)}, {percent(shares['exposed_copy_ns'])} exposed copies, {percent(shares['idle_ns'])} idle"
-    )
-    if shares["overlap"] is None:
-        return f"{step}: {parts}; there is no communication."
-    return f"{step}: {parts}; {percent(shares['overlap'])} of communication is hidden behind compute."

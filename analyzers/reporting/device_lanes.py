@@ -3,8 +3,9 @@
     step              |3              |4
     compute           ####..##........###
     communication     ..######..####.....
-    exposed waiting   ....##....#........   exposed communication is waiting, or
-    exposed transfer  ..........###......   transfer
+    exposed waiting   ....##....#........   exposed communication is waiting,
+    exposed transfer  ..........##.......   transfer, or
+    unresolved        ............#......   neither can be told
     idle              ........##...##....
     layers            aabb..cc........dde   an instant covered by two belongs to the earlier-started
 
@@ -40,6 +41,7 @@ TIMES = {
     "communication": "comm_ns",
     "exposed_wait": "exposed_wait_ns",
     "exposed_transfer": "exposed_transfer_ns",
+    "exposed_unresolved": "exposed_unresolved_ns",
     "copies": "copy_ns",
     "exposed_copies": "exposed_copy_ns",
     "idle": "idle_ns",
@@ -100,6 +102,7 @@ class Lanes:
     communication: Intervals
     exposed_wait: Intervals
     exposed_transfer: Intervals
+    exposed_unresolved: Intervals
     copies: Intervals
     exposed_copies: Intervals
     idle: Intervals
@@ -168,7 +171,7 @@ def _of_device(sources: tuple[Exchange, Buckets, Report], index: RankIndex, devi
     table, rows = exchanged.matching.table, exchanged.rows_of(index, device)
     compute = union_of(course.compute.start, course.compute.end)
     comm, copy = union_of(table.start_ns[rows], table.end_ns[rows]), course.copy
-    transfer = exchanged.exposed_transfer(index, device)
+    exposed = exchanged.exposed(index, device)
     names = tuple(named.layer(module.name) for module in measured.work.lines)
     parts = course.compute
     return Lanes(
@@ -178,8 +181,9 @@ def _of_device(sources: tuple[Exchange, Buckets, Report], index: RankIndex, devi
         shift_ns=shift_ns,
         compute=compute.moved(-shift_ns),
         communication=comm.moved(-shift_ns),
-        exposed_wait=(comm - compute - transfer).moved(-shift_ns),
-        exposed_transfer=transfer.moved(-shift_ns),
+        exposed_wait=exposed.waiting.moved(-shift_ns),
+        exposed_transfer=exposed.transfer.moved(-shift_ns),
+        exposed_unresolved=exposed.unresolved.moved(-shift_ns),
         copies=copy.moved(-shift_ns),
         exposed_copies=(copy - (compute | comm)).moved(-shift_ns),
         idle=(union_of(begin, end) - (compute | comm | copy)).moved(-shift_ns),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
@@ -33,6 +35,7 @@ class Window(msgspec.Struct, frozen=True):
     exposed_comm_ns: int
     exposed_wait_ns: int
     exposed_transfer_ns: int
+    exposed_unresolved_ns: int
     exposed_copy_ns: int
     idle_ns: int
     overlap: float | None
@@ -57,6 +60,8 @@ class Summary(msgspec.Struct, frozen=True):
     shares: dict[str, float | None]
     representative: Representative
     verdict: str
+    headline: Headline
+    transfer_is_bound: bool  # of exposed transfer some is a bound: it is at most what is said
     communication: list[BandwidthRow]
     copies: list[CopyRow]
     unmatched_share: float | None
@@ -70,7 +75,38 @@ class Summary(msgspec.Struct, frozen=True):
     over_devices: OverDevices | None = None  # null for one device
 
 
-REPORT_SCHEMA = "tracer.report/1"
+REPORT_SCHEMA = "tracer.report/2"
+
+
+class Headline(msgspec.Struct, frozen=True):
+    """What one would say to a colleague; null where it is not known.
+
+    `problem` is what takes most of the step besides compute, and `share` its share of all windows' time; `remedy` is
+    the advice that would bring most. `trust` is high, fair or low, and `why` says what lowers it.
+    """
+
+    step_ns: float | None
+    profiled_step_ns: float
+    problem: str | None
+    share: float | None
+    remedy: str | None
+    trust: str
+    why: str | None
+
+
+class GroupWindow(msgspec.Struct, frozen=True):
+    """One group's exposed communication in a step of one rank, while it alone was exposed, ns."""
+
+    group: str
+    description: str | None
+    role: str | None
+    ranks: list[int]
+    rank: int
+    step: int
+    comm_ns: int
+    exposed_wait_ns: int
+    exposed_transfer_ns: int
+    exposed_unresolved_ns: int
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
@@ -115,10 +151,16 @@ class RunFacts(msgspec.Struct, frozen=True):
     controls: ControlFigures
     clock: ClockRow
     links: LinkFacts
-    warnings: list[Notice]
+    warnings: list[Notice]  # what makes figures doubtful
+    notes: list[Notice]  # what is merely absent
     memory: Memory | None = None
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
+
+    @property
+    def notices(self) -> list[Notice]:
+        """Return all that is said of the run: the warnings, then the notes."""
+        return [*self.warnings, *self.notes]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -135,6 +177,10 @@ class Report(msgspec.Struct, frozen=True):
     timeline: Timeline
     traffic: dict[str, int | None]
     summary: Summary
+    # Filled by analyses to come.
+    groups: list[GroupWindow] = []
+    pipeline: list[dict[str, Any]] = []
+    experts: list[dict[str, Any]] = []
 
 
 def to_json(document: Report) -> str:

@@ -107,7 +107,9 @@ def _utilization(rows: Sequence[CollectiveRow]) -> float:
 
 
 # What a step's windows are made of; their shares add up to 1.
-SPLIT_PARTS = ("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_copy_ns", "idle_ns")
+SPLIT_PARTS = (
+    *("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns", "exposed_copy_ns", "idle_ns"),
+)
 
 
 @dataclass(frozen=True)

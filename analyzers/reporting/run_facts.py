@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.collectives import Exchange, clock_row
-from analyzers.notices import Code, Notice
+from analyzers.notices import NOTES, Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.reporting.document import ControlFigures, LinkFacts, RunFacts
 from analyzers.run import HIGH_DISTORTION, Controls, Manifest, world_size
 
 
 def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Notice]) -> RunFacts:
-    """Return the facts of a run, with all its warnings."""
+    """Return the facts of a run, with all its warnings and notes."""
     manifest = run.manifest or Manifest()
     header = run.ranks[0].header
     window = "light" if run.is_light else "full"
     controls = control_figures(manifest.controls, window)
-    warnings = [
+    notices = [
         *_distortion_warning(manifest.controls, window),
         *run.warnings,
         *more_warnings,
@@ -41,7 +41,8 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
         controls=controls,
         clock=clock_row(exchanged),
         links=_links(names, manifest, exchanged),
-        warnings=warnings,
+        warnings=[notice for notice in notices if notice.code not in NOTES],
+        notes=[notice for notice in notices if notice.code in NOTES],
         memory=manifest.memory,
         dataset=manifest.dataset,
         epochs=manifest.epochs,

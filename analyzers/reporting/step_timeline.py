@@ -15,7 +15,10 @@ from analyzers.trace import Collective
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """One collective on a lane, ns from the window's start: its bucket, or a letter for its kind."""
+    """One collective on a lane, ns from the window's start: its bucket, or a letter for its kind.
+
+    What it takes after its waiting is transfer if it is `resolved`: all members in the run, and matched.
+    """
 
     start_ns: int
     dur_ns: int
@@ -23,6 +26,7 @@ class Mark(msgspec.Struct, frozen=True):
     bucket: int | None
     kind: str
     purpose: str
+    resolved: bool = True
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -94,6 +98,7 @@ def _mark(
         bucket=bucket_of.get(row),
         kind=Collective(int(comm.kind[kernel])).label,
         purpose=Purpose(int(comm.purpose[kernel])).label,
+        resolved=bool(exchanged.is_resolved[row]),
     )
 
 

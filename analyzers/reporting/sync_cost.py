@@ -1,7 +1,7 @@
 """Cost of gradient synchronization: measured parts beside the control.
 
 control      unprofiled step - the same step without gradient synchronization
-accounted    exposed waiting + exposed transfer + packing, its copies + contention + idle time
+accounted    exposed waiting, transfer and unresolved + packing, its copies + contention + idle time
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from analyzers.arrays import Int64
+from analyzers.collectives import ExposedParts
 from analyzers.notices import Code, Notice
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Breakdown, Measured, RunSummary
 from analyzers.units import percent
@@ -40,6 +41,7 @@ class SyncCost(msgspec.Struct, frozen=True):
     profiled_ns: int | None
     exposed_wait_ns: int
     exposed_transfer_ns: int
+    exposed_unresolved_ns: int
     packing_ns: int
     packing_copies_ns: int
     contention_ns: int | None
@@ -59,7 +61,7 @@ OVERSHOT = 1.2
 ENOUGH = 0.5
 
 
-def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: int | None) -> SyncCost | None:
+def sync_cost(run: RunSummary, rows: Breakdown, exposed: ExposedParts, control_ns: int | None) -> SyncCost | None:
     """Average over all windows, which add up; contention over those that know it, if at least half do.
 
     None where nothing communicates. `rows` are all ranks' windows in order.
@@ -75,8 +77,9 @@ def sync_cost(run: RunSummary, rows: Breakdown, transfer_ns: Int64, control_ns: 
     beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
     contention_ns = _mean(contention[is_known]) if is_known.any() and is_known.mean() >= ENOUGH else None
     parts = {
-        "exposed_wait_ns": _mean(rows.exposed_comm_ns - transfer_ns),
-        "exposed_transfer_ns": _mean(transfer_ns),
+        "exposed_wait_ns": _mean(exposed.exposed_wait_ns),
+        "exposed_transfer_ns": _mean(exposed.exposed_transfer_ns),
+        "exposed_unresolved_ns": _mean(exposed.exposed_unresolved_ns),
         "packing_ns": _mean(_column(run.measured, "packing_alone_ns")),
         "packing_copies_ns": _mean(_column(run.measured, "packing_copies_ns")),
         "idle_ns": _mean(idle),

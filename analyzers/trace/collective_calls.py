@@ -167,6 +167,16 @@ class Call:
         shares = {*self.split_in, *self.split_out}
         return len(shares) <= 1 and self.elements_in == self.elements_out
 
+    def sends_both_ways(self, rank: int) -> bool:
+        """Whether in an all-to-all a rank sends something to every other and receives something from every other."""
+        if self.is_even:
+            return self.elements != 0
+        if self.group is None or self.group.ranks is None or rank not in self.group.ranks:
+            return False
+        index, size = self.group.ranks.index(rank), len(self.group.ranks)
+        sides = (split[:index] + split[index + 1 :] for split in (self.split_in, self.split_out))
+        return all(len(side) == size - 1 and min(side) > 0 for side in sides)
+
     def moved(self, rank: int) -> int:
         """Return the elements that leave or reach a rank in an uneven all-to-all, the larger; -1 if unsaid."""
         if self.group is None or self.group.ranks is None or rank not in self.group.ranks:

@@ -113,7 +113,7 @@ def test_utilization_of_the_link_needs_a_known_transport_and_rate(links, known):
     found = report(meet("aa", "aa"), calibrated(("all_reduce", 2, 4000, 8), links=links))
     assert (found.collectives[0].utilization_of_link is not None) == known
     assert found.collectives[0].utilization_at_size == pytest.approx(4)
-    assert any("utilization of the link is null" in str(warning) for warning in found.run.warnings) == (not known)
+    assert any("utilization of the link is null" in str(warning) for warning in found.run.notices) == (not known)
 
 
 def test_links_over_another_transport_are_said_and_have_no_limit_here():
@@ -122,7 +122,7 @@ def test_links_over_another_transport_are_said_and_have_no_limit_here():
         found = report(replace(meet("aa", "aa"), manifest=Manifest(world_size=2, transport=own)), file)
         assert (found.collectives[0].utilization_of_link is None) == other
         assert (
-            any(f"calibrated over SHM/direct, and this run went over {own}" in str(w) for w in found.run.warnings)
+            any(f"calibrated over SHM/direct, and this run went over {own}" in str(w) for w in found.run.notices)
             == other
         )
         assert (found.run.links.transport, found.run.links.limit_gbps) == (own or "SHM/direct", None if other else 63.0)
@@ -140,7 +140,7 @@ def test_without_a_calibration_utilization_is_null_and_said_so():
     found = report(meet("aa", "aa"))
     row = found.collectives[0]
     assert row.utilization_at_size is row.utilization_of_link is None
-    assert any("--links" in str(warning) for warning in found.run.warnings)
+    assert any("--links" in str(warning) for warning in found.run.notices)
 
 
 def test_links_are_those_of_the_calibration():
@@ -199,7 +199,7 @@ def test_traffic_of_unknown_size_is_null_and_a_barrier_has_none():
     unsized = called(Collective.ALL_REDUCE, 1000, (0, 1), "")
     found = report(meet("aa.bb", "aa.bb", calls={"a": unsized, "b": called(Collective.ALL_REDUCE, 10, (0, 1))}))
     assert found.traffic["other"] is None
-    (words,) = [str(warning) for warning in found.run.warnings if warning.code == Code.TRAFFIC_IS_NULL]
+    (words,) = [str(warning) for warning in found.run.notices if warning.code == Code.TRAFFIC_IS_NULL]
     assert words == (
         "traffic.other is null: no trace says how many bytes 2 of its 4 collectives, counted rank by rank, have "
         "(all_reduce)"
@@ -212,7 +212,7 @@ def test_an_uneven_all_to_all_without_splits_has_no_bytes():
     uneven = Call(Collective.ALL_TO_ALL, 100, 200, "Float", group)
     found = report(meet("aa", "..aa", calls={"a": uneven}))
     assert found.traffic["other"] is None
-    assert any("have to say their splits" in str(words) for words in found.run.warnings)
+    assert any("have to say their splits" in str(words) for words in found.run.notices)
 
 
 def test_unmatched_communication_counts_as_its_own_call_says():
@@ -258,5 +258,5 @@ def test_memory_that_is_set_is_no_copy():
 @pytest.mark.parametrize(("code", "asks_for_one"), [(Code.CALIBRATION_UNREADABLE, False), (Code.RECORDING_NOTE, True)])
 def test_only_a_calibration_that_cannot_be_read_takes_the_place_of_asking_for_one(code, asks_for_one):
     run = replace(meet("aa", "aa"), warnings=(Notice(code, "so that utilization is null"),))
-    codes = [warning.code for warning in report(run).run.warnings]
+    codes = [warning.code for warning in report(run).run.notices]
     assert (Code.LINKS_NOT_CALIBRATED in codes) == asks_for_one

@@ -79,10 +79,17 @@ def test_each_step_is_counted_by_itself():
 
 def test_of_broadcasts_too_the_last_to_arrive_is_charged():
     calls = {"s": called(Collective.ALL_REDUCE, 10, (0, 1, 2)), "a": called(Collective.BROADCAST, 10, (0, 1, 2))}
-    # Rank 0, the root, leaves before rank 2 has come: it waited 3, rank 1 waited 5, rank 2 nothing.
-    found = waits("s..aaa....", "s..aaaaaaa", "s.......aa", calls=calls)
-    assert found.waited_ns.tolist() == [3, 5, 0]
-    assert found.caused_ns.tolist() == [0, 0, 8]
+    # Rank 0, the root, leaves before rank 2 has come: it waited for rank 1 alone.
+    found = waits("s..aaa....", "s...aaaaaa", "s.......aa", calls=calls, hosts=["here"] * 3)
+    assert found.waited_ns.tolist() == [1, 4, 0]
+    assert found.caused_ns.tolist() == [0, 1, 4]
+
+
+def test_what_is_waited_in_two_collectives_at_once_is_charged_once():
+    group = called(Collective.ALL_REDUCE, 10, (0, 1)), called(Collective.ALL_REDUCE, 20, (0, 2))
+    calls = {"a": group[0], "b": group[1]}
+    found = waits("aaaaaaaabb", "......aa..", "........bb", calls=calls, hosts=["here"] * 3)
+    assert found.caused_ns.sum() == found.waited_ns.sum()
 
 
 def test_the_report_names_reasons_and_leaves_out_those_without_time():

@@ -1,10 +1,19 @@
 """Waiting against transfer, bytes, and bandwidth of every kind."""
 
-import pytest
+from dataclasses import replace
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers.collectives.transfer import divided
+from analyzers.rank.summary import summary_of
 from analyzers.reporting.build import report
+from analyzers.run.loading import Run
 from analyzers.trace.collective_calls import Call, Collective, Group
-from tests.support.drawing import called, meet
+from analyzers.trace.header import Header
+from tests.support.drawing import called, draw, meet
 
 # A synchronizing collective at the beginning, from which clocks are known.
 SYNC = called(Collective.ALL_REDUCE, 7, (0, 1))
@@ -55,19 +64,41 @@ def test_a_rank_that_is_here_and_lacks_its_kernel_leaves_the_others_unmatched():
     assert all("rank 2" in row.why for row in found.unmatched[:1])
 
 
+HERE = ["here"] * 3
+
+
+def test_on_one_clock_members_wait_for_the_last_start_and_what_is_left_of_the_longest_is_the_transfer():
+    # Rank 2 finds data buffered: its own duration, 3, is not the transfer.
+    (found,) = rows("aaaaaaaa", "...aaaaa", "....aaa.", hosts=HERE)
+    assert (found.transfer_ns, found.bound) == (4, False)
+    assert waits(found) == [4, 1, 0]
+
+
+def test_a_member_that_ends_before_the_last_starts_waited_for_those_that_had_started():
+    (found,) = rows("aaaa......", ".aaaaaaaaa", "......aaaa", hosts=HERE)
+    assert waits(found) == [1, 5, 0]
+    assert found.transfer_ns == 4
+
+
 @pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
-def test_other_kinds_last_from_the_last_start_to_the_last_end(kind):
-    #           ..aaaa......    waits from 2 to its own end at 6, before the last has come
-    #           ......aaaaaa
-    found = of_two(Collective[kind], "..aaaa......", "......aaaaaa")
-    assert (found.transfer_ns, found.bound) == (6, True)
-    assert waits(found) == [4, 0]
+def test_in_one_way_kinds_a_wait_is_at_most_what_a_member_takes_longer_than_the_shortest(kind):
+    #           ..aaaaaa....    waits from 2 to 6, but takes only 2 longer than rank 1
+    #           ......aaaa..
+    found = of_two(Collective[kind], "..aaaaaa....", "......aaaa..", hosts=HERE[:2])
+    assert (found.transfer_ns, found.bound) == (4, True)
+    assert waits(found) == [2, 0]
 
 
-def test_a_wait_of_the_other_kinds_ends_with_the_last_start():
-    found = of_two(Collective.BROADCAST, "aaaaaaaaaa..", "...aaaaaaaaa")
-    assert found.transfer_ns == 9
-    assert waits(found) == [3, 0]
+@pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
+def test_without_a_common_clock_the_shortest_member_is_an_estimate_of_one_way_kinds_too(kind):
+    found = of_two(Collective[kind], "..aaaa......", "......aaaaaa", hosts=["here", "there"])
+    assert (found.transfer_ns, found.bound) == (4, True)
+    assert waits(found) == [0, 2]
+
+
+def test_an_all_to_all_in_which_some_pair_sends_nothing_one_way_is_one_way():
+    assert uneven(((10, 0), (10, 70)), ((70, 5), (0, 5))).bound
+    assert uneven(((10, 1), (10, 70)), ((70, 5), (1, 5))).bound is False
 
 
 def test_a_message_is_between_its_two_peers():
@@ -84,58 +115,35 @@ def test_a_message_is_between_its_two_peers():
     assert found.busbw_gbps == found.algbw_gbps == 200 / 5
 
 
-def test_the_common_clock_is_used_for_the_other_kinds():
-    found = of_two(Collective.BROADCAST, "..aaaa......", "......aaaaaa", since=(0, 1_000_000))
-    assert found.transfer_ns == 6
-    assert waits(found) == [4, 0]
-
-
-def spread_of(differences, length):
-    """Two ranks whose collectives' ends differ so, then a broadcast of this length, on both at once."""
-    letters = "abcde"
+def offsets(*ends, length, late):
+    """Two hosts whose collectives' ends differ by so much, then a broadcast of `length`, to which rank 1 comes late."""
     pictures = ["", ""]
-    for letter, difference in zip(letters, differences, strict=False):
+    for letter, difference in zip("abcde", ends, strict=False):
         pictures[0] += letter * 10 + "." * 100
         pictures[1] += letter * (10 + difference) + "." * (100 - difference)
-    calls = {letter: called(Collective.ALL_REDUCE, 7 + k, (0, 1)) for k, letter in enumerate(letters)}
+    calls = {letter: called(Collective.ALL_REDUCE, 7 + k, (0, 1)) for k, letter in enumerate("abcde")}
     calls["x"] = called(Collective.BROADCAST, 1000, (0, 1))
-    run = meet(*(picture + "x" * length for picture in pictures), calls=calls)
+    pictures[0] += "x" * (length + late)
+    pictures[1] += "." * late + "x" * length
+    run = meet(*pictures, calls=calls, hosts=["here", "there"], since=(0, 1_000_000))
     (found,) = [row for row in report(run).collectives if row.kind == "broadcast"]
     return found
 
 
-def test_a_transfer_is_null_where_clocks_spread_more_than_a_tenth_of_it():
-    # Differences 0, 5, 10: quartiles 2.5 and 7.5, spread 5; a tenth of 50 is 5.
-    for length, known in ((50, True), (49, False), (51, True)):
-        found = spread_of((0, 5, 10), length)
-        assert (found.transfer_ns == length) == known
-        assert (found.transfer_ns is None) == (not known)
+def test_hosts_share_a_clock_where_their_offset_is_known_to_less_than_a_tenth_of_the_shortest_member():
+    # Differences 0, 5, 10: median 5, quartiles 2.5 and 7.5, spread 5; a tenth of 51 is more than that.
+    for length, shared in ((50, False), (49, False), (51, True)):
+        found = offsets(0, 5, 10, length=length, late=20)
         assert found.bound
-        assert waits(found) == ([0, 0] if known else [None, None])
-        assert (found.algbw_gbps is None) == (found.busbw_gbps is None) == (not known)
-        assert found.bytes == 4000
-
-
-def blurred():
-    """The report of a broadcast of 30 ns between clocks that are known to within 5."""
-    pictures = ["aaaaaaaaaa" + "." * 20 + "bbbbbbbbbb" + "." * 20 + "cccccccccc" + "." * 20] * 2
-    pictures[1] = "aaaaaaaaaa" + "." * 20 + "bbbbbbbbbbbbbbb" + "." * 15 + "cccccccccccccccccccc" + "." * 10
-    calls = {letter: called(Collective.ALL_REDUCE, 7 + k, (0, 1)) for k, letter in enumerate("abc")}
-    calls["x"] = called(Collective.BROADCAST, 1000, (0, 1))
-    return report(meet(*(picture + "x" * 30 for picture in pictures), calls=calls))
-
-
-def test_a_null_transfer_has_its_reason_among_the_warnings():
-    found = blurred()
-    assert found.collectives[-1].transfer_ns is None
-    assert any("clock" in str(warning) for warning in found.run.warnings)
+        # On the shared clock rank 1, 5 ahead, started 15 later.
+        assert waits(found) == ([15, 0] if shared else [20, 0])
 
 
 def test_an_unknown_clock_has_its_reason_among_the_warnings():
     calls = {"s": SYNC, "a": called(Collective.BROADCAST, 1000, (2, 3))}
     found = report(meet("ss", "ss", "...aaaa", "...aaaa", calls=calls))
     assert found.run.clock.offsets_ns["2"] is None
-    assert any("clock" in str(warning) for warning in found.run.warnings)
+    assert any("clock" in str(warning) for warning in found.run.notices)
 
 
 def test_a_group_that_shares_nothing_with_rank_0_has_clocks_of_its_own():
@@ -226,47 +234,71 @@ def test_an_unknown_dtype_leaves_the_size_null(dtype):
     (row,) = found.collectives
     assert row.transfer_ns == 2
     assert row.bytes is row.busbw_gbps is None
-    assert any("no bandwidth" in str(warning) for warning in found.run.warnings)
+    assert any("no bandwidth" in str(note) for note in found.run.notes)
 
 
-# Windows: exposed_wait + exposed_transfer == exposed_comm.
+# Windows: waiting, transfer and unresolved add up to exposed communication.
 
 
 def window(run, rank):
     (found,) = [each for each in report(run).windows if each.rank == rank]
-    assert found.exposed_wait_ns + found.exposed_transfer_ns == found.exposed_comm_ns
-    return found.exposed_wait_ns, found.exposed_transfer_ns
+    parts = found.exposed_wait_ns, found.exposed_transfer_ns, found.exposed_unresolved_ns
+    assert sum(parts) == found.exposed_comm_ns
+    return parts
 
 
 def test_exposed_communication_is_waiting_then_transfer():
     run = meet("aaaaaaaa", "....aaaa")
-    assert window(run, 0) == (4, 4)
-    assert window(run, 1) == (0, 4)
+    assert window(run, 0) == (4, 4, 0)
+    assert window(run, 1) == (0, 4, 0)
 
 
 def test_compute_hides_waiting_and_transfer_alike():
     #            wwwwtttt
     #            ..cccc..
     run = meet("aaaaaaaa", "....aaaa", compute=("..cccc..", "........"))
-    assert window(run, 0) == (2, 2)
+    assert window(run, 0) == (2, 2, 0)
 
 
-def test_unmatched_and_bounded_communication_counts_as_transfer():
-    found = report(meet("aaa...bb", "aaa....."))
-    assert found.unmatched
-    first = found.windows[0]
-    assert (first.exposed_wait_ns, first.exposed_transfer_ns) == (0, 5)
-    assert first.unmatched_comm_ns == 2
+def test_unmatched_communication_is_unresolved():
+    run = meet("aaa...bb", "aaa.....")
+    assert window(run, 0) == (0, 3, 2)
+    found = report(run)
+    assert found.windows[0].unmatched_comm_ns == 2
     assert found.summary.unmatched_share == pytest.approx(2 / 8)
-    calls = {"s": SYNC, "a": called(Collective.BROADCAST, 1000, (0, 1))}
-    run = meet("sssss.aaaaaaaa", "sssss......aaa", calls=calls)
-    assert window(run, 0) == (0, 13)
+
+
+def test_what_missing_ranks_leave_is_waiting_as_far_as_it_is_known_and_unresolved_beyond():
+    run = meet("aaaaaaa", "...aaaa", world_size=3)
+    assert window(run, 0) == (3, 0, 4)
+    assert window(run, 1) == (0, 0, 4)
+    (found,) = report(run).collectives
+    assert found.algbw_gbps is found.busbw_gbps is None
+
+
+def test_a_rank_alone_has_neither_waiting_nor_transfer():
+    run = meet("aaaa", world_size=8, compute=("..b.",))
+    assert window(run, 0) == (0, 0, 3)
+    found = report(run)
+    assert [member.wait_ns for member in found.collectives[0].members] == [None]
+    assert "1 of 8 ranks is here" in found.summary.verdict
+
+
+def test_a_transfer_beside_what_is_unresolved_counts_as_transfer():
+    #  rank 0   aaaa....     transfer from 0 to 4; b, unresolved, runs on another stream from 2 to 8
+    calls = {"a": called(Collective.ALL_REDUCE, 1000, (0, 1)), "b": called(Collective.ALL_REDUCE, 2000, (0, 1, 2, 3))}
+    traces = [
+        draw(rank=rank, device=rank, comm="aaaa....", comm2="..bbbbbb", step="0" * 8, calls=calls) for rank in (0, 1)
+    ]
+    header = Header(distributed={"world_size": 4})
+    run = summary_of(Run("drawn", None, tuple(replace(trace, header=header) for trace in traces)))
+    assert window(run, 0) == (0, 4, 4)
 
 
 def test_an_applied_offset_does_not_move_a_rank_against_its_own_compute():
     run = meet("aaaaaaaa", "....aaaa", compute=("..cccc..", "......cc"), since=(0, 900_000))
-    assert window(run, 0) == (2, 2)
-    assert window(run, 1) == (0, 2)
+    assert window(run, 0) == (2, 2, 0)
+    assert window(run, 1) == (0, 2, 0)
 
 
 @pytest.mark.parametrize("at", [0, 3])
@@ -276,9 +308,43 @@ def test_exposed_ns_of_a_member_is_the_kernel_less_its_devices_compute(at):
     assert [member.exposed_ns for member in found.members] == [6, 4]
 
 
-def test_clocks_that_nothing_compares_tell_no_transfer():
-    calls = {"a": called(Collective.BROADCAST, 1000, (0, 1))}
-    found = report(meet("aaaa", "..aaaa", calls=calls))
-    (row,) = found.collectives
-    assert (row.transfer_ns, row.busbw_gbps) == (None, None)
-    assert {member.wait_ns for member in row.members} == {None}
+MEMBER = st.tuples(st.integers(0, 30), st.integers(1, 30))
+
+# A brute force over random instances: every definition in plain Python.
+
+
+def by_hand(members: list[tuple[int, int]], *, shared: bool, one_way: bool) -> tuple[list[int], int]:
+    """Waits and transfer of members (start, end), word by word as docs/measuring.md has them."""
+    shortest = min(end - start for start, end in members)
+    found = []
+    for start, end in members:
+        last = max([other for other, _ in members if other < end] or [start])
+        wait = last - start if shared else end - start - shortest
+        found.append(min(wait, end - start - shortest) if shared and one_way else wait)
+    return found, max(end - start - wait for (start, end), wait in zip(members, found, strict=True))
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=2, max_size=4), min_size=1, max_size=5
+    ),
+    st.booleans(),
+)
+def test_waits_and_transfers_equal_the_brute_force(drawn, one_way):
+    for shared in (True, False):
+        start, end = (
+            np.array(times, dtype=np.int64)
+            for times in zip(*((start, start + dur) for members in drawn for start, dur in members), strict=True)
+        )
+        first = np.cumsum([0, *map(len, drawn)])
+        flags = (np.full(len(drawn), flag) for flag in (shared, one_way))
+        wait, waits_for, transfer = divided(start, end, first, *flags)
+        for number, members in enumerate(drawn):
+            own = slice(first[number], first[number + 1])
+            expected = by_hand([(start, start + dur) for start, dur in members], shared=shared, one_way=one_way)
+            assert (wait[own].tolist(), transfer[number]) == expected
+            assert ((waits_for[own] >= first[number]) & (waits_for[own] < first[number + 1])).all()
+            if shared:
+                assert (start[waits_for[own]] - start[own] >= wait[own]).all()
+            else:
+                assert (wait[waits_for[own]] == 0).all()

@@ -1,7 +1,6 @@
 """A sweep for real, on CPU ranks whose memory ends at a batch of 4; and what its grid does without ranks."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from tracer.config import Plan, RecordConfig
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.launching.grid import Grid, merged, record_grid
 
-ROOT = Path(__file__).resolve().parents[2]
 # As short as a recording can be: what is recorded is not looked at here.
 QUICK = ["--device", "cpu", "--wait", "1", "--warmup", "1", "--active", "1", "--rounds", "1", "--no-calibrate"]
 # A sitecustomize for ranks: batches of 4 and more do not fit.
@@ -49,20 +47,15 @@ sys.meta_path.insert(0, Finder())
 """
 
 
-def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "sitecustomize.py").write_text(NO_MEMORY)
-    command = [sys.executable, "-m", "tracer", "sweep", *QUICK, *arguments, "-o", str(folder / "sweep")]
-    environment = os.environ | {"PYTHONPATH": str(folder)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     """A folder with a sweep over one rank, then gone on with over two."""
     folder = tmp_path_factory.mktemp("sweeps")
-    first = sweep(folder, "--ranks", "1", "--batch", "2,4,8")
+    (folder / "sitecustomize.py").write_text(NO_MEMORY)
+    output = ["-o", str(folder / "sweep")]
+    first = run_here("sweep", *QUICK, "--ranks", "1", "--batch", "2,4,8", *output, before=folder)
     made = (folder / "sweep" / "single1-batch2" / "run.json").stat().st_mtime_ns
-    second = run_here("sweep", *QUICK, "--ranks", "1,2", "--batch", "2", "-o", str(folder / "sweep"))
+    second = run_here("sweep", *QUICK, "--ranks", "1,2", "--batch", "2", *output)
     assert (folder / "sweep" / "single1-batch2" / "run.json").stat().st_mtime_ns == made, "a done cell is kept"
     return folder / "sweep", first, second
 

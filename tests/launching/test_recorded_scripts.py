@@ -13,19 +13,19 @@ import analyzers
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.run.manifest import read_manifest
+from tests.support.launching import environment_of_training
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "support" / "scripts"
 QUICK = ["--wait", "2", "--warmup", "1", "--active", "2", "--rounds", "1"]
 
 
-def start(*command: str, **options: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | options
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def start(*command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, env=environment_of_training(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def record(output: Path, *arguments: str, **options: str) -> subprocess.Popen[bytes]:
-    return start(sys.executable, "-m", "tracer", "record", *QUICK, "-o", str(output), *arguments, **options)
+def record(output: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return start(sys.executable, "-m", "tracer", "record", *QUICK, "-o", str(output), *arguments)
 
 
 def end(process: subprocess.Popen[bytes]) -> tuple[int, bytes, list[str]]:
@@ -42,8 +42,9 @@ def said(lines: list[str]) -> list[str]:
 def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_unrecorded(tmp_path):
     output = tmp_path / "same"
     command = [sys.executable, str(SCRIPTS / "same.py")]
-    plain = start(*command, f"{tmp_path}/plain.store")
-    code, out, lines = end(record(output, "--", *command, f"{tmp_path}/recorded.store"))
+    # Forked, two ranks need not import torch anew.
+    plain = start(*command, f"{tmp_path}/plain.store", "fork")
+    code, out, lines = end(record(output, "--", *command, f"{tmp_path}/recorded.store", "spawn"))
     plain_code, plain_out, plain_lines = end(plain)
     assert code == plain_code == 7
     assert out == plain_out

@@ -65,9 +65,7 @@ def without_numbers(rows: list[Row]) -> list[Row]:
 def test_without_numbers_packing_is_the_same_and_the_backward_is_said_to_be_lost(tmp_path, intact):
     found = altered(tmp_path, without_numbers)
     assert [window.packing_ns for window in found.windows] == [window.packing_ns for window in intact.windows]
-    assert any(
-        "much of the backward of rank 0, 1 belongs to no layer" in str(warning) for warning in found.run.warnings
-    )
+    assert any("much of the backward of rank 0, 1 belongs to no layer" in str(warning) for warning in found.run.notices)
     assert layout(found) == layout(intact)
 
 
@@ -111,7 +109,7 @@ def test_a_run_json_that_does_not_fit_is_left_aside_and_said(tmp_path, intact, c
     assert found.summary.layout.source == "trace"
     assert layout(found) == layout(intact)
     assert any(
-        "run.json's buckets are left aside" in str(warning) and why in str(warning) for warning in found.run.warnings
+        "run.json's buckets are left aside" in str(warning) and why in str(warning) for warning in found.run.notices
     )
 
 
@@ -183,6 +181,6 @@ def test_a_reduction_that_is_no_bucket_of_run_json_has_none(tmp_path, intact):
     assert layout(found) == layout(intact)
     strange = [row for row in found.buckets if row.bucket is None]
     assert {row.bytes for row in strange} == {28}
-    assert any("fit no bucket of the layout" in str(warning) for warning in found.run.warnings)
+    assert any("fit no bucket of the layout" in str(warning) for warning in found.run.notices)
     kept = [row.exposed_ns for row in found.buckets if row.bucket is not None]
     assert kept == exposed(intact)

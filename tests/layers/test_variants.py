@@ -11,6 +11,7 @@ from analyzers.rank.communication import Purpose
 from analyzers.reporting.document import Report
 from analyzers.trace.collective_calls import Collective
 from tests.support import laws
+from tests.support.launching import environment_of_training
 from tests.support.samples import reported, summarized
 from tests.support.variants import VARIANTS
 
@@ -32,10 +33,8 @@ def recorded(tmp_path_factory):
     """A folder with a run for each variant."""
     folder = tmp_path_factory.mktemp("variants")
     command = [sys.executable, "-m", "tests.support.variants", str(folder)]
-    ranks = [
-        subprocess.Popen([*command, rank], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for rank in "01"
-    ]
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": environment_of_training()}
+    ranks = [subprocess.Popen([*command, rank], text=True, **pipes) for rank in "01"]
     errors = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], errors
     return folder
@@ -116,7 +115,7 @@ def test_unused_parameters_leave_their_bucket_larger_than_its_gradients(recorded
     assert reduced(found)[0] == (0, 0, 4 * first)
     assert sum(nbytes for _, _, nbytes in reduced(found)) == 4 * (FIRST + SECOND + 64 * 65)
     assert held(found)[0] == ["linear_4.0 [8]", "linear_4.0 [8, 64]", "linear_3.0 [64]"]
-    assert any("unused" in str(warning) for warning in found.run.warnings)
+    assert any("unused" in str(warning) for warning in found.run.notices)
 
 
 def purposes(path: Path, elements: int) -> set[tuple[str, str]]:

@@ -180,7 +180,7 @@ def test_a_bucket_may_hold_more_than_its_gradients(tmp_path):
     assert [each.elements for each in found.summary.layout.buckets] == [36, 172]
     (rest,) = [row for row in found.layers if row.rank == 0 and row.layer == "(gradients)"]
     assert sum(each.dur_ns for each in rest.comm) == 20_000 - 20_000 * 72 // 172
-    assert any("unused" in str(warning) for warning in found.run.warnings)
+    assert any("unused" in str(warning) for warning in found.run.notices)
 
 
 def test_kernels_that_say_no_elements_have_no_bucket_of_known_size(tmp_path):

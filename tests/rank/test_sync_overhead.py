@@ -44,7 +44,7 @@ def test_a_window_without_synchronization_tells_contention_launch_by_launch(tmp_
     cost = found.summary.sync_cost
     assert (cost.contention_ns, cost.contention_is_estimate, cost.contention_compared) == (500, False, 1.0)
     assert cost.idle_from == "the window without synchronization"
-    assert not any("contention" in str(warning) for warning in found.run.warnings)
+    assert not any("contention" in str(warning) for warning in found.run.notices)
 
 
 def test_idle_time_and_span_are_compared_with_the_window_without_synchronization(tmp_path):
@@ -64,7 +64,7 @@ def test_another_kernel_there_is_a_mismatch_that_is_said(tmp_path):
     other = [row | {"name": row["name"].replace("relu_backward", "gelu_backward")} for row in quiet(rows, 0)]
     found = told(tmp_path, rows, other)
     assert found.summary.sync_cost.contention_is_estimate
-    (warning,) = [each for each in found.run.warnings if each.code == Code.CONTENTION_IS_ESTIMATED]
+    (warning,) = [each for each in found.run.notices if each.code == Code.CONTENTION_IS_ESTIMATED]
     assert "rank 0: 1 of" in str(warning)
     assert "'gelu_backward'" in str(warning)
 

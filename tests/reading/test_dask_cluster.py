@@ -87,7 +87,7 @@ def test_a_rank_that_kills_its_workers_is_lost_alone(address, run, capsys, monke
     monkeypatch.setattr(analyzers.rank.summary, "summarize_file", dies_always)
     found = from_json(report(capsys, str(run), "--scheduler", address))
     assert found.run.ranks == [0, 1, 2, 3, 5]
-    (lost,) = [warning for warning in found.run.warnings if "killed" in str(warning)]
+    (lost,) = [warning for warning in found.run.notices if "killed" in str(warning)]
     assert str(lost).startswith(f"left out: {run / DEADLY}: the workers that read it were killed")
 
 

@@ -188,16 +188,21 @@ def test_one_fault_costs_nothing_else(tmp_path, monkeypatch, fault, block):
     assert bool(said) == bool(trace.lost)
 
 
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory):
+    """A large document, and how many events it has."""
+    path = tmp_path_factory.mktemp("whole") / "rank0.json"
+    path.write_text(kineto(document(Run(steps=400, compute="aabb..c.", comm=".xx.yy.."), 0)))
+    return path.read_bytes(), len(read_trace(path).events)
+
+
 @pytest.mark.parametrize("seed", range(40))
-def test_damage_in_a_large_file_costs_only_what_it_touches(tmp_path, seed):
+def test_damage_in_a_large_file_costs_only_what_it_touches(tmp_path, large_file, seed):
     chance = random.Random(seed)
-    run = Run(steps=400, compute="aabb..c.", comm=".xx.yy..")
-    data = kineto(document(run, 0)).encode()
+    data, whole = large_file
     at, size = chance.randrange(400, len(data) - 400), chance.choice([1, 1, 3, 40, 300])
     damaged = data[:at] + chance.choice([b"", b'"', b"]", b"}", b"\\", b"{", b"\xff"]) + data[at + size :]
     path = tmp_path / "rank0.json"
-    path.write_bytes(data)
-    whole = len(read_trace(path).events)
     path.write_bytes(damaged)
     trace = read_trace(path)
     assert whole - 4 <= len(trace.events) <= whole
@@ -278,6 +283,12 @@ def large_run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def told(large_run):
+    """What one process says of it."""
+    return to_json(report(analyzers.load(large_run)))
+
+
+@pytest.fixture(scope="module")
 def larger_run(large_run, tmp_path_factory):
     """The same events four times: two processes read it for a while."""
     folder = tmp_path_factory.mktemp("larger")
@@ -287,11 +298,11 @@ def larger_run(large_run, tmp_path_factory):
     return folder
 
 
-def test_processes_say_what_one_process_says(large_run):
+def test_processes_say_what_one_process_says(large_run, told):
     command = [sys.executable, "-m", "tracer", "report", str(large_run), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    assert done.stdout == to_json(report(analyzers.load(large_run))) + "\n"
+    assert done.stdout == told + "\n"
 
 
 def test_an_interrupt_ends_all_processes_at_once(larger_run):
@@ -329,9 +340,9 @@ def test_nothing_is_forked_beside_threads(monkeypatch, platform, loaded, method)
     assert start_method() == method
 
 
-def test_processes_may_be_spawned_too(large_run, monkeypatch):
+def test_processes_may_be_spawned_too(large_run, told, monkeypatch):
     monkeypatch.setattr(workers, "start_method", lambda *_: "spawn")
-    assert to_json(report(workers.read_run(large_run))) == to_json(report(analyzers.load(large_run)))
+    assert to_json(report(workers.read_run(large_run))) == told
 
 
 def test_a_killed_process_is_one_line(larger_run):

@@ -1,14 +1,12 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
+from tests.support.launching import environment_of_training
 from tracer.recording.model_facts import class_name, find_model
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Toy(nn.Module):
@@ -56,7 +54,7 @@ assert find_model(optimizer) is Holder.model
 
 def test_a_model_is_found_that_the_collector_has_frozen():
     # In a process of its own: here all that other tests have left would be looked through.
-    subprocess.run([sys.executable, "-c", FROZEN], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", FROZEN], env=environment_of_training(), check=True)
 
 
 def test_a_module_whose_constructor_failed_is_no_model():

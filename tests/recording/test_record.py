@@ -1,7 +1,6 @@
 """Recording for real, on two CPU ranks: the same path that GPUs take, without their times."""
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -18,21 +17,19 @@ import analyzers
 from analyzers.reporting.build import report
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import Dataset
+from analyzers.trace.reader import read_trace
+from tests.support.launching import run_here
 from tracer.config import Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording import link_rates as links
 from tracer.recording import run_json as manifest
+from tracer.recording.profiles import Profiling
 from tracer.recording.rank_part import Facts
 from tracer.recording.recorder import Recorder, Subject
 from tracer.workload import models_and_data as workloads
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ["--ranks", "2", "--batch", "2", "--wait", "1", "--warmup", "1", "--active", "2"]
-
-
-def tracer(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tracer", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +39,7 @@ def recorded(tmp_path_factory):
         "--rounds 2 --bucket-mb 25 --epochs 2 --epoch-samples 8 --lr 0.01 --zero-init-residual "
         "--gradient-as-bucket-view"
     )
-    done = tracer("record", *QUICK, *more, "-o", str(folder))
+    done = run_here("record", *QUICK, *more, "-o", str(folder))
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -143,7 +140,7 @@ def test_a_failing_rank_stops_all_and_its_exit_code_passes_through(tmp_path):
         "    sys.stderr.flush()\n"
         "    os._exit(42)\n"
     )
-    done = tracer("record", *QUICK, "-o", str(tmp_path / "out"), PYTHONPATH=str(tmp_path))
+    done = run_here("record", *QUICK, "-o", str(tmp_path / "out"), before=tmp_path)
     assert done.returncode == 42
     assert "rank 1 failed (exit code 42)" in done.stderr
     assert "rank 1: the disk is on fire" in done.stderr
@@ -186,6 +183,19 @@ def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
     training = Recorder(tmp_path, subject, Plan(0, 1, 1, 1), lambda label, done, total: None)
     with pytest.raises(SessionIncomplete, match="after 1 steps; this recording takes 6"), training as session:
         session.step()
+
+
+def test_a_profile_is_written_without_an_object_for_each_event(tmp_path, monkeypatch):
+    def parse(*arguments: object, **options: object) -> None:
+        raise AssertionError("events were parsed")
+
+    monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", parse)
+    with Profiling("cpu", 1, 1) as profiling:
+        for _ in range(2):
+            torch.ones(1).add(1)
+            profiling.step()
+    profiling.write(tmp_path, 0)
+    assert read_trace(tmp_path / "rank0.json.gz").events.named("aten::add").any()
 
 
 def test_the_most_typical_round_is_kept():

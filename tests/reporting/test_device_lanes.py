@@ -92,7 +92,7 @@ def filled(time: Intervals, length: int) -> list[bool]:
     return cells
 
 
-def brute_force(pictures: dict[str, str], moving: list[bool]) -> dict[str, list[bool]]:
+def brute_force(pictures: dict[str, str], moving: list[bool], alone: bool) -> dict[str, list[bool]]:
     """The lanes of one drawn device, nanosecond by nanosecond."""
     compute, comm, copy = ([mark != "." for mark in pictures[name]] for name in ("compute", "comm", "copy"))
     active = [any(each) for each in zip(compute, comm, copy, strict=True)]
@@ -102,7 +102,8 @@ def brute_force(pictures: dict[str, str], moving: list[bool]) -> dict[str, list[
         "compute": compute,
         "communication": comm,
         "exposed_wait": [e and not t for e, t in zip(exposed, moving, strict=True)],
-        "exposed_transfer": [e and t for e, t in zip(exposed, moving, strict=True)],
+        "exposed_transfer": [e and t and not alone for e, t in zip(exposed, moving, strict=True)],
+        "exposed_unresolved": [e and t and alone for e, t in zip(exposed, moving, strict=True)],
         "copies": copy,
         "exposed_copies": [p and not (c or m) for c, m, p in zip(compute, comm, copy, strict=True)],
         "idle": [at in span and not busy for at, busy in enumerate(active)],
@@ -135,12 +136,12 @@ def test_lanes_equal_the_brute_force(seed):
     found = lanes(run, document)
     check_laws(found, document)
     origin = int(document.run.origin_ns)
-    alone = {row.rank for row in document.unmatched}  # launched in another step: all of it counts as transfer
+    alone = {row.rank for row in document.unmatched}  # launched in another step: all of it is unresolved
     matched = [each["comm"].count("a") for rank, each in enumerate(pictures) if rank not in alone]
     for own, picture in zip(found, pictures, strict=True):
         last = picture["comm"].rindex("a")
         moving = [own.rank in alone or last - min(matched) < at <= last for at in range(60)]
-        expected = brute_force(picture, moving)
+        expected = brute_force(picture, moving, own.rank in alone)
         assert own.shift_ns == origin
         assert {name: filled(time.moved(origin), 60) for name, time in own.times.items()} == expected
 

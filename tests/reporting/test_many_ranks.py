@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from analyzers.notices import Code, Notice
@@ -27,7 +26,7 @@ from tracer.cli import main
 from tracer.commands.options.run import _ranks
 from tracer.views.html import report_page as html
 from tracer.views.sections.overview import report_text
-from tracer.views.sections.ranks import warnings
+from tracer.views.sections.ranks import folded
 
 ROWS = joined([each.windows for each in meet("..aa", "..aa").measured])
 
@@ -119,20 +118,19 @@ def test_ranges_of_ranks():
 
 
 def shown_of(*notices: Notice) -> list[str]:
-    few = report(meet("..aa", "..aa"))
-    return warnings(replace(few, run=replace(few.run, warnings=[*notices])))
+    return folded(notices)
 
 
 def test_warnings_of_many_ranks_are_thinned_by_their_code_whatever_their_words():
     many = [Notice(Code.TRACE_INCOMPLETE, f"{'abc'[rank % 3]}: {rank} lost") for rank in range(30)]
     first, last = Notice(Code.RUN_JSON_MISSING, "first"), Notice(Code.CLOCKS_DIFFER, "last")
-    thinned = f"{many[2]} (and 27 more warnings like it: --json)"
+    thinned = f"{many[2]} (and 27 more like it: --json)"
     assert shown_of(first, *many, last) == ["first", *map(str, many[:2]), thinned, "last"]
 
 
 def test_warnings_that_differ_in_a_number_alone_are_all_shown_where_they_are_of_different_things():
     controls = [Notice(Code.CONTROL_IS_NULL, f"control {number}: no samples") for number in range(5)]
-    saved = [Notice.saved(f"rank {rank} is lost") for rank in range(5)]
+    saved = [Notice(Code.SAVED, f"rank {rank} is lost") for rank in range(5)]
     assert shown_of(*controls, *saved) == [*map(str, controls), *map(str, saved)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,33 @@ class Traced:
     maker: dict[int, Event | None] = field(default_factory=dict)  # by id() of a node
     owners: dict[int, str] = field(default_factory=dict)  # by id() of a top operator: its name
 
-    @property
+    @cached_property
     def nodes(self) -> list[Event]:
         return [event for event in self.events if event["cat"] == "cpu_op" and event["name"].startswith(NODE)]
+
+    @cached_property
+    def has_modules(self) -> bool:
+        return any(MODULE.fullmatch(event["name"]) for event in self.events if event["cat"] == "user_annotation")
+
+    @cached_property
+    def backward_threads(self) -> set[Any]:
+        return {node["tid"] for node in self.nodes} - {
+            event["tid"] for event in self.events if "Step#" in event["name"]
+        }
+
+    @cached_property
+    def differentiable(self) -> list[int]:
+        """When a module or a differentiable operator begins."""
+        return [
+            span(event)[0]
+            for event in self.events
+            if event["cat"] in RANGES and (MODULE.fullmatch(event["name"]) or number(event) is not None)
+        ]
+
+    @cached_property
+    def broadcasts(self) -> list[tuple[int, Any]]:
+        """When a broadcast is called, and by which thread."""
+        return [(span(event)[0], event["tid"]) for event in self.events if event["name"] == "c10d::broadcast_"]
 
 
 def traced(path: Path) -> Traced:
@@ -130,7 +155,7 @@ def line_of(found: Traced, kernel: Event) -> tuple[str, bool]:
         return "(optimizer)", bool(nodes)
     if nodes and nodes[-1]["name"].startswith(TAKER) and "torch::autograd::AccumulateGrad" not in names:
         return "(packing)", True
-    if not nodes and launch["tid"] in _backward_threads(found):
+    if not nodes and launch["tid"] in found.backward_threads:
         return "(packing)", True
     if not nodes and _before_the_model(found, launch, around):
         return "(packing)", False
@@ -148,7 +173,7 @@ def _line_at(found: Traced, event: Event, *, itself: bool = False) -> str:
     top = top_operator(found, event, itself=itself)
     if top is None:
         return "(other)"
-    if id(top) in found.owners and not _has_modules(found):
+    if id(top) in found.owners and not found.has_modules:
         return found.owners[id(top)]
     if re.search("loss|cross_entropy", top["name"]):
         return "(loss)"
@@ -157,15 +182,7 @@ def _line_at(found: Traced, event: Event, *, itself: bool = False) -> str:
     if number(top) is None:
         return "(other)"
     in_model = any(row["name"] == "DistributedDataParallel.forward" for row in found.around[id(top)])
-    return top["name"].removeprefix("aten::") if in_model and not _has_modules(found) else "(loss)"
-
-
-def _has_modules(found: Traced) -> bool:
-    return any(MODULE.fullmatch(event["name"]) for event in found.events if event["cat"] == "user_annotation")
-
-
-def _backward_threads(found: Traced) -> set[Any]:
-    return {node["tid"] for node in found.nodes} - {event["tid"] for event in found.events if "Step#" in event["name"]}
+    return top["name"].removeprefix("aten::") if in_model and not found.has_modules else "(loss)"
 
 
 def _before_the_model(found: Traced, launch: Event, around: list[Event]) -> bool:
@@ -174,18 +191,8 @@ def _before_the_model(found: Traced, launch: Event, around: list[Event]) -> bool
     if not forwards:
         return False
     start, end = span(forwards[-1])
-    begun = [
-        span(event)[0]
-        for event in found.events
-        if event["cat"] in RANGES
-        and start <= span(event)[0] < end
-        and (MODULE.fullmatch(event["name"]) or number(event) is not None)
-    ]
-    broadcasts = [
-        event
-        for event in found.events
-        if event["name"] == "c10d::broadcast_" and start <= span(event)[0] < end and event["tid"] == launch["tid"]
-    ]
+    begun = [ns for ns in found.differentiable if start <= ns < end]
+    broadcasts = [ns for ns, thread in found.broadcasts if start <= ns < end and thread == launch["tid"]]
     return bool(broadcasts) and span(launch)[0] < min(begun, default=end)
 
 

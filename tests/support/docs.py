@@ -1,11 +1,14 @@
 """What docs/ and the README are made of, for their tests; and what in docs/ a machine writes.
 
-python -m tests.support.docs             each command's help into its page (make docs)
+python -m tests.support.docs             each command's help, and what commands print, into the pages (make docs)
 python -m tests.support.docs timeline    the picture of a page's timeline, anew; needs playwright and chromium
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import io
 import os
 import re
 import shlex
@@ -15,6 +18,7 @@ import tempfile
 import types
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 from unittest import mock
@@ -145,6 +149,58 @@ def write_help() -> None:
         page.write_text(with_help(text, help_of(command)))
 
 
+@cache
+def printed(*arguments: str) -> str:
+    """What a command prints, run from the repository's root."""
+    said, before = io.StringIO(), Path.cwd()
+    os.chdir(ROOT)
+    try:
+        with contextlib.redirect_stdout(said):
+            assert main(arguments) == 0
+    finally:
+        os.chdir(before)
+    return said.getvalue()
+
+
+def write_output() -> None:
+    """Rewrite the blocks of text that are no longer what the page's console commands print."""
+    for page in PAGES:
+        text = page.read_text()
+        shown = "".join(f"```console\n{block}```\n" for block in blocks(text, "console"))
+        said = [printed(*arguments) for arguments in commands(shown)]
+        for block in blocks(text, "text") if said else ():
+            if not any(block.rstrip() in output for output in said):
+                text = text.replace(block, _nearest(block, said))
+        page.write_text(text)
+
+
+def _nearest(block: str, said: list[str]) -> str:
+    """The lines of what commands print that are most like a block's: from its first line's like to its last's.
+
+    Raises ValueError where no line is like its first: the page has to be written anew there.
+    """
+    old = block.rstrip().splitlines()
+    score, piece = max((_piece(old, output.splitlines()) for output in said), key=lambda found: found[0])
+    if score < LIKE_ENOUGH:
+        raise ValueError(f"no command prints anything like this any more:\n{block}")
+    return piece
+
+
+LIKE_ENOUGH = 0.6
+
+
+def _piece(old: list[str], new: list[str]) -> tuple[float, str]:
+    def likeness(a: str, b: str) -> float:
+        return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
+
+    first = max(range(len(new)), key=lambda place: likeness(old[0], new[place]))
+    expected = first + len(old) - 1
+    near = [place for place in range(first, len(new)) if abs(place - expected) <= len(old) // 2]
+    last = max(near, key=lambda place: (likeness(old[-1], new[place]), -abs(place - expected)), default=first)
+    score = (likeness(old[0], new[first]) + likeness(old[-1], new[last])) / 2
+    return score, "\n".join(new[first : last + 1]) + "\n"
+
+
 def draw_timeline() -> None:
     """Draw the timeline of the sample run's page as a browser shows it."""
     from playwright.sync_api import sync_playwright  # of the extra `browser`
@@ -162,4 +218,8 @@ def draw_timeline() -> None:
 
 
 if __name__ == "__main__":
-    draw_timeline() if sys.argv[1:] == ["timeline"] else write_help()
+    if sys.argv[1:] == ["timeline"]:
+        draw_timeline()
+    else:
+        write_help()
+        write_output()

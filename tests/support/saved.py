@@ -1,4 +1,4 @@
-"""Documents as their JSON has them: notices as sentences."""
+"""Documents as their JSON has them: several notices in one place are a sentence."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from analyzers.notices import Notice, Notices
+from analyzers.notices import Notices
 
 
 def saved(value: Any) -> Any:
-    """Return a document with each notice as it comes back from JSON."""
-    if isinstance(value, Notice | Notices):
+    """Return a document with notices as they come back from JSON."""
+    if isinstance(value, Notices):
         return value.saved(str(value))
     if isinstance(value, list):
         return [saved(each) for each in value]

@@ -37,6 +37,7 @@ def cell(strategy: str, gpus: int, batch: int, step: StepTime | float, exposed_m
         "compute_ns": 0.9 * span - exposed,
         "exposed_wait_ns": exposed / 4,
         "exposed_transfer_ns": exposed * 3 / 4,
+        "exposed_unresolved_ns": 0.0,
         "exposed_copy_ns": 0.0,
         "idle_ns": 0.1 * span,
     }

@@ -62,7 +62,7 @@ def test_every_sample_has_a_page_with_every_part(name):
     for words in (
         run_title(found.run),
         found.summary.verdict,
-        *map(str, found.run.warnings),
+        *map(str, found.run.notices),
         *found.run.versions.values(),
     ):
         assert (words or "-") in shown
@@ -252,7 +252,7 @@ def test_the_page_is_written_beside_the_text(tmp_path, capsys):
     assert err.count("\n") == 1
     assert from_json(Page(file.read_text()).data("report")) == saved(reported(SMALL))
     assert main(["report", str(SMALL), "--json", "--html", str(file), "--force"]) == 0
-    assert msgspec.json.decode(capsys.readouterr().out)["schema"] == "tracer.report/1"
+    assert msgspec.json.decode(capsys.readouterr().out)["schema"] == "tracer.report/2"
 
 
 def test_a_page_is_replaced_only_with_force(tmp_path, capsys):

@@ -300,6 +300,7 @@ COST = SyncCost(
     profiled_ns=3_500_000,
     exposed_wait_ns=500_000,
     exposed_transfer_ns=1_000_000,
+    exposed_unresolved_ns=0,
     packing_ns=250_000,
     packing_copies_ns=125_000,
     contention_ns=625_000,

@@ -155,7 +155,7 @@ def test_the_study_is_printed_and_written(sweep, capsys):
 
 def test_json_is_one_document_and_writes_nothing(sweep, capsys):
     assert main(["sweep", "--report", str(sweep), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["schema"] == "tracer.scaling/1"
+    assert json.loads(capsys.readouterr().out)["schema"] == "tracer.scaling/2"
     assert not (sweep / "report").exists()
 
 

@@ -2,12 +2,9 @@
 
 import json
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -30,8 +27,9 @@ from analyzers.units import binary_size
 from tests.support.kineto_files import write_run
 from tests.support.launching import run_here
 from tracer.cli import main
+from tracer.commands import calibrate as command
 from tracer.commands.calibrate import size
-from tracer.config import COLLECTIVES, CalibrationPlan
+from tracer.config import COLLECTIVES, CalibrateConfig, CalibrationPlan
 from tracer.errors import TracerError
 from tracer.launching.environment import rank_environment
 from tracer.recording.link_rates import LinkMember, link_of
@@ -39,16 +37,8 @@ from tracer.views.sections.calibration import calibration_text
 from tracer.workload import calibrate
 from tracer.workload.calibrate import OPERATIONS, Buffers, DefaultGroup, TimedCollective
 
-ROOT = Path(__file__).resolve().parents[2]
 CPU = ["calibrate", "--device", "cpu", "--ranks", "2"]
 MIB = 2**20
-
-
-def tracer(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The program, run where the test is."""
-    command = [sys.executable, "-m", "tracer", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def table(*rows: tuple[str, int, int, int]) -> Calibration:
@@ -224,8 +214,9 @@ def test_the_table_draws_bus_bandwidth_over_size():
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     file = tmp_path_factory.mktemp("calibration") / "out" / "links.json"
-    arguments = [*CPU, "--min", "1000", "--max", "64K", "--factor", "8", "-o", str(file)]
-    done = tracer(*arguments)
+    file.parent.mkdir()
+    file.write_text("replaced with --force")
+    done = run_here(*CPU, "--min", "1000", "--max", "64K", "--factor", "8", "-o", str(file), "--force")
     assert done.returncode == 0, done.stderr
     return file, done
 
@@ -251,22 +242,22 @@ def test_a_calibration_is_not_overwritten_without_force(tmp_path, capsys, monkey
     assert (
         capsys.readouterr().err == "tracer: links.json: exists already; give --force to replace it, or another name\n"
     )
-    tiny = [
-        *CPU,
-        "--collectives",
-        "broadcast",
-        "--min",
-        "4K",
-        "--max",
-        "4K",
-        "--dtype",
-        "bfloat16",
-        "--force",
-        "--json",
-    ]
-    done = run_here(*tiny)
-    assert done.stdout == (tmp_path / "links.json").read_text()
-    (row,) = read_calibration(tmp_path / "links.json").rows
+    assert (tmp_path / "links.json").read_text() == "precious"
+
+
+def test_json_is_the_file_and_the_ranks_measure_what_was_asked_for(tmp_path, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "calibrate", lambda config: asked.append(config) or MEASURED)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "links.json").write_text("replaced with --force")
+    tiny = ["--collectives", "broadcast", "--min", "4K", "--max", "4K", "--dtype", "bfloat16"]
+    assert main([*CPU, *tiny, "--force", "--json"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "links.json").read_text() == to_json(MEASURED) + "\n"
+    assert asked == [CalibrateConfig("cpu", 2, CalibrationPlan(("broadcast",), 4096, 4096, 2, "bfloat16"))]
+
+
+def test_a_row_has_the_type_that_was_sent(alone):
+    (row,) = calibrate.measure(CalibrationPlan(("broadcast",), 4096, 4096, 2, "bfloat16"), alone, silent).rows
     assert (row.collective, row.bytes, row.dtype) == ("broadcast", 4096, "bfloat16")
 
 
@@ -296,7 +287,7 @@ def test_one_device_has_no_links(tmp_path, capsys):
 
 def test_too_little_memory_is_one_line(tmp_path):
     sizes = ["--min", "4K", "--max", "4000000000G", "--factor", "1048576"]
-    done = tracer(*CPU, *sizes, "--collectives", "all_reduce", "-o", str(tmp_path / "links.json"))
+    done = run_here(*CPU, *sizes, "--collectives", "all_reduce", "-o", str(tmp_path / "links.json"))
     assert done.returncode == 1
     (_, last) = done.stderr.splitlines()
     assert last.startswith("tracer: rank 1 has too little free memory for messages of ")

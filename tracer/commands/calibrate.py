@@ -85,7 +85,7 @@ def calibrate(config: CalibrateConfig) -> Calibration:
     quiet_launcher()
     with tempfile.TemporaryDirectory(prefix="tracer-calibrate-") as name, progress("row") as heard:
         folder = Path(name)
-        arguments = rank_arguments("tracer.workload.calibrate", msgspec.json.encode(config).decode(), folder)
+        arguments = rank_arguments("calibrate", msgspec.json.encode(config).decode(), folder)
         launch(Job(arguments, config.device, config.processes), folder, heard)
         notes = take_notes(folder)
         for note in notes:

@@ -112,7 +112,7 @@ def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str,
     quiet_launcher()
     with hidden_folder(output, say) as folder:
         with progress("step") as heard:
-            arguments = rank_arguments("tracer.workload.train", msgspec.json.encode([config]).decode(), folder)
+            arguments = rank_arguments("train", msgspec.json.encode([config]).decode(), folder)
             launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
         for note in take_notes(folder):
             say(note)

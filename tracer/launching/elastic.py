@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -30,6 +31,7 @@ LAST_LINES = 15
 # A traceback's last line, as Python or torch prints it.
 RAISED = re.compile(r"(?:\[rank\d+\]: )?(\w[\w.]*(?:Error|Exception)\b.*)")
 POLL_S = 0.1
+Program = Literal["train", "calibrate"]
 
 
 def quiet_launcher() -> None:
@@ -50,9 +52,9 @@ class Job:
     torchrun: tuple[str, ...] = ()
 
 
-def rank_arguments(module: str, config: str, folder: Path) -> tuple[str, ...]:
-    """Build the arguments for our ranks: a module of this package, with its config and the folder that it fills."""
-    return ("-m", module, config, str(folder))
+def rank_arguments(program: Program, config: str, folder: Path) -> tuple[str, ...]:
+    """Build the arguments for our ranks: a program of the workload, its config and the folder that it fills."""
+    return ("-m", "tracer.workload", program, config, str(folder))
 
 
 def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], object] = lambda: None) -> None:

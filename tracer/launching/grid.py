@@ -99,7 +99,7 @@ def _record_row(grid: Grid, row: Sequence[Cell], told: Progress, say: Callable[[
         taking = Taking(finishers, taken)
         first, *others = (grid.configs[cell.name] for cell in row)
         configs = [first, *(msgspec.structs.replace(config, calibration=None) for config in others)]
-        arguments = rank_arguments("tracer.workload.train", msgspec.json.encode(configs).decode(), hidden)
+        arguments = rank_arguments("train", msgspec.json.encode(configs).decode(), hidden)
         failure = None
         try:
             launch(Job(arguments, first.device, first.processes), hidden, told, taking.look)

@@ -13,6 +13,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from tracer.errors import TracerError
+from tracer.recording.torch_compat import leave_unparsed
 
 PROFILES: dict[str, dict[str, Any]] = {
     # Device activity and its launches: the cheapest profile there is, without steps and operators.
@@ -58,6 +59,7 @@ class Profiling:
     def __enter__(self) -> Profiling:
         with ours():
             self._profiler.start()
+        leave_unparsed(self._profiler)
         return self
 
     def __exit__(

@@ -23,15 +23,18 @@ COMM = StepPart("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
 COPY = StepPart("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
 PARTS = (COMPUTE, COMM, COPY, StepPart("idle_ns", "idle", "#999999", "░"))
 
-# What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart.
+# What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart;
+# of what is unresolved nobody knows which of the two it is.
 TRANSFER = StepPart("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)
 WAITING = StepPart("exposed_wait_ns", "exposed waiting", "#F0A882", "▚")
+UNRESOLVED = StepPart("exposed_unresolved_ns", "exposed unresolved", "#CC79A7", "▞")
 # What compute and communication of a layer or bucket are made of: the forward's compute is paler.
 FORWARD = StepPart("forward_ns", "forward compute", "#8CC4E8", "▚")
 BACKWARD = StepPart("backward_ns", "backward compute", COMPUTE.color, COMPUTE.glyph)
 HIDDEN = StepPart("overlapped_ns", "hidden comm", "#009E73", "▓")
 EXPOSED = StepPart("exposed_ns", COMM.label, COMM.color, COMM.glyph)
-SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, COPY, PARTS[-1])
+EXPOSED_PARTS = (WAITING, TRANSFER, UNRESOLVED)
+SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, PARTS[-1])
 # Kinds of collectives beside one another: a place on the ramp of colors and a marker each. Those that run beside one
 # another are far apart on it.
 KIND_MARKS = {

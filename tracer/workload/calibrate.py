@@ -1,17 +1,15 @@
 """Calibration of links: nccl-tests' measurement through torch.distributed.
 
-`python -m tracer.workload.calibrate CONFIG FOLDER` runs it as one rank.
+`python -m tracer.workload calibrate CONFIG FOLDER` runs it as one rank.
 
 `measure` runs over the default process group, in every rank at once, wherever there is one.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -29,11 +26,9 @@ from analyzers.units import binary_size
 from tracer.config import CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError
 from tracer.recording import (
-    LAUNCHER,
     WORK,
     LinkMember,
     Progress,
-    die_with,
     leave_notes,
     link_of,
     nccl_logs,
@@ -381,8 +376,3 @@ def main(config: CalibrateConfig, folder: Path) -> None:
     if rank == 0:
         leave_notes(folder, measurement.notes)
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    die_with(int(os.environ.get(LAUNCHER, 0)))
-    main(msgspec.json.decode(sys.argv[1], type=CalibrateConfig), Path(sys.argv[2]))

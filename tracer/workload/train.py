@@ -1,6 +1,6 @@
 """Training of the built-in workload as one rank.
 
-`python -m tracer.workload.train CONFIGS FOLDER`. One recording after another, each in its own place below the folder.
+`python -m tracer.workload train CONFIGS FOLDER`. One recording after another, each in its own place below the folder.
 The loop knows of a recording only that it wants to hear of each step, and when it has enough.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Iterator
 from itertools import chain, count, cycle
 from pathlib import Path
@@ -21,7 +20,6 @@ from analyzers.run import LINKS, Dataset
 from tracer.config import RecordConfig
 from tracer.errors import TracerError
 from tracer.recording import (
-    LAUNCHER,
     OUT_OF_MEMORY,
     RUN,
     Facts,
@@ -29,7 +27,6 @@ from tracer.recording import (
     RankPart,
     Recorder,
     Subject,
-    die_with,
     leave_notes,
     pick_device,
     progress_of,
@@ -154,8 +151,3 @@ def _of_place(config: RecordConfig, progress: Progress) -> Progress:
     if not config.place:
         return progress
     return lambda label, done, total: progress(f"{config.place}: {label}", done, total)
-
-
-if __name__ == "__main__":
-    die_with(int(os.environ.get(LAUNCHER, 0)))
-    main(msgspec.json.decode(sys.argv[1], type=list[RecordConfig]), Path(sys.argv[2]))

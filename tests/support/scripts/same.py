@@ -1,4 +1,4 @@
-"""Training with everything that a recording could disturb, which says to the last bit how it went: `same.py STORE`."""
+"""Training with all that a recording could disturb, which says to the last bit how it went: `same.py STORE HOW`."""
 
 import hashlib
 import random
@@ -36,6 +36,6 @@ def train(rank, store):
 
 
 if __name__ == "__main__":
-    mp.spawn(train, args=(sys.argv[1],), nprocs=2)
+    mp.start_processes(train, args=(sys.argv[1],), nprocs=2, start_method=sys.argv[2])
     sys.stdout.buffer.write(b"\xff\x00 as it is\n")
     sys.exit(7)

@@ -88,6 +88,7 @@ def report_html(
         "report": report,
         "title": run_title(report.run),
         "warnings": [str(warning) for warning in report.run.warnings],
+        "notes": [str(note) for note in report.run.notes],
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},

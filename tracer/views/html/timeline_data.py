@@ -20,13 +20,14 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.reporting import CollectiveLane, Lanes, LayerLane, Report
-from tracer.views import COMPUTE, COPY, PARTS, TRANSFER, WAITING, count
+from tracer.views import COMPUTE, COPY, PARTS, TRANSFER, UNRESOLVED, WAITING, count
 
 # The letter of each state, the part of a step it is, and the lane that holds it. Outside of the windows it is a dot.
 STATES = {
     "c": (COMPUTE, "compute"),
     "t": (TRANSFER, "exposed_transfer"),
     "w": (WAITING, "exposed_wait"),
+    "u": (UNRESOLVED, "exposed_unresolved"),
     "x": (COPY, "exposed_copies"),
     "i": (PARTS[-1], "idle"),
 }

@@ -4,7 +4,7 @@
                       compute                 ####..##........###
                       layers                  conv1.conv2.....conv1
                       communication           ..######..####.....
-                      exposed communication   ....wwww....wt.....
+                      exposed communication   ....wwww....wt.....     waiting, transfer, unresolved
                       stream 19               ..bucket 0..bucket 1      inside: waiting, transfer
                       idle ...
                       bus bandwidth (GB/s)    ......281.....196..
@@ -27,6 +27,11 @@ from analyzers.reporting import CollectiveLane, Lanes, Report
 
 Place = tuple[int, int | str]  # rank, device
 
+EXPOSED_LANES = {
+    "exposed_wait": "exposed waiting",
+    "exposed_transfer": "exposed transfer",
+    "exposed_unresolved": "exposed unresolved",
+}
 PASSES = ("forward", "backward")
 # How many numbers each collective has for its arrows.
 _MOST_MEMBERS = 2**24
@@ -95,9 +100,8 @@ def _tracks(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Itera
     if len(lane.layers.start_ns):
         yield Track("layers", _layers(lane))
     yield _times("communication", {"communication": lane.communication}, {"communication": "communication"})
-    exposed = {"exposed_wait": lane.exposed_wait, "exposed_transfer": lane.exposed_transfer}
-    names = {"exposed_wait": "exposed waiting", "exposed_transfer": "exposed transfer"}
-    yield _times("exposed communication", exposed, names)
+    exposed = {part: getattr(lane, part) for part in EXPOSED_LANES}
+    yield _times("exposed communication", exposed, EXPOSED_LANES)
     yield from _streams(lane, report, arrows)
     yield _times("copies", {"copies": lane.copies}, {"copies": "copies"})
     yield _times("exposed copies", {"exposed_copies": lane.exposed_copies}, {"exposed_copies": "exposed copies"})
@@ -192,7 +196,8 @@ def _collective(lane: Lanes, row: int, collectives: Sequence[CollectiveRow], arr
     arrival = _arrival(whole, wait, arrows.get(index), (lane.rank, lane.device))
     if wait < 0:
         return replace(whole, inside=arrival)
-    parts = [Slice(start, start + wait, "waiting", "waiting"), Slice(start + wait, end, "transfer", "transfer")]
+    rest = "unresolved" if collectives[index].partial else "transfer"
+    parts = [Slice(start, start + wait, "waiting", "waiting"), Slice(start + wait, end, rest, rest)]
     parts = [part for part in parts if part.end_ns > part.start_ns]
     if arrival and arrival[0].start_ns > start and parts:
         parts[-1] = replace(parts[-1], inside=arrival)

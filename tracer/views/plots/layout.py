@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from analyzers.reporting import Report
 from analyzers.run import HIGH_DISTORTION
-from tracer.views import WAITING, StepPart, Theme
+from tracer.views import UNRESOLVED, WAITING, StepPart, Theme
 from tracer.views.plots.axes import blank, words
 from tracer.views.sections import run_title as facts_of
 
@@ -151,8 +151,8 @@ def swatch(part: StepPart, theme: Theme, label: str | None = None) -> Entry:
 
 
 def hatch(part: StepPart) -> str | None:
-    """Return the hatching: waiting has one."""
-    return "////" if part is WAITING else None
+    """Return the hatching: waiting has one, unresolved another."""
+    return {WAITING: "////", UNRESOLVED: "xxxx"}.get(part)
 
 
 def shortened(text: str, size: float, room: float) -> str:

@@ -186,7 +186,7 @@ def _unmatched(report: Report) -> list[str]:
     share = report.summary.unmatched_share
     if not share:
         return []
-    return [f"{percent(share)} of communication could not be matched between ranks and counts as transfer."]
+    return [f"{percent(share)} of communication could not be matched between ranks: it is unresolved."]
 
 
 def layers(report: Report, theme: Theme) -> Figure:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_MS, NS_PER_S, ms
-from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, WAITING, StepPart, Theme
+from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, StepPart, Theme
 from tracer.views.plots.axes import WIDTH_IN, Panel, PlotLine, PlotPoint, blank, grid, places, png, style
+from tracer.views.plots.layout import hatch
 from tracer.views.sections import grouped
 
 if TYPE_CHECKING:
@@ -252,8 +253,8 @@ def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
 
 def _draw_part(axis: Axes, part: StepPart, starts: Sequence[float], shares: Sequence[float], theme: Theme) -> None:
     """Draw one part of all bars, with its number where there is room."""
-    hatch = "////" if part is WAITING else None
-    axis.barh(range(len(shares)), shares, left=starts, color=part.color, label=part.label, hatch=hatch, ec=theme.ground)
+    look: dict[str, Any] = {"color": part.color, "hatch": hatch(part), "ec": theme.ground}
+    axis.barh(range(len(shares)), shares, left=starts, label=part.label, **look)
     ink = "white" if part in DARK_PARTS else "black"
     for line, (share, start) in enumerate(zip(shares, starts, strict=True)):
         if share >= LABELLED:

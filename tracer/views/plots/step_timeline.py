@@ -9,7 +9,7 @@ from analyzers.layers import BucketRow
 from analyzers.reporting import Lane, Mark, Report, Timeline
 from analyzers.units import NS_PER_MS
 from tracer.errors import TracerError
-from tracer.views import COMPUTE, COPY, EXPOSED, HIDDEN, TRANSFER, WAITING, Theme, milliseconds, size
+from tracer.views import COMPUTE, COPY, EXPOSED, HIDDEN, TRANSFER, UNRESOLVED, WAITING, Theme, milliseconds, size
 from tracer.views.plots.layout import (
     SMALL_PT,
     TEXT_PT,
@@ -76,7 +76,8 @@ def _lane_entries(drawn: Timeline, theme: Theme) -> list[Entry]:
     entries = [swatch(part, theme, label) for kind, (label, part) in LABELS.items() if kind in kinds]
     marks = [mark for lane in drawn.lanes for mark in lane.marks]
     entries += [swatch(WAITING, theme, "waiting")] if any(mark.wait_ns for mark in marks) else []
-    return entries + ([swatch(TRANSFER, theme, "transfer")] if marks else [])
+    entries += [swatch(TRANSFER, theme, "transfer")] if any(mark.resolved for mark in marks) else []
+    return entries + ([swatch(UNRESOLVED, theme, "unresolved")] if not all(mark.resolved for mark in marks) else [])
 
 
 def _in_time(axis: Axes, drawn: Timeline) -> None:
@@ -92,10 +93,12 @@ def _draw_lane(axis: Axes, lane: Lane, drawn: Timeline, bottom: float, theme: Th
         _draw_cells(axis, lane, drawn, bottom)
         return
     waits = [(mark.start_ns, mark.wait_ns) for mark in lane.marks if mark.wait_ns]
-    transfers = [(mark.start_ns + (mark.wait_ns or 0), mark.dur_ns - (mark.wait_ns or 0)) for mark in lane.marks]
-    for part, extents in ((WAITING, waits), (TRANSFER, transfers)):
+    rests = [(mark.start_ns + (mark.wait_ns or 0), mark.dur_ns - (mark.wait_ns or 0)) for mark in lane.marks]
+    transfers = [rest for mark, rest in zip(lane.marks, rests, strict=True) if mark.resolved]
+    unresolved = [rest for mark, rest in zip(lane.marks, rests, strict=True) if not mark.resolved]
+    for part, extents in ((WAITING, waits), (TRANSFER, transfers), (UNRESOLVED, unresolved)):
         spans = [(start / NS_PER_MS, max(dur, 0) / NS_PER_MS) for start, dur in extents]
-        edge = theme.ground if part is WAITING else part.color
+        edge = part.color if part is TRANSFER else theme.ground
         look: dict[str, Any] = {"facecolor": part.color, "hatch": hatch(part), "edgecolor": edge, "linewidth": EDGE_PT}
         axis.broken_barh(spans, (bottom, TOP - BOTTOM), **look)
 
@@ -173,8 +176,11 @@ def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme:
         axis.plot(ahead, [line, line], color=theme.faint, linewidth=0.8, linestyle=AHEAD, zorder=1)
     if row.ready_ns is not None and row.ready_ns < row.start_ns:
         axis.plot([at(row.ready_ns), at(row.start_ns)], [line, line], color=theme.ink, linewidth=1.2, zorder=3)
-    (waiting,), (transfer,) = _kernel([row])
-    for part, start, dur in ((WAITING, row.start_ns, waiting), (TRANSFER, row.start_ns + waiting, transfer)):
+    (lengths,) = _kernel([row])
+    starts = (row.start_ns, *[row.start_ns + lengths[0]] * 2)
+    for part, start, dur in zip(KERNEL_PARTS, starts, lengths, strict=True):
+        if not dur:
+            continue
         edge: dict[str, Any] = {"edgecolor": part.color, "linewidth": EDGE_PT}
         axis.broken_barh([(at(start), dur / NS_PER_MS)], (line - 0.35, 0.7), facecolor=part.color, **edge)
     for ns, sign in ((row.ready_ns, READY), (row.launched_ns, LAUNCHED)):
@@ -183,15 +189,21 @@ def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme:
             axis.plot(at(ns), line, marker=sign, zorder=4, **look)
 
 
-def _kernel(reductions: Sequence[BucketRow]) -> tuple[list[int], list[int]]:
-    """Return how long each reduction's kernel waited, and was in transfer."""
-    waits = [row.wait_ns or 0 for row in reductions]
-    return waits, [row.dur_ns - wait for row, wait in zip(reductions, waits, strict=True)]
+KERNEL_PARTS = (WAITING, TRANSFER, UNRESOLVED)
+
+
+def _kernel(reductions: Sequence[BucketRow]) -> list[tuple[int, int, int]]:
+    """Return how long each reduction's kernel waited, was in transfer, and either of these."""
+    waits = [(row, row.wait_ns or 0) for row in reductions]
+    return [
+        (wait, 0, row.dur_ns - wait) if row.transfer_ns is None or row.bound else (wait, row.dur_ns - wait, 0)
+        for row, wait in waits
+    ]
 
 
 def _kernels(axis: Axes, reductions: Sequence[BucketRow], theme: Theme) -> None:
     """Draw each kernel's time twice, one below the other."""
-    waited = stacked((WAITING, TRANSFER), list(zip(*_kernel(reductions), strict=True)))
+    waited = stacked(KERNEL_PARTS, _kernel(reductions))
     hidden = stacked((HIDDEN, EXPOSED), [(row.overlapped_ns, row.exposed_ns) for row in reductions])
     for series, shift in ((waited, -0.21), (hidden, 0.21)):
         for part_bars in series:
@@ -223,7 +235,8 @@ def _bucket_entries(reductions: Sequence[BucketRow], theme: Theme) -> list[Entry
     if any(row.launched_ns is not None for row in reductions):
         ahead = Line2D([], [], color=theme.faint, linewidth=0.8, linestyle=AHEAD)
         entries += [("launched", mark(LAUNCHED)), ("launched ahead", ahead)]
-    entries += [swatch(WAITING, theme, "waiting")] if any(row.wait_ns for row in reductions) else []
-    entries += [swatch(TRANSFER, theme, "transfer")]
+    lengths = [sum(part) for part in zip(*_kernel(reductions), strict=True)]
+    for part, label, ns in zip(KERNEL_PARTS, ("waiting", "transfer", "unresolved"), lengths, strict=True):
+        entries += [swatch(part, theme, label)] if ns else []
     entries += [swatch(HIDDEN, theme, "hidden (below)")] if any(row.overlapped_ns for row in reductions) else []
     return entries + ([swatch(EXPOSED, theme, "exposed (below)")] if any(row.exposed_ns for row in reductions) else [])

@@ -55,6 +55,8 @@ def _is_informative(cost: SyncCost) -> bool:
 def _parts(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
     yield "exposed waiting", cost.exposed_wait_ns, ""
     yield "exposed transfer", cost.exposed_transfer_ns, ""
+    if cost.exposed_unresolved_ns:
+        yield "exposed unresolved", cost.exposed_unresolved_ns, "waiting or transfer: the traces do not tell"
     yield "packing kernels", cost.packing_ns, "with nothing else beside them"
     yield "packing copies", cost.packing_copies_ns, "with nothing else beside them"
     yield "contention", cost.contention_ns, _contention(cost)

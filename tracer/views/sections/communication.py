@@ -9,7 +9,6 @@ import numpy as np
 
 from analyzers.collectives import BandwidthRow, CollectiveRow, WaitingRow
 from analyzers.reporting import Report
-from analyzers.trace import SYNCHRONIZING
 from analyzers.units import ms, percent, us
 from tracer.views import Column, Heading, Paragraph, Section, Table, count, gbps, milliseconds, numbers, size, texts
 
@@ -41,7 +40,7 @@ def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table
     lines = [
         [
             *(row.kind, _ranks(row.group, row.group_size) + names.get(row.group_name, ""), row.purpose),
-            *(size(row.bytes), str(row.count), milliseconds(row.transfer_ns), milliseconds(row.wait_ns)),
+            *(size(row.bytes), str(row.count), _transfer(row), milliseconds(row.wait_ns)),
             *(_busbw(row), _quartiles(row), gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
         ]
         for row in rows
@@ -60,23 +59,17 @@ def _total_ns(row: BandwidthRow) -> float:
     return row.count * ((row.transfer_ns or 0) + (row.wait_ns or 0))
 
 
+AT_MOST, AT_LEAST = "\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}"
+
+
+def _transfer(row: BandwidthRow | CollectiveRow) -> str:
+    """Write the transfer, with a mark where it is only a bound."""
+    return (AT_MOST if row.bound and row.transfer_ns is not None else "") + milliseconds(row.transfer_ns)
+
+
 def _busbw(row: BandwidthRow | CollectiveRow) -> str:
     """Write the bandwidth, with a mark where its transfer is only a bound."""
-    return gbps(row.busbw_gbps) if row.busbw_gbps is None else _mark(row) + gbps(row.busbw_gbps)
-
-
-def _mark(row: BandwidthRow | CollectiveRow) -> str:
-    """Return `>=` if members are missing (the transfer is an upper bound); `~` if some come late or leave early."""
-    if not row.bound:
-        return ""
-    return "\N{GREATER-THAN OR EQUAL TO}" if row.kind in _SYNCHRONIZING else "~"
-
-
-_SYNCHRONIZING = tuple(kind.label for kind in SYNCHRONIZING)
-_MARKS = {
-    "~": "from the last start to the last end; members that leave before all have come can make it far too high",
-    "\N{GREATER-THAN OR EQUAL TO}": "members are missing from the run; the true transfer is no longer than this",
-}
+    return (AT_LEAST if row.bound and row.busbw_gbps is not None else "") + gbps(row.busbw_gbps)
 
 
 def _quartiles(row: BandwidthRow) -> str:
@@ -84,8 +77,12 @@ def _quartiles(row: BandwidthRow) -> str:
 
 
 def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
-    marks = {_mark(row) for row in rows if row.busbw_gbps is not None}
-    return [f"{mark} {meaning}" for mark, meaning in _MARKS.items() if mark in marks]
+    if not any(row.bound and row.transfer_ns is not None for row in rows):
+        return []
+    return [
+        f"{AT_MOST} at most, {AT_LEAST} at least: ranks need not wait for one another in these collectives, or some of "
+        "their ranks are not in the run, so that a part of the transfer may be waiting."
+    ]
 
 
 def _ranks(group: Sequence[int], group_size: int) -> str:
@@ -193,7 +190,7 @@ def _instance(row: CollectiveRow) -> list[str]:
     step = "-" if row.step is None else str(row.step)
     return [
         *(str(row.index), step, row.kind, _ranks(row.group, row.group_size), row.purpose),
-        *(size(row.bytes), milliseconds(row.transfer_ns), _extent(waits), _busbw(row)),
+        *(size(row.bytes), _transfer(row), _extent(waits), _busbw(row)),
         *(percent(row.utilization_at_size), percent(row.utilization_of_link)),
     ]
 

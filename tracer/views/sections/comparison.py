@@ -36,6 +36,7 @@ LABELS = {
     "compute_ns": "compute",
     "exposed_wait_ns": "exposed waiting",
     "exposed_transfer_ns": "exposed transfer",
+    "exposed_unresolved_ns": "exposed unresolved",
     "exposed_copy_ns": "exposed copies",
     "idle_ns": "idle",
     "wait_ns": "waiting",

@@ -27,7 +27,7 @@ from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.layers import by_layer
-from tracer.views.sections.ranks import COLUMNS, HEADS, ranks_and_bars, warnings
+from tracer.views.sections.ranks import COLUMNS, HEADS, folded, ranks_and_bars
 from tracer.views.sections.step_timeline import timeline
 
 By = Literal["rank", "step", "collective", "bucket", "layer"]
@@ -44,10 +44,11 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
     parts: list[Section] = [
         [Paragraph(run_title(report.run))],
         [Heading(report.summary.verdict)],
-        [Caution(warning) for warning in warnings(report)],
+        [Caution(warning) for warning in folded(report.run.warnings)],
         *_VIEWS[by](report, wide),
         controls(report.run),
         *([] if by in ("step", "collective") else [true_cost(report), advice_section(report)]),
+        [Paragraph(f"note: {note}", is_faint=True) for note in folded(report.run.notes)],
     ]
     return [part for part in parts if part]
 
@@ -111,8 +112,11 @@ def representative(report: Report) -> Section:
     where = f"rank {window.rank}, device {window.device}, step {window.step}"
     comm = (
         f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
-        f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer {ms(window.exposed_transfer_ns)}"
+        f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer "
+        f"{'at most ' if report.summary.transfer_is_bound else ''}{ms(window.exposed_transfer_ns)}"
     )
+    if window.exposed_unresolved_ns:
+        comm += f", exposed and unresolved {ms(window.exposed_unresolved_ns)}"
     heading = Heading(f"The step of median length ({where}), where lines add up")
     return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), Paragraph(comm)]
 

@@ -54,7 +54,7 @@ def sections(prediction: WhatIf) -> list[Section]:
     return [
         [Paragraph(f"{prediction.run} · what if"), *own(prediction)],
         [Heading(sentence(prediction.recommended.why))],
-        [Caution(str(warning)) for warning in prediction.warnings],
+        [Caution(warning) for warning in prediction.warnings],
         scenarios(prediction),
         scale_out_section(prediction),
         basis(prediction),

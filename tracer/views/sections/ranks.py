@@ -22,7 +22,6 @@ from tracer.views import (
     Section,
     Span,
     Table,
-    count,
     milliseconds,
     numbers,
     texts,
@@ -170,17 +169,17 @@ def _legend() -> list[Span]:
     return [Span(" " * 11), *keys]
 
 
-def warnings(report: Report) -> list[str]:
-    """Return the run's warnings; of many alike from several ranks the first ones, and how many more."""
+def folded(notices: Sequence[Notice]) -> list[str]:
+    """Return notices as sentences; of many alike from several ranks the first ones, and how many more."""
     alike: Counter[Code] = Counter()
     shown: list[Notice] = []
-    for warning in report.run.warnings:
-        alike[warning.code] += 1
-        if alike[warning.code] <= MOST_ALIKE or warning.code not in REPEATED:
-            shown.append(warning)
-    last = {warning.code: index for index, warning in enumerate(shown)}
+    for notice in notices:
+        alike[notice.code] += 1
+        if alike[notice.code] <= MOST_ALIKE or notice.code not in REPEATED:
+            shown.append(notice)
+    last = {notice.code: index for index, notice in enumerate(shown)}
     unshown = {last[code]: alike[code] - MOST_ALIKE for code in REPEATED if alike[code] > MOST_ALIKE}
     return [
-        f"{warning} (and {count(unshown[index], 'more warning')} like it: --json)" if index in unshown else str(warning)
-        for index, warning in enumerate(shown)
+        f"{notice} (and {unshown[index]:,} more like it: --json)" if index in unshown else str(notice)
+        for index, notice in enumerate(shown)
     ]

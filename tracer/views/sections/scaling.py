@@ -9,6 +9,8 @@ from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_S, percent
 from tracer.views import (
+    EXPOSED_PARTS,
+    UNRESOLVED,
     Caution,
     Column,
     Heading,
@@ -169,13 +171,15 @@ def _strong_row(row: StrongRow) -> list[str]:
 def _parts(study: Scaling) -> TitledTable:
     done = [cell for cell, _, _ in grouped(study) if cell.measured]
     has_input = any("input_idle_ns" in cell.measured for cell in done)
+    exposed = [part for part in EXPOSED_PARTS if part is not UNRESOLVED or _any_of(done, part.field)]
     columns = (
         *(*_PLACE, Column("step"), Column("compute"), Column("comm"), Column("exposed\ncomm")),
-        *(Column("of it\nwaiting", wide=True), Column("of it\ntransfer", wide=True), Column("exposed\ncopy")),
+        *(Column("of it\n" + part.label.removeprefix("exposed "), wide=True) for part in exposed),
+        Column("exposed\ncopy"),
         *(Column("idle"), *([Column("of it\ninput", wide=True)] if has_input else []), Column("overlap")),
     )
     names = (
-        *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_transfer_ns"),
+        *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", *(part.field for part in exposed)),
         *("exposed_copy_ns", "idle_ns", *(["input_idle_ns"] if has_input else [])),
     )
     rows = [
@@ -188,6 +192,10 @@ def _parts(study: Scaling) -> TitledTable:
     notes = ["In every window compute + exposed comm + exposed copy + idle = step; medians do not add up."]
     title = "Where a step's time goes, measured from the traces: medians over windows, ms"
     return TitledTable("shares", title, Table(columns, [rows]), notes)
+
+
+def _any_of(cells: Sequence[CellRow], name: str) -> bool:
+    return any(cell.measured[name].median for cell in cells if name in cell.measured)
 
 
 def _subtraction(study: Scaling) -> TitledTable:

@@ -17,7 +17,7 @@ from analyzers.units import NS_PER_MS, duration
 from tracer.views import COMM, COMPUTE, COPY, Drawing, Heading, Paragraph, Section, Span, columns, plain
 
 SHADES = " ░▒▓█"
-WAITING, TRANSFER = "·", "="
+WAITING, TRANSFER, UNRESOLVED = "·", "=", "~"
 LETTERS = {"broadcast": "b", "all_gather": "g", "reduce_scatter": "r", "all_reduce": "a", "send_recv": "s"}
 OTHER = "?"
 _GAP = 2
@@ -74,8 +74,8 @@ def _drawn(marks: Sequence[Mark], span_ns: int, cells: int) -> str:
     """Draw all marks of a lane: first where they are, then what they are, buckets before the others."""
     lane = [" "] * cells
     places = [_place(mark, span_ns, cells) for mark in marks]
-    for first, turn, last in places:
-        lane[first:last] = [WAITING] * (turn - first) + [TRANSFER] * (last - turn)
+    for mark, (first, turn, last) in zip(marks, places, strict=True):
+        lane[first:last] = [WAITING] * (turn - first) + [TRANSFER if mark.resolved else UNRESOLVED] * (last - turn)
     taken = [False] * cells
     order = sorted(range(len(marks)), key=lambda index: marks[index].bucket is None)
     for index in order:
@@ -137,7 +137,9 @@ def _legend(drawn: Timeline) -> Section:
     marks = [mark for lane in drawn.lanes for mark in lane.marks]
     if not marks:
         return []
-    return [Paragraph("; ".join([f"{WAITING} waiting, {TRANSFER} transfer", *meanings(marks)]), is_faint=True)]
+    unresolved = [] if all(mark.resolved for mark in marks) else [f"{UNRESOLVED} either of these, not known which"]
+    signs = [f"{WAITING} waiting, {TRANSFER} transfer", *unresolved, *meanings(marks)]
+    return [Paragraph("; ".join(signs), is_faint=True)]
 
 
 def meanings(marks: Sequence[Mark]) -> list[str]:

@@ -148,6 +148,7 @@ function takeColors() {
   const of = (name) => style.getPropertyValue(`--${name}`).trim();
   colors = { ground: of("ground"), ink: of("ink"), faint: of("faint"), line: of("line"), rows: of("rows") };
   colors.comm = of("exposed_transfer_ns");
+  colors.unresolved = of("exposed_unresolved_ns");
   colors.compute = of("compute_ns");
   colors.states = STATES.map((state) => rgba(of(state.field), state.letter === "i" ? 0.45 : 1));
   colors.layers = [0.55, 0.3].map((alpha) => rgba(colors.compute, alpha));
@@ -286,11 +287,12 @@ function paintMarks(brush, row, y) {
   for (const mark of row.device.marks) {
     if (mark.end < timeline.from || mark.start > timeline.to) continue;
     const [x, turn, end] = [mark.start, mark.start + Math.max(mark.wait, 0), mark.end].map(xOf);
+    const resolved = mark.index >= 0 && !timeline.step.collectives[mark.index].partial;
     const top = y + mark.lane * row.lane;
     const high = row.lane - 1;
     brush.fillStyle = hatch;
     brush.fillRect(x, top, turn - x, high);
-    brush.fillStyle = colors.comm;
+    brush.fillStyle = resolved ? colors.comm : colors.unresolved;
     brush.fillRect(turn, top, Math.max(end - turn, 1), high);
     if (mark.index >= 0 && mark.index === timeline.selected) {
       brush.strokeStyle = colors.ink;
