@@ -46,7 +46,10 @@ SYNCHRONIZING = (
     *(Collective.ALL_TO_ALL, Collective.BARRIER, Collective.DISPATCH, Collective.COMBINE),
 )
 # What these say of elements differs between the root and the others, or between any two ranks.
-UNEVEN_MEMBERS = (Collective.GATHER, Collective.SCATTER, Collective.ALL_TO_ALL, Collective.SEND_RECV)
+UNEVEN_MEMBERS = (
+    *(Collective.GATHER, Collective.SCATTER, Collective.ALL_TO_ALL, Collective.SEND_RECV),
+    *(Collective.DISPATCH, Collective.COMBINE),
+)
 
 # Tried in this order on a name in lower case without anything but letters.
 _WORDS = (
