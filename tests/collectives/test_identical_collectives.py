@@ -113,6 +113,8 @@ worlds = st.builds(
 @given(world=worlds, damaged=st.sampled_from(DAMAGES), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40)
 def test_no_pair_of_equal_collectives_is_wrong(tmp_path_factory, world, damaged, seed):
+    if damaged in DAMAGES[3:]:
+        world = replace(world, hosts=())  # of one host the clock is one
     made = build(world)
     if not world.metadata and damaged is a_step_is_lost:
         damaged = one_loses  # nothing marks its steps
