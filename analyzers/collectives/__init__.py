@@ -1,9 +1,9 @@
 """Kernels become matched collectives, with waiting, transfer and bandwidth.
 
-In order: `table` and `groups` bring all ranks' kernels together, `alignment`, `pairing` and `offsets` match them,
-`matching` is the result; `clocks` compares ranks' clocks, `transfer` divides each collective into waiting and transfer,
-`bandwidth` and `stragglers` say what links gave and who was waited for. `measured` puts them together, `rows` and
-`warnings` are what a report says.
+In order: `table` and `groups` bring all ranks' kernels together, `sequences`, `alignment`, `pairing` and `offsets`
+match them, `matching` is the result; `clocks` compares ranks' clocks, `transfer` divides each collective into waiting
+and transfer, `bandwidth` and `stragglers` say what links gave and who was waited for. `measured` puts them together,
+`rows` and `warnings` are what a report says.
 
 Decisions: docs/decisions/collectives.md
 """

@@ -11,17 +11,17 @@ differently: then ends that agree on one clock are believed, and a step's number
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from analyzers.arrays import Int64, Mask
+from analyzers.collectives.sequences import TIGHTEST_NS, Kernels, Offset, Pairs, agree, have_met, steady_pairs
 
 # Ends of one collective on two members: clocks and ring progress. Seen on H200s: 30 us over NVLink, 80 us over host
 # memory, 500 us over sockets, where a transfer takes many times that.
 NOISE_NS = 60_000
 NOISE_SHARE = 0.25
-TIGHTEST_NS = 8_000
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5
 # Widths of the windows in which offsets are counted.
@@ -38,6 +38,7 @@ MOST_CANDIDATES = 1 << 22
 FEWEST_PAIRS = 3  # of clocks that are kept in time, and of steps that are known on both sides
 SHARE_EXPLAINED = 0.8  # of the kernels of whichever member has fewer, where only much evidence speaks
 CLOSER = 3.0  # times as close is closer
+SHARE_MET = 0.9  # of pairs in order on one clock: nobody leaves a synchronizing collective before all have come
 # When ends that agree with steps numbered otherwise deny the step numbers: at clocks that are not apart; anywhere with
 # more pairs that are no farther apart, or with far more; anywhere far closer.
 NO_FARTHER = 1.5  # times as far apart
@@ -59,65 +60,19 @@ FEW_PAIRS = 10
 MOST_NEIGHBOURS = 32
 
 
-@dataclass(frozen=True, eq=False)
-class Kernels:
-    """The kernels of one member in a group's order: columns of one length. `step` is -1 where it is not known.
-
-    `signature` is what is known of the collective, as a code, `sequence` its number in the group where the trace has
-    it, else -1. `complete`: the signature occurs in this step as often as in any step of any member; `sure`: it does so
-    often enough elsewhere that none can be missing here.
-    """
-
-    end_ns: Int64
-    dur_ns: Int64
-    step: Int64
-    sequence: Int64
-    signature: Int64
-    synchronizes: Mask
-    complete: Mask
-    sure: Mask
-
-    def __len__(self) -> int:
-        return len(self.end_ns)
-
-
-@dataclass(frozen=True)
-class Offset:
-    """How much later one clock is than another, and the median deviation of the ends that say so.
-
-    `higher`: by how much the later one's numbers of the same steps are.
-    """
-
-    ns: int
-    deviation_ns: int
-    pairs: int
-    higher: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Pairs of rows, and how far apart they end at some offset."""
-
-    a: Int64
-    b: Int64
-    apart_ns: Int64
-
-    def take(self, rows: Mask | Int64) -> Pairs:
-        """Return the pairs that a mask or an index selects."""
-        return Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
-
-    def __len__(self) -> int:
-        return len(self.a)
-
-
 def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = False) -> Offset | None:
     """Return b's clock offset against a's at which synchronizing collectives end together; None where none is clear.
 
     `compatible[s, t]` says whether signatures s and t may be one collective, `one_clock` that both are known to share
     a host: then ends alone tell which steps are one, however they are numbered.
     """
-    offsets, anchored = _offsets(a, b, compatible)
+    in_turn = _offset_in_turn(a, b, one_clock)
+    if one_clock and in_turn is not None:
+        return in_turn
     others = _of_other_steps(a, b, compatible)
+    if in_turn is not None and not _is_denied(a, b, in_turn, others):
+        return in_turn
+    offsets, anchored = _offsets(a, b, compatible)
     if one_clock:
         most_ns = _most_on_one_clock_ns(a, b)
         offsets, others = (
@@ -133,6 +88,25 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
     if any(_is_about_as_good(a, b, compatible, rival, best, anchored) for rival in rivals):
         return None
     return best
+
+
+def _offset_in_turn(a: Kernels, b: Kernels, one_clock: bool) -> Offset | None:
+    """Return the offset that pairs in order show, of steps that both members hold whole.
+
+    None where their ends do not agree at it: on one clock where they never met, which numbers of other steps show, too.
+    """
+    pairs, most_ns = steady_pairs(a, b), _most_on_one_clock_ns(a, b)
+    if len(pairs) < FEWEST_PAIRS:
+        return None
+    offset_ns = int(np.median(pairs.apart_ns))
+    deviation_ns = int(np.median(np.abs(pairs.apart_ns - offset_ns)))
+    if one_clock:
+        # gloo's ranks leave milliseconds apart, so that their ends say nothing of a clock that is known to be one.
+        offset_ns = offset_ns if abs(offset_ns) <= most_ns else 0
+        agrees = bool(have_met(a, b, pairs, offset_ns).mean() >= SHARE_MET)
+    else:
+        agrees = deviation_ns <= most_ns or (a.opened_together and b.opened_together)
+    return Offset(offset_ns, deviation_ns, len(pairs)) if agrees else None
 
 
 def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[Offset], bool]:
@@ -244,7 +218,10 @@ def _rivals_renumbered(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, 
 
 def refine_offset(a: Kernels, b: Kernels, compatible: Mask, rough: Offset) -> Offset | None:
     """Refine a known offset with these kernels; None where none of them end together at it."""
-    refined = _around(*renumbered(a, b, rough.higher), compatible, rough.ns)
+    kernels = renumbered(a, b, rough.higher)
+    refined = _offset_in_turn(*kernels, one_clock=False)
+    if refined is None or abs(refined.ns - rough.ns) > NOISE_NS:
+        refined = _around(*kernels, compatible, rough.ns)
     return refined and replace(refined, higher=rough.higher)
 
 
@@ -316,12 +293,6 @@ def near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Pairs:
     fits &= agree(a.sequence[i], b.sequence[j])
     fits &= np.abs(apart) <= NOISE_NS + NOISE_SHARE * np.minimum(a.dur_ns[i], b.dur_ns[j])
     return Pairs(i, j, apart).take(fits)
-
-
-def agree(number_a: Int64, number_b: Int64) -> Mask:
-    """Whether two numbers are the same, as far as both are known."""
-    same: Mask = (number_a == number_b) | (number_a < 0) | (number_b < 0)
-    return same
 
 
 def mutual(pairs: Pairs) -> Pairs:

@@ -13,7 +13,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import world_size
-from analyzers.trace import Call, Collective, Group
+from analyzers.trace import Call, Collective, Group, library_kernel, ranks_in_name
 
 # The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
 SPLIT = -2
@@ -58,20 +58,27 @@ class Grouping:
         self._world_size = world_size(run.manifest, run.ranks)
         self._configured = {summary.rank: _configured(summary.header.distributed) for summary in run.ranks}
 
-    def assign(self, rank: Int64, device: Int64, call: Int64, kind: Int64, is_copy: Mask) -> tuple[Int64, Int64]:
-        """Assign every row its group and its place in that, -1 for none."""
+    def assign(
+        self, rank: Int64, device: Int64, call: Int64, kernel: Int64, kernels: Sequence[str], is_known: Mask
+    ) -> tuple[Int64, Int64]:
+        """Assign every row that `is_known` its group and its place in that, -1 for none.
+
+        `kernel` is each row's name as an index of `kernels`.
+        """
         group, place = np.full(len(rank), -1, dtype=np.int64), np.full(len(rank), -1, dtype=np.int64)
-        # Between whom a message goes only its call says.
-        rows = np.flatnonzero(~is_copy & ((call >= 0) | (kind != Collective.SEND_RECV)))
-        facts = np.stack([rank[rows], device[rows], call[rows]])
+        rows = np.flatnonzero(is_known)
+        library, libraries = _libraries(kernels)
+        facts = np.stack([rank[rows], device[rows], call[rows], library[kernel[rows]]])
         distinct, which = np.unique(facts, axis=1, return_inverse=True)
         groups_by_rank = self._known(distinct)
         ranks, first = np.unique(distinct[0], return_index=True)
         of_rank = np.split(distinct[1], first)[1:]
         devices = {RankNumber(one): np.unique(used) for one, used in zip(ranks.tolist(), of_rank, strict=True)}
         assigned = [
-            self._of(RankNumber(one), dev, code, groups_by_rank[RankNumber(one)], devices[RankNumber(one)])
-            for one, dev, code in distinct.T.tolist()
+            self._of(
+                Member(one, dev), code, libraries[other], groups_by_rank[RankNumber(one)], devices[RankNumber(one)]
+            )
+            for one, dev, code, other in distinct.T.tolist()
         ]
         pairs = np.array(assigned, dtype=np.int64).reshape(-1, 2)
         group[rows], place[rows] = pairs[which, 0], pairs[which, 1]
@@ -103,19 +110,32 @@ class Grouping:
         return Group(group.name, group.size, tuple(range(group.size))) if group.size == self._world_size else group
 
     def _of(
-        self, rank: RankNumber, device: int, code: int, groups: set[Group], devices: NDArray[np.int64]
+        self, member: Member, code: int, library: _Library, groups: set[Group], devices: NDArray[np.int64]
     ) -> tuple[int, int]:
+        rank, device = RankNumber(member.rank), member.device
         call = self._calls[code] if code >= 0 else None
         if len(devices) > 1 and (call is None or call.group is None or not call.group.name):
             members = tuple(Member(rank, int(number)) for number in devices)
             return self._key(("devices", rank), Key("", (rank,), members, len(devices)), Member(rank, device))
         call_group = call.group if call is not None else None
+        if library.kernel and call_group is None:
+            ranks = self._fitting(rank, library.size, groups)
+            # No other library's kernels are in one sequence with these, on whatever stream they run.
+            return self._of_ranks(rank, device, library.kernel, ranks) if ranks else (-1, -1)
         group = self._only(groups) if call_group is None or _is_size(call_group) else self._whole(rank, call_group)
         if group is None or group.ranks is None or rank not in group.ranks:
             return -1, -1
         if call is not None and call.kind == Collective.SEND_RECV:
             return self._of_message(rank, device, call, group)
         return self._of_ranks(rank, device, group.name, group.ranks)
+
+    def _fitting(self, rank: RankNumber, size: int, groups: set[Group]) -> tuple[int, ...]:
+        """Return the ranks of the only groups that a rank knows of such a size (0: any), or of the whole run."""
+        ranks = {group.ranks for group in groups if group.ranks is not None and rank in group.ranks}
+        fitting = {one for one in ranks if size in (0, len(one))}
+        if not fitting and size in ((0, self._world_size) if not groups else (self._world_size,)):
+            return tuple(range(self._world_size))
+        return next(iter(fitting)) if len(fitting) == 1 else ()
 
     def _only(self, groups: set[Group]) -> Group | None:
         """Return the one group that a rank knows; the whole run where no group is named anywhere."""
@@ -160,6 +180,21 @@ class Grouping:
         self.keys.append(key)
         self._places.append({member: place for place, member in enumerate(key.members)})
         return len(self.keys) - 1
+
+
+@dataclass(frozen=True)
+class _Library:
+    """A kernel of another library than NCCL, empty for NCCL's, and the ranks that it was compiled for, 0: unknown."""
+
+    kernel: str
+    size: int
+
+
+def _libraries(kernels: Sequence[str]) -> tuple[Int64, list[_Library]]:
+    """Return for each kernel's name an index of distinct libraries' kernels."""
+    each = [_Library(library_kernel(name), ranks_in_name(name)) for name in kernels]
+    codes = {library: code for code, library in enumerate(dict.fromkeys(each))}
+    return np.array([codes[library] for library in each], dtype=np.int64), list(codes)
 
 
 def _is_size(group: Group) -> bool:

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.collectives.alignment import Kernels, Offset, find_offset, refine_offset, renumbered
+from analyzers.collectives.alignment import find_offset, refine_offset, renumbered
 from analyzers.collectives.groups import SPLIT, Key, Member
 from analyzers.collectives.offsets import Offsets
 from analyzers.collectives.pairing import match
+from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
 from analyzers.run import hosts
@@ -115,9 +116,11 @@ def match_run(run: RunSummary) -> Matching:
     table = table_of(run)
     why: dict[int, str] = dict.fromkeys(np.flatnonzero((table.group < 0) & ~table.is_copy).tolist(), NO_GROUP)
     clocks = Offsets(hosts(run.manifest, run.ranks))
+    # A recording opens every rank's window at one step; a manifest written by hand says nothing of a profiler.
+    opened_together = run.manifest is not None and bool(run.manifest.profiler)
     matches: list[_GroupMatch] = [_copies(table)]
     for code in _by_evidence(table):
-        matches.append(_of_group(table, code, table.rows_of(code), clocks, why))
+        matches.append(_of_group(table, code, clocks, why, opened_together))
     renumbered_by = clocks.renumbered_by()
     instances = _joined(table, matches, _common_steps(table, renumbered_by))
     instance = np.full(len(table), -1, dtype=np.int64)
@@ -155,11 +158,14 @@ class _Side:
     kernels: Kernels
 
 
-def _of_group(table: KernelTable, code: int, rows: Int64, clocks: Offsets, why: dict[int, str]) -> _GroupMatch:
+def _of_group(
+    table: KernelTable, code: int, clocks: Offsets, why: dict[int, str], opened_together: bool
+) -> _GroupMatch:
     """Align every member with one of them; instances are where all are aligned."""
-    key = table.groups[code]
+    key, rows = table.groups[code], table.rows_of(code)
     signature, compatible = _signatures(table, rows)
-    facts = _RowFacts(signature, *_complete(table.place[rows], table.step[rows], signature))
+    complete, sure = _complete(table.place[rows], table.step[rows], signature)
+    facts = _RowFacts(signature, complete, complete if opened_together else sure, opened_together)
     sides = [
         _side(table, member, rows, facts, indices)
         for member, indices in zip(key.members, _by_place(table, rows, len(key.members)), strict=True)
@@ -196,6 +202,7 @@ class _RowFacts(NamedTuple):
     signature: Int64
     complete: Mask
     sure: Mask
+    opened_together: bool
 
 
 def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
@@ -215,6 +222,7 @@ def _side(table: KernelTable, member: Member, rows: Int64, facts: _RowFacts, ind
         synchronizes=table.synchronizes[mine],
         complete=facts.complete[indices],
         sure=facts.sure[indices],
+        opened_together=facts.opened_together,
     )
     return _Side(member, mine, kernels)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from analyzers.collectives.alignment import Offset
+from analyzers.collectives.sequences import Offset
 from analyzers.ranks import RankNumber
 
 

@@ -17,13 +17,21 @@ from analyzers.collectives.alignment import (
     DEVIATIONS,
     NOISE_NS,
     NOISE_SHARE,
+    ONE_CLOCK_NS,
+    mutual,
+    near,
+)
+from analyzers.collectives.sequences import (
+    NEVER,
     TIGHTEST_NS,
     Kernels,
     Offset,
     Pairs,
     agree,
-    mutual,
-    near,
+    have_met,
+    in_turn,
+    steady_pairs,
+    steady_signatures,
 )
 
 # A neighbour must be so many times further off than the partner; less where none is missing and order speaks for it.
@@ -34,7 +42,6 @@ CLEAR_DEVIATIONS = 4
 TIGHT_SHARE = 0.1
 # What pairs in order may end apart by at most, beside their share of the longer kernel.
 WIDEST_NS = 1_000_000
-NEVER = np.iinfo(np.int64).max // 4
 
 
 def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
@@ -45,6 +52,7 @@ def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> In
             new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
             partner[pairs.a[new]] = pairs.b[new]
         _uncross(partner)
+        _match_between(a, b, compatible, offset, partner)
     _match_in_order(a, b, compatible, partner)
     _uncross(partner)
     return partner
@@ -56,14 +64,18 @@ def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
     All members may have lost as many: ends must still agree to within the noise, or better than with any neighbour.
     """
     keys = [np.flatnonzero(member.synchronizes & member.complete & member.sure) for member in (a, b)]
-    order_a, order_b = _in_turn(a, keys[0], b, keys[1])
+    order_a, order_b = in_turn(a, keys[0], b, keys[1])
     pairs = Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
     close = apart <= _tight_ns(offset) + TIGHT_SHARE * shortest
     alone = _clear_ns(a, b, compatible, pairs) >= CLEARANCE_IN_ORDER * apart
     # gloo's ranks leave milliseconds apart, the more so the longer one of them has waited.
     longest = np.maximum(a.dur_ns[order_a], b.dur_ns[order_b])
-    return pairs.take(close | (alone & (apart <= WIDEST_NS + NOISE_SHARE * longest)))
+    wide = apart <= WIDEST_NS + NOISE_SHARE * longest
+    certain = apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest
+    if a.opened_together and b.opened_together:
+        certain |= have_met(a, b, pairs, offset.ns)
+    return pairs.take(close | (alone & wide) | (certain & np.isin(order_a, steady_pairs(a, b).a)))
 
 
 def _tight_ns(offset: Offset) -> int:
@@ -76,17 +88,6 @@ def _clear_ns(a: Kernels, b: Kernels, compatible: Mask, pairs: Pairs) -> Int64:
     # Kernels whose signature is open may stand for any; then all of them are neighbours.
     classes = _classes(compatible)
     return np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
-
-
-def _in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
-    """Pair the k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
-    sides = [(a.step[rows_a], b.step[rows_b]), (a.signature[rows_a], b.signature[rows_b]), *more]
-    _, group = np.unique(np.stack([np.concatenate(side) for side in sides]), axis=1, return_inverse=True)
-    group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
-    size = int(group.max(initial=-1)) + 1
-    equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
-    order_a, order_b = np.argsort(group_a, kind="stable"), np.argsort(group_b, kind="stable")
-    return rows_a[order_a[equal[group_a[order_a]]]], rows_b[order_b[equal[group_b[order_b]]]]
 
 
 def _uncross(partner: Int64) -> None:
@@ -108,7 +109,41 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> P
     tight = _tight_ns(offset) + TIGHT_SHARE * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
     kept &= apart <= tight
     kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
-    return pairs.take(kept)
+    return _confirmed(a, b, pairs.take(kept))
+
+
+def _match_between(a: Kernels, b: Kernels, compatible: Mask, offset: Offset, partner: Int64) -> None:
+    """Match what lies between two matched neighbours, or a step's edge, where both members hold as many.
+
+    If one of them surely holds all of the step, the other, which has as many here, has lost others. Else both may have
+    lost as many here: then their ends must be far from any neighbour's.
+    """
+    taken = np.full(len(b), -1, dtype=np.int64)
+    taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
+    rows = [np.flatnonzero((to < 0) & kernels.synchronizes) for kernels, to in ((a, partner), (b, taken))]
+    before_a, before_b = (np.cumsum(to >= 0, dtype=np.int64) for to in (partner, taken))
+    i, j = in_turn(a, rows[0], b, rows[1], (before_a[rows[0]], before_b[rows[1]]))
+    pairs = Pairs(i, j, b.end_ns[j] - offset.ns - a.end_ns[i])
+    apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[i], b.dur_ns[j])
+    whole = (a.complete & a.sure)[i] | (b.complete & b.sure)[j]
+    certain = whole & steady_signatures(a, b)[a.signature[i]] & (apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest)
+    clear = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
+    has_neighbours = (before_a[i] > 0) & (before_a[i] < (partner >= 0).sum())
+    certain |= has_neighbours & clear & (apart <= WIDEST_NS + NOISE_SHARE * np.maximum(a.dur_ns[i], b.dur_ns[j]))
+    partner[i[certain]] = j[certain]
+
+
+def _confirmed(a: Kernels, b: Kernels, pairs: Pairs) -> Pairs:
+    """Return pairs less those that another place in a step denies, which both members hold whole as it seems.
+
+    Then ends differ by more than the offset's pairs show, and only the place confirms a pair.
+    """
+    rows = [np.flatnonzero(member.synchronizes & member.complete) for member in (a, b)]
+    i, j = in_turn(a, rows[0], b, rows[1])
+    expected = np.full(len(a), -1, dtype=np.int64)
+    expected[i] = j
+    confirmed = expected[pairs.a] == pairs.b
+    return pairs.take(confirmed) if ((expected[pairs.a] >= 0) & ~confirmed).any() else pairs
 
 
 def _classes(compatible: Mask) -> Int64:
@@ -151,7 +186,7 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
         unmatched.append(np.flatnonzero(is_unmatched))
         anchors: Int64 = np.cumsum(matched & kernels.synchronizes, dtype=np.int64)
         segments.append(anchors[is_unmatched])
-    rows_a, rows_b = _in_turn(a, unmatched[0], b, unmatched[1], (segments[0], segments[1]))
+    rows_a, rows_b = in_turn(a, unmatched[0], b, unmatched[1], (segments[0], segments[1]))
     partner[rows_a] = rows_b
 
 

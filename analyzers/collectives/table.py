@@ -113,13 +113,16 @@ def table_of(run: RunSummary) -> KernelTable:
         return np.concatenate([getattr(part, name) for part in parts]).astype(np.int64)
 
     rank = np.repeat(ranks, [len(part) for part in parts])
-    names = np.concatenate([np.array(part.names, dtype=object)[part.name] for part in parts])
+    kernels = {name: code for code, name in enumerate(dict.fromkeys(name for part in parts for name in part.names))}
+    kernel = np.concatenate([np.array([*map(kernels.get, part.names)], dtype=np.int64)[part.name] for part in parts])
     family = np.concatenate([_families(part) for part in parts])
     is_copy = np.concatenate([part.is_copy for part in parts])
     said_kind, elements, dtype = (_looked_up(call, fact) for fact in _call_facts(calls))
     grouping = Grouping(run, calls)
     device = column("device")
-    group, place = grouping.assign(rank, device, call, column("kind"), is_copy)
+    # Between whom a message goes only its call says.
+    is_known = ~is_copy & ((call >= 0) | (column("kind") != Collective.SEND_RECV))
+    group, place = grouping.assign(rank, device, call, kernel, [*kernels], is_known)
     heads = _heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
     group[heads[0]], place[heads[0]] = group[heads[1]], place[heads[1]]
     return KernelTable(
@@ -136,7 +139,7 @@ def table_of(run: RunSummary) -> KernelTable:
         place=place,
         calls=calls,
         groups=tuple(grouping.keys),
-        names=names,
+        names=np.array([*kernels], dtype=object)[kernel],
         is_copy=is_copy,
         **{name: column(name) for name in _TAKEN_OVER},
     )

@@ -34,6 +34,7 @@ from analyzers.trace import (
     itemsize,
     kind_of_call,
     kind_of_kernel,
+    library_kernel,
     plausible_count,
 )
 
@@ -51,6 +52,7 @@ def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tupl
     for index, new_call in [
         *derived,
         *_data_parallel(host, rows, launches, call),
+        *_of_libraries(host, rows, launches, call),
         *described(host, rows, launches, call),
     ]:
         call[index] = len(calls)
@@ -184,6 +186,31 @@ def described(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable
         derived = None if kind is None else _call(kind, *inputs)
         if derived is not None and (derived.elements >= 0 or kernel in OPEN or kind == Collective.BARRIER):
             yield index, derived
+
+
+# Of these the larger of an operator's tensors is what counts, whatever its arguments' order.
+_WHOLE_IS_LARGEST = (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+
+
+def _of_libraries(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
+    """Yield calls for other libraries' kernels, of the size that the operator of the same kind around them tells.
+
+    `symm_mem::multimem_all_reduce_`, `vllm::all_reduce` and the like have no metadata but their shapes.
+    """
+    events = host.events
+    kernels = np.flatnonzero((call < 0) & (events.category[rows] == Category.KERNEL) & (launches >= 0))
+    used = np.unique(events.name[rows[kernels]]).tolist()
+    kinds = {code: kind_of_kernel(events.names[code]) for code in used if library_kernel(events.names[code])}
+    sized = [code for code, kind in kinds.items() if kind in _WHOLE_IS_LARGEST]
+    kernels = kernels[np.isin(events.name[rows[kernels]], sized)]
+    if not len(kernels):
+        return
+    around = _Around(host, launches[kernels], "")
+    for number, index in enumerate(kernels.tolist()):
+        kind = kinds[int(events.name[rows[index]])]
+        inputs = around.inputs(number).largest
+        if around.kind(number) == kind and itemsize(inputs.dtype):
+            yield index, Call(kind, inputs.elements(), inputs.elements(), inputs.dtype, None)
 
 
 class _Around:

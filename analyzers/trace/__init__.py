@@ -24,7 +24,9 @@ from analyzers.trace.collective_calls import (
     itemsize,
     kind_of_call,
     kind_of_kernel,
+    library_kernel,
     plausible_count,
+    ranks_in_name,
 )
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header
@@ -90,10 +92,12 @@ __all__ = [
     "itemsize",
     "kind_of_call",
     "kind_of_kernel",
+    "library_kernel",
     "looks_like_communication",
     "matrix_dtype",
     "module_of",
     "plausible_count",
     "range_name",
+    "ranks_in_name",
     "read_trace",
 ]

@@ -21,13 +21,15 @@ _NOTHING = msgspec.Raw(b"")
 # Operators whose inputs' shapes are kept in every trace: those that take a parameter's gradient, and those whose FLOPs
 # are counted.
 _ALWAYS_SHAPED = COUNTED | {ACCUMULATE}
+# Other libraries' collectives (symm_mem::multimem_all_reduce_, vllm::all_reduce): shapes say their size.
+_OF_LIBRARY = r"(?!aten::|_?c10d)\w+::\w*(?:all_reduce|all_gather|reduce_scatter)"
 # And where no metadata tell: those that say what a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$")
-# What runs use these: gloo's, and nn.DataParallel's. Decoding what only CUDA's synchronizations say takes time that all
-# others save.
+_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$|{_OF_LIBRARY}")
+# What runs use these: gloo's, nn.DataParallel's, other libraries'. Decoding dtypes takes time that all others save, and
+# so does what only CUDA's synchronizations say.
 _NEEDS_MORE = re.compile(
     rf"{GLOO}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
-    r"|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
+    rf"|{_OF_LIBRARY}|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
 )
 # And so do those on NCCL before metadata (PyTorch 2.2), where these rows alone say a collective's kind and size.
 _CALLING = re.compile(rf"{C10D}|{NCCL}")

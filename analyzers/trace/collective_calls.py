@@ -31,6 +31,8 @@ class Collective(IntEnum):
     GATHER = 8
     SCATTER = 9
     SEND_RECV = 10
+    DISPATCH = 11  # tokens on their way to experts
+    COMBINE = 12  # and back
 
     @property
     def label(self) -> str:
@@ -41,13 +43,19 @@ class Collective(IntEnum):
 # Nobody leaves before all have come, so that the ends agree.
 SYNCHRONIZING = (
     *(Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER),
-    *(Collective.ALL_TO_ALL, Collective.BARRIER),
+    *(Collective.ALL_TO_ALL, Collective.BARRIER, Collective.DISPATCH, Collective.COMBINE),
 )
 # What these say of elements differs between the root and the others, or between any two ranks.
-UNEVEN_MEMBERS = (Collective.GATHER, Collective.SCATTER, Collective.ALL_TO_ALL, Collective.SEND_RECV)
+UNEVEN_MEMBERS = (
+    *(Collective.GATHER, Collective.SCATTER, Collective.ALL_TO_ALL, Collective.SEND_RECV),
+    *(Collective.DISPATCH, Collective.COMBINE),
+)
 
 # Tried in this order on a name in lower case without anything but letters.
 _WORDS = (
+    ("dispatch", Collective.DISPATCH),
+    ("combine", Collective.COMBINE),
+    ("cachednotify", Collective.BARRIER),  # DeepEP's, before a dispatch or combine whose layout is known
     ("barrier", Collective.BARRIER),
     ("reducescatter", Collective.REDUCE_SCATTER),
     ("allreduce", Collective.ALL_REDUCE),
@@ -62,6 +70,8 @@ _WORDS = (
     ("reduce", Collective.REDUCE),
 )
 _CALLS = {"send": Collective.SEND_RECV, "recv": Collective.SEND_RECV, "recvanysource": Collective.SEND_RECV}
+# vLLM's custom_all_reduce.cuh and DeepEP's intranode.cu have the ranks as their first number, behind a type at most.
+_FOR_RANKS = re.compile(r"(?:\bcross_device_reduce|ep::intranode::)\w*<(?:[\w:]+, )?(\d+)")
 # Names that leave the kind open: NCCL sends gathers, scatters and all-to-alls as messages; SendRecv has been seen to
 # run all-reduces and all-gathers (traces of PyTorch 2.0).
 OPEN = (Collective.SEND_RECV, Collective.OTHER)
@@ -195,8 +205,27 @@ def itemsize(dtype: str) -> int:
 
 def kind_of_kernel(name: str) -> Collective:
     """Return the kind in a kernel's name; SEND_RECV may be anything sent as messages, OTHER anything."""
-    # What stands behind the name proper is template arguments and parameters.
-    return _kind(re.split(r"[(<]", name.removeprefix("void "), maxsplit=1)[0])
+    return _kind(_bare(name))
+
+
+def library_kernel(name: str) -> str:
+    """Return the bare name of a kernel of another library than NCCL, RCCL or gloo, empty for theirs.
+
+    Such libraries keep communicators of their own, and PyTorch says nothing of these on their kernels.
+    """
+    bare = _bare(name)
+    return "" if re.search(r"^(?:nccl|rccl|msccl|gloo)", bare) else bare
+
+
+def ranks_in_name(kernel: str) -> int:
+    """Return the number of ranks that a kernel was compiled for, 0 where its name does not tell."""
+    compiled = _FOR_RANKS.search(kernel)
+    return int(compiled[1]) if compiled else 0
+
+
+def _bare(name: str) -> str:
+    """Return a kernel's name without what stands behind it, template arguments and parameters."""
+    return re.split(r"[(<]", name.removeprefix("void ").replace("(anonymous namespace)::", ""), maxsplit=1)[0]
 
 
 def kind_of_call(name: str) -> Collective | None:
@@ -241,6 +270,15 @@ class Inputs:
         if isinstance(shape[0], int):
             return plausible_count(math.prod(shape))
         return plausible_count(sum(math.prod(dims) for dims in shape))
+
+    @property
+    def largest(self) -> Inputs:
+        """Return the input with most elements alone, none where no input has a shape."""
+        known = range(min(len(self.shapes), len(self.dtypes)))
+        index = max(known, key=self.elements, default=UNKNOWN)
+        if index == UNKNOWN or self.elements(index) < 0:
+            return Inputs((), ())
+        return Inputs((self.shapes[index],), (self.dtypes[index],))
 
     @property
     def tensors(self) -> int:

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from analyzers.collectives.alignment import Kernels, Offset, find_offset
+from analyzers.collectives.alignment import find_offset
 from analyzers.collectives.matching import Matching, match_run
 from analyzers.collectives.measured import exchange
 from analyzers.collectives.pairing import match
+from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.warnings import exchange_warnings
 from analyzers.rank.communication import Communication
 from analyzers.rank.summary import Measured, RankSummary, RunSummary, summarize

@@ -1,0 +1,127 @@
+"""Sequences of two members' kernels, and their pairs by order alone.
+
+    a       step 4  ##  ##  ##     step 5  ##  ##  ##
+    b       step 4   ##  ##  ##    step 5    ##    ##          as many in step 4: order says which are one
+                    |_| |_| |_|
+
+A communicator runs its operations in order, so that equal counts of equal operations pair in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import Int64, Mask
+
+# What one clock shows of one instant on two devices differs by.
+TIGHTEST_NS = 8_000
+NEVER = np.iinfo(np.int64).max // 4
+# In so many steps a member must hold a signature completely, before its number alone says that none is lost.
+FEWEST_STEPS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """The kernels of one member in a group's order: columns of one length. `step` is -1 where it is not known.
+
+    `signature` is what is known of the collective, as a code, `sequence` its number in the group where the trace has
+    it, else -1. `complete`: the signature occurs in this step as often as in any step of any member; `sure`: it does so
+    often enough elsewhere that none can be missing here. `opened_together`: a recorder opened all members' windows at
+    one step, so that each step is whole.
+    """
+
+    end_ns: Int64
+    dur_ns: Int64
+    step: Int64
+    sequence: Int64
+    signature: Int64
+    synchronizes: Mask
+    complete: Mask
+    sure: Mask
+    opened_together: bool = False
+
+    def __len__(self) -> int:
+        return len(self.end_ns)
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How much later one clock is than another, and the median deviation of the ends that say so.
+
+    `higher`: by how much the later one's numbers of the same steps are.
+    """
+
+    ns: int
+    deviation_ns: int
+    pairs: int
+    higher: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of rows, and how far apart they end at some offset."""
+
+    a: Int64
+    b: Int64
+    apart_ns: Int64
+
+    def take(self, rows: Mask | Int64) -> Pairs:
+        """Return the pairs that a mask or an index selects."""
+        return Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+
+def agree(number_a: Int64, number_b: Int64) -> Mask:
+    """Whether two numbers are the same, as far as both are known."""
+    same: Mask = (number_a == number_b) | (number_a < 0) | (number_b < 0)
+    return same
+
+
+def in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
+    """Pair the k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
+    sides = [(a.step[rows_a], b.step[rows_b]), (a.signature[rows_a], b.signature[rows_b]), *more]
+    _, group = np.unique(np.stack([np.concatenate(side) for side in sides]), axis=1, return_inverse=True)
+    group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
+    size = int(group.max(initial=-1)) + 1
+    equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
+    order_a, order_b = np.argsort(group_a, kind="stable"), np.argsort(group_b, kind="stable")
+    return rows_a[order_a[equal[group_a[order_a]]]], rows_b[order_b[equal[group_b[order_b]]]]
+
+
+def have_met(a: Kernels, b: Kernels, pairs: Pairs, offset_ns: int) -> Mask:
+    """Whether neither of a pair ends before the other has begun, with b's clock later by an offset."""
+    ends = np.stack([a.end_ns[pairs.a], b.end_ns[pairs.b] - offset_ns])
+    starts = ends - np.stack([a.dur_ns[pairs.a], b.dur_ns[pairs.b]])
+    met: Mask = starts.max(axis=0) <= ends.min(axis=0) + TIGHTEST_NS
+    return met
+
+
+def steady_pairs(a: Kernels, b: Kernels) -> Pairs:
+    """Pair in order the synchronizing kernels whose counts are beyond doubt."""
+    steady = steady_signatures(a, b)
+    rows = [
+        np.flatnonzero(member.synchronizes & member.complete & member.sure & steady[member.signature])
+        for member in (a, b)
+    ]
+    i, j = in_turn(a, rows[0], b, rows[1])
+    return Pairs(i, j, b.end_ns[j] - a.end_ns[i])
+
+
+def steady_signatures(a: Kernels, b: Kernels) -> Mask:
+    """Whether the number of each signature in a step is beyond doubt, by signature.
+
+    It is where a recorder opened all windows at one step, or where a member holds it completely in several steps: that
+    it lacks as many in each of them, and that nobody has more, is no chance.
+    """
+    signatures = int(max(member.signature.max(initial=-1) for member in (a, b))) + 1
+    if a.opened_together and b.opened_together:
+        return np.ones(signatures, dtype=bool)
+    steady = np.zeros(signatures, dtype=bool)
+    for member in (a, b):
+        held = np.stack([member.signature, member.step])[:, member.complete & member.sure]
+        steady |= np.bincount(np.unique(held, axis=1)[0], minlength=signatures) >= FEWEST_STEPS
+    return steady
