@@ -1,9 +1,10 @@
 """One rank's trace becomes a `RankSummary`, small enough for a network.
 
-In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`, `data_loading`;
-`host_threads`, `autograd` and `module_ranges` find what a launch belongs to, `calls` which collective a kernel carries
-out; `communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`,
-`sync_overhead` and `gradient_schedule` what gradients cost. `summary` puts them together; after it no file is read.
+In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`; the rooms
+`analyzers.rank.host` (what ran around a launch) and `analyzers.rank.idle` (why devices were idle); `calls` finds which
+collective a kernel carries out; `communication`, `attribution` and `layer_time` are the columns that result,
+`ddp_reductions`, `fsdp`, `sync_overhead` and `gradient_schedule` what gradients cost. `summary` puts them together;
+after it no file is read.
 
 Decisions: docs/decisions/rank.md
 """
@@ -12,8 +13,9 @@ from analyzers.rank.activity import CPU_DEVICE, device_label
 from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
+from analyzers.rank.host import Source
+from analyzers.rank.idle import Cause, Idle, Phase
 from analyzers.rank.layer_time import Parts
-from analyzers.rank.module_ranges import Source
 from analyzers.rank.summary import (
     DeviceTrack,
     Measured,
@@ -34,13 +36,16 @@ __all__ = [
     "NOT_KNOWN",
     "OWN_LINES",
     "Breakdown",
+    "Cause",
     "Communication",
     "DeviceTrack",
     "GradientSchedule",
+    "Idle",
     "Measured",
     "OnBytes",
     "OtherLine",
     "Parts",
+    "Phase",
     "Purpose",
     "RankSummary",
     "RunSummary",

@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank.communication import Communication
-from analyzers.rank.host_threads import Host
+from analyzers.rank.host import Host
 from analyzers.trace import ROOT, Events
 
 # The ranges that hold the collectives themselves, and those that say whose turn it is.

@@ -17,7 +17,7 @@ from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.activity import CPU_DEVICE, Activity
 from analyzers.rank.attribution import Attribution, OtherLine
 from analyzers.rank.communication import Communication
-from analyzers.rank.host_threads import innermost
+from analyzers.rank.host import innermost
 from analyzers.rank.time_breakdown import Breakdown
 from analyzers.run import RankTrace
 from analyzers.trace import Events, Kind, Module

@@ -20,6 +20,8 @@ TAKES_GRADIENT = NODE + ACCUMULATE
 COPIES_IN = "torch::distributed::reducer::mul_out"
 DDP_FORWARD = "DistributedDataParallel.forward"
 DP_FORWARD = "DataParallel.forward"
+# torch.optim's range around a step, and around setting gradients to zero.
+OPTIMIZER = "Optimizer."
 # Ranges in which FSDP, of either generation, calls for its collectives: the first one's forward is around its module's.
 SHARDED = ("FSDP::", "FullyShardedDataParallel")
 # Ranges and operators that are FSDP's own alone.

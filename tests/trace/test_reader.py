@@ -147,6 +147,15 @@ def test_numbers_beyond_64_bits_cost_no_event(tmp_path, key):
     assert read_trace(write(tmp_path / "a.json", document)).events.start_ns.tolist() == [1000, 0]
 
 
+def test_threads_written_as_texts_are_those_written_as_numbers(tmp_path):
+    """Torch 1.8 wrote the threads of runtime calls as texts, beside streams that have names."""
+    (row, launch) = kernel("gemm", 1, 5, 1)
+    document = [row | {"tid": "stream 7"}, launch | {"tid": "9"}, launch | {"tid": 9}]
+    threads = read_trace(write(tmp_path / "a.json", document)).events.thread.tolist()
+    assert threads[1:] == [9, 9]
+    assert threads[0] < 0
+
+
 def test_negative_durations_are_empty(tmp_path):
     events = read_trace(write(tmp_path / "a.json", kernel("gemm", 5, -1, 1))).events
     assert np.array_equal(events.dur_ns, [0, 1000])

@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from analyzers.rank.host_threads import Host, Spans
+from analyzers.rank.host.host_threads import Host, Spans
 from analyzers.trace import ROOT, Category, Module, module_of
 
 COMPILED = "Torch-Compiled Region"
