@@ -14,7 +14,7 @@ from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_nam
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
-from analyzers.rank.idle import Cause, Idle, Phase
+from analyzers.rank.idle import OTHERS, Cause, Idle, Phase
 from analyzers.rank.layer_time import Parts
 from analyzers.rank.summary import (
     DeviceTrack,
@@ -34,6 +34,7 @@ __all__ = [
     "CELLS",
     "CPU_DEVICE",
     "NOT_KNOWN",
+    "OTHERS",
     "OWN_LINES",
     "Breakdown",
     "Cause",

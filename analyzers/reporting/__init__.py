@@ -1,8 +1,8 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `outliers`, `advice` and
-`verdict`;
-`document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives` are made from it.
+`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `idle_rows`, `outliers`,
+`advice` and `verdict`; `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives`
+are made from it.
 
 Decisions: docs/decisions/reporting.md
 """
@@ -12,6 +12,7 @@ from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
 from analyzers.reporting.frames import buckets_frame, collectives_frame, layers_frame, windows_frame
+from analyzers.reporting.idle_rows import IDLE_CAUSES, IdleLine, IdleRows
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.per_step import (
     GRADIENTS,
@@ -30,6 +31,7 @@ from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 __all__ = [
     "EXPOSED",
     "GRADIENTS",
+    "IDLE_CAUSES",
     "MANY",
     "PARTS",
     "REPORT_SCHEMA",
@@ -39,6 +41,8 @@ __all__ = [
     "DeviceSummary",
     "GradientBandwidth",
     "IdleFrom",
+    "IdleLine",
+    "IdleRows",
     "Lane",
     "Lanes",
     "LayerLane",

@@ -12,6 +12,7 @@ from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, L
 from analyzers.notices import Notice
 from analyzers.reporting.advice import Advice
 from analyzers.reporting.data_loading import Input
+from analyzers.reporting.idle_rows import IdleCauses, IdleRows
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.sync_cost import SyncCost
@@ -41,6 +42,7 @@ class Window(msgspec.Struct, frozen=True):
     overlap: float | None
     unmatched_comm_ns: int
     contention_ns: int | None
+    idle: IdleCauses
     input_idle_ns: int | None = None  # of idle_ns; null where host and device are not of the same steps
 
 
@@ -177,6 +179,7 @@ class Report(msgspec.Struct, frozen=True):
     timeline: Timeline
     traffic: dict[str, int | None]
     summary: Summary
+    idle: IdleRows
     # Filled by analyses to come.
     groups: list[GroupWindow] = []
     pipeline: list[dict[str, Any]] = []

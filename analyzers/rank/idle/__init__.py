@@ -9,11 +9,12 @@ Decisions: docs/decisions/rank.md
 from analyzers.rank.idle.data_loading import Fetching, fetches, fetching
 from analyzers.rank.idle.gaps import DeviceTime
 from analyzers.rank.idle.host_states import Cause
-from analyzers.rank.idle.idle_time import HostRows, Idle, idle_of
+from analyzers.rank.idle.idle_time import OTHERS, HostRows, Idle, idle_of
 from analyzers.rank.idle.launch_facts import Launching
 from analyzers.rank.idle.phases import Phase
 
 __all__ = [
+    "OTHERS",
     "Cause",
     "DeviceTime",
     "Fetching",

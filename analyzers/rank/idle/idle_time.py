@@ -24,7 +24,7 @@ from analyzers.run import RankTrace
 from analyzers.trace import NODE, Events
 
 # Of each cause so many lines are kept; what else there is makes one more a phase.
-MOST_LINES = 50
+MOST_LINES = 20
 OTHERS = "(others)"
 
 
