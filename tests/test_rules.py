@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = [
     "analyzers.trace",
     "analyzers.run",
+    "analyzers.rank.host",
+    "analyzers.rank.idle",
     "analyzers.rank.kernels",
     "analyzers.rank",
     "analyzers.collectives",

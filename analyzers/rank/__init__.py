@@ -1,10 +1,10 @@
 """One rank's trace becomes a `RankSummary`, small enough for a network.
 
-In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`, `data_loading`;
-`host_threads`, `autograd` and `module_ranges` find what a launch belongs to, `calls` which collective a kernel carries
-out; `communication`, `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `sync_overhead` and
-`gradient_schedule` what gradients cost; `kernels/`, a room of its own, says what the compute is. `summary` puts them
-together; after it no file is read.
+In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`; the rooms
+`analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle) and
+`analyzers.rank.kernels` (what the compute is); `calls` finds which collective a kernel carries out; `communication`,
+`attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`, `sync_overhead` and
+`gradient_schedule` what gradients cost. `summary` puts them together; after it no file is read.
 
 Decisions: docs/decisions/rank.md
 """
@@ -13,8 +13,9 @@ from analyzers.rank.activity import CPU_DEVICE, device_label
 from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_name
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
+from analyzers.rank.host import Source
+from analyzers.rank.idle import OTHERS, Cause, Idle, Phase
 from analyzers.rank.layer_time import Parts, kernel_times
-from analyzers.rank.module_ranges import Source
 from analyzers.rank.summary import (
     DeviceTrack,
     Measured,
@@ -33,15 +34,19 @@ __all__ = [
     "CELLS",
     "CPU_DEVICE",
     "NOT_KNOWN",
+    "OTHERS",
     "OWN_LINES",
     "Breakdown",
+    "Cause",
     "Communication",
     "DeviceTrack",
     "GradientSchedule",
+    "Idle",
     "Measured",
     "OnBytes",
     "OtherLine",
     "Parts",
+    "Phase",
     "Purpose",
     "RankSummary",
     "RunSummary",

@@ -1,7 +1,7 @@
 """Attribution of device events to modules by pass, or to other lines.
 
     forward     a kernel belongs to the innermost module whose forward held its launch
-    backward    to the module that made the node of autograd that launched it (`analyzers.rank.autograd`)
+    backward    to the module that made the node of autograd that launched it (`analyzers.rank.host.autograd_nodes`)
     lines       optimizer, loss, packing, copies, replicas and other have lines of their own
 
 Modules come from ranges on the host, else from FSDP's own, which name what it wraps; where a
@@ -17,10 +17,8 @@ from enum import IntEnum
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, find, places_since
-from analyzers.rank.autograd import Autograd, autograd
 from analyzers.rank.communication import Purpose
-from analyzers.rank.host_threads import Host, Places
-from analyzers.rank.module_ranges import Source, forwards
+from analyzers.rank.host import Autograd, Host, Places, Source, Spans, autograd, forwards
 from analyzers.run import RankTrace
 from analyzers.trace import (
     ACCUMULATE,
@@ -30,6 +28,7 @@ from analyzers.trace import (
     DP_FORWARD,
     NODE,
     OF_FSDP,
+    OPTIMIZER,
     STEP,
     Category,
     Events,
@@ -82,9 +81,12 @@ class Attribution:
 
     Gradients are the nodes that take a parameter's gradient, by start: their rows, the lines of their parameters, the
     forward and backward pass each is of, counted over the trace. `pass_start_ns` is when each pass's forward began.
+    `nodes` are autograd's, and `modules` the forwards that modules are known by.
     """
 
     host: Host
+    nodes: Autograd
+    modules: Spans
     rows: Int64
     launches: Int64
     line: Int64
@@ -141,7 +143,7 @@ class _Attributing:
         """Attribute every row to a line."""
         line, backward = self._lines_of(launches)
         self._packing(launches, line, backward)
-        line[self.host.inside(launches, "Optimizer.")] = OtherLine.OPTIMIZER
+        line[self.host.inside(launches, OPTIMIZER)] = OtherLine.OPTIMIZER
         line = self._with_graphs(launches, line)
         if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
             self.source = Source.NODES
@@ -149,6 +151,8 @@ class _Attributing:
         gradient_line = self._at(self.host.places(self.nodes.maker[self.nodes.is_gradient]))
         return Attribution(
             host=self.host,
+            nodes=self.nodes,
+            modules=self.ranges,
             rows=rows,
             launches=launches,
             line=line,

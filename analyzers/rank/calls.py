@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64
-from analyzers.rank.host_threads import Host
+from analyzers.rank.host import Host
 from analyzers.trace import (
     C10D,
     GLOO,

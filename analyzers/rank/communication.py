@@ -20,8 +20,8 @@ from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals
 from analyzers.rank.activity import CPU_DEVICE, Activity
 from analyzers.rank.calls import calls_of
-from analyzers.rank.data_loading import fetches
-from analyzers.rank.host_threads import Host
+from analyzers.rank.host import Host
+from analyzers.rank.idle import fetches
 from analyzers.rank.windows import Steps, is_unmarked, profiler_steps
 from analyzers.run import RankTrace
 from analyzers.trace import (

@@ -18,7 +18,7 @@ from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.communication import Communication
-from analyzers.rank.host_threads import Places, innermost
+from analyzers.rank.host import Places, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
 from analyzers.rank.time_breakdown import Breakdown, breakdown, extents
 from analyzers.run import RankTrace

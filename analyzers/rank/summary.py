@@ -22,12 +22,12 @@ from analyzers.paths import Place, Where
 from analyzers.rank.activity import Activity, activities
 from analyzers.rank.attribution import Attribution, attribution
 from analyzers.rank.communication import Communication, communication
-from analyzers.rank.data_loading import Fetching, fetching
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
+from analyzers.rank.fsdp import Sharding, sharding
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
+from analyzers.rank.idle import Cause, DeviceTime, Fetching, HostRows, Idle, fetching, idle_of
 from analyzers.rank.kernels import Usage, usage_of
 from analyzers.rank.layer_time import Pieces, Work, launched, pieces, work
-from analyzers.rank.module_ranges import Sharding, sharding
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, extents, occupancy
 from analyzers.ranks import RankIndex, RankNumber
@@ -63,13 +63,14 @@ class DeviceTrack:
 class Measured:
     """What one rank's times say, on the epoch.
 
-    Its windows, when its host fetched input, its communication, whose its compute is and what it is, its reductions of
-    gradients, its copies, and M - C by device; where they were asked for, the gradient schedule and the track of each
-    device.
+    Its windows, why its devices were idle in them, when its host fetched input, its communication, whose its compute is
+    and what it is, its reductions of gradients, its copies, and M - C by device; where they were asked for, the
+    gradient schedule and the track of each device.
     """
 
     earliest_ns: int
     windows: Breakdown
+    idle: Idle
     fetching: Fetching
     communication: Communication
     work: Work
@@ -218,12 +219,14 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
 def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communication(trace, devices)
+    idle = _idle(trace, devices, attributed, windows)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
-        fetching=fetching(trace, devices, windows),
+        idle=idle,
+        fetching=_fetching(trace, windows, idle),
         communication=comm,
         work=work(trace, devices, attributed, windows, comm),
         reductions=reduced,
@@ -244,6 +247,29 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
 def _usage(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown) -> Usage:
     counted, rows = launched(trace, devices, attributed)
     return usage_of(counted, rows, extents(windows))
+
+
+def _idle(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown) -> Idle:
+    timed = _device_times(devices, windows)
+    full = _device_times(activities(trace.in_full()), breakdown(trace.in_full())) if trace.is_light else timed
+    ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
+    return idle_of(trace, ran, windows.step, timed, full)
+
+
+def _device_times(devices: Sequence[Activity], windows: Breakdown) -> list[DeviceTime]:
+    end_ns = windows.start_ns + windows.span_ns
+    times = []
+    for activity in devices:
+        rows = np.flatnonzero(windows.device == activity.device)
+        busy = activity.compute | activity.comm | activity.copy
+        times.append(DeviceTime(activity.device, rows, windows.start_ns[rows], end_ns[rows], busy))
+    return times
+
+
+def _fetching(trace: RankTrace, windows: Breakdown, idle: Idle) -> Fetching:
+    end_ns = windows.start_ns + windows.span_ns
+    input_ns = idle.by_cause[Cause.INPUT]
+    return fetching(trace.events, windows.start_ns, end_ns, input_ns, is_light=trace.is_light)
 
 
 def _schedules(

@@ -1,8 +1,8 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `kernel_use`, `outliers`,
-`advice` and `verdict`; `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and `representatives`
-are made from it.
+`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `idle_rows`, `kernel_use`,
+`outliers`, `advice` and `verdict`; `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and
+`representatives` are made from it.
 
 Decisions: docs/decisions/reporting.md
 """
@@ -19,6 +19,7 @@ from analyzers.reporting.frames import (
     operators_frame,
     windows_frame,
 )
+from analyzers.reporting.idle_rows import IDLE_CAUSES, IdleLine, IdleRows
 from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.per_step import (
@@ -38,6 +39,7 @@ from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 __all__ = [
     "EXPOSED",
     "GRADIENTS",
+    "IDLE_CAUSES",
     "MANY",
     "PARTS",
     "REPORT_SCHEMA",
@@ -48,6 +50,8 @@ __all__ = [
     "DeviceSummary",
     "GradientBandwidth",
     "IdleFrom",
+    "IdleLine",
+    "IdleRows",
     "KernelRow",
     "Lane",
     "Lanes",

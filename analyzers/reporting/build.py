@@ -53,6 +53,7 @@ from analyzers.reporting.document import (
     Summary,
     Window,
 )
+from analyzers.reporting.idle_rows import idle_rows, window_causes
 from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import control_figures, run_facts
@@ -106,6 +107,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         summary=_summary(
             analyses, facts, (reduced, layers), cost, advice(_evidence(analyses, facts, (reduced, layers, waits), cost))
         ),
+        idle=idle_rows(run.measured),
     )
 
 
@@ -220,6 +222,7 @@ def _windows(analyses: _Analyses) -> list[Window]:
     columns["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns).tolist()
     columns |= {name: getattr(analyses.exposed, name).tolist() for name in (*EXPOSED, "unmatched_comm_ns")}
     input_idle = analyses.column(lambda measured: measured.fetching.input_idle_ns)
+    columns["idle"] = window_causes(analyses.run.measured)
     columns["input_idle_ns"] = [natural(ns) for ns in input_idle.tolist()]
     contention = analyses.column(lambda measured: measured.cost.contention_ns)
     columns["contention_ns"] = [ns if ns != NOT_KNOWN else None for ns in contention.tolist()]

@@ -12,6 +12,7 @@ from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, L
 from analyzers.notices import Notice
 from analyzers.reporting.advice import Advice
 from analyzers.reporting.data_loading import Input
+from analyzers.reporting.idle_rows import IdleCauses, IdleRows
 from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
@@ -42,6 +43,7 @@ class Window(msgspec.Struct, frozen=True):
     overlap: float | None
     unmatched_comm_ns: int
     contention_ns: int | None
+    idle: IdleCauses
     input_idle_ns: int | None = None  # of idle_ns; null where host and device are not of the same steps
 
 
@@ -181,6 +183,7 @@ class Report(msgspec.Struct, frozen=True):
     timeline: Timeline
     traffic: dict[str, int | None]
     summary: Summary
+    idle: IdleRows
     # Filled by analyses to come.
     groups: list[GroupWindow] = []
     pipeline: list[dict[str, Any]] = []

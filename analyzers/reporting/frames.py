@@ -9,7 +9,7 @@ import msgspec
 
 from analyzers.collectives import CollectiveRow
 from analyzers.layers import BucketRow, LayerRow
-from analyzers.reporting.document import Report
+from analyzers.reporting.document import Report, Window
 from analyzers.reporting.kernel_use import KernelRow
 
 if TYPE_CHECKING:
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 
 def windows_frame(document: Report) -> pd.DataFrame:
-    """Return the report's windows, a row each, in the JSON's units and order."""
+    """Return the report's windows, a row each, in the JSON's units and order, causes of idle time flat."""
     import pandas as pd
 
-    return pd.DataFrame([msgspec.structs.asdict(window) for window in document.windows])
+    return pd.DataFrame([_flat(window) for window in document.windows])
+
+
+def _flat(window: Window) -> dict[str, Any]:
+    causes = {f"idle_{name}": ns for name, ns in msgspec.structs.asdict(window.idle).items()}
+    return {name: value for name, value in msgspec.structs.asdict(window).items() if name != "idle"} | causes
 
 
 def buckets_frame(document: Report) -> pd.DataFrame:

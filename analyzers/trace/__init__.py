@@ -1,10 +1,11 @@
 """One trace file becomes `Events`: frozen columns, times in integer ns.
 
 In order: `decompress` inflates blocks, `event_stream` cuts them into events (`lenient_json` where the text is damaged),
-`reader` fills the columns of `events`, with `arguments` for what rows carry, `timestamps` for their instants and
-`header` for the file's head; `categories` tells rows that are read from other devices' and other programs', and
-`copy_collectives` finds copies that communicate. The names of kernels, collectives and ranges are in `kernel_names`,
-`collective_calls` and `range_names`; `operator_flops` knows operators whose inputs say how much they compute.
+`reader` fills the columns of `events`, with `arguments` for what rows carry, `timestamps` for their instants,
+`integer_columns` for their numbers and `header` for the file's head; `categories` tells rows that are read from other
+devices' and other programs', and `copy_collectives` finds copies that communicate. The names of kernels, collectives
+and ranges are in `kernel_names`, `collective_calls` and `range_names`; `operator_flops` knows operators whose inputs
+say how much they compute.
 
 Decisions: docs/decisions/trace.md
 """
@@ -45,6 +46,7 @@ from analyzers.trace.range_names import (
     NCCL,
     NODE,
     OF_FSDP,
+    OPTIMIZER,
     ROOT,
     SHARDED,
     STEP,
@@ -71,6 +73,7 @@ __all__ = [
     "NODE",
     "OF_FSDP",
     "OPEN",
+    "OPTIMIZER",
     "RECORDED_IN_PART",
     "ROOT",
     "SHARDED",

@@ -278,7 +278,8 @@ def scan(text: bytes | bytearray) -> Structure:
 
 def _brackets(text: bytes | bytearray) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Every bracket and brace outside of strings: its offset, the depth after it, and the change it makes."""
-    data = np.frombuffer(text, dtype=np.uint8)
+    # A copy: who looks at all threads' frames, as Dask's profiler does, keeps this array, and its text could not grow.
+    data = np.frombuffer(bytes(text), dtype=np.uint8)
     quotes = np.flatnonzero(data == ord('"'))
     if b"\\" in text:
         quotes = quotes[~_is_escaped(data, quotes)]

@@ -24,6 +24,8 @@ DDP_FORWARD = "DistributedDataParallel.forward"
 DP_FORWARD = "DataParallel.forward"
 # Calls that launch one kernel: cudaLaunchKernelExC, cuLaunchKernelEx, hipExtModuleLaunchKernel.
 KERNEL_LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*Launch\w*Kernel")
+# torch.optim's range around a step, and around setting gradients to zero.
+OPTIMIZER = "Optimizer."
 # Ranges in which FSDP, of either generation, calls for its collectives: the first one's forward is around its module's.
 SHARDED = ("FSDP::", "FullyShardedDataParallel")
 # Ranges and operators that are FSDP's own alone.

@@ -6,7 +6,6 @@ Kineto writes microseconds with three decimals; they arrive as exact integer nan
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -37,6 +36,7 @@ from analyzers.trace.decompress import Blocks
 from analyzers.trace.event_stream import CannotDecode, EventStream, NoEvents
 from analyzers.trace.events import SAID, Events, Syncs, launch_times, said
 from analyzers.trace.header import Header, convert, whole_header
+from analyzers.trace.integer_columns import int64_column, spread
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category, is_waiting, kinds
 from analyzers.trace.lenient_json import first_at, loads, with_escaped_name
 from analyzers.trace.range_names import PREFIX as MODULE
@@ -220,8 +220,8 @@ class _Columns:
             "start_ns": start_ns,
             "dur_ns": dur_ns,
             "position": np.flatnonzero(np.frombuffer(wanted, dtype=bool)) + self._seen,
-            "thread": _int64([event.tid for event in kept]),
-            "correlation": _int64([arg.correlation for arg in args]),
+            "thread": int64_column([event.tid for event in kept]),
+            "correlation": int64_column([arg.correlation for arg in args]),
             **self._calls.calls(args, self._count),
             **self._calls.inputs(names, args, self._count),
             **self._calls.autograd(args, self._count),
@@ -236,20 +236,20 @@ class _Columns:
     def _device_columns(self, events: Sequence[_Event]) -> dict[str, Int64]:
         args = [event.args for event in events]
         return {
-            "process": _int64([event.pid for event in events]),
-            "device": _int64([arg.device for arg in args]),
-            "in_device": _int64([arg.in_device for arg in args]),
-            "from_device": _int64([arg.from_device for arg in args]),
-            "to_device": _int64([arg.to_device for arg in args]),
-            "stream": _int64([arg.stream for arg in args]),
-            "bytes": _int64([arg.bytes for arg in args]),
-            "external": _int64([arg.external for arg in args]),
+            "process": int64_column([event.pid for event in events]),
+            "device": int64_column([arg.device for arg in args]),
+            "in_device": int64_column([arg.in_device for arg in args]),
+            "from_device": int64_column([arg.from_device for arg in args]),
+            "to_device": int64_column([arg.to_device for arg in args]),
+            "stream": int64_column([arg.stream for arg in args]),
+            "bytes": int64_column([arg.bytes for arg in args]),
+            "external": int64_column([arg.external for arg in args]),
             "grid": self._calls.grids(args),
         }
 
     def _sync_columns(self, events: Sequence[_Event], rows: NDArray[np.intp]) -> dict[str, Int64]:
         chosen = [events[row] for row in rows.tolist()]
-        columns = said([event.args for event in chosen], _int64([event.pid for event in chosen]))
+        columns = said([event.args for event in chosen], int64_column([event.pid for event in chosen]))
         return {"sync_row": rows + self._count} | {f"sync_{name}": column for name, column in columns.items()}
 
     def _syncs(self, kept: NDArray[np.bool_], start_ns: Int64, dur_ns: Int64) -> Syncs:
@@ -295,9 +295,9 @@ class _Columns:
             thread=self._whole("thread"),
             device=device,
             peer=peer,
-            stream=_spread(self._whole("stream"), on_device),
+            stream=spread(self._whole("stream"), on_device),
             correlation=correlation,
-            nbytes=_spread(self._whole("bytes"), on_device),
+            nbytes=spread(self._whole("bytes"), on_device),
             external=self._externals(on_device),
             sequence=self._sparse("sequence", "call_row"),
             call=call,
@@ -306,7 +306,7 @@ class _Columns:
             shapes=self._calls.shapes,
             forward=self._sparse("forward", "forward_row"),
             forward_thread=self._sparse("forward_thread", "forward_row"),
-            grid=_spread(self._whole("grid"), on_device),
+            grid=spread(self._whole("grid"), on_device),
             launched_ns=launch_times(category, correlation, start_ns),
             position=self._whole("position"),
             syncs=syncs,
@@ -331,11 +331,11 @@ class _Columns:
         crosses[on_device] = between | (unsaid & peer_to_peer[name[on_device]])
         device = np.where(between, source, np.maximum(device, 0)).clip(max=_LAST_DEVICE)
         peer = np.where(between, target, UNKNOWN).clip(max=_LAST_DEVICE)
-        return _spread(device, on_device).astype(np.int32), _spread(peer, on_device).astype(np.int32), crosses
+        return spread(device, on_device).astype(np.int32), spread(peer, on_device).astype(np.int32), crosses
 
     def _externals(self, on_device: NDArray[np.bool_]) -> Int64:
         """What joins kernels and the operators that tell of their collectives."""
-        column = _spread(self._whole("external"), on_device)
+        column = spread(self._whole("external"), on_device)
         column[self._whole("call_row")] = self._whole("call_external")
         return column
 
@@ -349,30 +349,6 @@ class _Columns:
         """One column."""
         parts = [part[name] for part in self._parts]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int8 if name == "category" else np.int64)
-
-
-def _int64(values: Sequence[Any]) -> Int64:
-    """A column of whole numbers. What does not fit 64 bits is UNKNOWN, a thread's name a number of its own."""
-    try:
-        return np.fromiter(values, np.int64, len(values))
-    except (TypeError, ValueError, OverflowError):
-        return np.array([_whole_number(value) for value in values], dtype=np.int64)
-
-
-def _whole_number(value: int | str) -> int:
-    if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else UNKNOWN
-    if value.isdecimal() and len(value) < _DIGITS:
-        return int(value)  # torch 1.8 writes threads so, beside "stream 7"
-    # Far from what numbers a thread, a stream or a process is ever called by.
-    return -zlib.crc32(value.encode(errors="replace")) - 2**40
-
-
-def _spread(values: Int64, rows: NDArray[np.bool_]) -> Int64:
-    """A column of all rows from the values that some have."""
-    column = np.full(len(rows), UNKNOWN, dtype=np.int64)
-    column[rows] = values
-    return column
 
 
 def _event(row: Any) -> _Event | None:

@@ -1,7 +1,7 @@
 """Which forward operator made each of autograd's nodes."""
 
-from analyzers.rank.autograd import autograd
-from analyzers.rank.host_threads import Host
+from analyzers.rank.host.autograd_nodes import autograd
+from analyzers.rank.host.host_threads import Host
 from tests.support.training import ENGINE, NODE, backward, forward, gradient, host, traced
 
 

@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import analyzers
 from analyzers.arrays import UNKNOWN
-from analyzers.rank.activity import activities
-from analyzers.rank.data_loading import fetches, fetching, is_input
+from analyzers.rank.idle.data_loading import fetches, is_input
 from analyzers.rank.summary import summarize, summary_of
 from analyzers.rank.time_breakdown import breakdown
 from analyzers.reporting.build import report
@@ -26,6 +25,7 @@ from analyzers.run.loading import Run
 from analyzers.trace.kernel_names import Category
 from tests.support import brute_force as reference
 from tests.support.drawing import LOADER, draw
+from tests.support.idle_brute_force import idle_by_cause
 from tests.support.kineto_files import write
 from tests.support.saved import saved
 from tests.support.training import MAIN, host, kernel, ranged, step, traced
@@ -35,7 +35,8 @@ SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 
 
 def found(trace):
-    return fetching(trace, activities(trace), breakdown(trace))
+    (rank,) = summary_of(Run("drawn", None, (trace,))).ranks
+    return rank.timed.fetching
 
 
 def idle(trace):
@@ -254,7 +255,7 @@ def test_recorded_windows_equal_the_brute_force(tmp_path):
             source["traceEvents"].append(mark | {"name": LOADER, "ts": mark["ts"] + part * mark["dur"], "dur": 900.5})
     path = write(tmp_path / "rank0.json", json.dumps(source))
     windows = report(summarize(path)).windows
-    assert [window.input_idle_ns for window in windows] == reference.input_idle(path)
+    assert [window.input_idle_ns for window in windows] == [row["input"] for row in idle_by_cause(path)]
     assert sum(window.input_idle_ns for window in windows) > 0
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.arrays import UNKNOWN
-from analyzers.rank.host_threads import Host, Places, Spans, innermost
+from analyzers.rank.host.host_threads import Host, Places, Spans, innermost
 from tests.support.training import MAIN, host, kernel, ranged, traced
 
 Span = tuple[int, int, int]  # thread, start, end

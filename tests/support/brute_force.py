@@ -201,15 +201,12 @@ def _cpu(events: list[Event], numbered: dict[int, Span]) -> list[dict[str, Any]]
 
 
 def input_idle(path: Path) -> list[int]:
-    """Of each window how long its device is idle while a DataLoader's range runs; not for CPU runs that communicate."""
+    """Of each window of a CPU run that does not communicate how long it is idle while a DataLoader's range runs."""
     events, base = read(path)
     loader = [span(event) for event in events if event["name"].startswith("enumerate(DataLoader)#")]
+    busy = [span(event) for event in events if event.get("cat") == "cpu_op"]
     found = []
     for row in windows(path):
-        if row["device"] == "cpu":
-            busy = [span(event) for event in events if event.get("cat") == "cpu_op"]
-        else:
-            busy = [span(event) for event in events if event.get("cat") in DEVICE and row["device"] in devices(event)]
         low = row["start_ns"] - base
         found.append(covered(loader, busy, low, low + row["span_ns"]))
     return found

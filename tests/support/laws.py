@@ -60,6 +60,19 @@ def waiting_for_input_is_a_part_of_idle_time(path: Path) -> None:
     assert (found.summary.input is not None) == any(measured.fetching.seen for measured in summary.in_full)
 
 
+def causes_of_idle_time_add_up(path: Path) -> None:
+    for rank in summarized(path).ranks:
+        for measured in (rank.timed, rank.full or rank.timed):
+            idle = measured.idle
+            assert (idle.ns >= 0).all()
+            assert (idle.ns.sum(axis=(1, 2)) == measured.windows.idle_ns).all()
+            by_line = np.bincount(idle.lines.cause, weights=idle.lines.ns, minlength=idle.ns.shape[1])
+            assert (by_line == idle.ns.sum(axis=(0, 2))).all()
+            of = idle.launching
+            assert (of.shorter <= of.operations).all()
+            assert (of.launches <= of.operations).all()
+
+
 def packing_is_compute(path: Path) -> None:
     found = reported(path)
     line = summed(
@@ -164,6 +177,7 @@ def a_buckets_bytes_are_those_of_its_parameters(path: Path) -> None:
 LAWS = (
     lines_add_up_to_the_compute_of_their_window,
     waiting_for_input_is_a_part_of_idle_time,
+    causes_of_idle_time_add_up,
     packing_is_compute,
     buckets_add_up_to_the_exposed_reductions_of_gradients,
     a_bucket_is_its_collective,

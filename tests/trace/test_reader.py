@@ -1,5 +1,6 @@
 import gzip
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -147,13 +148,13 @@ def test_numbers_beyond_64_bits_cost_no_event(tmp_path, key):
     assert read_trace(write(tmp_path / "a.json", document)).events.start_ns.tolist() == [1000, 0]
 
 
-def test_a_thread_in_quotes_is_the_same_beside_names_of_streams(tmp_path):
-    """torch 1.8 writes `"tid": "25738"` for the host, and `"stream 7"` for a device."""
-    trace = small_trace()
-    for event in trace["traceEvents"]:
-        event["tid"] = str(event["tid"]) if event["cat"] != "kernel" else f"stream {event['tid']}"
-    events = read_trace(write(tmp_path / "rank0.json", trace)).events
-    assert set(events.thread[~events.on_device].tolist()) == {9}
+def test_threads_written_as_texts_are_those_written_as_numbers(tmp_path):
+    """Torch 1.8 wrote the threads of runtime calls as texts, beside streams that have names."""
+    (row, launch) = kernel("gemm", 1, 5, 1)
+    document = [row | {"tid": "stream 7"}, launch | {"tid": "9"}, launch | {"tid": 9}]
+    threads = read_trace(write(tmp_path / "a.json", document)).events.thread.tolist()
+    assert threads[1:] == [9, 9]
+    assert threads[0] < 0
 
 
 def test_negative_durations_are_empty(tmp_path):
@@ -176,3 +177,14 @@ def test_a_missing_file_and_a_folder_are_unreadable(tmp_path):
     for path in (tmp_path / "none.json", tmp_path):
         with pytest.raises(UnreadableTrace, match=str(path)):
             read_trace(path)
+
+
+def test_whoever_looks_at_frames_does_not_stop_the_reading(tmp_path):
+    """A profiler in another thread may keep a frame, with what its variables hold, for as long as it likes."""
+    kept = []
+    sys.setprofile(lambda frame, event, _: kept.append(frame) if "event_stream" in frame.f_code.co_filename else None)
+    try:
+        events = read_trace(write(tmp_path / "rank0.json", small_trace())).events
+    finally:
+        sys.setprofile(None)
+    assert len(events) and kept

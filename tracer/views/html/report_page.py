@@ -49,6 +49,7 @@ from tracer.views.sections import (
     controls,
     device_name,
     epochs,
+    idle_section,
     layers_section,
     loader,
     memory,
@@ -155,11 +156,18 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
         name: [row for row in getattr(report, name) if row.rank in ranks]
         for name in ("windows", "unmatched", "waiting", "buckets", "layers", "kernels", "operators")
     }
+    idle = msgspec.structs.replace(
+        report.idle,
+        **{
+            name: [row for row in getattr(report.idle, name) if row.rank in ranks]
+            for name in report.idle.__struct_fields__
+        },
+    )
     collectives = [
         msgspec.structs.replace(row, members=[member for member in row.members if member.rank in ranks])
         for row in report.collectives
     ]
-    return msgspec.structs.replace(report, **rows, collectives=collectives)
+    return msgspec.structs.replace(report, **rows, collectives=collectives, idle=idle)
 
 
 def _no_advice(report: Report) -> Section:
@@ -184,6 +192,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "advice": _no_advice,
     "ranks": lambda report: by_rank(report, MOST_RANKS),
     "representative": representative,
+    "idle": idle_section,
     "windows": _windows,
     "communication": _bandwidths,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),

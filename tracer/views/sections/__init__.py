@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `communication`, `compute`, `buckets`,
-`layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`, `prediction`,
-`calibration`, `hta`.
+A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `compute`,
+`buckets`, `layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`,
+`prediction`, `calibration`, `hta`.
 
 Decisions: docs/decisions/views.md
 """
@@ -14,6 +14,7 @@ from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
 from tracer.views.sections.compute import compute_section
 from tracer.views.sections.hta import hta_text
+from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import layers_section
 from tracer.views.sections.overview import (
     By,
@@ -69,6 +70,7 @@ __all__ = [
     "grouped",
     "hidden_means",
     "hta_text",
+    "idle_section",
     "lane_labels",
     "layers_section",
     "letter",

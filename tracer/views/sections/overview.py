@@ -28,6 +28,7 @@ from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section
+from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import by_layer
 from tracer.views.sections.ranks import communicates, folded, ranks_and_bars, step_cells, step_columns, step_heads
 from tracer.views.sections.step_timeline import timeline
@@ -59,7 +60,14 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
 
 def _rank_view(report: Report, wide: bool) -> list[Section]:
     measured = [ranks_and_bars(report), timeline(report, wide), *_exchange(report), representative(report)]
-    return [*measured, compute_section(report), loader(report), epochs(report.run), memory(report.run)]
+    return [
+        *measured,
+        idle_section(report),
+        compute_section(report),
+        loader(report),
+        epochs(report.run),
+        memory(report.run),
+    ]
 
 
 def _step_view(report: Report, wide: bool) -> list[Section]:

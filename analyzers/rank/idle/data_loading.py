@@ -1,10 +1,10 @@
-"""DataLoader time on the host, and each device's idle time meanwhile.
+"""DataLoader time on the host, and each device's idle time for it.
 
     host       |step 3  |loader.......|step 4  |
     launches     ^  ^                   ^  ^
     device        aaa bbbbbb             cc dd
     idle             .      .............  .
-    input                   ,,,,,,,,,,            idle while the host is in the loader
+    input                   ,,,,,,,,,,            idle while the thread that launches `c` is in the loader
 
 The gap before `c` is the loader's only as far as the host is in it: what comes behind it is the host's way to the next
 launch, which every step pays. Nor is the fetch waiting as long as the device still computes. Were the batch there at
@@ -16,16 +16,12 @@ in it (collating, a transform on tensors) are compute.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import EMPTY, Intervals, union_of
-from analyzers.rank.activity import Activity
-from analyzers.rank.time_breakdown import Breakdown
-from analyzers.run import RankTrace
 from analyzers.trace import STEP, Category, Events
 
 # torch.utils.data: a DataLoader's `__next__` (of every kind of iterator, torchdata's too), a datapipe of torch 1.10 to
@@ -35,7 +31,7 @@ _LOADER = re.compile(r"enumerate\(Data(?:Loader|Pipe)\)#|\w+\((?:.*, )?(?:\w+_)?
 
 @dataclass(frozen=True, eq=False)
 class Fetching:
-    """A value for each window of a rank, ns: how long the host fetched input, and how long the device idled meanwhile.
+    """A value for each window of a rank, ns: how long the host fetched input, and how long the device idled for it.
 
     UNKNOWN in a light window, whose device times are of other steps than the host's, and where a trace has no host
     rows. `seen`: the trace has fetches at all.
@@ -68,15 +64,10 @@ def _ranges(events: Events) -> Mask:
     return np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION))
 
 
-def fetching(trace: RankTrace, devices: Sequence[Activity], rows: Breakdown) -> Fetching:
-    """Return the fetches in a rank's windows, which `rows` are, and its devices' idle time meanwhile."""
-    fetched = fetches(trace.events)
-    fetch_ns, input_idle_ns = np.full((2, len(rows)), UNKNOWN, dtype=np.int64)
-    if not trace.is_light and _ranges(trace.events).any():
-        for activity in devices:
-            tiles = np.flatnonzero(rows.device == activity.device)
-            begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
-            idle = fetched - (activity.compute | activity.comm | activity.copy)
-            fetch_ns[tiles] = fetched.length_within(begin, stop)
-            input_idle_ns[tiles] = idle.length_within(begin, stop)
-    return Fetching(fetch_ns, input_idle_ns, len(fetched) > 0)
+def fetching(events: Events, begin_ns: Int64, stop_ns: Int64, input_ns: Int64, *, is_light: bool) -> Fetching:
+    """Return the fetches in windows [begin, stop), of whose idle time so much is for input."""
+    fetched = fetches(events)
+    if is_light or not _ranges(events).any():
+        nothing = np.full(len(begin_ns), UNKNOWN, dtype=np.int64)
+        return Fetching(nothing, nothing, len(fetched) > 0)
+    return Fetching(fetched.length_within(begin_ns, stop_ns), input_ns, len(fetched) > 0)

@@ -75,7 +75,7 @@ class Host:
     def __init__(self, events: Events) -> None:
         self.events = events
         launches = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
-        launches = launches[np.argsort(events.correlation[launches], kind="stable")]
+        launches = launches[np.lexsort((events.start_ns[launches], events.correlation[launches]))]
         self._launches = launches[np.r_[True, np.diff(events.correlation[launches]) > 0]] if len(launches) else launches
 
     @cached_property

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.rank.host_threads import Host, Places, Spans
+from analyzers.rank.host.host_threads import Host, Places, Spans
 from analyzers.trace import NODE, TAKES_GRADIENT, Category
 
 

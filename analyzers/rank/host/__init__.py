@@ -1,0 +1,13 @@
+"""Host rows of one rank: what ran around a launch.
+
+`host_threads` looks at rows by thread, `autograd_nodes` joins autograd's nodes to their forward operators, and
+`module_ranges` finds the forwards of modules.
+
+Decisions: docs/decisions/rank.md
+"""
+
+from analyzers.rank.host.autograd_nodes import Autograd, autograd
+from analyzers.rank.host.host_threads import Host, Places, Spans, innermost
+from analyzers.rank.host.module_ranges import Source, forwards
+
+__all__ = ["Autograd", "Host", "Places", "Source", "Spans", "autograd", "forwards", "innermost"]

@@ -1,0 +1,28 @@
+"""Idle time of a rank's devices, by cause.
+
+`gaps` finds them and the event that ends each, `host_states` and `phases` what the host was in, with `data_loading` for
+the loader. `causes` divides gaps, `launch_facts` counts launches and calls that wait, and `idle_time` adds up.
+
+Decisions: docs/decisions/rank.md
+"""
+
+from analyzers.rank.idle.data_loading import Fetching, fetches, fetching
+from analyzers.rank.idle.gaps import DeviceTime
+from analyzers.rank.idle.host_states import Cause
+from analyzers.rank.idle.idle_time import OTHERS, HostRows, Idle, idle_of
+from analyzers.rank.idle.launch_facts import Launching
+from analyzers.rank.idle.phases import Phase
+
+__all__ = [
+    "OTHERS",
+    "Cause",
+    "DeviceTime",
+    "Fetching",
+    "HostRows",
+    "Idle",
+    "Launching",
+    "Phase",
+    "fetches",
+    "fetching",
+    "idle_of",
+]

@@ -1,0 +1,145 @@
+"""States of host threads: loader, synchronizing call, operator, Python.
+
+loader        |=======|                              first that applies:
+calls                    |cudaStreamSynchronize|     input, synchronize, operator, python
+operators            |aten::item...................|
+state      python|input  |o|synchronize         |op|python
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.rank.host import Host, Places, Spans
+from analyzers.rank.idle.data_loading import is_input
+from analyzers.trace import STEP, Category, Events, module_of
+
+
+class Cause(IntEnum):
+    """Why a device was idle; docs/measuring.md defines each."""
+
+    INPUT = 0
+    SYNCHRONIZE = 1
+    OPERATOR = 2
+    PYTHON = 3
+    LAUNCH_LATENCY = 4
+    KERNEL_GAP = 5
+    DEPENDENCY = 6
+    UNKNOWN = 7
+
+    @property
+    def label(self) -> str:
+        """Return its name in documents."""
+        return self.name.lower()
+
+
+# Calls of the runtimes and drivers that return when the device is done. Copies whose names do not end in Async block;
+# so does an asynchronous one into pageable memory (CUDA Runtime API, "API synchronization behavior").
+_SYNCHRONIZES = re.compile(
+    r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx|Thread)Synchronize(?:_\w+)?|(?:cuda|hip|cu)Memcpy(?!\w*Async)\w*"
+)
+_COPIES_LATER = re.compile(r"(?:cuda|hip|cu)Memcpy\w*Async\w*")
+_INTO_PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
+
+
+def synchronizes(host: Host) -> Mask:
+    """Return which rows are calls that wait for the device."""
+    events = host.events
+    is_call = events.category == Category.LAUNCH
+    waits = is_call & _matching(events, _SYNCHRONIZES)
+    blocking = np.flatnonzero((events.category == Category.MEMCPY) & events.named(_INTO_PAGEABLE))
+    calls = host.launches(blocking)
+    waits[calls[calls >= 0]] = True
+    found: Mask = waits & is_call & (_matching(events, _SYNCHRONIZES) | _matching(events, _COPIES_LATER))
+    return found
+
+
+def _matching(events: Events, pattern: re.Pattern[str]) -> Mask:
+    found: Mask = np.array([pattern.fullmatch(name) is not None for name in events.names], dtype=bool)[events.name]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadStates:
+    """All of one thread's time, in order, tile by tile: the state of each, and rows that say where the thread was.
+
+    `within` is the outermost operator, else the innermost module or range; `call` what synchronizes; UNKNOWN for none.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    cause: Int64
+    within: Int64
+    call: Int64
+
+
+# Farther than any instant, and near enough to subtract from.
+_BEFORE, _AFTER = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
+
+
+class HostStates:
+    """What a rank's threads were in."""
+
+    def __init__(self, host: Host) -> None:
+        events = host.events
+        self._host = host
+        self.is_synchronizing = synchronizes(host)
+        is_step, is_loader = events.named(STEP), _named_input(events)
+        is_module = np.array([module_of(name) is not None for name in events.names], dtype=bool)[events.name]
+        # Torch 1.8 wrote steps and loaders as operators.
+        marks = is_step | is_loader
+        self._loader = np.flatnonzero(is_loader & host.is_range)
+        self._operators = np.flatnonzero((events.category == Category.OPERATOR) & ~marks)
+        ranges = (events.category == Category.ANNOTATION) | ((events.category == Category.PYTHON) & is_module)
+        self._ranges = np.flatnonzero(ranges & ~marks)
+        self._calls = np.flatnonzero(self.is_synchronizing)
+
+    def of_thread(self, thread: int) -> ThreadStates:
+        """Return one thread's states."""
+        loader, calls, operators, ranges = (
+            rows[self._host.events.thread[rows] == thread]
+            for rows in (self._loader, self._calls, self._operators, self._ranges)
+        )
+        events = self._host.events
+        every = np.r_[loader, calls, operators, ranges]
+        edges = np.unique(np.r_[_BEFORE, events.start_ns[every], events.end_ns[every], _AFTER])
+        places = Places(np.full(len(edges) - 1, thread), edges[:-1])
+        in_loader, in_call, in_operator = (
+            np.r_[rows, UNKNOWN][self._spans(rows).outermost(places)] for rows in (loader, calls, operators)
+        )
+        in_range = np.r_[ranges, UNKNOWN][self._spans(ranges).around(places)]
+        known = [in_loader >= 0, in_call >= 0, in_operator >= 0]
+        cause = np.select(known, [Cause.INPUT, Cause.SYNCHRONIZE, Cause.OPERATOR], Cause.PYTHON)
+        within = np.where(in_operator >= 0, in_operator, in_range)
+        within = np.where(in_loader >= 0, in_loader, within)
+        in_call = np.where(cause == Cause.SYNCHRONIZE, in_call, UNKNOWN)
+        return ThreadStates(edges[:-1], edges[1:], cause, within, in_call)
+
+    def around(self, calls: Int64) -> Int64:
+        """Return the row that says where each call of the runtime was made, UNKNOWN where nothing is around it."""
+        places = self._host.places(calls)
+        operator = np.r_[self._operators, UNKNOWN][self._spans(self._operators).outermost(places)]
+        inner = np.r_[self._ranges, UNKNOWN][self._spans(self._ranges).around(places)]
+        around: Int64 = np.where(operator >= 0, operator, inner)
+        return around
+
+    def main_thread(self) -> int:
+        """Return the thread that marks the steps, else the one with most ranges."""
+        events = self._host.events
+        is_range = self._host.is_range
+        steps = is_range & events.named(STEP)
+        threads, counts = np.unique(events.thread[steps if steps.any() else is_range], return_counts=True)
+        return int(threads[counts.argmax()]) if len(threads) else UNKNOWN
+
+    def _spans(self, rows: Int64) -> Spans:
+        return self._host.spans(rows)
+
+
+def _named_input(events: Events) -> Mask:
+    found: Mask = np.array([is_input(name) for name in events.names], dtype=bool)[events.name]
+    return found

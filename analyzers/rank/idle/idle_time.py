@@ -1,0 +1,163 @@
+"""`Idle`: idle time by window, cause and phase, with its longest lines.
+
+gaps of windows -> pieces (cause, phase, where the host was) -> sums over windows, and the longest lines
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.intervals import union_of
+from analyzers.rank.host import Autograd, Host, Spans
+from analyzers.rank.idle.causes import Pieces, as_long_as, divided, divided_on_host
+from analyzers.rank.idle.gaps import DeviceTime, gaps, launch_calls
+from analyzers.rank.idle.host_states import Cause, HostStates
+from analyzers.rank.idle.launch_facts import Launching, launching, step_rows
+from analyzers.rank.idle.phases import Phase, phases
+from analyzers.run import RankTrace
+from analyzers.trace import NODE, Events
+
+# Of each cause so many lines are kept; what else there is makes one more a phase.
+MOST_LINES = 20
+OTHERS = "(others)"
+
+
+@dataclass(frozen=True, eq=False)
+class IdleLines:
+    """Idle time over all windows of a rank by cause, phase, and where the host was; `count` is in how many gaps.
+
+    `name` is an operator, or a module or range where no operator ran, empty for neither; `call` is the synchronizing
+    call, of which `count` says how many. The lines of a cause add up to it.
+    """
+
+    cause: Int64
+    phase: Int64
+    name: tuple[str, ...]
+    call: tuple[str, ...]
+    ns: Int64
+    count: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Synchronizations:
+    """Calls that wait for the device, by who makes them (empty: nobody known): how many, and their time on the host."""
+
+    name: tuple[str, ...]
+    call: tuple[str, ...]
+    count: Int64
+    ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Idle:
+    """One rank's idle time: `ns` by window, cause and phase, integers that add up to each window's `idle_ns`."""
+
+    ns: NDArray[np.int64]
+    lines: IdleLines
+    synchronizations: Synchronizations
+    launching: Launching
+
+    @cached_property
+    def by_cause(self) -> dict[Cause, Int64]:
+        """Return each cause's ns in every window."""
+        total = self.ns.sum(axis=2)
+        return {cause: total[:, cause] for cause in Cause}
+
+    @cached_property
+    def by_phase(self) -> dict[Phase, Int64]:
+        """Return each phase's ns in every window."""
+        total = self.ns.sum(axis=1)
+        return {phase: total[:, phase] for phase in Phase}
+
+
+@dataclass(frozen=True, eq=False)
+class HostRows:
+    """What a rank's host ran: its rows, autograd's nodes, and its modules' forwards."""
+
+    host: Host
+    nodes: Autograd
+    modules: Spans
+
+
+def idle_of(
+    trace: RankTrace, ran: HostRows, step: Int64, timed: Sequence[DeviceTime], full: Sequence[DeviceTime]
+) -> Idle:
+    """Return why the devices of a rank were idle, window by window.
+
+    `step` is the step of each window. `timed` are the windows to be told of, `full` those at the full window's times:
+    the same where there is no light window.
+    """
+    host, events = ran.host, trace.events
+    states, in_phases = HostStates(host), phases(host, ran.nodes, ran.modules)
+    found = gaps(trace.timed, events.launched_ns, timed)
+    if trace.is_cpu_run:
+        pieces = divided_on_host(found, states, in_phases)
+    else:
+        alike = gaps(events, events.launched_ns, full) if trace.is_light else found
+        pieces = divided(alike, states, in_phases, launch_calls(host, alike.ender), events)
+        pieces = as_long_as(found, alike, pieces) if trace.is_light else pieces
+    ns = np.zeros((len(step), len(Cause), len(Phase)), dtype=np.int64)
+    np.add.at(ns, (found.window[pieces.gap], pieces.cause, pieces.phase), pieces.ns)
+    steps = step_rows(host)
+    return Idle(
+        ns,
+        _lines(events, pieces),
+        _synchronizations(events, states, list(steps.values())),
+        launching(trace.timed, host, states, timed, step, steps),
+    )
+
+
+def _lines(events: Events, pieces: Pieces) -> IdleLines:
+    """Return the longest lines of each cause, and what is left of it as one a phase."""
+    name, call = np.r_[events.name, UNKNOWN][pieces.within], np.r_[events.name, UNKNOWN][pieces.call]
+    keys = np.stack([pieces.cause, pieces.phase, name, call])
+    keys, line = np.unique(keys, axis=1, return_inverse=True)
+    ns, count = np.zeros((2, keys.shape[1]), dtype=np.int64)
+    np.add.at(ns, line, pieces.ns)
+    # A call counts once, however many gaps it reaches into.
+    counted = np.where(pieces.call != UNKNOWN, pieces.call, pieces.gap)
+    np.add.at(count, np.unique(np.stack([line, counted]), axis=1)[0], 1)
+    order = np.lexsort((-ns, keys[0]))
+    rank = np.arange(len(order)) - np.searchsorted(keys[0][order], keys[0][order])
+    kept, others = order[rank < MOST_LINES], order[rank >= MOST_LINES]
+    left, of_left = np.unique(keys[:2, others], axis=1, return_inverse=True)
+    left_ns, left_count = np.zeros((2, left.shape[1]), dtype=np.int64)
+    np.add.at(left_ns, of_left, ns[others])
+    np.add.at(left_count, of_left, count[others])
+    return IdleLines(
+        cause=np.r_[keys[0][kept], left[0]],
+        phase=np.r_[keys[1][kept], left[1]],
+        name=(*_names(events, keys[2][kept]), *(OTHERS for _ in left_ns)),
+        call=(*_names(events, keys[3][kept]), *("" for _ in left_ns)),
+        ns=np.r_[ns[kept], left_ns],
+        count=np.r_[count[kept], left_count],
+    )
+
+
+def _names(events: Events, codes: Int64) -> list[str]:
+    """Return names as people know them: autograd's nodes without what they all begin with; empty for -1."""
+    return [events.names[code].removeprefix(NODE) if code >= 0 else "" for code in codes.tolist()]
+
+
+def _synchronizations(events: Events, states: HostStates, steps: Sequence[int]) -> Synchronizations:
+    """Return the calls that wait for the device inside the profiler's steps; all of them where none is marked."""
+    calls = np.flatnonzero(states.is_synchronizing)
+    if len(steps):
+        inside = union_of(events.start_ns[list(steps)], events.end_ns[list(steps)])
+        started = events.start_ns[calls]
+        calls = calls[inside.length_within(started, started + 1) > 0]
+    within = np.r_[events.name, UNKNOWN][states.around(calls)]
+    keys, line = np.unique(np.stack([within, events.name[calls]]), axis=1, return_inverse=True)
+    ns = np.zeros(keys.shape[1], dtype=np.int64)
+    np.add.at(ns, line, events.dur_ns[calls])
+    order = np.argsort(-ns, kind="stable")[:MOST_LINES]
+    count = np.bincount(line, minlength=keys.shape[1])
+    return Synchronizations(
+        tuple(_names(events, keys[0][order])), tuple(_names(events, keys[1][order])), count[order], ns[order]
+    )

@@ -1,0 +1,260 @@
+"""Idle time by cause: drawn, by brute force over random traces and over recorded ones."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from analyzers.arrays import UNKNOWN
+from analyzers.rank import Cause, Phase
+from analyzers.rank.idle.causes import Pieces, as_long_as
+from analyzers.rank.idle.gaps import Gaps
+from analyzers.rank.summary import summarize, summary_of
+from analyzers.run.layout import find
+from analyzers.run.light_window import Mismatch, retime
+from analyzers.run.loading import Run, load
+from tests.support import idle_brute_force as reference
+from tests.support.brute_force import windows
+from tests.support.drawing import LOADER, draw
+from tests.support.kineto_files import Event, write
+from tests.support.samples import RUNS, SAMPLES
+from tests.support.training import ENGINE, MAIN, document, host, kernel, ranged, step, traced
+
+
+def idle(trace):
+    (rank,) = summary_of(Run("drawn", None, (trace,))).ranks
+    return rank.timed.idle
+
+
+def causes(trace):
+    """What each window's idle time is, in microseconds for traces that were written so, without zeros."""
+    total = idle(trace).ns.sum(axis=2)
+    return [{cause.label: ns for cause, ns in zip(Cause, row, strict=True) if ns} for row in total.tolist()]
+
+
+def us(*rows):
+    return [{cause: 1000 * us for cause, us in row.items()} for row in rows]
+
+
+def called(name: str, ts: float, dur: float, tid: int = MAIN) -> Event:
+    return host(name, ts, dur, tid=tid, category="cuda_runtime", correlation=round(ts * 1000) + 1)
+
+
+# Drawn. Kernels of `kernel` are launched by calls of half a microsecond.
+
+
+def test_what_lies_before_the_launch_is_the_hosts(tmp_path):
+    rows = [
+        step(3, 0, 100),
+        *kernel("first", 1, 2, 8),  # idle from 10 to 30
+        ranged(LOADER, 8, 5),
+        host("aten::item", 13, 6),
+        called("cudaStreamSynchronize", 14, 3),
+        host("aten::add", 21, 7),
+        *kernel("second", 25, 30, 5),
+    ]
+    expected = {"input": 3, "synchronize": 3, "operator": 7, "python": 2, "launch_latency": 5}
+    assert causes(traced(tmp_path, *rows)) == us(expected)
+    lines = idle(traced(tmp_path, *rows)).lines
+    named = dict(zip(zip(lines.name, lines.call, strict=True), lines.ns.tolist(), strict=True))
+    assert named[("aten::item", "cudaStreamSynchronize")] == 3_000
+    assert named[("aten::item", "")] == 3_000
+
+
+def test_only_the_launching_thread_counts(tmp_path):
+    rows = [
+        step(3, 0, 100),
+        *kernel("first", 1, 2, 8),
+        host("aten::add", 10, 20),  # on the main thread, while another launches
+        *kernel("second", 20, 22, 5, tid=ENGINE),
+    ]
+    assert causes(traced(tmp_path, *rows)) == us({"python": 10, "launch_latency": 2})
+
+
+def test_an_event_that_was_launched_before_its_gap(tmp_path):
+    rows = [
+        step(3, 0, 200),
+        *kernel("a", 0, 2, 8),
+        *kernel("b", 8, 12, 8),  # launched before 10; its stream was busy until then
+        *kernel("c", 9, 22, 8, stream=8),  # its stream has been free since ever
+        *kernel("d", 9.7, 120, 8, stream=8),  # too long for the device's own pause
+        *kernel("e", 130, 132, 8),  # the only launch inside its gap: 1.5 us from its call's end to its start
+    ]
+    expected = {"kernel_gap": 2, "dependency": 2 + 90, "python": 2, "launch_latency": 2}
+    # a call ends half a microsecond after it began, 8.5 and 9.5 and 10.2: a delay of 1.5 reaches into the first gap
+    assert causes(traced(tmp_path, *rows)) == us(expected)
+    late = [*rows[:3], *kernel("b", 9.5, 12, 8), *rows[5:]]
+    assert causes(traced(tmp_path / "late", *late))[0]["launch_latency"] == 1_500 + 2_000
+
+
+def test_of_one_call_the_first_event_alone_waits_for_it(tmp_path):
+    graph = host("cudaGraphLaunch", 12, 4, category="cuda_runtime", correlation=77)
+    rows = [step(3, 0, 100), *kernel("a", 1, 2, 8), graph]
+    for ts in (15, 20):
+        part = kernel("part", 12, ts, 3)[1]
+        rows.append(part | {"args": part["args"] | {"correlation": 77}})
+    assert causes(traced(tmp_path, *rows)) == us({"python": 2, "launch_latency": 3, "kernel_gap": 2})
+
+
+def test_a_gap_at_the_end_of_a_window_is_ended_by_the_next_ones_first_event(tmp_path):
+    rows = [step(3, 0, 20), step(4, 20, 20), *kernel("a", 1, 2, 8), *kernel("b", 25, 27, 3), *kernel("c", 26, 31, 3)]
+    assert causes(traced(tmp_path, *rows)) == us({"python": 15, "launch_latency": 2}, {"kernel_gap": 1})
+
+
+def test_gaps_without_a_launch_are_unknown(tmp_path):
+    rows = [step(3, 0, 100), *kernel("a", 1, 2, 8), kernel("b", 20, 22, 5)[1], *kernel("c", 24, 27, 5)]
+    assert causes(traced(tmp_path, *rows)) == us({"unknown": 12})
+
+
+def test_a_copy_into_pageable_memory_blocks(tmp_path):
+    copy = {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "pid": 0, "tid": 7}
+    copy |= {"ts": 12, "dur": 3, "args": {"device": 0, "stream": 7, "correlation": 5}}
+    rows = [
+        step(3, 0, 100),
+        *kernel("a", 1, 2, 8),
+        host("cudaMemcpyAsync", 11, 9, category="cuda_runtime", correlation=5),
+        copy,
+        *kernel("b", 22, 24, 5),
+    ]
+    assert causes(traced(tmp_path, *rows))[0]["synchronize"] == 5_000
+    pinned = copy | {"name": "Memcpy DtoH (Device -> Pinned)"}
+    rows[-3] = pinned
+    assert "synchronize" not in causes(traced(tmp_path / "pinned", *rows))[0]
+
+
+def test_a_cpu_runs_gaps_are_the_loaders_or_pythons(tmp_path):
+    rows = [step(3, 0, 40), host("aten::linear", 1, 4), ranged(LOADER, 10, 10), host("aten::linear", 25, 5)]
+    assert causes(traced(tmp_path, *rows)) == us({"input": 10, "python": 11})
+
+
+def test_phases(tmp_path):
+    rows = [
+        step(3, 0, 60),
+        ranged(LOADER, 0, 4),
+        host("aten::linear", 10, 4, **{"Sequence number": 1}),
+        *kernel("forward", 11, 12, 1),
+        host("autograd::engine::evaluate_function: AddmmBackward0", 20, 4, tid=ENGINE, **{"Sequence number": 1}),
+        *kernel("backward", 21, 22, 1, tid=ENGINE),
+        ranged("Optimizer.step#SGD.step", 30, 4),
+        *kernel("sgd", 31, 32, 1),
+        step(4, 60, 40),
+        host("aten::linear", 70, 4, **{"Sequence number": 2}),
+        *kernel("forward", 71, 72, 1),
+    ]
+    of = idle(traced(tmp_path, *rows))
+    phases = [{phase.label: int(ns) for phase, ns in zip(Phase, row, strict=True) if ns} for row in of.ns.sum(axis=1)]
+    # up to its step's end the first window idles between steps, but for what the optimizer's range takes
+    assert phases == us({"forward": 1 + 2, "backward": 7 + 2, "optimizer": 6 + 2 + 1, "between_steps": 36}, {})
+    assert of.launching.launches.tolist() == [3, 1]
+    assert of.launching.host_ns.tolist() == [60_000, 40_000]
+
+
+# Random traces.
+
+
+@st.composite
+def traces(draw_one):
+    """Two steps of two threads that launch on two devices: nested operators, loaders, calls that wait, graphs."""
+    number = st.integers
+    rows = [step(3, 0, 60), step(4, 60, 60)]
+    for tid in (MAIN, ENGINE):
+        at = draw_one(number(0, 5))
+        while at < 110:
+            length = draw_one(number(1, 20))
+            what = draw_one(st.sampled_from(["aten::item", LOADER, "cudaDeviceSynchronize", "cudaMemcpy", "range", ""]))
+            if what.startswith("cuda"):
+                rows.append(host(what, at, length, tid=tid, category="cuda_runtime", correlation=10_000 + len(rows)))
+            elif what in (LOADER, "range"):
+                rows += [ranged(what, at, length, tid=tid), host("aten::stack", at + length / 4, length / 2, tid=tid)]
+            elif what:
+                rows += [host(what, at, length, tid=tid)]
+                rows += [called("cudaStreamSynchronize", at + length / 4, length / 2, tid)]
+            at += length + draw_one(number(0, 8))
+    streams = {key: draw_one(number(1, 9)) for key in [(0, 7), (0, 8), (1, 7)]}
+    for place in range(draw_one(number(1, 24))):
+        (device, stream), at = draw_one(st.sampled_from(sorted(streams))), draw_one(number(0, 100))
+        length, call = draw_one(number(0, 12)), draw_one(st.sampled_from(["cudaLaunchKernel", "cudaGraphLaunch", ""]))
+        tid = draw_one(st.sampled_from([MAIN, ENGINE, 77]))
+        if call:
+            args = {"category": "cuda_runtime", "correlation": place + 1, "tid": tid}
+            rows.append(host(call, at, draw_one(number(0, 6)), **args))
+        for _ in range(draw_one(number(1, 3)) if call != "cudaLaunchKernel" else 1):
+            begin = max(at + draw_one(number(-1, 4)), streams[device, stream])
+            streams[device, stream] = begin + length + draw_one(st.sampled_from([0, 0, 1, 60]))
+            (_, row) = kernel("k", at, begin, length, stream=stream, device=device)
+            rows.append(row | {"args": row["args"] | {"correlation": place + 1}})
+    return rows
+
+
+@settings(max_examples=40)
+@given(rows=traces())
+def test_random_traces_equal_the_brute_force(tmp_path_factory, rows):
+    path = write(tmp_path_factory.mktemp("idle") / "rank0.json", document(rows))
+    # Where a later step's first event runs first, the brute force has a window that ends before it begins.
+    assume(all(window["span_ns"] >= 0 for window in windows(path)))
+    measured = summarize(path).ranks[0].timed
+    found = [dict(zip(reference.CAUSES, row, strict=True)) for row in measured.idle.ns.sum(axis=2).tolist()]
+    assert found == reference.idle_by_cause(path)
+    assert [sum(row.values()) for row in found] == measured.windows.idle_ns.tolist()
+
+
+RECORDED = [path for path in RUNS if path.parent == SAMPLES]
+
+
+@pytest.mark.parametrize("run", RECORDED, ids=lambda path: path.name)
+def test_the_first_recorded_window_equals_the_brute_force(run):
+    path = find(run).files[0].path
+    trace = load(path).ranks[0]
+    found = idle(trace).ns.sum(axis=2).tolist()
+    (expected,) = reference.idle_by_cause(path, only=1)
+    assert dict(zip(reference.CAUSES, found[0], strict=True)) == expected
+
+
+# Light windows.
+
+
+def retimed():
+    full = draw(step="33333333333333", loader="..llll", compute="aa.......bb..c", launch={"compute": "^......^..^"})
+    quick = draw(compute="aa...bb..c", launch={"compute": "^...^..^"})
+    timed = retime(full.events, quick.events.take(np.isin(quick.events.category, (1, 4))))
+    assert not isinstance(timed, Mismatch)
+    return replace(full, timed=timed)
+
+
+def test_a_light_windows_gap_is_divided_as_the_full_windows():
+    # In full 7 ns before `b`, 4 of them input, 1 python, 2 the launch's: here 3. Before `c` 2 in both.
+    trace = retimed()
+    assert causes(trace.in_full()) == [{"input": 4, "python": 1, "launch_latency": 2 + 1, "kernel_gap": 1}]
+    assert causes(trace) == [{"input": 1, "python": 2 - 1, "launch_latency": 1 + 1, "kernel_gap": 1}]
+
+
+lengths = st.lists(st.integers(0, 2**33), min_size=1, max_size=5).filter(any)
+
+
+@given(st.lists(st.tuples(lengths, st.integers(1, 2**33), st.booleans()), min_size=1, max_size=6))
+def test_divisions_at_other_lengths_add_up(gaps):
+    """Each part lies within a nanosecond of its share, and they add up; gaps without their like are unknown."""
+
+    def column(*values):
+        return np.array(values, dtype=np.int64)
+
+    nothing = np.zeros(len(gaps), dtype=np.int64)
+    full_ns, light_ns = column(*(sum(parts) for parts, _, _ in gaps)), column(*(light for _, light, _ in gaps))
+    ender = np.arange(len(gaps))
+    alike = np.array([has_like for _, _, has_like in gaps])
+    full = Gaps(nothing, nothing, nothing, full_ns, np.where(alike, ender, UNKNOWN))
+    timed = Gaps(nothing, nothing, nothing, light_ns, ender[::-1].copy())
+    timed = replace(timed, end_ns=light_ns[::-1].copy())
+    rows = [(gap, place, ns) for gap, (parts, _, _) in enumerate(gaps) for place, ns in enumerate(parts) if ns]
+    of, place, ns = (column(*values) for values in zip(*rows, strict=True))
+    pieces = Pieces(of, place, 0 * of, 0 * of, 0 * of, place, ns)
+    scaled = as_long_as(timed, full, pieces)
+    assert np.bincount(scaled.gap, weights=scaled.ns).astype(np.int64).tolist() == timed.length_ns.tolist()
+    for gap, cause, got in zip(scaled.gap.tolist(), scaled.cause.tolist(), scaled.ns.tolist(), strict=True):
+        parts, light, has_like = gaps[len(gaps) - 1 - gap]
+        share = Fraction(parts[cause] * light, sum(parts)) if has_like else Fraction(light)
+        assert abs(got - share) < 1
+        assert has_like == (cause != Cause.UNKNOWN)
