@@ -46,6 +46,8 @@ class Code(str, Enum):
     CONTENTION_IS_ESTIMATED = "contention_is_estimated"
     SYNC_COST_OVERSHOT = "sync_cost_overshot"
     CORES_ARE_SHARED = "cores_are_shared"
+    DEVICE_IS_SLOWED = "device_is_slowed"
+    CLOCKS_ARE_LIMITED = "clocks_are_limited"
     FLOPS_ARE_NULL = "flops_are_null"
     # Communication.
     CLOCKS_DIFFER = "clocks_differ"
@@ -109,6 +111,7 @@ REPEATED = frozenset(
         Code.RANK_NOT_DRAWN,
         Code.KERNEL_UNKNOWN,
         Code.RANK_IS_IMPOSSIBLE,
+        Code.DEVICE_IS_SLOWED,
         Code.STEPS_NUMBERED_APART,
     }
 )
@@ -127,6 +130,7 @@ NOTES = frozenset(
         Code.ACTIVITY_OUTSIDE_STEPS,
         Code.CONTENTION_IS_NULL,
         Code.CONTENTION_IS_ESTIMATED,
+        Code.CLOCKS_ARE_LIMITED,
         Code.FLOPS_ARE_NULL,
         Code.CLOCKS_DIFFER,
         Code.STEPS_NUMBERED_APART,

@@ -17,7 +17,7 @@ from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.sync_cost import SyncCost
-from analyzers.run import Dataset, Epoch, Memory
+from analyzers.run import Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
 
 
@@ -157,6 +157,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     warnings: list[Notice]  # what makes figures doubtful
     notes: list[Notice]  # what is merely absent
     memory: Memory | None = None
+    device_states: dict[str, list[DeviceState]] | None = None  # by rank
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
 

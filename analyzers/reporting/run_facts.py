@@ -9,7 +9,7 @@ from analyzers.collectives import Exchange, clock_row
 from analyzers.notices import NOTES, Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.reporting.document import ControlFigures, LinkFacts, RunFacts
-from analyzers.run import HIGH_DISTORTION, Controls, Manifest, world_size
+from analyzers.run import HIGH_DISTORTION, Controls, Manifest, device_notices, world_size
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -26,6 +26,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
         *_distortion_warning(manifest.controls, window),
         *run.warnings,
         *_silence_warning(run),
+        *device_notices(manifest.device_states),
         *more_warnings,
         *manifest.controls.why_null(),
         *manifest.why_null(),
@@ -50,6 +51,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
         warnings=[notice for notice in notices if notice.code not in NOTES],
         notes=[notice for notice in notices if notice.code in NOTES],
         memory=manifest.memory,
+        device_states=manifest.device_states,
         dataset=manifest.dataset,
         epochs=manifest.epochs,
     )

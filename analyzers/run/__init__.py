@@ -2,7 +2,8 @@
 
 In order: `layout` finds the files, `manifest`, `controls` and `calibration` read what lies beside the traces,
 `rank_trace` reads one rank, leaves out what is corrupt (`health`), gives it the light window's times (`light_window`)
-and the steps that were asked for (`named_steps`), `loading` gathers the ranks. `sweep` reads a grid of runs.
+and the steps that were asked for (`named_steps`), `loading` gathers the ranks. `device_states` tells whose devices are
+slowed, `sweep` reads a grid of runs.
 
 Decisions: docs/decisions/run.md
 """
@@ -18,6 +19,7 @@ from analyzers.run.calibration import (
     to_json,
 )
 from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, WIDEST_SPREAD, Control, Controls, control, stretch
+from analyzers.run.device_states import device_notices, slowed
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, gather, hosts, load, tried, world_size
@@ -27,6 +29,7 @@ from analyzers.run.manifest import (
     SWEEP,
     Bucket,
     Dataset,
+    DeviceState,
     Epoch,
     Manifest,
     Memory,
@@ -56,6 +59,7 @@ __all__ = [
     "Control",
     "Controls",
     "Dataset",
+    "DeviceState",
     "Epoch",
     "Manifest",
     "Memory",
@@ -70,6 +74,7 @@ __all__ = [
     "cell_folder",
     "control",
     "curve",
+    "device_notices",
     "find",
     "gather",
     "hosts",
@@ -80,6 +85,7 @@ __all__ = [
     "read_rank",
     "read_sweep",
     "retime",
+    "slowed",
     "stretch",
     "to_json",
     "tried",

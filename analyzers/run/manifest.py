@@ -43,6 +43,24 @@ class Memory(msgspec.Struct, frozen=True):
     peak_bytes: dict[str, int]
 
 
+class DeviceState(msgspec.Struct, frozen=True):
+    """One device of a rank in one round, just before its light window, still busy; null is what NVML does not say.
+
+    `sm_max_mhz` is the highest SM clock that the device has. `reasons` are what holds its clocks down, in NVML's words.
+    """
+
+    device: int
+    name: str
+    round: int
+    sm_mhz: int | None = None
+    sm_max_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: int | None = None
+    reasons: list[str] | None = None
+
+
 class Dataset(msgspec.Struct, frozen=True):
     """What was trained on: an epoch is `samples` of it. Of synthetic data accuracy means nothing."""
 
@@ -92,6 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     buckets: list[Bucket] | None = None
     controls: Controls = Controls()
     memory: Memory | None = None
+    device_states: dict[str, list[DeviceState]] | None = None  # by rank
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
     notes: list[str] = []
@@ -121,6 +140,7 @@ def joined(manifests: Sequence[Manifest]) -> Manifest:
         devices=[device for manifest in manifests for device in manifest.devices],
         controls=joined_controls([manifest.controls for manifest in manifests]),
         memory=_joined_memory([manifest.memory for manifest in manifests if manifest.memory is not None]),
+        device_states=_joined_states([manifest.device_states for manifest in manifests if manifest.device_states]),
         notes=list(dict.fromkeys(note for manifest in manifests for note in manifest.notes)),
     )
 
@@ -134,6 +154,10 @@ def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
     if not parts:
         return None
     return Memory(parts[0].source, {rank: peak for part in parts for rank, peak in part.peak_bytes.items()})
+
+
+def _joined_states(parts: Sequence[dict[str, list[DeviceState]]]) -> dict[str, list[DeviceState]] | None:
+    return {rank: states for part in parts for rank, states in part.items()} or None
 
 
 def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:

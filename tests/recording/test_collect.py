@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from analyzers.run.manifest import read_manifest
+from analyzers.run.manifest import DeviceState, read_manifest
 from tracer.config import Plan
 from tracer.errors import TracerError
 from tracer.recording.collect import Finisher, Taking
@@ -22,7 +22,7 @@ def finisher(tmp_path, output):
     return Finisher(tmp_path / "hidden", output)
 
 
-def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a"):
+def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a", states=()):
     """What a rank leaves of a recording of two rounds."""
     folder = finisher.folder / place
     for number in range(1, rounds + 1):
@@ -51,6 +51,7 @@ def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a")
         of_steps=40,
         rounds=rounds,
         samples_ns=samples,
+        device_states=list(states),
         kept_rounds={"full": 2} if ended else None,
         ended=ended,
     )
@@ -77,6 +78,22 @@ def test_a_run_appears_when_all_its_ranks_are_done(finisher, output):
     ]
     assert (output / "rank0.json.gz").read_text() == "round 2"
     assert finisher.take_complete() == finisher.take_rest() == []
+
+
+def test_run_json_has_the_states_of_devices_where_nvml_said_any(finisher, output):
+    states = [DeviceState(0, "H200", number, sm_mhz=1980, reasons=[]) for number in (1, 2)]
+    leave(finisher, 0)
+    leave(finisher, 1, states=states)
+    finisher.take_complete()
+    manifest, _ = read_manifest(output)
+    assert manifest.device_states == {"1": states}
+
+
+def test_without_nvml_run_json_has_null_for_them(finisher, output):
+    leave(finisher, 0, size=1)
+    finisher.take_complete()
+    assert read_manifest(output)[0].device_states is None
+    assert '"device_states": null' in (output / "run.json").read_text()
 
 
 def test_of_a_recording_that_ended_early_the_rounds_stay_that_all_ranks_have(finisher, output):

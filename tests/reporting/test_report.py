@@ -17,7 +17,7 @@ from analyzers.reporting.document import from_json, to_json
 from analyzers.run.calibration import CalibratedLinks, Calibration, calibration_row
 from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run
-from analyzers.run.manifest import Manifest
+from analyzers.run.manifest import DeviceState, Manifest
 from analyzers.run.rank_trace import RankTrace
 from analyzers.trace.collective_calls import Call, Collective, Group
 from analyzers.trace.header import Header
@@ -183,6 +183,17 @@ def test_text_fits_its_width_without_cutting_numbers(width, by):
     assert "…" not in shown
     assert "\x1b" not in shown
     assert "\x1b[" in report_text(report(drawn()), by, width, color=True)
+
+
+def test_a_device_that_is_slowed_is_a_warning_and_its_state_is_in_the_document():
+    hot = DeviceState(1, "H200", 1, 1200, 1980, reasons=["hw_thermal_slowdown"])
+    states = {"0": [DeviceState(0, "H200", 1, 1980, 1980, reasons=[])], "1": [hot]}
+    found = report(drawn(device_states=states))
+    text = "rank 1's GPU runs at 1,200 MHz where the others run at 1,980: hw_thermal_slowdown"
+    assert (Code.DEVICE_IS_SLOWED, text) in [(notice.code, notice.text) for notice in found.run.warnings]
+    assert text in " ".join(report_text(found).split())
+    assert from_json(to_json(found)).run.device_states == states
+    assert report(drawn()).run.device_states is None
 
 
 def test_a_narrow_terminal_loses_no_number():

@@ -6,7 +6,7 @@ import pytest
 from analyzers.errors import UnusableRun
 from analyzers.run.controls import Controls, control
 from analyzers.run.layout import find
-from analyzers.run.manifest import Manifest, Memory, joined
+from analyzers.run.manifest import DeviceState, Manifest, Memory, joined, read_manifest
 from tests.support.kineto_files import write_run
 
 
@@ -20,6 +20,9 @@ def host(name, *ranks, job="a", notes=()):
         world_size=4,
         controls=Controls(unprofiled=control(samples), reasons={"nosync": "scripts have none"}),
         memory=Memory("torch", {str(rank): rank for rank in ranks}),
+        device_states={
+            str(rank): [DeviceState(0, "H200", 1, sm_mhz=1000 + rank, reasons=["sw_power_cap"])] for rank in ranks
+        },
         notes=list(notes),
     )
 
@@ -32,7 +35,19 @@ def test_hosts_are_one_run_in_the_order_of_their_ranks():
     assert found.controls.unprofiled.samples_ns == {str(rank): [1000 + rank] for rank in range(4)}
     assert found.controls.reasons == {"nosync": "scripts have none"}
     assert found.memory.peak_bytes == {str(rank): rank for rank in range(4)}
+    assert {rank: [state.sm_mhz for state in states] for rank, states in found.device_states.items()} == {
+        str(rank): [1000 + rank] for rank in range(4)
+    }
     assert found.notes == ["ended", "b's"]
+
+
+def test_states_of_devices_are_read_as_they_were_written_and_older_files_have_none(tmp_path):
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode(host("a", 0, 1)))
+    assert read_manifest(tmp_path) == (host("a", 0, 1), [])
+    (tmp_path / "run.json").write_text('{"schema": "tracer.run/1", "world_size": 2}')
+    older, warnings = read_manifest(tmp_path)
+    assert (older.device_states, warnings) == (None, [])
+    assert joined([older]).device_states is None
 
 
 @pytest.fixture

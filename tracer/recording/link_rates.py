@@ -117,7 +117,7 @@ def _gpus(transport: str, members: Sequence[LinkMember]) -> tuple[float, str]:
         raise _Unknown("NVML cannot be asked: pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
-        gpus = [pynvml.nvmlDeviceGetHandleByUUID(_nvml_uuid(member)) for member in members]
+        gpus = [pynvml.nvmlDeviceGetHandleByUUID(nvml_uuid(member.uuid)) for member in members]
         if transport.startswith("P2P") and _over_nvlink(pynvml, gpus):
             return min((_nvlink(pynvml, gpu, gpus) for gpu in gpus), key=lambda rate: rate[0])
         return min((_pcie(pynvml, gpu) for gpu in gpus), key=lambda rate: rate[0])
@@ -125,9 +125,9 @@ def _gpus(transport: str, members: Sequence[LinkMember]) -> tuple[float, str]:
         raise _Unknown(f"NVML does not say ({error})") from error
 
 
-def _nvml_uuid(member: LinkMember) -> str:
-    """NVML's spelling; torch leaves out the prefix."""
-    return f"GPU-{(member.uuid or '').removeprefix('GPU-')}"
+def nvml_uuid(uuid: str | None) -> str:
+    """Return NVML's spelling of a GPU's UUID; torch leaves out the prefix."""
+    return f"GPU-{(uuid or '').removeprefix('GPU-')}"
 
 
 def _over_nvlink(nvml: Any, gpus: Sequence[Any]) -> bool:

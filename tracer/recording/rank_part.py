@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from analyzers.run import Bucket, Dataset, Epoch, Parameter
+from analyzers.run import Bucket, Dataset, DeviceState, Epoch, Parameter
 from tracer.config import Plan
 from tracer.errors import TracerError
 from tracer.recording import torch_compat as compat
@@ -94,6 +94,7 @@ class RankPart(msgspec.Struct, frozen=True, kw_only=True):
     of_steps: int = 0
     rounds: int = 0
     samples_ns: dict[str, list[int]] = {}
+    device_states: list[DeviceState] = []
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None
     ended: bool = False

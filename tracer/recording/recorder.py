@@ -26,9 +26,10 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from analyzers.run import LIGHT, NOSYNC
+from analyzers.run import LIGHT, NOSYNC, DeviceState
 from tracer.config import Plan
 from tracer.errors import SessionIncomplete
+from tracer.recording.device_states import open_gpus
 from tracer.recording.model_facts import ddp_of, gpus_of
 from tracer.recording.module_ranges import module_ranges
 from tracer.recording.profiles import Profiling
@@ -87,11 +88,15 @@ class StepBlock:
 
 @dataclass
 class RecordedSoFar:
-    """What one recording has so far: a sample a block of each control, in ns, and how many rounds are complete."""
+    """What one recording has so far: a sample a block of each control, in ns, and how many rounds are complete.
+
+    `device_states` has each device of this rank, round by round.
+    """
 
     folder: Path
     samples_ns: dict[str, list[int]] = field(default_factory=dict)
     rounds: int = 0
+    device_states: list[DeviceState] = field(default_factory=list)
 
 
 class Recorder:
@@ -118,6 +123,7 @@ class Recorder:
         self._progress = progress
         self._on_recorded = on_recorded
         self._gpus = gpus_of(subject.model)
+        self._open_gpus = open_gpus(self._gpus)
         self.meeting = Meeting(patience)
         self.recorded = 0
         self._identity = ""
@@ -220,8 +226,11 @@ class Recorder:
         # Ranges cost host time, which a light window is there to save.
         ranges = nullcontext() if block.profile == "light" else module_ranges(self._subject.model)
         with ranges, Profiling(block.profile or "", plan.warmup, plan.active) as profiling:
-            for _ in range(plan.warmup):
+            for step in range(plan.warmup):
                 yield
+                if step == plan.warmup - 1 and block.keep == LIGHT:
+                    # The devices still have this step to do, which is neither timed nor kept in the trace.
+                    taken.device_states += [gpu.state(taken.rounds + 1) for gpu in self._open_gpus]
                 self._synchronize()
                 profiling.step()
             start_ns = self._edge()
@@ -274,6 +283,7 @@ class Recorder:
             of_steps=self._total,
             rounds=taken.rounds,
             samples_ns=taken.samples_ns,
+            device_states=taken.device_states,
             kept_rounds=kept_rounds,
             why_no_nosync=_why_no_nosync(self._subject),
             ended=kept_rounds is not None and not self._subject.goes_on,

@@ -98,6 +98,7 @@ def _manifest(
         buckets=first.buckets,
         controls=_controls(parts),
         memory=Memory(first.memory_source, {str(part.rank): part.peak_bytes for part in parts}),
+        device_states={str(part.rank): part.device_states for part in parts if part.device_states} or None,
         dataset=facts.dataset,
         epochs=first.epochs,
         notes=list(notes),

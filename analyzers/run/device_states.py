@@ -1,0 +1,148 @@
+"""Judge clocks and throttling of devices: which ones are slowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, median_high
+
+from analyzers.notices import Code, Notice
+from analyzers.ranks import RankNumber, rank_number
+from analyzers.run.loading import LISTED_RANKS
+from analyzers.run.manifest import DeviceState
+
+# By so much of the others' clock a device is slow.
+BELOW = 0.05
+# No device has such a clock, in MHz. A run.json may say anything.
+_HIGHEST_MHZ = 100_000
+# Of NVML's reasons those of a device that is busy: heat, and what protects its hardware.
+_HELD_BACK = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+# Limits under which busy devices are meant to run: of power, and of settings.
+_LIMITED = ("sw_power_cap", "sync_boost", "applications_clocks_setting", "display_clock_setting")
+_IDLE = "gpu_idle"
+_REMEDY = "its host says more: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"
+
+
+@dataclass(frozen=True)
+class _Device:
+    """One device of a rank as it mostly was: the median of its clock, and the reasons in half of its readings."""
+
+    rank: RankNumber
+    called: str  # `GPU`, or `GPU 1` of a rank with several
+    name: str
+    sm_mhz: int | None
+    sm_max_mhz: int | None
+    reasons: tuple[str, ...]
+
+    @property
+    def is_held_back(self) -> bool:
+        return any(reason in _HELD_BACK for reason in self.reasons)
+
+
+def slowed(states: Mapping[str, Sequence[DeviceState]] | None) -> dict[RankNumber, str]:
+    """Return what slows the devices of a rank, by rank: `its GPU runs at 1,200 MHz where ...`; others have no entry.
+
+    `states` are those of run.json, in which ranks are text; None and readings of idle devices say nothing.
+    """
+    by_rank: dict[RankNumber, list[str]] = {}
+    for device, words in _slowed(_devices(states)):
+        by_rank.setdefault(device.rank, []).append(f"its {device.called} {words}")
+    return {rank: "; ".join(lines) for rank, lines in by_rank.items()}
+
+
+def device_notices(states: Mapping[str, Sequence[DeviceState]] | None) -> list[Notice]:
+    """Return a warning for each device that is slowed, and a note for each limit under which the others run."""
+    devices = _devices(states)
+    found = list(_slowed(devices))
+    named = {device for device, _ in found}
+    warnings = [
+        Notice(Code.DEVICE_IS_SLOWED, f"rank {device.rank}'s {device.called} {words}", _REMEDY)
+        for device, words in found
+    ]
+    return [*warnings, *_limits([device for device in devices if device not in named])]
+
+
+def _devices(states: Mapping[str, Sequence[DeviceState]] | None) -> list[_Device]:
+    """Every device that has a reading, in order of ranks."""
+    numbered = {rank_number(key): readings for key, readings in (states or {}).items()}
+    return [
+        device
+        for rank, readings in sorted((rank, readings) for rank, readings in numbered.items() if rank is not None)
+        for device in _of_rank(rank, readings)
+    ]
+
+
+def _of_rank(rank: RankNumber, readings: Sequence[DeviceState]) -> Iterator[_Device]:
+    by_device: dict[int, list[DeviceState]] = {}
+    for reading in readings:
+        by_device.setdefault(reading.device, []).append(reading)
+    for number, of_device in sorted(by_device.items()):
+        # An idle device clocks down, which says nothing of the steps.
+        busy = [reading for reading in of_device if _IDLE not in (reading.reasons or ())]
+        if not busy:
+            continue
+        clocks = [mhz for reading in busy if (mhz := _believed(reading.sm_mhz)) is not None]
+        known = [reading.reasons for reading in busy if reading.reasons is not None]
+        yield _Device(
+            rank,
+            "GPU" if len(by_device) == 1 else f"GPU {number}",
+            busy[0].name,
+            round(median(clocks)) if clocks else None,
+            _believed(busy[0].sm_max_mhz),
+            tuple(
+                reason
+                for reason in (*_HELD_BACK, *_LIMITED)
+                if known and 2 * sum(reason in reasons for reasons in known) >= len(known)
+            ),
+        )
+
+
+def _believed(mhz: int | None) -> int | None:
+    return mhz if mhz is not None and 0 < mhz < _HIGHEST_MHZ else None
+
+
+def _slowed(devices: Sequence[_Device]) -> Iterator[tuple[_Device, str]]:
+    """Each device below the clock of its like or held back, with the words behind its name."""
+    others_mhz = _clocks_of_the_others(devices)
+    for device in devices:
+        why = ", ".join(device.reasons)
+        others = others_mhz.get(device.name)
+        if device.sm_mhz is not None and others is not None and device.sm_mhz < (1 - BELOW) * others:
+            because = why or "NVML names no reason"
+            yield device, f"runs at {device.sm_mhz:,} MHz where the others run at {others:,}: {because}"
+        elif device.is_held_back:
+            yield device, f"is throttled{_at(device.sm_mhz, device.sm_max_mhz)}: {why}"
+
+
+def _clocks_of_the_others(devices: Sequence[_Device]) -> dict[str, int]:
+    """The median clock of devices of one name, in MHz; of the two in the middle the higher one.
+
+    So one of two devices is compared with the other.
+    """
+    by_name: dict[str, list[int]] = {}
+    for device in devices:
+        if device.sm_mhz is not None:
+            by_name.setdefault(device.name, []).append(device.sm_mhz)
+    return {name: median_high(clocks) for name, clocks in by_name.items()}
+
+
+def _limits(devices: Sequence[_Device]) -> Iterator[Notice]:
+    """A note for each set of limits: which ranks run under it, and at which clock."""
+    by_limits: dict[tuple[str, ...], list[_Device]] = {}
+    for device in devices:
+        if device.reasons:
+            by_limits.setdefault(device.reasons, []).append(device)
+    for limits, limited in by_limits.items():
+        ranks = sorted({device.rank for device in limited})
+        listed = ", ".join(map(str, ranks[:LISTED_RANKS])) + (", ..." if len(ranks) > LISTED_RANKS else "")
+        clocks = [device.sm_mhz for device in limited if device.sm_mhz is not None]
+        most = [device.sm_max_mhz for device in limited if device.sm_max_mhz is not None]
+        at = _at(round(median(clocks)), max(most, default=None)) if clocks else " at an unknown clock"
+        whose = f"rank {listed}'s GPUs run" if len(ranks) == 1 else f"GPUs of {len(ranks)} ranks ({listed}) run"
+        yield Notice(Code.CLOCKS_ARE_LIMITED, f"{whose} under a limit{at}: {', '.join(limits)}")
+
+
+def _at(sm_mhz: int | None, sm_max_mhz: int | None) -> str:
+    if sm_mhz is None:
+        return ""
+    return f" at {sm_mhz:,}" + (f" of {sm_max_mhz:,} MHz" if sm_max_mhz is not None else " MHz")
