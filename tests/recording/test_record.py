@@ -104,6 +104,12 @@ def test_memory_is_known_by_rank(recorded):
     assert all(10**8 < peak_bytes < 10**12 for peak_bytes in found.peak_bytes.values())
 
 
+def test_on_a_cpu_no_device_has_a_state_and_nobody_is_warned(recorded):
+    folder, done = recorded
+    assert json.loads((folder / "run.json").read_text())["device_states"] is None
+    assert "NVML" not in done.stderr + done.stdout
+
+
 def test_links_are_calibrated_after_training(recorded):
     folder, done = recorded
     found = read_calibration(folder / "links.json")
