@@ -34,6 +34,7 @@ from analyzers.trace import SYNCHRONIZING, Call, Collective
 OVERLAP_NOISE_NS = 500_000
 # So many steps and members must agree on how often a signature occurs before that number is trusted.
 WITNESSES = 3
+MANY_MEMBERS = 4
 NOT_APART = Offset(0, 0, 0)
 UNLIKE = np.iinfo(np.int64).max // 2
 
@@ -165,11 +166,10 @@ def _of_group(
     key, rows = table.groups[code], table.rows_of(code)
     signature, compatible = _signatures(table, rows)
     complete, sure = _complete(table.place[rows], table.step[rows], signature)
-    facts = _RowFacts(signature, complete, complete if opened_together else sure, opened_together)
-    sides = [
-        _side(table, member, rows, facts, indices)
-        for member, indices in zip(key.members, _by_place(table, rows, len(key.members)), strict=True)
-    ]
+    places = _by_place(table, rows, len(key.members))
+    sure = complete if opened_together else sure
+    facts = _RowFacts(signature, complete, sure, opened_together, _nobody_lacks(signature, places))
+    sides = [_side(table, member, rows, facts, indices) for member, indices in zip(key.members, places, strict=True)]
     reference = max(sides, key=lambda side: len(side.rows))
     partners, offsets = [], []
     for side in sides:
@@ -203,6 +203,13 @@ class _RowFacts(NamedTuple):
     complete: Mask
     sure: Mask
     opened_together: bool
+    nobody_lacks: bool
+
+
+def _nobody_lacks(signature: Int64, places: Sequence[Int64]) -> bool:
+    """Whether many members hold as many of each signature: that all have lost as many is no chance."""
+    counts = [np.bincount(signature[indices], minlength=int(signature.max(initial=0)) + 1) for indices in places]
+    return len(counts) >= MANY_MEMBERS and all((count == counts[0]).all() for count in counts)
 
 
 def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
@@ -223,6 +230,7 @@ def _side(table: KernelTable, member: Member, rows: Int64, facts: _RowFacts, ind
         complete=facts.complete[indices],
         sure=facts.sure[indices],
         opened_together=facts.opened_together,
+        nobody_lacks=facts.nobody_lacks,
     )
     return _Side(member, mine, kernels)
 

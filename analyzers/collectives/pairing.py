@@ -116,7 +116,7 @@ def _match_between(a: Kernels, b: Kernels, compatible: Mask, offset: Offset, par
     """Match what lies between two matched neighbours, or a step's edge, where both members hold as many.
 
     If one of them surely holds all of the step, the other, which has as many here, has lost others. Else both may have
-    lost as many here: then their ends must be far from any neighbour's.
+    lost as many here, unless many members all hold as many in the whole trace; and ends must be far from any other's.
     """
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
@@ -127,9 +127,11 @@ def _match_between(a: Kernels, b: Kernels, compatible: Mask, offset: Offset, par
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[i], b.dur_ns[j])
     whole = (a.complete & a.sure)[i] | (b.complete & b.sure)[j]
     certain = whole & steady_signatures(a, b)[a.signature[i]] & (apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest)
-    clear = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
-    has_neighbours = (before_a[i] > 0) & (before_a[i] < (partner >= 0).sum())
-    certain |= has_neighbours & clear & (apart <= WIDEST_NS + NOISE_SHARE * np.maximum(a.dur_ns[i], b.dur_ns[j]))
+    if a.nobody_lacks and b.nobody_lacks:
+        has_neighbours = (before_a[i] > 0) & (before_a[i] < (partner >= 0).sum())
+        clear = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
+        longest = np.maximum(a.dur_ns[i], b.dur_ns[j])
+        certain |= has_neighbours & clear & (apart <= WIDEST_NS + NOISE_SHARE * longest)
     partner[i[certain]] = j[certain]
 
 

@@ -29,7 +29,7 @@ class Kernels:
     `signature` is what is known of the collective, as a code, `sequence` its number in the group where the trace has
     it, else -1. `complete`: the signature occurs in this step as often as in any step of any member; `sure`: it does so
     often enough elsewhere that none can be missing here. `opened_together`: a recorder opened all members' windows at
-    one step, so that each step is whole.
+    one step, so that each step is whole. `nobody_lacks`: many members all hold as many of each signature.
     """
 
     end_ns: Int64
@@ -41,6 +41,7 @@ class Kernels:
     complete: Mask
     sure: Mask
     opened_together: bool = False
+    nobody_lacks: bool = False
 
     def __len__(self) -> int:
         return len(self.end_ns)

@@ -105,7 +105,7 @@ def test_json_spells_kinds_as_the_contract_does():
     labels = {kind.label for kind in Collective}
     assert labels == {
         *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"),
-        *("send_recv", "barrier", "other"),
+        *("send_recv", "barrier", "dispatch", "combine", "other"),
     }
 
 

@@ -91,7 +91,7 @@ def test_reports_survive_their_own_json(path):
     assert from_json(to_json(found)) == saved(found)
 
 
-SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "dispatch", "combine")
 
 
 @pytest.mark.parametrize("path", REPORTED)
