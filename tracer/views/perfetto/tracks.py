@@ -152,7 +152,9 @@ def _idle(lane: IdleTrack) -> Iterator[Slice]:
     divided = {"divided": _BY_PROPORTION} if lane.by_proportion else {}
     for start, end, cause, phase, name, call in zip(*(column.tolist() for column in columns), strict=True):
         label = Cause(cause).label
-        facts = {"host_in": names[name], "call": names[call], "phase": Phase(phase).label, **divided}
+        # What is the device's own has no place on the host but that of its launch.
+        where = "host_in" if cause <= Cause.PYTHON else "launched_by"
+        facts = {where: names[name], "call": names[call], "phase": Phase(phase).label, **divided}
         known = {key: value for key, value in facts.items() if value is not None}
         yield Slice(start, end, label.replace("_", " "), f"idle_{label}", facts=known)
 
