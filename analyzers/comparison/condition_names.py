@@ -18,7 +18,7 @@ from analyzers.comparison.document import CellChange, Comparison, SweepCompariso
 from analyzers.comparison.runs import BUSBW, CONTROLS, STEP
 from analyzers.comparison.sweeps import MEASURES
 from analyzers.layers import BucketRow, LayerRow
-from analyzers.reporting import SPLIT_PARTS, Report, Window, gradient_bandwidth
+from analyzers.reporting import IDLE_PARTS, SPLIT_PARTS, Report, Window, gradient_bandwidth
 from analyzers.statistics import Spread
 
 
@@ -33,7 +33,7 @@ _MEDIANS = {"step_ns": "span_ns"} | {
     name: name
     for name in (
         *("compute_ns", "comm_ns", "copy_ns", "packing_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_wait_ns"),
-        *("exposed_transfer_ns", "exposed_unresolved_ns", "exposed_copy_ns", "idle_ns", "overlap"),
+        *("exposed_transfer_ns", "exposed_unresolved_ns", "exposed_copy_ns", "idle_ns", *IDLE_PARTS, "overlap"),
     )
 }
 _SHARES = {
@@ -44,6 +44,7 @@ _SHARES = {
     "exposed_unresolved_share": "exposed_unresolved_ns",
     "exposed_copy_share": "exposed_copy_ns",
     "idle_share": "idle_ns",
+    **{f"{part.removesuffix('_ns')}_share": part for part in IDLE_PARTS},
 }
 _CONTROLS = ("unprofiled_step_ns", "nosync_step_ns", "profiled_step_ns", "distortion", "sync_cost_ns")
 # The lists whose columns a condition may look over, with the type of their rows.
@@ -114,7 +115,7 @@ def names(*, of_comparison: bool) -> Names:
 
 
 def _judged_names() -> set[str]:
-    return {*CONTROLS, *STEP, *SPLIT_PARTS, BUSBW}
+    return {*CONTROLS, *STEP, *SPLIT_PARTS, *IDLE_PARTS, BUSBW}
 
 
 def _numeric(kind: type[msgspec.Struct]) -> dict[str, str]:
@@ -149,7 +150,9 @@ class RunFigures:
     @cached_property
     def _changes(self) -> Mapping[str, Change]:
         comparison = self.comparison
-        return {} if comparison is None else {**comparison.controls, **comparison.step, **comparison.parts}
+        if comparison is None:
+            return {}
+        return {**comparison.controls, **comparison.step, **comparison.parts, **comparison.idle}
 
     def _changed(self, name: str) -> bool | None:
         change = self._changes.get(_JUDGED.get(name, name))

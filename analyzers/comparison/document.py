@@ -69,10 +69,11 @@ class CollectiveChange(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two runs. `controls`, `step`, `parts`, `totals`, `buckets`, `layers` and `collectives` are tables of figures.
+    """Two runs. `controls`, `step`, `parts`, `idle`, `totals`, `buckets`, `layers` and `collectives` are tables.
 
-    Figures have the report's names and units; `totals` are those of all buckets of a step on one rank. Buckets are
-    compared one by one only where both runs have the same layout. What neither run has is left out.
+    Figures have the report's names and units; `idle` is idle time by cause, under the names of the CSV's columns, and
+    `totals` are those of all buckets of a step on one rank. Buckets are compared one by one only where both runs have
+    the same layout. What neither run has is left out.
     """
 
     schema: str
@@ -86,6 +87,7 @@ class Comparison(msgspec.Struct, frozen=True):
     controls: Changes
     step: Changes
     parts: Changes
+    idle: Changes
     totals: Changes
     buckets: list[BucketChange]
     layers: list[LayerChange]
@@ -93,7 +95,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     def figures(self) -> Iterator[FigureOf]:
         """Yield every figure, table by table."""
-        for name in ("controls", "step", "parts", "totals"):
+        for name in ("controls", "step", "parts", "idle", "totals"):
             yield from _of(name, "", getattr(self, name))
         for bucket in self.buckets:
             yield from _of("buckets", f"bucket {bucket.bucket}", bucket.measures)

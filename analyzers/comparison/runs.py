@@ -22,7 +22,7 @@ from analyzers.comparison.document import (
 )
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
-from analyzers.reporting import SPLIT_PARTS, Report, RunFacts, gradient_steps
+from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps
 from analyzers.run import HIGH_DISTORTION, WIDEST_SPREAD, stretch
 from analyzers.units import ms, percent
 
@@ -64,6 +64,7 @@ def compare(a: Report, b: Report) -> Comparison:
         controls=changes(unprofiled) | changes(controls),
         step=step,
         parts=changes(_windows(a, b, SPLIT_PARTS)),
+        idle=changes(_idle(a, b)),
         totals=changes({name: (_total(a.buckets, name), _total(b.buckets, name)) for name in OF_BUCKETS}),
         buckets=_buckets(a, b) if layouts.same else [],
         layers=_layers(a, b),
@@ -77,6 +78,16 @@ def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
         return pooled((window.step, getattr(window, name)) for window in report.windows)
 
     return {name: (samples_of(a, name), samples_of(b, name)) for name in names}
+
+
+def _idle(a: Report, b: Report) -> dict[str, Pair]:
+    """Return idle time by cause: those causes that either run has."""
+
+    def samples_of(report: Report, cause: str) -> Samples:
+        return pooled((window.step, getattr(window.idle, f"{cause}_ns")) for window in report.windows)
+
+    pairs = {f"idle_{cause}_ns": (samples_of(a, cause), samples_of(b, cause)) for cause in IDLE_CAUSES}
+    return {name: pair for name, pair in pairs.items() if _says_anything(pair)}
 
 
 def _control(report: Report, name: str) -> Samples:
@@ -173,7 +184,7 @@ def _layers(a: Report, b: Report) -> list[LayerChange]:
 
 
 def _says_anything(pair: Pair) -> bool:
-    """Whether any step took any of it: most layers communicate nothing."""
+    """Whether any step took any of it: most layers communicate nothing, and few runs have every cause of idle time."""
     return any(any(samples.steps.values()) for samples in pair)
 
 

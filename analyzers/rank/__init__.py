@@ -14,7 +14,7 @@ from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_nam
 from analyzers.rank.communication import Communication, Purpose
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
-from analyzers.rank.idle import OTHERS, Cause, Idle, Phase
+from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
 from analyzers.rank.layer_time import Parts, kernel_times
 from analyzers.rank.summary import (
     DeviceTrack,
@@ -42,6 +42,7 @@ __all__ = [
     "DeviceTrack",
     "GradientSchedule",
     "Idle",
+    "IdleTrack",
     "Measured",
     "OnBytes",
     "OtherLine",

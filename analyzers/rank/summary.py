@@ -25,7 +25,7 @@ from analyzers.rank.communication import Communication, communication
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
 from analyzers.rank.fsdp import Sharding, sharding
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
-from analyzers.rank.idle import Cause, DeviceTime, Fetching, HostRows, Idle, fetching, idle_of
+from analyzers.rank.idle import Cause, DeviceTime, Divided, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import Usage, usage_of
 from analyzers.rank.layer_time import Pieces, Work, launched, pieces, work
 from analyzers.rank.sync_overhead import Cost, cost
@@ -50,13 +50,14 @@ class Copies:
 
 @dataclass(frozen=True, eq=False)
 class DeviceTrack:
-    """What one device did when, on the epoch: its compute by line, and its copies.
+    """What one device did when, on the epoch: its compute by line, its copies, and its idle time by cause.
 
     It grows with the trace, and is kept only where lanes are asked for.
     """
 
     compute: Pieces
     copy: Intervals
+    idle: IdleTrack
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +220,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
 def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communication(trace, devices)
-    idle = _idle(trace, devices, attributed, windows)
+    idle, divided = _idle(trace, devices, attributed, windows)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
     return Measured(
@@ -240,7 +241,9 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
-        course={activity.device: _course(trace, activity, attributed) for activity in devices} if lanes else None,
+        course={activity.device: _course(trace, activity, attributed, divided) for activity in devices}
+        if lanes
+        else None,
     )
 
 
@@ -249,7 +252,9 @@ def _usage(trace: RankTrace, devices: Sequence[Activity], attributed: Attributio
     return usage_of(counted, rows, extents(windows))
 
 
-def _idle(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown) -> Idle:
+def _idle(
+    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown
+) -> tuple[Idle, Divided]:
     timed = _device_times(devices, windows)
     full = _device_times(activities(trace.in_full()), breakdown(trace.in_full())) if trace.is_light else timed
     ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
@@ -278,8 +283,9 @@ def _schedules(
     return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, attributed: Attribution) -> DeviceTrack:
-    return DeviceTrack(pieces(trace, activity, attributed).merged(), activity.copy)
+def _course(trace: RankTrace, activity: Activity, attributed: Attribution, divided: Divided) -> DeviceTrack:
+    computed = pieces(trace, activity, attributed).merged()
+    return DeviceTrack(computed, activity.copy, divided.track(activity.device))
 
 
 def _copies(events: Events) -> Copies:

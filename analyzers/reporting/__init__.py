@@ -19,7 +19,7 @@ from analyzers.reporting.frames import (
     operators_frame,
     windows_frame,
 )
-from analyzers.reporting.idle_rows import IDLE_CAUSES, IdleLine, IdleRows
+from analyzers.reporting.idle_rows import IDLE_CAUSES, IDLE_PARTS, IdleLine, IdleRows
 from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.per_step import (
@@ -40,6 +40,7 @@ __all__ = [
     "EXPOSED",
     "GRADIENTS",
     "IDLE_CAUSES",
+    "IDLE_PARTS",
     "MANY",
     "PARTS",
     "REPORT_SCHEMA",

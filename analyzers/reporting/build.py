@@ -53,7 +53,7 @@ from analyzers.reporting.document import (
     Summary,
     Window,
 )
-from analyzers.reporting.idle_rows import idle_rows, window_causes
+from analyzers.reporting.idle_rows import IDLE_PARTS, idle_parts, idle_rows, window_causes
 from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import control_figures, run_facts
@@ -265,8 +265,9 @@ def _summary(
     measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
     measures |= {name: getattr(analyses.exposed, name) for name in EXPOSED}
     measures["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns)
+    measures |= dict(zip(IDLE_PARTS, analyses.column(idle_parts).T, strict=True))
     total_ns = int(rows.span_ns.sum())
-    shares = {part: ratio(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED)}
+    shares = {part: ratio(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED, *IDLE_PARTS)}
     shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median = analyses.median_window
     layout, devices = layout_of(analyses.buckets, lists[0]), _by_device(rows, measures)

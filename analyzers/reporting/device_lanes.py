@@ -7,6 +7,7 @@
     exposed transfer  ..........##.......   transfer, or
     unresolved        ............#......   neither can be told
     idle              ........##...##....
+    idle by cause     ........ol...pp....   operator, launch latency, python; adds up to idle
     layers            aabb..cc........dde   an instant covered by two belongs to the earlier-started
 
 In each window a lane is as long as the report says. What ran before the first window and after the last is here too,
@@ -26,7 +27,7 @@ from analyzers.collectives import Exchange, exchange
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
-from analyzers.rank import DeviceTrack, Purpose, RunSummary, device_label
+from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSummary, device_label
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reporting.document import Report
 from analyzers.run import hosts
@@ -106,6 +107,7 @@ class Lanes:
     copies: Intervals
     exposed_copies: Intervals
     idle: Intervals
+    idle_causes: IdleTrack
     steps: StepLane
     layers: LayerLane
     collectives: CollectiveLane
@@ -116,7 +118,10 @@ class Lanes:
         return {name: getattr(self, name) for name in TIMES}
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row per stretch: its lane, time and name; steps, layers and collectives have lanes of their own."""
+        """Return a row per stretch: its lane, time and name.
+
+        Causes of idle time, steps, layers and collectives have lanes of their own.
+        """
         import pandas as pd
 
         parts = [pd.DataFrame({"lane": "step", **_span(self.steps), "step": self.steps.step})]
@@ -124,6 +129,7 @@ class Lanes:
             pd.DataFrame({"lane": name, "start_ns": time.start, "dur_ns": time.end - time.start})
             for name, time in self.times.items()
         ]
+        parts.append(_causes_frame(self.idle_causes))
         layers, marks = self.layers, self.collectives
         names = [layers.names[code] for code in layers.layer.tolist()]
         passes = [PASSES[backward] for backward in layers.backward.tolist()]
@@ -140,8 +146,21 @@ class Lanes:
         return frame
 
 
-def _span(lane: StepLane | LayerLane | CollectiveLane) -> dict[str, Int64]:
+def _span(lane: StepLane | LayerLane | CollectiveLane | IdleTrack) -> dict[str, Int64]:
     return {"start_ns": lane.start_ns, "dur_ns": lane.end_ns - lane.start_ns}
+
+
+def _causes_frame(lane: IdleTrack) -> pd.DataFrame:
+    import pandas as pd
+
+    names = [*lane.names, None]
+    labels = {
+        "cause": [Cause(cause).label for cause in lane.cause.tolist()],
+        "phase": [Phase(phase).label for phase in lane.phase.tolist()],
+        "name": [names[code] for code in lane.name.tolist()],
+        "call": [names[code] for code in lane.call.tolist()],
+    }
+    return pd.DataFrame({"lane": "idle_cause", **_span(lane), **labels})
 
 
 def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
@@ -187,6 +206,7 @@ def _of_device(sources: tuple[Exchange, Buckets, Report], index: RankIndex, devi
         copies=copy.moved(-shift_ns),
         exposed_copies=(copy - (compute | comm)).moved(-shift_ns),
         idle=(union_of(begin, end) - (compute | comm | copy)).moved(-shift_ns),
+        idle_causes=course.idle.moved(-shift_ns),
         steps=StepLane(begin - shift_ns, end - shift_ns, windows.step),
         layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
         collectives=_collectives(sources, index, device, shift_ns),

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from analyzers.arrays import natural
+from analyzers.arrays import Int64, natural
 from analyzers.rank import Cause, Measured, Phase, device_label
 
 # Causes as they are spelled, in the order of their columns.
 IDLE_CAUSES = tuple(cause.label for cause in Cause)
+# The same as figures of windows that stand beside their idle_ns, which they add up to.
+IDLE_PARTS = tuple(f"idle_{cause}_ns" for cause in IDLE_CAUSES)
 
 
 class IdleCauses(msgspec.Struct, frozen=True):
@@ -96,7 +98,13 @@ class IdleRows(msgspec.Struct, frozen=True):
 
 def window_causes(measured: Sequence[Measured]) -> list[IdleCauses]:
     """Return each window's idle time by cause."""
-    return [IdleCauses(*row) for one in measured for row in one.idle.ns.sum(axis=2).tolist()]
+    return [IdleCauses(*row) for one in measured for row in idle_parts(one).tolist()]
+
+
+def idle_parts(measured: Measured) -> Int64:
+    """Return a row per window of one rank, a column for each of IDLE_PARTS."""
+    parts: Int64 = measured.idle.ns.sum(axis=2)
+    return parts
 
 
 def idle_rows(measured: Sequence[Measured]) -> IdleRows:

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from analyzers.comparison.change import LEVEL, changes, enough, pooled
+from analyzers.comparison.condition_names import RunFigures
+from analyzers.comparison.conditions import Figure
 from analyzers.comparison.document import Comparison, changes_frame
 from analyzers.comparison.permutation_test import MOST_PERMUTATIONS, significance
 from analyzers.comparison.runs import OF_BUCKETS, compare
@@ -17,6 +19,7 @@ from analyzers.comparison.sweeps import compare_sweeps
 from analyzers.layers.bucket_table import Layout, LayoutBucket
 from analyzers.notices import Code
 from analyzers.reporting.document import Report
+from analyzers.reporting.idle_rows import IDLE_PARTS
 from analyzers.run.controls import control
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
@@ -307,3 +310,24 @@ def test_runs_that_the_profiler_stretched_differently_are_warned_of():
     stretched = replace(run, run=replace(run.run, controls=controls))
     assert any("stretches A's steps 1.02 times and B's 1.40" in str(each) for each in compare(run, stretched).warnings)
     assert not any("stretches A's" in str(each) for each in compare(run, run).warnings)
+
+
+def test_idle_time_is_compared_by_cause():
+    a, b = (reported(SAMPLES / name) for name in ("resnet18-ddp1", "resnet18-ddp4"))
+    found = compare(a, b)
+    for name, change in found.idle.items():
+        cause = name.removeprefix("idle_")
+        for document, value in ((a, change.a), (b, change.b)):
+            assert value == pooled((row.step, getattr(row.idle, cause)) for row in document.windows).median
+    # Neither run loads input nor waits for its device in a gap.
+    told = [
+        f"idle_{name}_ns" for name in ("operator", "python", "launch_latency", "kernel_gap", "dependency", "unknown")
+    ]
+    assert list(found.idle) == told
+    figures = RunFigures(b, a, found)
+    operator = Figure("idle_operator_ns")
+    assert figures(operator) == b.summary.windows["idle_operator_ns"].median
+    idle_ns, span_ns = (sum(getattr(row, name) for row in b.windows) for name in ("idle_ns", "span_ns"))
+    shares = [figures(Figure(f"{name.removesuffix('_ns')}_share")) for name in IDLE_PARTS]
+    assert sum(shares) == pytest.approx(idle_ns / span_ns)
+    assert figures(Figure("idle_operator_ns", of="change")) is found.idle["idle_operator_ns"].changed

@@ -35,6 +35,20 @@ def causes(trace):
     return [{cause.label: ns for cause, ns in zip(Cause, row, strict=True) if ns} for row in total.tolist()]
 
 
+def drawn(trace):
+    """The stretches of a device's idle time: start, end, cause, name, call."""
+    (rank,) = summary_of(Run("drawn", None, (trace,)), lanes=True).ranks
+    track = rank.timed.course[0].idle
+    names = [*track.names, None]
+    return [
+        (start, end, Cause(cause).label, names[name], names[call])
+        for start, end, cause, name, call in zip(
+            *(each.tolist() for each in (track.start_ns, track.end_ns, track.cause, track.name, track.call)),
+            strict=True,
+        )
+    ]
+
+
 def us(*rows):
     return [{cause: 1000 * us for cause, us in row.items()} for row in rows]
 
@@ -62,6 +76,18 @@ def test_what_lies_before_the_launch_is_the_hosts(tmp_path):
     named = dict(zip(zip(lines.name, lines.call, strict=True), lines.ns.tolist(), strict=True))
     assert named[("aten::item", "cudaStreamSynchronize")] == 3_000
     assert named[("aten::item", "")] == 3_000
+    since = 1_700_000_000_000_000_000
+    assert [
+        ((start - since) // 1000, (end - since) // 1000, *rest) for start, end, *rest in drawn(traced(tmp_path, *rows))
+    ] == [
+        (10, 13, "input", LOADER, None),
+        (13, 14, "operator", "aten::item", None),
+        (14, 17, "synchronize", "aten::item", "cudaStreamSynchronize"),
+        (17, 19, "operator", "aten::item", None),
+        (19, 21, "python", None, None),
+        (21, 25, "operator", "aten::add", None),
+        (25, 30, "launch_latency", "aten::add", None),
+    ]
 
 
 def test_only_the_launching_thread_counts(tmp_path):
@@ -229,6 +255,24 @@ def test_a_light_windows_gap_is_divided_as_the_full_windows():
     trace = retimed()
     assert causes(trace.in_full()) == [{"input": 4, "python": 1, "launch_latency": 2 + 1, "kernel_gap": 1}]
     assert causes(trace) == [{"input": 1, "python": 2 - 1, "launch_latency": 1 + 1, "kernel_gap": 1}]
+    # Drawn in full where it was, else in order of cause.
+    in_full, light = (
+        [(start, end, cause) for start, end, cause, *_ in drawn(each)] for each in (trace.in_full(), trace)
+    )
+    assert in_full == [
+        (2, 6, "input"),
+        (6, 7, "python"),
+        (7, 9, "launch_latency"),
+        (11, 12, "launch_latency"),
+        (12, 13, "kernel_gap"),
+    ]
+    assert light == [
+        (2, 3, "input"),
+        (3, 4, "python"),
+        (4, 5, "launch_latency"),
+        (7, 8, "launch_latency"),
+        (8, 9, "kernel_gap"),
+    ]
 
 
 lengths = st.lists(st.integers(0, 2**33), min_size=1, max_size=5).filter(any)

@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 
 from analyzers.errors import AnalysisError
-from analyzers.intervals import Intervals
+from analyzers.intervals import Intervals, union_of
+from analyzers.rank.idle.host_states import Cause
+from analyzers.rank.idle.idle_time import OTHERS
+from analyzers.rank.idle.phases import Phase
 from analyzers.rank.summary import RunSummary, summary_of
 from analyzers.rank.time_breakdown import breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, Lanes, lanes
 from analyzers.reporting.document import Report
+from analyzers.reporting.idle_rows import IDLE_CAUSES
 from analyzers.run.loading import Run
 from tests.support.drawing import draw, meet
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized
@@ -29,7 +33,40 @@ def check_laws(found: tuple[Lanes, ...], document: Report) -> None:
             for name, time in lane.times.items():
                 assert int(time.length_within(start, end)) == getattr(row, TIMES[name]), name
     assert not windows
+    check_causes(found, document)
     assert layers_in_windows(found) == layers_of(document)
+
+
+def check_causes(found: tuple[Lanes, ...], document: Report) -> None:
+    """Idle time by cause tiles idle time, and is as long as each window's causes and each rank's lines say."""
+    drawn, lines = Counter(), Counter()
+    for lane in found:
+        track = lane.idle_causes
+        whole = Intervals(track.start_ns, track.end_ns)
+        assert (track.end_ns > track.start_ns).all()
+        assert (track.start_ns[1:] >= track.end_ns[:-1]).all()
+        assert ((lane.idle - union_of(whole.start, whole.end)).length_ns(), whole.length_ns()) == (
+            0,
+            lane.idle.length_ns(),
+        )
+        window = np.searchsorted(lane.steps.start_ns, track.start_ns, side="right") - 1
+        assert (track.end_ns <= lane.steps.end_ns[window]).all()
+        names = [*track.names, None]
+        columns = (lane.steps.step[window], track.cause, track.phase, track.name, track.call)
+        for k, (step, cause, phase, name, call) in enumerate(zip(*(each.tolist() for each in columns), strict=True)):
+            ns = int(track.end_ns[k] - track.start_ns[k])
+            drawn[lane.rank, lane.device, step, Cause(cause).label] += ns
+            lines[lane.rank, Cause(cause).label, Phase(phase).label, names[name], names[call]] += ns
+    said = Counter(
+        {
+            (row.rank, row.device, row.step, cause): getattr(row.idle, f"{cause}_ns")
+            for row in document.windows
+            for cause in IDLE_CAUSES
+        }
+    )
+    assert drawn == +said
+    for row in document.idle.lines:
+        assert row.name == OTHERS or lines[row.rank, row.cause, row.phase, row.name, row.call] == row.ns
 
 
 def layers_of(document: Report) -> Counter:

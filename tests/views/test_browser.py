@@ -94,6 +94,12 @@ def test_the_timeline_answers_to_pointer_and_keys(opened):
 
     tab.mouse.move(canvas["x"] + 600, canvas["y"] + 40)
     assert tab.inner_text("#tip").startswith("rank 0\ncompute\nfrom ")
+    at_ns = tab.evaluate("timeline.rows[0].device.starts[timeline.rows[0].device.states.search(/[KD]/)]")
+    tab.evaluate(f"show({at_ns}, {at_ns} + 400)")
+    tab.mouse.move(canvas["x"] + 120, canvas["y"] + 40)
+    assert re.match(r"rank 0\nidle: (kernel gap|dependency) \(launched by \S+\)\nfrom ", tab.inner_text("#tip"))
+    tab.evaluate("fit()")
+    tab.mouse.move(canvas["x"] + 600, canvas["y"] + 40)
     tab.mouse.wheel(0, -300)
     sync.expect(tab.locator("#extent")).not_to_have_text(re.compile(r"^0\.000"))
     zoomed = extent(tab)
@@ -175,8 +181,11 @@ def test_the_trace_for_perfetto_holds_every_stretch(opened):
     windows = [row for row in reported(RUN).windows if row.step == 5]
     (row,) = [row for row in windows if row.rank == 2]
     begin_us = (row.start_ns - min(row.start_ns for row in windows)) / 1000
-    own = [event for event in events if event["ph"] == "X" and event["pid"] == 2 and event["name"] == "idle"]
-    assert round(1000 * sum(event["dur"] for event in own if event["ts"] >= begin_us)) == row.idle_ns
+    own = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
+    for name, idle_ns in (("kernel gap", row.idle.kernel_gap_ns), ("dependency", row.idle.dependency_ns)):
+        idle = [event for event in own if event["name"] == f"idle: {name}" and event["ts"] >= begin_us]
+        assert round(1000 * sum(event["dur"] for event in idle)) == idle_ns
+        assert all(event["args"]["operator_or_module"] for event in idle)
 
 
 PERFETTO = """<title>waits</title><script>addEventListener("message", (event) => {

@@ -17,6 +17,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from analyzers.intervals import union_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, Lanes, lanes
+from analyzers.reporting.idle_rows import IDLE_CAUSES
 from tests.support.drawing import meet
 from tests.support.samples import SAMPLES, reported, summarized
 from tracer.cli import main
@@ -91,6 +92,10 @@ def test_tracks_are_as_long_as_the_report_says(name):
                 spans = [(start, end) for start, end, depth, _, kind in own if kind == category and not depth]
                 inside = union_of([start for start, _ in spans], [end for _, end in spans]).length_within(*extent)
                 assert inside.tolist() == [getattr(row, measure)], measure
+            for cause in IDLE_CAUSES:
+                spans = [(start, end) for start, end, _, name, _ in own if name == cause.replace("_", " ")]
+                inside = sum(max(0, min(end, extent[1][0]) - max(start, extent[0][0])) for start, end in spans)
+                assert inside == getattr(row.idle, f"{cause}_ns"), cause
             spans = [(start, end) for start, end, _, _, kind in own if kind in ("forward", "backward")]
             inside = sum(max(0, min(end, extent[1][0]) - max(start, extent[0][0])) for start, end in spans)
             assert inside == row.compute_ns
@@ -114,6 +119,22 @@ def test_slices_of_a_track_never_overlap_and_those_within_tile_nothing_twice(nam
         if not row[2]
     ]
     assert len(kernels) == marks  # none is dropped
+
+
+def test_idle_time_says_where_the_host_was_and_whether_instants_are_known():
+    said = {}
+    for run in (summarized(DDP4), summarized(DDP4).of_full_windows()):
+        document = report(run)
+        trace = exported(lanes(run, document)[:1], document)
+        facts = [
+            {each.name: each.string_value for each in packet.track_event.debug_annotations}
+            for packet in trace.packet
+            if packet.track_event.categories and packet.track_event.categories[0] == "idle_operator"
+        ]
+        assert all(fact["host_in"] for fact in facts)
+        assert {fact["phase"] for fact in facts} >= {"forward", "backward", "optimizer"}
+        said[document.run.times_from] = {fact.get("divided", "")[:13] for fact in facts}
+    assert said == {"light": {"in proportion"}, "full": {""}}
 
 
 @pytest.mark.parametrize("name", NAMES)

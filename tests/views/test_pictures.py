@@ -21,7 +21,7 @@ from tracer.errors import TracerError
 from tracer.views import palette
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots.axes import style, words
-from tracer.views.plots.layout import TEXT_PT
+from tracer.views.plots.layout import TEXT_PT, hatch
 from tracer.views.plots.pictures import KINDS, OF_REPORT, figure, report_picture, scaling_picture
 from tracer.views.plots.scaling import speedups
 
@@ -87,7 +87,9 @@ def test_what_has_no_glyph_is_replaced():
 
 def shades() -> set[str]:
     parts = [part.color for part in vars(palette).values() if isinstance(part, palette.StepPart)]
-    return {to_hex(color) for color in (*parts, *(part.color for part in palette.PARTS), LIGHT.ground)}
+    return {
+        to_hex(color) for color in (*parts, *(part.over(LIGHT.ground) for part in palette.IDLE_LOOKS), LIGHT.ground)
+    }
 
 
 def patches(made: Figure) -> Iterator[Rectangle]:
@@ -112,11 +114,16 @@ def test_bars_are_the_reports_medians():
     assert [bar.get_width() for bar in blue] == pytest.approx(medians)
 
 
-def test_waiting_is_hatched():
+def test_waiting_is_hatched_and_causes_of_idle_time_look_different():
     with style(LIGHT, TEXT_PT):
         made = figure(reported(DDP4), "breakdown", None, LIGHT)
-    hatched = {to_hex(bar.get_facecolor()) for bar in patches(made) if bar.get_hatch()}
-    assert hatched == {palette.WAITING.color.lower()}
+    looks = {(to_hex(bar.get_facecolor()), bar.get_hatch()) for bar in patches(made)}
+    assert (palette.WAITING.color.lower(), "////") in looks
+    idle = [(part.over(LIGHT.ground), hatch(part)) for part in palette.IDLE_LOOKS]
+    assert len(set(idle)) == len(idle)
+    # This run neither loads input nor waits for its devices.
+    assert looks >= set(idle[2:])
+    assert looks.isdisjoint(idle[:2])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tracer.cli import main
 from tracer.views.html.report_page import report_html
 from tracer.views.html.templates import POLICY
 from tracer.views.html.timeline_data import MOST_STRETCHES, STATES, strips
-from tracer.views.palette import SPLIT_PARTS
+from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS
 from tracer.views.sections.overview import run_title
 
 RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "transformer-fsdp4-bf16"]
@@ -105,7 +105,9 @@ def test_bars_are_as_long_as_their_medians():
         for tag, attributes in read().elements
         if tag == "i" and "style" in attributes
     ]
-    assert lengths == [device.windows[part.field].median for device in devices for part in SPLIT_PARTS]
+    assert lengths == [device.windows[part.field].median for device in devices for part in CAUSE_PARTS]
+    shown = {attributes["class"] for tag, attributes in read().elements if tag == "i"}
+    assert {look.field for look in IDLE_LOOKS} - shown == {"idle_unknown"} - shown
 
 
 def test_the_calibrated_curve_is_drawn_where_there_is_one():
@@ -143,8 +145,11 @@ def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any]) -> 
     assert ends[-1] == shown["span_ns"]
     inside = np.minimum(ends, window[1]) - np.maximum(ends - device["lengths"], window[0])
     letters = np.array(list(device["states"]))
-    for letter, (part, _) in STATES.items():
-        assert np.maximum(inside[letters == letter], 0).sum() == getattr(row, part.field), part.field
+    figures = msgspec.structs.asdict(row) | {f"idle_{name}": ns for name, ns in msgspec.to_builtins(row.idle).items()}
+    for letter, part in STATES.items():
+        assert np.maximum(inside[letters == letter], 0).sum() == figures[part.field], part.field
+    assert len(device["within"]) == sum(letter.isupper() for letter in device["states"])
+    assert all(-1 <= code < len(shown["names"]) for code in device["within"])
     gaps, lengths, codes = np.array(device["layers"], dtype=np.int64).reshape(-1, 3).T
     ends = np.cumsum(gaps + lengths)
     inside = np.minimum(ends, window[1]) - np.maximum(ends - lengths, window[0])

@@ -25,6 +25,7 @@ from tracer.views.format import count, gbps, milliseconds, plain, size
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     BACKWARD,
+    CAUSE_PARTS,
     COMM,
     COMPUTE,
     COPY,
@@ -33,6 +34,8 @@ from tracer.views.palette import (
     EXPOSED_PARTS,
     FORWARD,
     HIDDEN,
+    IDLE_LOOKS,
+    IDLE_PARTS,
     KIND_MARKS,
     LIGHT,
     PARTS,
@@ -43,11 +46,13 @@ from tracer.views.palette import (
     WAITING,
     StepPart,
     Theme,
+    in_legend,
 )
 from tracer.views.terminal import columns, is_wide, rendered
 
 __all__ = [
     "BACKWARD",
+    "CAUSE_PARTS",
     "COMM",
     "COMPUTE",
     "COPY",
@@ -56,6 +61,8 @@ __all__ = [
     "EXPOSED_PARTS",
     "FORWARD",
     "HIDDEN",
+    "IDLE_LOOKS",
+    "IDLE_PARTS",
     "KIND_MARKS",
     "LIGHT",
     "PARTS",
@@ -81,6 +88,7 @@ __all__ = [
     "count",
     "escaped",
     "gbps",
+    "in_legend",
     "is_wide",
     "milliseconds",
     "numbers",

@@ -5,36 +5,81 @@ The colors are Okabe and Ito's, which readers of any color vision tell apart (ht
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class StepPart:
-    """How one part of a window's span is shown: the report's field, its name, its color, its glyph without color."""
+    """How one part of a window's span is shown: the report's field, its name, its color, its glyph without color.
+
+    Of its color `shade` is laid over the ground, in a pattern where one is named. Parts that look alike have the same
+    `look`, the name of one of IDLE_LOOKS; others look like nothing else.
+    """
 
     field: str
     label: str
     color: str
     glyph: str
+    shade: float = 1.0
+    pattern: str = ""
+    look: str = ""
+
+    def over(self, ground: str) -> str:
+        """Return its color on a ground."""
+        over, under = ([int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in (self.color, ground))
+        mixed = (round(a * self.shade + b * (1 - self.shade)) for a, b in zip(over, under, strict=True))
+        return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
 COMPUTE = StepPart("compute_ns", "compute", "#0072B2", "█")
 COMM = StepPart("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
 COPY = StepPart("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
-PARTS = (COMPUTE, COMM, COPY, StepPart("idle_ns", "idle", "#999999", "░"))
+IDLE = StepPart("idle_ns", "idle", "#999999", "░", 0.45)
+PARTS = (COMPUTE, COMM, COPY, IDLE)
 
 # What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart;
 # of what is unresolved nobody knows which of the two it is.
 TRANSFER = StepPart("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)
-WAITING = StepPart("exposed_wait_ns", "exposed waiting", "#F0A882", "▚")
-UNRESOLVED = StepPart("exposed_unresolved_ns", "exposed unresolved", "#CC79A7", "▞")
+WAITING = StepPart("exposed_wait_ns", "exposed waiting", "#F0A882", "▚", pattern="hatched")
+UNRESOLVED = StepPart("exposed_unresolved_ns", "exposed unresolved", "#CC79A7", "▞", pattern="crossed")
 # What compute and communication of a layer or bucket are made of: the forward's compute is paler.
 FORWARD = StepPart("forward_ns", "forward compute", "#8CC4E8", "▚")
 BACKWARD = StepPart("backward_ns", "backward compute", COMPUTE.color, COMPUTE.glyph)
 HIDDEN = StepPart("overlapped_ns", "hidden comm", "#009E73", "▓")
 EXPOSED = StepPart("exposed_ns", COMM.label, COMM.color, COMM.glyph)
 EXPOSED_PARTS = (WAITING, TRANSFER, UNRESOLVED)
-SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, PARTS[-1])
+SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, IDLE)
+
+
+# Why devices are idle, in grays of another lightness or pattern each: name, shade, pattern, the causes that look so.
+_IDLE = (
+    ("input", 0.85, "dotted", ("input",)),
+    ("synchronize", 0.8, "striped", ("synchronize",)),
+    ("host", 0.75, "", ("operator", "python")),
+    ("launch latency", 0.6, "level", ("launch_latency",)),
+    ("device", 0.32, "", ("kernel_gap", "dependency")),
+    ("unknown", 0.6, "upright", ("unknown",)),
+)
+IDLE_LOOKS = tuple(
+    StepPart(f"idle_{name.split()[0]}", f"idle: {name}", IDLE.color, IDLE.glyph, shade, pattern)
+    for name, shade, pattern, _ in _IDLE
+)
+IDLE_PARTS = tuple(
+    replace(look, field=f"idle_{cause}_ns", label=f"idle: {cause.replace('_', ' ')}", look=look.field)
+    for look, (*_, causes) in zip(IDLE_LOOKS, _IDLE, strict=True)
+    for cause in causes
+)
+# A step's parts with idle time by cause.
+CAUSE_PARTS = (*SPLIT_PARTS[:-1], *IDLE_PARTS)
+
+
+def in_legend(parts: Iterable[StepPart]) -> list[StepPart]:
+    """Return what a legend has for these parts: those that look alike once."""
+    looks = {look.field: look for look in IDLE_LOOKS}
+    return list(dict.fromkeys(looks.get(part.look, part) for part in parts))
+
+
 # Kinds of collectives beside one another: a place on the ramp of colors and a marker each. Those that run beside one
 # another are far apart on it.
 KIND_MARKS = {

@@ -1,7 +1,8 @@
 """Idle time of a rank's devices, by cause.
 
 `gaps` finds them and the event that ends each, `host_states` and `phases` what the host was in, with `data_loading` for
-the loader. `causes` divides gaps, `launch_facts` counts launches and calls that wait, and `idle_time` adds up.
+the loader. `causes` divides gaps, `launch_facts` counts launches and calls that wait, `idle_time` adds
+up, and `idle_track` puts pieces in time.
 
 Decisions: docs/decisions/rank.md
 """
@@ -10,6 +11,7 @@ from analyzers.rank.idle.data_loading import Fetching, fetches, fetching
 from analyzers.rank.idle.gaps import DeviceTime
 from analyzers.rank.idle.host_states import Cause
 from analyzers.rank.idle.idle_time import OTHERS, HostRows, Idle, idle_of
+from analyzers.rank.idle.idle_track import Divided, IdleTrack
 from analyzers.rank.idle.launch_facts import Launching
 from analyzers.rank.idle.phases import Phase
 
@@ -17,9 +19,11 @@ __all__ = [
     "OTHERS",
     "Cause",
     "DeviceTime",
+    "Divided",
     "Fetching",
     "HostRows",
     "Idle",
+    "IdleTrack",
     "Launching",
     "Phase",
     "fetches",

@@ -18,10 +18,11 @@ from analyzers.rank.host import Autograd, Host, Spans
 from analyzers.rank.idle.causes import Pieces, as_long_as, divided, divided_on_host
 from analyzers.rank.idle.gaps import DeviceTime, gaps, launch_calls
 from analyzers.rank.idle.host_states import Cause, HostStates
+from analyzers.rank.idle.idle_track import Divided, shown_names
 from analyzers.rank.idle.launch_facts import Launching, launching, step_rows
 from analyzers.rank.idle.phases import Phase, phases
 from analyzers.run import RankTrace
-from analyzers.trace import NODE, Events
+from analyzers.trace import Events
 
 # Of each cause so many lines are kept; what else there is makes one more a phase.
 MOST_LINES = 20
@@ -87,8 +88,8 @@ class HostRows:
 
 def idle_of(
     trace: RankTrace, ran: HostRows, step: Int64, timed: Sequence[DeviceTime], full: Sequence[DeviceTime]
-) -> Idle:
-    """Return why the devices of a rank were idle, window by window.
+) -> tuple[Idle, Divided]:
+    """Return why the devices of a rank were idle, window by window, and what it was added up from.
 
     `step` is the step of each window. `timed` are the windows to be told of, `full` those at the full window's times:
     the same where there is no light window.
@@ -102,15 +103,17 @@ def idle_of(
         alike = gaps(events, events.launched_ns, full) if trace.is_light else found
         pieces = divided(alike, states, in_phases, launch_calls(host, alike.ender), events)
         pieces = as_long_as(found, alike, pieces) if trace.is_light else pieces
+    divided_gaps = Divided(found, pieces, events, by_proportion=trace.is_light and not trace.is_cpu_run)
     ns = np.zeros((len(step), len(Cause), len(Phase)), dtype=np.int64)
     np.add.at(ns, (found.window[pieces.gap], pieces.cause, pieces.phase), pieces.ns)
     steps = step_rows(host)
-    return Idle(
+    idle = Idle(
         ns,
         _lines(events, pieces),
         _synchronizations(events, states, list(steps.values())),
         launching(trace.timed, host, states, timed, step, steps),
     )
+    return idle, divided_gaps
 
 
 def _lines(events: Events, pieces: Pieces) -> IdleLines:
@@ -133,16 +136,11 @@ def _lines(events: Events, pieces: Pieces) -> IdleLines:
     return IdleLines(
         cause=np.r_[keys[0][kept], left[0]],
         phase=np.r_[keys[1][kept], left[1]],
-        name=(*_names(events, keys[2][kept]), *(OTHERS for _ in left_ns)),
-        call=(*_names(events, keys[3][kept]), *("" for _ in left_ns)),
+        name=(*shown_names(events, keys[2][kept]), *(OTHERS for _ in left_ns)),
+        call=(*shown_names(events, keys[3][kept]), *("" for _ in left_ns)),
         ns=np.r_[ns[kept], left_ns],
         count=np.r_[count[kept], left_count],
     )
-
-
-def _names(events: Events, codes: Int64) -> list[str]:
-    """Return names as people know them: autograd's nodes without what they all begin with; empty for -1."""
-    return [events.names[code].removeprefix(NODE) if code >= 0 else "" for code in codes.tolist()]
 
 
 def _synchronizations(events: Events, states: HostStates, steps: Sequence[int]) -> Synchronizations:
@@ -159,5 +157,5 @@ def _synchronizations(events: Events, states: HostStates, steps: Sequence[int]) 
     order = np.argsort(-ns, kind="stable")[:MOST_LINES]
     count = np.bincount(line, minlength=keys.shape[1])
     return Synchronizations(
-        tuple(_names(events, keys[0][order])), tuple(_names(events, keys[1][order])), count[order], ns[order]
+        tuple(shown_names(events, keys[0][order])), tuple(shown_names(events, keys[1][order])), count[order], ns[order]
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzers.comparison import Comparison, SweepComparison
 from analyzers.units import ms
-from tracer.views import SPLIT_PARTS
+from tracer.views import CAUSE_PARTS, StepPart, in_legend
 from tracer.views.html.templates import filled
 from tracer.views.sections import changed_means, comparison_tables, comparison_title
 
@@ -23,22 +24,31 @@ class RunBar:
 
 def comparison_html(comparison: Comparison | SweepComparison) -> str:
     """Build the comparison's page: one HTML file, which loads nothing and runs nothing."""
+    bars = _bars(comparison) if isinstance(comparison, Comparison) else []
     values = {
         "title": comparison_title(comparison),
         "verdict": comparison.verdict,
         "warnings": [str(warning) for warning in comparison.warnings],
         "tables": comparison_tables(comparison),
-        "bars": _bars(comparison) if isinstance(comparison, Comparison) else [],
-        "parts": SPLIT_PARTS,
+        "bars": bars,
+        "parts": in_legend(CAUSE_PARTS),
+        "legend": _legend(bars),
         "meanings": _meanings(comparison),
     }
     return filled("compare.html", values)
 
 
+def _legend(bars: Sequence[RunBar]) -> list[StepPart]:
+    """Return what a legend has for the parts that either bar has."""
+    drawn = {look for bar in bars for look, length, _ in bar.parts if length}
+    return [part for part in in_legend(CAUSE_PARTS) if part.field in drawn]
+
+
 def _bars(comparison: Comparison) -> list[RunBar]:
     """Build a bar per run from its median parts, both to one scale."""
+    medians = {**comparison.parts, **comparison.idle}
     lengths = {
-        name: [(part, getattr(comparison.parts.get(part.field), side, None) or 0.0) for part in SPLIT_PARTS]
+        name: [(part, getattr(medians.get(part.field), side, None) or 0.0) for part in CAUSE_PARTS]
         for name, side in (("A", "a"), ("B", "b"))
     }
     whole = {name: sum(length for _, length in parts) for name, parts in lengths.items()}
@@ -47,7 +57,7 @@ def _bars(comparison: Comparison) -> list[RunBar]:
         RunBar(
             name,
             ms(getattr(comparison.step.get("span_ns"), name.lower(), None) or 0),
-            [(part.field, length, f"{part.label} {ms(length)}") for part, length in parts],
+            [(part.look or part.field, length, f"{part.label} {ms(length)}") for part, length in parts],
             longest - whole[name],
         )
         for name, parts in lengths.items()

@@ -21,13 +21,13 @@ from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
 from analyzers.units import duration, ms
 from tracer.views import (
-    EXPOSED_PARTS,
-    SPLIT_PARTS,
+    CAUSE_PARTS,
     Heading,
     Section,
     Table,
     TitledTable,
     count,
+    in_legend,
     milliseconds,
     numbers,
     texts,
@@ -103,9 +103,9 @@ def report_html(
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "advised": [(duration(advice.figure_ns), advice) for advice in report.summary.advice],
-        "parts": SPLIT_PARTS,
+        "parts": in_legend(CAUSE_PARTS),
         "communicates": communicates(report),
-        "legend": [part for part in SPLIT_PARTS if communicates(report) or part not in EXPOSED_PARTS],
+        "legend": in_legend(part for part in CAUSE_PARTS if report.summary.shares[part.field]),
         "bars": _bars(report),
         "curve": curve(report, calibration),
         "predicted": _predicted(predicted) if predicted is not None else None,
@@ -230,8 +230,8 @@ def _bars(report: Report) -> list[DeviceBar]:
     devices = report.summary.by_device
     bars = []
     for device, _ in named(report, MOST_RANKS):
-        medians = {part.field: device.windows[part.field].median or 0.0 for part in SPLIT_PARTS}
-        parts = [(part.field, medians[part.field], f"{part.label} {ms(medians[part.field])}") for part in SPLIT_PARTS]
+        medians = [(part, device.windows[part.field].median or 0.0) for part in CAUSE_PARTS]
+        parts = [(part.look or part.field, median, f"{part.label} {ms(median)}") for part, median in medians]
         bars.append(DeviceBar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))
     return bars
 
@@ -255,7 +255,10 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 def _states() -> str:
     """Encode what the timeline's letters mean, for its script; all of it is the palette's, and holds no `<`."""
-    states = [{"letter": letter, "field": part.field, "label": part.label} for letter, (part, _) in STATES.items()]
+    states = [
+        {"letter": letter, "color": part.color, "label": part.label, "shade": part.shade, "pattern": part.pattern}
+        for letter, part in STATES.items()
+    ]
     return msgspec.json.encode(states).decode()
 
 

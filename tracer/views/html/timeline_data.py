@@ -2,6 +2,7 @@
 
     states      "cixti"             what the device does, stretch by stretch; the letters are STATES
     lengths     [800, 20, ...]      how long; the first begins where the step does
+    within      [code, ...]         of idle stretches, place in `names` of where the host was, -1 for nowhere known
     layers      [gap, length, code, ...]     code: place in `names`, doubled, and 1 for the backward
     marks       [[start, length, wait, exposed, collective, bucket, kind], ...]
 
@@ -20,17 +21,19 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.reporting import CollectiveLane, Lanes, LayerLane, Report
-from tracer.views import COMPUTE, COPY, PARTS, TRANSFER, UNRESOLVED, WAITING, count
+from tracer.views import COMPUTE, COPY, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING, count
 
-# The letter of each state, the part of a step it is, and the lane that holds it. Outside of the windows it is a dot.
-STATES = {
-    "c": (COMPUTE, "compute"),
-    "t": (TRANSFER, "exposed_transfer"),
-    "w": (WAITING, "exposed_wait"),
-    "u": (UNRESOLVED, "exposed_unresolved"),
-    "x": (COPY, "exposed_copies"),
-    "i": (PARTS[-1], "idle"),
+# Lanes of nothing but time, by letter; capital letters are causes of idle time, in their order.
+_TIMES = {
+    "c": "compute",
+    "t": "exposed_transfer",
+    "w": "exposed_wait",
+    "u": "exposed_unresolved",
+    "x": "exposed_copies",
 }
+_IDLE = "ISOPLKDU"
+# The letter of each state, and the part of a step it is. Outside of the windows it is a dot.
+STATES = dict(zip((*_TIMES, *_IDLE), (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, *IDLE_PARTS), strict=True))
 OUTSIDE = "."
 # A million stretches are about 5 MB of page; 64 ranks of ResNet-50 have 0.25 million a step.
 MOST_STRETCHES = 1_000_000
@@ -108,7 +111,8 @@ def _by_importance(report: Report, lanes: Sequence[Lanes]) -> list[int]:
 
 
 def _count(lane: Lanes, extent: tuple[int, int]) -> int:
-    starts = [*(getattr(lane, name).start for _, name in STATES.values()), lane.layers.start_ns]
+    times = [getattr(lane, name).start for name in _TIMES.values()]
+    starts = [*times, lane.idle_causes.start_ns, lane.layers.start_ns]
     return sum(int(np.diff(np.searchsorted(start, extent))[0]) for start in starts)
 
 
@@ -132,6 +136,8 @@ def _is_alone(lane: Lanes, devices: Sequence[Lanes]) -> bool:
 
 def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: bool) -> dict[str, Any]:
     states, lengths = _states(lane, extent)
+    idle = lane.idle_causes
+    seen = (idle.end_ns > extent[0]) & (idle.start_ns < extent[1])
     inside = (lane.steps.end_ns > extent[0]) & (lane.steps.start_ns < extent[1])
     windows = np.stack([lane.steps.step, lane.steps.start_ns - extent[0], lane.steps.end_ns - extent[0]])[:, inside]
     return {
@@ -141,6 +147,7 @@ def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: 
         "windows": windows.T.tolist(),
         "states": states,
         "lengths": lengths.tolist(),
+        "within": np.r_[_places(idle.names, names), -1][idle.name[seen]].tolist(),
         "layers": _layers(lane.layers, extent, names).tolist(),
         "marks": _marks(lane.collectives, extent),
     }
@@ -148,9 +155,10 @@ def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: 
 
 def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
     """Encode what a device does, without gaps: lanes never overlap, and the rest is outside the windows."""
-    times = [getattr(lane, name) for _, name in STATES.values()]
-    start, end = (np.concatenate([getattr(time, edge) for time in times]) for edge in ("start", "end"))
-    letter = np.repeat(np.array(list(STATES)), [len(time) for time in times])
+    times, idle = [getattr(lane, name) for name in _TIMES.values()], lane.idle_causes
+    start = np.concatenate([*(time.start for time in times), idle.start_ns])
+    end = np.concatenate([*(time.end for time in times), idle.end_ns])
+    letter = np.r_[np.repeat(np.array(list(_TIMES)), [len(time) for time in times]), np.array(list(_IDLE))[idle.cause]]
     start, end = np.clip(start, *extent), np.clip(end, *extent)
     order = np.flatnonzero(end > start)
     order = order[np.argsort(start[order], kind="stable")]
@@ -167,9 +175,13 @@ def _layers(lane: LayerLane, extent: tuple[int, int], names: dict[str, int]) -> 
     first, last = np.searchsorted(lane.end_ns, extent[0], side="right"), np.searchsorted(lane.start_ns, extent[1])
     inside = slice(int(first), int(last))
     start, end = np.clip(lane.start_ns[inside], *extent), np.clip(lane.end_ns[inside], *extent)
-    positions = np.array([names.setdefault(name, len(names)) for name in lane.names], dtype=np.int64)
-    code = 2 * positions[lane.layer[inside]] + lane.backward[inside]
+    code = 2 * _places(lane.names, names)[lane.layer[inside]] + lane.backward[inside]
     return np.stack([start - np.r_[extent[0], end[:-1]][: len(start)], end - start, code], axis=1).ravel()
+
+
+def _places(own: Sequence[str], names: dict[str, int]) -> Int64:
+    """Return where names stand among the page's, which grow by new ones."""
+    return np.array([names.setdefault(name, len(names)) for name in own], dtype=np.int64)
 
 
 def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:

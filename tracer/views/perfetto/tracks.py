@@ -7,6 +7,7 @@
                       exposed communication   ....wwww....wt.....     waiting, transfer, unresolved
                       stream 19               ..bucket 0..bucket 1      inside: waiting, transfer
                       idle ...
+                      idle by cause           operator, synchronize, launch latency ...
                       bus bandwidth (GB/s)    ......281.....196..
 
 Slices of one track never overlap: what runs beside others on one stream has a further track. Arrows lead from a
@@ -23,6 +24,7 @@ import numpy as np
 from analyzers.arrays import Float64, Int64
 from analyzers.collectives import CollectiveRow
 from analyzers.intervals import Intervals
+from analyzers.rank import Cause, IdleTrack, Phase
 from analyzers.reporting import CollectiveLane, Lanes, Report
 
 Place = tuple[int, int | str]  # rank, device
@@ -106,6 +108,8 @@ def _tracks(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Itera
     yield _times("copies", {"copies": lane.copies}, {"copies": "copies"})
     yield _times("exposed copies", {"exposed_copies": lane.exposed_copies}, {"exposed_copies": "exposed copies"})
     yield _times("idle", {"idle": lane.idle}, {"idle": "idle"})
+    if len(lane.idle_causes.start_ns):
+        yield Track("idle by cause", _idle(lane.idle_causes))
     yield from _counters(lane.collectives, report.collectives)
 
 
@@ -135,6 +139,24 @@ def _layers(lane: Lanes) -> Iterator[Slice]:
     columns = (layers.start_ns, layers.end_ns, layers.layer, layers.backward)
     for start, end, layer, backward in zip(*(column.tolist() for column in columns), strict=True):
         yield Slice(start, end, layers.names[layer], PASSES[backward])
+
+
+# What a slice says whose instants inside of its gap are not known.
+_BY_PROPORTION = "in proportion to the full window's gap, and in order of cause: this window has no host rows"
+
+
+def _idle(lane: IdleTrack) -> Iterator[Slice]:
+    """Yield idle time by cause, with where the host was, or launched from, as facts."""
+    columns = (lane.start_ns, lane.end_ns, lane.cause, lane.phase, lane.name, lane.call)
+    names = [*lane.names, None]
+    divided = {"divided": _BY_PROPORTION} if lane.by_proportion else {}
+    for start, end, cause, phase, name, call in zip(*(column.tolist() for column in columns), strict=True):
+        label = Cause(cause).label
+        # What is the device's own has no place on the host but that of its launch.
+        where = "host_in" if cause <= Cause.PYTHON else "launched_by"
+        facts = {where: names[name], "call": names[call], "phase": Phase(phase).label, **divided}
+        known = {key: value for key, value in facts.items() if value is not None}
+        yield Slice(start, end, label.replace("_", " "), f"idle_{label}", facts=known)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from analyzers.reporting import Report
 from analyzers.run import HIGH_DISTORTION
-from tracer.views import UNRESOLVED, WAITING, StepPart, Theme
+from tracer.views import StepPart, Theme
 from tracer.views.plots.axes import blank, words
 from tracer.views.sections import run_title as facts_of
 
@@ -147,12 +147,22 @@ def swatch(part: StepPart, theme: Theme, label: str | None = None) -> Entry:
     """Return a part of a step as a legend shows it."""
     from matplotlib.patches import Patch
 
-    return label or part.label, Patch(facecolor=part.color, hatch=hatch(part), edgecolor=theme.ground)
+    return label or part.label, Patch(facecolor=part.over(theme.ground), hatch=hatch(part), edgecolor=theme.ground)
+
+
+_HATCHES = {
+    "hatched": "////",
+    "crossed": "xxxx",
+    "dotted": "....",
+    "striped": "\\\\\\\\",
+    "level": "-----",
+    "upright": "||||",
+}
 
 
 def hatch(part: StepPart) -> str | None:
-    """Return the hatching: waiting has one, unresolved another."""
-    return {WAITING: "////", UNRESOLVED: "xxxx"}.get(part)
+    """Return the hatching of a part that has one."""
+    return _HATCHES.get(part.pattern)
 
 
 def shortened(text: str, size: float, room: float) -> str:

@@ -16,17 +16,16 @@ from analyzers.units import NS_PER_MS, ms, percent
 from tracer.errors import TracerError
 from tracer.views import (
     BACKWARD,
-    COMPUTE,
+    CAUSE_PARTS,
     EXPOSED,
     FORWARD,
     HIDDEN,
     KIND_MARKS,
-    SPLIT_PARTS,
-    TRANSFER,
     StepPart,
     Theme,
     count,
     gbps,
+    in_legend,
     size,
 )
 from tracer.views.plots.axes import DASHED, ramp
@@ -54,8 +53,8 @@ MOST_LAYERS = 14
 # A line for each size of group that was calibrated.
 LINES = ("-", ":", (0, (6, 1, 1, 1)))
 NAME_PT = 120.0
-# Parts whose color wants white numbers on it.
-DARK_PARTS = (COMPUTE, TRANSFER)
+# Darker colors (of 255, by luminance) want white numbers on them.
+DARKER = 120
 # What a number inside of a bar keeps from its ends, and one behind it from it.
 INSET_PT = 3.0
 
@@ -78,16 +77,17 @@ def breakdown(report: Report, theme: Theme) -> Figure:
     """Draw what the median step of each rank is made of."""
     shown = named(report)
     devices = [device for device, _ in shown]
-    bars = stacked(SPLIT_PARTS, [[device.windows[part.field].median for part in SPLIT_PARTS] for device in devices])
+    bars = stacked(CAUSE_PARTS, [[device.windows[part.field].median for part in CAUSE_PARTS] for device in devices])
     spans = [(device.windows["span_ns"].median or 0.0) / NS_PER_MS for device in devices]
     windows = count(report.summary.windows["span_ns"].count, "window")
     notes = [
         f"Medians over {windows} (one step on one device each), {report.run.times_from} window's times. They do not "
         "add up to the median step.",
+        *_of_two_causes(bars),
         *_left_out(report),
         *_unmatched(report),
     ]
-    entries = [*(swatch(part_bars.part, theme) for part_bars in bars), _median_step(theme)]
+    entries = [*(swatch(part, theme) for part in in_legend(each.part for each in bars)), _median_step(theme)]
     figure = framed(sheet(report, "Where a step's time goes", entries, notes), bars_in(len(devices)), theme)
     axis = figure.subplots()
     rows(axis, [_label(device, standing.word, report) for device, standing in shown])
@@ -99,9 +99,17 @@ def breakdown(report: Report, theme: Theme) -> Figure:
     axis.set_xlim(0, max([*longest, 0.0]) * 1.16 or 1.0)
     axis.set_xlabel("ms")
     if is_roomy(len(devices)):
-        _number(figure, axis, bars)
+        _number(figure, axis, bars, theme)
         behind(axis, longest, [ms(span * NS_PER_MS) for span in spans])
     return figure
+
+
+def _of_two_causes(bars: Sequence[Bars]) -> list[str]:
+    """Say in which order two causes of idle time stand that look alike."""
+    shown = {part_bars.part.look for part_bars in bars}
+    orders = {"idle_host": "host is operators, then Python", "idle_device": "device is kernel gaps, then dependencies"}
+    words = [order for look, order in orders.items() if look in shown]
+    return [f"Of idle time, {'; '.join(words)}."] if words else []
 
 
 def _left_out(report: Report) -> list[str]:
@@ -150,22 +158,34 @@ def draw_bars(axis: Axes, bars: Bars, theme: Theme, height: float = 0.8, shift: 
     """Draw one part of all bars."""
     places = [line + shift for line in range(len(bars.lengths))]
     edge = 0.4 if len(places) < TALLEST_IN / BAR_IN else 0
-    look: dict[str, Any] = {"color": bars.part.color, "hatch": hatch(bars.part), "ec": theme.ground, "linewidth": edge}
+    look: dict[str, Any] = {
+        "color": bars.part.over(theme.ground),
+        "hatch": hatch(bars.part),
+        "ec": theme.ground,
+        "linewidth": edge,
+    }
     axis.barh(places, bars.lengths, left=bars.starts, height=height, **look)
 
 
-def _number(figure: Figure, axis: Axes, bars: Sequence[Bars]) -> None:
+def _number(figure: Figure, axis: Axes, bars: Sequence[Bars], theme: Theme) -> None:
     """Write each part's milliseconds inside it, where there is room."""
     low, high = axis.get_xlim()
     pt_per_ms = laid_out_pt(figure, axis) / (high - low)
     for part_bars in bars:
-        ink = "white" if part_bars.part in DARK_PARTS else "black"
-        around = {"facecolor": part_bars.part.color, "edgecolor": "none", "pad": 0.8}
+        behind_it = part_bars.part.over(theme.ground)
+        ink = "white" if _luminance(behind_it) < DARKER else "black"
+        around = {"facecolor": behind_it, "edgecolor": "none", "pad": 0.8}
         for line, (start, long) in enumerate(zip(part_bars.starts, part_bars.lengths, strict=True)):
             label = f"{long:.2f}"
             if length(label, SMALL_PT) + 2 * INSET_PT <= long * pt_per_ms:
                 look: dict[str, Any] = {"fontsize": SMALL_PT, "color": ink, "bbox": around}
                 axis.text(start + long / 2, line, label, ha="center", va="center_baseline", **look)
+
+
+def _luminance(color: str) -> float:
+    """Return how bright a color is, of 255, by the weights of ITU-R BT.709."""
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def behind(axis: Axes, ends: Sequence[float], labels: Sequence[str], shift: float = 0.0) -> None:

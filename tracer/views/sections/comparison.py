@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from analyzers.comparison import Change, Comparison, SweepComparison
 from analyzers.units import percent
 from tracer.views import (
+    IDLE_PARTS,
     Caution,
     Column,
     Heading,
@@ -39,6 +40,7 @@ LABELS = {
     "exposed_unresolved_ns": "exposed unresolved",
     "exposed_copy_ns": "exposed copies",
     "idle_ns": "idle",
+    **{part.field: part.label for part in IDLE_PARTS},
     "wait_ns": "waiting",
     "transfer_ns": "transfer",
     "queued_ns": "queued",
@@ -102,6 +104,7 @@ def _of_runs(comparison: Comparison, most: int | None) -> list[TitledTable]:
         *_rows("step", "", comparison.controls),
         *_rows("step", "", comparison.step),
         *_rows("step", "", comparison.parts),
+        *_rows("step", "", comparison.idle),
     ]
     totals = _rows("buckets", "all buckets", comparison.totals)
     buckets = [

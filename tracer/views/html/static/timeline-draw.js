@@ -26,6 +26,9 @@ function prepared(device) {
   }
   const marks = device.marks.map(([start, length, wait, exposed, index, bucket, kind]) => (
     { start, end: start + length, length, wait, exposed, index, bucket, kind, lane: 0 }));
+  // Only idle stretches, whose letters are capitals, say where the host was.
+  let place = 0;
+  const within = Int32Array.from(device.states, (letter) => (/[A-Z]/.test(letter) ? device.within[place++] : -1));
   const codes = Uint8Array.from(device.states, (letter) => STATES.findIndex((state) => state.letter === letter));
   const strips = {
     states: { starts, ends: starts.subarray(1), codes, length: codes.length },
@@ -35,7 +38,7 @@ function prepared(device) {
       codes: Uint8Array.from(layers, (layer) => layer.name % 2), length: layers.length,
     },
   };
-  return { ...device, starts, layers, marks, strips, lanes: inLanes(marks) };
+  return { ...device, starts, within, layers, marks, strips, lanes: inLanes(marks) };
 }
 
 // Kernels that overlap stand below one another, in three lanes at most; how many lanes.
@@ -150,7 +153,7 @@ function takeColors() {
   colors.comm = of("exposed_transfer_ns");
   colors.unresolved = of("exposed_unresolved_ns");
   colors.compute = of("compute_ns");
-  colors.states = STATES.map((state) => rgba(of(state.field), state.letter === "i" ? 0.45 : 1));
+  colors.states = STATES.map((state) => rgba(state.color, state.shade));
   colors.layers = [0.55, 0.3].map((alpha) => rgba(colors.compute, alpha));
   colors.groundPixel = rgba(colors.ground, 1);
   colors.hatch = hatched(of("exposed_wait_ns"), colors.comm);
@@ -223,11 +226,11 @@ function paintStrips(brush, ratio, seen) {
   const pixels = new Uint32Array(image.data.buffer);
   pixels.fill(colors.groundPixel);
   const shares = new Float32Array(width * STATES.length);
-  const paintOne = (strip, y, high, shades, hatch) => {
+  const paintOne = (strip, y, high, shades, patterned) => {
     shares.fill(0);
     gather(strip, width, shares);
     const top = Math.round((y - frame.scrollTop) * ratio);
-    paintStrip(pixels, [width, height], [top, Math.round(high * ratio)], shares, shades, hatch);
+    paintStrip(pixels, [width, height], [top, Math.round(high * ratio)], shares, shades, patterned);
   };
   for (const row of seen) {
     paintOne(row.device.strips.states, row.y, row.state, colors.states, true);
@@ -252,10 +255,16 @@ function gather(strip, width, shares) {
   }
 }
 
-// A column's codes from the bottom up, each as high as its share; waiting is hatched.
-function paintStrip(pixels, [width, height], [top, high], shares, shades, hatch) {
-  const waiting = hatch ? STATES.findIndex((state) => state.letter === "w") : -1;
-  const transfer = STATES.findIndex((state) => state.letter === "t");
+// Whether a pixel is the pattern's pen and not its paper; what has no pattern has no pen.
+const PATTERNS = {
+  hatched: (x, y) => (x + y) % 6 === 0, crossed: (x, y) => (x + 5 * y) % 6 === 0, striped: (x, y) => (x + 4 * y) % 5 === 0,
+  dotted: (x, y) => x % 3 === 0 || y % 3 === 0, level: (x, y) => y % 4 === 0, upright: (x) => x % 5 !== 0,
+};
+
+// A column's codes from the bottom up, each as high as its share, in its pattern.
+function paintStrip(pixels, [width, height], [top, high], shares, shades, patterned) {
+  const patterns = STATES.map((state) => (patterned && PATTERNS[state.pattern]) || null);
+  const pens = STATES.map((state) => (state.letter === "w" ? rgba(colors.comm, 1) : colors.groundPixel));
   for (let x = 0; x < width; x++) {
     let covered = 0;
     let below = top + high;
@@ -265,7 +274,7 @@ function paintStrip(pixels, [width, height], [top, high], shares, shades, hatch)
       covered += part;
       const above = top + high - Math.round(Math.min(covered, 1) * high);
       for (let y = Math.max(above, 0); y < Math.min(below, height); y++) {
-        pixels[y * width + x] = shades[code === waiting && (x + y) % 6 === 0 ? transfer : code];
+        pixels[y * width + x] = patterns[code]?.(x, y) ? pens[code] : shades[code];
       }
       below = above;
     }

@@ -32,12 +32,18 @@ function linesOf(found) {
   if (found.stretch !== undefined) {
     const { starts, states } = found.row.device;
     const state = STATES.find((each) => each.letter === states[found.stretch]);
-    lines.push(state ? state.label : "outside of the device's steps", spans(starts[found.stretch], starts[found.stretch + 1]));
+    lines.push(state ? stateName(state, found.row.device.within[found.stretch]) : "outside of the device's steps", spans(starts[found.stretch], starts[found.stretch + 1]));
     found.layer = layerAt(found.row.device, found.at);
   }
   if (found.mark) lines.push(...wordsOf(found.mark), spans(found.mark.start, found.mark.end));
   if (found.layer) lines.push(`layer ${layerName(found.layer)}`, spans(found.layer.start, found.layer.end));
   return lines.length > 1 ? lines : null;
+}
+
+// What is the device's own has no place on the host but that of its launch.
+function stateName(state, within) {
+  const where = "ISOP".includes(state.letter) ? "the host is in" : "launched by";
+  return within < 0 ? state.label : `${state.label} (${where} ${plain(timeline.step.names[within])})`;
 }
 
 function wordsOf(mark) {
@@ -206,7 +212,9 @@ function chromeTrace() {
     called("thread_name", 2, "layers");
     device.lengths.forEach((length, at) => {
       const state = STATES.find((each) => each.letter === device.states[at]);
-      if (state) add(pid, 1, state.label, device.starts[at], length);
+      const within = device.within[at];
+      const where = within < 0 ? {} : { operator_or_module: plain(timeline.step.names[within]) };
+      if (state) add(pid, 1, state.label, device.starts[at], length, where);
     });
     for (const layer of device.layers) add(pid, 2, layerName(layer), layer.start, layer.end - layer.start);
     for (const mark of device.marks) {
