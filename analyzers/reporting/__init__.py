@@ -1,16 +1,17 @@
 """All analyses become one `Report`, with its verdict and advice.
 
 `build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `idle_rows`, `kernel_use`,
-`outliers`, `advice` and `verdict`; `document` has its types and JSON. `device_lanes`, `frames`, `per_step` and
-`representatives` are made from it.
+`outliers`, `verdict` and `advice`, which has its rules on communication in `communication_advice` and what they rest on
+in `evidence`; `document` has its types and JSON. `device_lanes`, `frames` and `per_step` are made from it.
 
 Decisions: docs/decisions/reporting.md
 """
 
-from analyzers.reporting.advice import Advice, is_cheap
+from analyzers.reporting.advice import is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
-from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, lanes
+from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
+from analyzers.reporting.evidence import Advice
 from analyzers.reporting.frames import (
     buckets_frame,
     collectives_frame,
@@ -32,7 +33,6 @@ from analyzers.reporting.per_step import (
     gradient_steps,
     series,
 )
-from analyzers.reporting.representatives import MANY, drawn_ranks
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import Int64, natural
 from analyzers.collectives import (
+    CollectiveRow,
     Exchange,
     ExposedParts,
     WaitingRow,
@@ -40,9 +41,9 @@ from analyzers.layers import (
     layout_of,
 )
 from analyzers.notices import Code, Notice
-from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, Source, device_label, joined, summary_of
+from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
 from analyzers.ranks import RankIndex
-from analyzers.reporting.advice import Advice, Evidence, advice
+from analyzers.reporting.advice import advice
 from analyzers.reporting.data_loading import Input, input_summary
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
@@ -53,7 +54,18 @@ from analyzers.reporting.document import (
     Summary,
     Window,
 )
-from analyzers.reporting.idle_rows import IDLE_PARTS, idle_parts, idle_rows, window_causes
+from analyzers.reporting.evidence import (
+    Advice,
+    Evidence,
+    copies_of,
+    gradient_dtypes,
+    idle_by_device,
+    is_data_parallel,
+    latency_ns,
+    ranks_hosts,
+    slowed_ranks,
+)
+from analyzers.reporting.idle_rows import IDLE_PARTS, IdleRows, idle_parts, idle_rows, window_causes
 from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import control_figures, run_facts
@@ -90,11 +102,13 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     unprofiled_ns = (run.manifest or Manifest()).controls.step_ns("unprofiled")
     computed = compute(run, unprofiled_ns or float(np.median(rows.span_ns)))
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
+    collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
+    evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
         windows=_windows(analyses),
-        collectives=collective_rows(exchanged, _bucket_of(reduced)),
+        collectives=collectives,
         unmatched=unmatched_rows(exchanged),
         waiting=waits,
         buckets=reduced,
@@ -104,10 +118,8 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         compute=computed,
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
-        summary=_summary(
-            analyses, facts, (reduced, layers), cost, advice(_evidence(analyses, facts, (reduced, layers, waits), cost))
-        ),
-        idle=idle_rows(run.measured),
+        summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
+        idle=idle,
     )
 
 
@@ -124,10 +136,6 @@ class _Analyses:
     def column(self, column_of: Callable[[Measured], Int64]) -> Int64:
         """Join a column over all windows from each rank's."""
         return np.concatenate([column_of(measured) for measured in self.run.measured])
-
-    def mean(self, column_of: Callable[[Measured], Int64]) -> float:
-        """Return the mean of such a column."""
-        return float(self.column(column_of).mean())
 
     @cached_property
     def input(self) -> Input | None:
@@ -190,21 +198,27 @@ def _evidence(
     analyses: _Analyses,
     facts: RunFacts,
     rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
-    cost: SyncCost | None,
+    others: tuple[Sequence[CollectiveRow], IdleRows, SyncCost | None],
 ) -> Evidence:
+    (reduced, layers, waits), (collectives, idle, cost) = rows, others
     return Evidence(
         step_ns=float(np.median(analyses.rows.span_ns)),
         windows=len(analyses.rows),
-        buckets=rows[0],
-        layers=rows[1],
-        waiting=rows[2],
+        buckets=reduced,
+        layers=layers,
+        waiting=waits,
         cost=cost,
-        buffer_copies=analyses.mean(lambda measured: measured.cost.buffer_copies),
-        buffer_copies_ns=analyses.mean(lambda measured: measured.cost.buffer_copies_ns),
-        gradient_copies=analyses.mean(lambda measured: measured.cost.gradient_copies),
-        gradient_copies_ns=analyses.mean(lambda measured: measured.cost.gradient_copies_ns),
+        copies=copies_of(analyses.run.measured),
         input=analyses.input,
-        is_data_parallel=any(measured.work.source == Source.NODES for measured in analyses.run.measured),
+        idle=idle_by_device(analyses.rows, analyses.run.measured),
+        launches=idle.launches,
+        synchronizing=idle.synchronizing,
+        is_data_parallel=is_data_parallel(analyses.run),
+        complete=not any(row.partial for row in collectives),
+        gradient_dtypes=gradient_dtypes(collectives),
+        latency_ns=latency_ns(collectives),
+        host=ranks_hosts(analyses.exchanged),
+        slowed=slowed_ranks(analyses.run),
         caution=_caution(facts.controls, analyses.run.manifest),
         input_caution=_caution(
             control_figures((analyses.run.manifest or Manifest()).controls, "full"), analyses.run.manifest

@@ -10,8 +10,8 @@ from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
 from analyzers.notices import Notice
-from analyzers.reporting.advice import Advice
 from analyzers.reporting.data_loading import Input
+from analyzers.reporting.evidence import Advice
 from analyzers.reporting.idle_rows import IdleCauses, IdleRows
 from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices

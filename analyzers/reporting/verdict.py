@@ -8,8 +8,8 @@ import numpy as np
 
 from analyzers.arrays import Float64
 from analyzers.rank import Breakdown, device_label
-from analyzers.reporting.advice import Advice
 from analyzers.reporting.document import Headline, RunFacts
+from analyzers.reporting.evidence import Advice
 from analyzers.run import HIGH_DISTORTION
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import ms, percent

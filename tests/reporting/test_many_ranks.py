@@ -16,9 +16,8 @@ from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize, with_lanes
 from analyzers.rank.time_breakdown import joined
 from analyzers.reporting.build import report
-from analyzers.reporting.device_lanes import lanes
+from analyzers.reporting.device_lanes import MANY, drawn_ranks, lanes
 from analyzers.reporting.document import from_json
-from analyzers.reporting.representatives import MANY, drawn_ranks
 from analyzers.run.layout import find
 from tests.support.drawing import meet
 from tests.support.generator import Run, write_run

@@ -17,10 +17,10 @@ _NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1
 
 
 def advice_section(report: Report) -> Section:
-    """List each piece of advice with its figure and its reason; nothing where nothing communicates."""
+    """List each piece of advice with its gain and its reason; nothing where none is known and nothing communicates."""
     advice = report.summary.advice
     if advice:
-        title = "What to change, and what it costs a step now (the parts overlap: figures do not add up)"
+        title = "What to change, and what each would bring a step at most (they overlap: gains do not add up)"
         return [Heading(title), *(block for piece in advice for block in _advice(piece))]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:

@@ -1,0 +1,192 @@
+"""Rules of advice on buckets, transfers and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from statistics import median
+
+from analyzers.layers import BucketRow, LayerComm
+from analyzers.rank import Purpose
+from analyzers.reporting.evidence import Advice, Evidence
+from analyzers.statistics import LEAST_SHARE
+from analyzers.trace import ROOT, itemsize
+from analyzers.units import duration
+
+# A kernel that starts so soon behind another of its stream stood in a queue.
+BEHIND_NS = 20_000
+# A bucket whose transfer is not so many times the latency takes as long when it is smaller.
+ABOVE_LATENCY = 2
+# Of a 16-bit float.
+HALF_BYTES = 2
+_BUFFERS = f"({Purpose.BUFFERS.label})"
+
+
+def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
+    numbers = [row.bucket for row in evidence.buckets if row.bucket is not None]
+    rows = [row for row in evidence.buckets if numbers and row.bucket == max(numbers)]
+    hidden = sum(row.overlapped_ns for row in rows)
+    if not rows or hidden > 0.5 * sum(row.dur_ns for row in rows) or _is_queue(evidence):
+        return  # where links are the limit, its bytes take as long in another bucket
+    figure = evidence.typical((row, _exposed_transfer(row)) for row in rows)
+    transfer_ns = median(row.transfer_ns or 0 for row in rows)
+    if evidence.latency_ns is None or transfer_ns < ABOVE_LATENCY * evidence.latency_ns:
+        return  # a smaller one would take as long
+    yield Advice(
+        "last_bucket",
+        f"make the last bucket (bucket {max(numbers)}{_size(rows[0].bytes)}) smaller: a smaller bucket_cap_mb",
+        figure,
+        f"it is reduced when the backward is over, and nothing is left to hide it: {evidence.share(figure)} of its "
+        "transfer is exposed",
+    )
+
+
+def _exposed_transfer(row: BucketRow) -> int:
+    """Return the exposed transfer of a bucket; of what is unresolved none is known."""
+    return min(row.exposed_ns, row.transfer_ns or 0) if not row.bound else 0
+
+
+def _fewer_bytes(evidence: Evidence) -> str:
+    """Say how to send fewer: a hook that compresses to 16 bits saves nothing where gradients have no more."""
+    widest = max((itemsize(dtype) for dtype in evidence.gradient_dtypes), default=0)
+    hook = ["DDP's bf16_compress_hook"] if widest > HALF_BYTES else []
+    return ", ".join([*hook, "gradient accumulation under no_sync"])
+
+
+def _size(nbytes: int | None) -> str:
+    return f", {nbytes / 1e6:.2f} MB" if nbytes is not None else ""
+
+
+def _queued(evidence: Evidence) -> Iterator[Advice]:
+    if not _is_queue(evidence):
+        return
+    figure = evidence.typical((row, _exposed_transfer(row)) for row in evidence.buckets)
+    if evidence.cost is not None:
+        # Reductions may overlap one another.
+        figure = min(figure, evidence.cost.exposed_transfer_ns)
+    yield Advice(
+        "fewer_bytes",
+        f"send fewer bytes ({_fewer_bytes(evidence)}) or use faster links: buckets of another size are as many bytes",
+        figure,
+        f"buckets queue behind one another, so that the links are the limit: {evidence.share(figure)} of their "
+        f"transfer is exposed, and they stood {duration(_stood(evidence))} behind others' transfers, added up",
+    )
+
+
+def _is_queue(evidence: Evidence) -> bool:
+    return _stood(evidence) >= LEAST_SHARE * evidence.step_ns
+
+
+def _stood(evidence: Evidence) -> int:
+    """Return how long buckets stood behind others' transfers, added up, in ns per step."""
+    # Behind a bucket that only waited a queue is waiting, not the links' limit.
+    return evidence.typical(
+        (row, min(row.queued_ns or 0, before.transfer_ns or 0))
+        for before, row in _neighbours(evidence.buckets)
+        if _is_behind(before, row)
+    )
+
+
+def _neighbours(rows: Sequence[BucketRow]) -> Iterator[tuple[BucketRow, BucketRow]]:
+    """Pair each reduction with the one before it on its rank in the step."""
+    for _, reductions in groupby(rows, key=lambda row: (row.rank, row.step)):
+        yield from pairwise(sorted(reductions, key=lambda row: row.start_ns))
+
+
+def _is_behind(before: BucketRow, row: BucketRow) -> bool:
+    return row.start_ns - (before.start_ns + before.dur_ns) <= BEHIND_NS
+
+
+def _launched_late(evidence: Evidence) -> Iterator[Advice]:
+    figure = evidence.typical((row, row.late_launch_ns or 0) for row in evidence.buckets)
+    yield Advice(
+        "late_launch",
+        "give the devices more work per launch: a larger batch, fewer and larger buckets, torch.compile or CUDA graphs",
+        figure,
+        f"the host is the limit: buckets are launched {evidence.share(figure)} after they are ready, added up",
+    )
+
+
+def _resolved(comm: LayerComm) -> int:
+    """Return the exposed communication less its waiting; of what is unmatched none is known to be transfer."""
+    return max(0, comm.exposed_ns - comm.wait_ns) if comm.wait_ns is not None else 0
+
+
+def _buffers(evidence: Evidence) -> Iterator[Advice]:
+    buffers = [row for row in evidence.layers if row.layer == _BUFFERS]
+    if not buffers or evidence.is_data_parallel or not evidence.complete:
+        return
+    # Waiting would be there without them, at the next collective.
+    moved = evidence.typical((row, _resolved(broadcast)) for row in buffers for broadcast in row.comm)
+    figure = round(evidence.copies.buffers_ns) + moved
+    copied, gaps = "", ""
+    if evidence.copies.buffers:
+        copied, gaps = f" with {evidence.copies.buffers:.0f} copies", ", the copies and the gaps before them"
+    yield Advice(
+        "buffers",
+        "switch off DDP's broadcast of buffers in every forward (broadcast_buffers=False; in torch 2.15 "
+        "forward_sync_buffers=False), if replicas may keep running statistics of their own",
+        figure,
+        f"buffers are broadcast{copied}: {evidence.share(figure)} in the broadcasts' exposed transfer{gaps}",
+    )
+
+
+def _packing(evidence: Evidence) -> Iterator[Advice]:
+    if evidence.cost is None or not evidence.buckets:
+        return
+    figure = evidence.cost.packing_ns
+    yield Advice(
+        "packing",
+        "copy gradients into buckets in fewer kernels (batched_grad_copy in torch 2.15)",
+        figure,
+        f"copies of gradients into buckets take {evidence.share(figure)} in which nothing else computes",
+    )
+
+
+def _copied_out(evidence: Evidence) -> Iterator[Advice]:
+    if not evidence.buckets:
+        return
+    figure = round(evidence.copies.gradients_ns)
+    yield Advice(
+        "copies_out",
+        "let gradients be views of their buckets (gradient_as_bucket_view=True)",
+        figure,
+        f"reduced gradients are copied out of buckets by {evidence.copies.gradients:.0f} copies: "
+        f"{evidence.share(figure)}, gaps included",
+    )
+
+
+def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
+    gathers = [
+        (row, _resolved(gathered) if evidence.complete else 0, gathered.direction)
+        for row in evidence.layers
+        for gathered in row.comm
+        # Nothing runs yet that could hide the model's own, which comes first.
+        if gathered.kind == "all_gather" and gathered.prefetched is False and row.layer != ROOT
+    ]
+    figure = evidence.typical((row, exposed) for row, exposed, _ in gathers)
+    late = [(row.layer, direction) for row, exposed, direction in gathers if exposed]
+    modules, passes = {layer for layer, _ in late}, sorted({direction for _, direction in late})
+    yield Advice(
+        "prefetch",
+        "prefetch parameters (set_modules_to_forward_prefetch, set_modules_to_backward_prefetch)",
+        figure,
+        f"all-gathers of {len(modules)} modules are asked for only in their module's own turn ({', '.join(passes)}): "
+        f"{evidence.share(figure)} of their transfer is exposed",
+    )
+
+
+def _contention(evidence: Evidence) -> Iterator[Advice]:
+    cost = evidence.cost
+    if cost is None or cost.contention_ns is None:
+        return
+    how = "an estimate from like kernels" if cost.contention_is_estimate else "against steps without synchronization"
+    yield Advice(
+        "contention",
+        "let NCCL take fewer SMs (NCCL_MAX_CTAS), if its bandwidth allows, and measure again",
+        cost.contention_ns,
+        f"kernels beside communication take {evidence.share(cost.contention_ns)} longer than without it ({how})",
+    )
+
+
+RULES = (_last_bucket, _queued, _launched_late, _buffers, _packing, _copied_out, _no_prefetch, _contention)
