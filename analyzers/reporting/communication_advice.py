@@ -17,6 +17,8 @@ from analyzers.units import duration
 BEHIND_NS = 20_000
 # A bucket whose transfer is not so many times the latency takes as long when it is smaller.
 ABOVE_LATENCY = 2
+# DDP's first bucket, which it makes small on purpose (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES).
+SMALLEST_BYTES = 2**20
 # Of a 16-bit float.
 HALF_BYTES = 2
 _BUFFERS = f"({Purpose.BUFFERS.label})"
@@ -30,7 +32,8 @@ def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
         return  # where links are the limit, its bytes take as long in another bucket
     figure = evidence.typical((row, _exposed_transfer(row)) for row in rows)
     transfer_ns = median(row.transfer_ns or 0 for row in rows)
-    if evidence.latency_ns is None or transfer_ns < ABOVE_LATENCY * evidence.latency_ns:
+    is_small = (rows[0].bytes or 0) < SMALLEST_BYTES
+    if is_small or evidence.latency_ns is None or transfer_ns < ABOVE_LATENCY * evidence.latency_ns:
         return  # a smaller one would take as long
     yield Advice(
         "last_bucket",
