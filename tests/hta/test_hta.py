@@ -146,7 +146,8 @@ def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
     except NotAnalyzable as error:
         assert str(path) in str(error)
         assert "\n" not in str(error)
-        assert path.parent != SAMPLES
+        # HTA counts no launch of NCCL's kernels, and these runs have no other.
+        assert path.parent != SAMPLES or path.name.startswith("skew-")
         return
     table = found.tables[-1].to_frame()
     left_out = sum(note.startswith("left out") for note in found.notes)
