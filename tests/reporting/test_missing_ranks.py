@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, lanes
 from analyzers.reporting.document import Report, from_json
-from tests.support.samples import SAMPLES, reported, summarized
+from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tracer.cli import main
 
 DDP, FSDP = SAMPLES / "resnet18-ddp4", SAMPLES / "transformer-fsdp4-bf16"
@@ -127,3 +128,15 @@ def test_every_command_does_without_rank_0(left, left_of, tmp_path, capsys):
     assert {row.rank for row in from_json(document.read_bytes()).windows} == set(left)
     assert page.read_text().startswith("<!doctype html>")
     assert msgspec.json.decode(document.read_bytes())["run"]["ranks"] == list(left)
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_one_rank_alone_neither_waits_nor_transfers_but_may_do_either(path):
+    run = summarized(path)
+    if len(run.ranks) < 2:
+        pytest.skip("one rank")
+    found = report(replace(run, ranks=run.ranks[:1]))
+    for window in found.windows:
+        assert (window.exposed_wait_ns, window.exposed_transfer_ns) == (0, 0)
+        assert window.exposed_unresolved_ns == window.exposed_comm_ns
+    assert not {each.code for each in found.summary.advice} & {"straggler", "ranks_apart", "last_bucket", "fewer_bytes"}
