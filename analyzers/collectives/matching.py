@@ -331,13 +331,14 @@ def _splits_correspond(table: KernelTable, key: Key, line: Int64) -> bool:
 
 
 def _peers_correspond(table: KernelTable, line: Int64) -> bool:
-    """Whether each message of a batch that one member sends is one that another receives."""
+    """Whether each message of a batch that one member sends to another is one that the other receives."""
+    here = set(table.rank[line].tolist())
     sent, received = set(), set()
     for row in line.tolist():
         rank, call = int(table.rank[row]), table.call_of(row)
         if call is not None:
-            sent |= {(rank, peer) for peer in call.sent_to}
-            received |= {(peer, rank) for peer in call.received_from}
+            sent |= {(rank, peer) for peer in call.sent_to if peer in here}
+            received |= {(peer, rank) for peer in call.received_from if peer in here}
     return sent == received
 
 

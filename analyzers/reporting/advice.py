@@ -9,13 +9,15 @@ from statistics import median
 from analyzers.rank import CPU_DEVICE, Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.communication_advice import RULES
-from analyzers.reporting.evidence import Advice, DeviceIdle, Evidence
+from analyzers.reporting.evidence import HOST_CAUSES, Advice, DeviceIdle, Evidence
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import duration, percent
 
 # From this share of operations that are shorter than their launch on, the launches are the limit.
 MOST_SHORTER = 0.5
+# A host that needs longer per launch does something else: a launch with its operator takes a tenth of that.
+LONGEST_LAUNCH_NS = 100_000
 
 
 def advice(evidence: Evidence) -> list[Advice]:
@@ -39,7 +41,7 @@ def advice(evidence: Evidence) -> list[Advice]:
         if proposed.figure_ns >= LEAST_SHARE * evidence.step_ns
     ]
     codes = {proposed.code for proposed in worthwhile}
-    repeated = {"late_launch"} if "launch_bound" in codes else set()
+    repeated = {"late_launch"} if codes & {"launch_bound", "host_busy"} else set()
     return sorted((each for each in worthwhile if each.code not in repeated), key=lambda each: -each.figure_ns)
 
 
@@ -61,31 +63,49 @@ def _beyond(figure_ns: int, control_ns: int | None) -> str:
 
 
 def _launch_bound(evidence: Evidence) -> Iterator[Advice]:
-    """Where every device waits for its host's launches: of one alone the others wait for that rank."""
-    idle = [device for device in evidence.idle if device.device != CPU_DEVICE]
-    if not idle:
+    """Where every device waits for its host: of one alone the others wait for that rank."""
+    if not evidence.idle:
         return
-    least = min(idle, key=lambda device: device.by_host_ns)
+    least = min(evidence.idle, key=lambda device: device.by_host_ns)
     if least.by_host_ns < max(LEAST_SHARE * evidence.step_ns, least.ns.get(Cause.SYNCHRONIZE, 0.0)):
         return
+    rows = [row for row in evidence.launches if row.launches]
+    launches = median(row.launches for row in rows) if rows else 0
+    operations, shorter = sum(row.operations for row in rows), sum(row.shorter for row in rows)
+    idle = f"the GPU is idle for {evidence.share(least.by_host_ns)} because the CPU "
+    if launches and least.by_host_ns <= LONGEST_LAUNCH_NS * launches:
+        short = ""
+        if shorter >= MOST_SHORTER * operations:
+            short = f", {percent(shorter / operations)} of operations shorter than the call that launches them"
+        yield Advice(
+            "launch_bound",
+            f"launch less often, or ahead of need: a larger batch, torch.compile{_graphs(evidence)}, a fused optimizer",
+            round(least.by_host_ns),
+            f"{idle}launches too slowly: {_launches(round(launches))} a step{short}; {_where(least)}",
+        )
+        return
     yield Advice(
-        "launch_bound",
-        "launch less often, or ahead of need: a larger batch, torch.compile, CUDA graphs, a fused optimizer",
+        "host_busy",
+        f"look at what the CPU does when it should launch: {_longest_line(evidence, least)}",
         round(least.by_host_ns),
-        f"the GPU is idle for {evidence.share(least.by_host_ns)} because the CPU launches too slowly: "
-        f"{_launches(evidence)}{_where(least)}",
+        f"{_idle_of(least)} for {evidence.share(least.by_host_ns)} because the CPU does something else: "
+        f"{_where(least)}",
     )
 
 
-def _launches(evidence: Evidence) -> str:
-    rows = [row for row in evidence.launches if row.launches]
-    if not rows:
-        return "the trace does not show its launches; "
-    operations, shorter = sum(row.operations for row in rows), sum(row.shorter for row in rows)
-    count = f"{median(row.launches for row in rows):,.0f} launches a step"
-    if operations and shorter >= MOST_SHORTER * operations:
-        return f"{count}, {percent(shorter / operations)} of operations shorter than the call that launches them; "
-    return f"{count}; "
+def _idle_of(device: DeviceIdle) -> str:
+    return "nothing runs" if device.device == CPU_DEVICE else "the GPU is idle"
+
+
+def _longest_line(evidence: Evidence, device: DeviceIdle) -> str:
+    """Name the operator or module that the host of a device was in longest, and the phase."""
+    causes = [cause.label for cause in HOST_CAUSES]
+    lines = [line for line in evidence.idle_lines if line.rank == device.rank and line.cause in causes]
+    if not lines:
+        return "the trace does not show its operators"
+    longest = max(lines, key=lambda line: line.ns)
+    phase = longest.phase.replace("_", " ")
+    return f"most of all {longest.name or 'Python, outside of any operator or module'} ({phase})"
 
 
 _WHERE = {
@@ -96,9 +116,8 @@ _WHERE = {
 
 
 def _where(device: DeviceIdle) -> str:
-    parts = [
-        f"{duration(device.ns.get(cause, 0.0))} {words}" for cause, words in _WHERE.items() if device.ns.get(cause)
-    ]
+    told = [(device.ns.get(cause, 0.0), words) for cause, words in _WHERE.items()]
+    parts = [f"{duration(ns)} {words}" for ns, words in told if ns]
     return "of it " + ", ".join(parts)
 
 
@@ -109,10 +128,21 @@ def _kernel_gaps(evidence: Evidence) -> Iterator[Advice]:
     count = f" between {median(operations):,.0f} operations" if operations else ""
     yield Advice(
         "kernel_gaps",
-        "run fewer and larger kernels: torch.compile, a fused optimizer, CUDA graphs",
+        f"run fewer and larger kernels: torch.compile, a fused optimizer{_graphs(evidence)}",
         round(figure),
         f"the GPU pauses for a moment{count}, which add up to {evidence.share(figure)}",
     )
+
+
+def _launches(number: int) -> str:
+    """Write how many there are: 1 launch, 530 launches."""
+    return "1 launch" if number == 1 else f"{number:,} launches"
+
+
+def _graphs(evidence: Evidence) -> str:
+    """Name CUDA graphs where a launch is for one operation: else the run has them."""
+    launches, operations = (sum(getattr(row, name) for row in evidence.launches) for name in ("launches", "operations"))
+    return ", CUDA graphs" if 2 * launches >= operations else ""
 
 
 def _synchronizing(evidence: Evidence) -> Iterator[Advice]:
@@ -129,7 +159,7 @@ def _synchronizing(evidence: Evidence) -> Iterator[Advice]:
         "memory) in each step",
         round(figure),
         f"the CPU waits for the GPU, and the GPU is idle for {evidence.share(figure)} meanwhile; most often in "
-        f"{name or 'Python'} ({call}, {count / evidence.windows:.3g} times a step)",
+        f"{name or 'Python'} ({call}, {count / evidence.windows:.2f} a step)",
     )
 
 
@@ -184,9 +214,12 @@ _REMEDY = {
     "input": "give rank {rank} on {host} more loader workers, or prefetch its input",
     "unknown": "look at rank {rank}, on {host}",
 }
+_PIPELINE = "if this is a pipeline: more microbatches, another schedule, or stages that take as long as one another"
 _EVEN = "have ranks come together: even batches, and hosts with nothing else to do"
 # A rank is named that causes so many times as much waiting as its even share.
 STANDS_OUT = 1.5
+# From this share of its lateness on, one reason is given as the reason.
+NEARLY_ALL = 0.95
 
 
 def _waiting(evidence: Evidence) -> Iterator[Advice]:
@@ -200,31 +233,49 @@ def _waiting(evidence: Evidence) -> Iterator[Advice]:
     share, ranks = ns / caused.total(), len({row.rank for row in rows})
     exposed_ns = evidence.cost.exposed_wait_ns
     if share * ranks < STANDS_OUT:
-        even = f"ranks wait for one another for {evidence.share(exposed_ns)} with nothing to hide it, and no rank "
-        yield Advice("ranks_apart", _EVEN, exposed_ns, f"{even}causes much more of it than the others")
+        apart = f"ranks wait for one another for {evidence.share(exposed_ns)} with nothing to hide it"
+        if 2 * evidence.waits_by_kind.get("send_recv", 0) > sum(evidence.waits_by_kind.values()):
+            yield Advice("pipeline", _PIPELINE, exposed_ns, f"{apart}, most of it for messages of other ranks")
+            return
+        even = f"{apart}, and no rank causes much more of it than the others"
+        yield Advice("ranks_apart", _EVEN, exposed_ns, even)
         return
     # The others would be as much earlier as they wait for it now.
-    others = [(row.rank, row.device, row.step) for row in rows if row.rank != worst]
-    figure = round(min(ns / max(len(others), 1), exposed_ns * (len(rows) / max(len(others), 1))))
+    others = sum(row.rank != worst for row in rows) or 1
+    figure = round(min(ns / others, exposed_ns * len(rows) / others, evidence.step_ns))
     yield Advice(
         "straggler",
         _REMEDY[_reason(evidence, worst)].format(rank=worst, host=evidence.host.get(worst, "its host")),
         figure,
-        f"{_others(ranks)} for rank {worst} for {evidence.share(figure)}, {percent(share)} of all waiting: "
-        f"{_WHY[_reason(evidence, worst)]}{_kept(evidence, worst)}",
+        f"{_others(evidence, ranks)} for rank {worst} for {evidence.share(figure)}, {percent(share)} of all waiting: "
+        f"{_why(evidence, worst)}{_kept(evidence, worst)}",
     )
 
 
-def _others(ranks: int) -> str:
+def _others(evidence: Evidence, ranks: int) -> str:
+    if ranks < evidence.world_size:
+        return "each of the others that are here waits"
     return "the other rank waits" if ranks == 2 else "each of the other ranks waits"
 
 
-def _reason(evidence: Evidence, rank: RankNumber) -> str:
+def _reasons(evidence: Evidence, rank: RankNumber) -> Counter[str]:
     reasons: Counter[str] = Counter()
     for row in evidence.waiting:
         if row.rank == rank and row.step is not None:
             reasons.update(row.caused_by)
-    return reasons.most_common(1)[0][0]
+    return reasons
+
+
+def _reason(evidence: Evidence, rank: RankNumber) -> str:
+    return _reasons(evidence, rank).most_common(1)[0][0]
+
+
+def _why(evidence: Evidence, rank: RankNumber) -> str:
+    """Say why a rank came late, and in how much of the waiting, where there were several reasons."""
+    reasons = _reasons(evidence, rank)
+    reason, ns = reasons.most_common(1)[0]
+    share = ns / reasons.total()
+    return _WHY[reason] if share >= NEARLY_ALL else f"{percent(share)} of that because {_WHY[reason]}"
 
 
 def _kept(evidence: Evidence, rank: RankNumber) -> str:

@@ -64,6 +64,7 @@ from analyzers.reporting.evidence import (
     latency_ns,
     ranks_hosts,
     slowed_ranks,
+    waits_by_kind,
 )
 from analyzers.reporting.idle_rows import IDLE_PARTS, IdleRows, idle_parts, idle_rows, window_causes
 from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
@@ -79,6 +80,8 @@ from analyzers.units import ms
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
+# Purposes that no analysis tells apart yet: they are in `other`.
+_NOT_TOLD_APART: dict[str, int | None] = dict.fromkeys(("activations", "messages", "attention", "tokens", "norms"))
 # What exposed communication is made of.
 EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns")
 
@@ -117,7 +120,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         operators=kernel_rows(run, lambda usage: usage.operators),
         compute=computed,
         timeline=_timeline(analyses),
-        traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
+        traffic=_NOT_TOLD_APART | traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
         idle=idle,
     )
@@ -210,9 +213,12 @@ def _evidence(
         cost=cost,
         copies=copies_of(analyses.run.measured),
         input=analyses.input,
-        idle=idle_by_device(analyses.rows, analyses.run.measured),
+        idle=idle_by_device(analyses.rows, analyses.run.measured, analyses.run.in_full),
         launches=idle.launches,
         synchronizing=idle.synchronizing,
+        idle_lines=idle.lines,
+        waits_by_kind=waits_by_kind(collectives),
+        world_size=facts.world_size,
         is_data_parallel=is_data_parallel(analyses.run),
         complete=not any(row.partial for row in collectives),
         gradient_dtypes=gradient_dtypes(collectives),

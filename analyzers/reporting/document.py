@@ -84,8 +84,9 @@ REPORT_SCHEMA = "tracer.report/2"
 class Headline(msgspec.Struct, frozen=True):
     """What one would say to a colleague; null where it is not known.
 
-    `problem` is what takes most of the step besides compute, and `share` its share of all windows' time; `remedy` is
-    the advice that would bring most. `trust` is high, fair or low, and `why` says what lowers it.
+    `problem` is what the first advice is about, and `share` what that would bring at most, of the median step; without
+    advice the largest part besides compute and its share of all windows' time. `remedy` is the first advice. `trust` is
+    high, fair or low, and `why` says what lowers it.
     """
 
     step_ns: float | None
@@ -124,6 +125,7 @@ class ControlFigures(msgspec.Struct, frozen=True):
     profiled_step_ns: int | None = None
     distortion: float | None = None
     sync_cost_ns: int | None = None
+    intervals_ns: dict[str, list[float]] = {}  # filled by an analysis to come
     blocks_ns: dict[str, list[float]] = {}
 
 

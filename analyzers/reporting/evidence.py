@@ -12,10 +12,10 @@ import numpy as np
 
 from analyzers.collectives import CollectiveRow, Exchange, WaitingRow
 from analyzers.layers import BucketRow, LayerRow
-from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source
+from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
 from analyzers.reporting.data_loading import Input
-from analyzers.reporting.idle_rows import SynchronizingCall, WindowLaunches
+from analyzers.reporting.idle_rows import IdleLine, SynchronizingCall, WindowLaunches
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.run import hosts, slowed
 from analyzers.units import duration, percent
@@ -35,16 +35,12 @@ class Advice(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class DeviceIdle:
-    """One device's idle time by cause, ns: means over its windows."""
+    """One device's idle time by cause, and for want of launches altogether: medians over its windows, ns."""
 
     rank: RankNumber
     device: int
     ns: Mapping[Cause, float]
-
-    @property
-    def by_host_ns(self) -> float:
-        """Return how long the host's pace keeps the device waiting."""
-        return sum(self.ns.get(cause, 0.0) for cause in HOST_CAUSES)
+    by_host_ns: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +74,9 @@ class Evidence:
     idle: Sequence[DeviceIdle] = ()
     launches: Sequence[WindowLaunches] = ()
     synchronizing: Sequence[SynchronizingCall] = ()
+    idle_lines: Sequence[IdleLine] = ()
+    waits_by_kind: Mapping[str, int] = field(default_factory=dict)
+    world_size: int = 1
     is_data_parallel: bool = False
     complete: bool = True
     gradient_dtypes: frozenset[str] = frozenset()
@@ -100,13 +99,24 @@ class Evidence:
         return round(median(sums)) if sums else 0
 
 
-def idle_by_device(rows: Breakdown, measured: Sequence[Measured]) -> list[DeviceIdle]:
-    """Return each device's idle time by cause; `rows` are all ranks' windows in order."""
+def idle_by_device(rows: Breakdown, measured: Sequence[Measured], in_full: Sequence[Measured]) -> list[DeviceIdle]:
+    """Return each device's idle time by cause; `rows` are all ranks' windows in order.
+
+    Pauses between kernels are at most those of the full windows: a light window's gaps are divided as the full one's,
+    and what was a pause there may be a wait for the host here.
+    """
     ns = np.concatenate([one.idle.ns.sum(axis=2) for one in measured])
-    return [
-        DeviceIdle(rank, device, {cause: float(ns[windows, cause].mean()) for cause in Cause})
-        for (rank, device), windows in rows.by_device()
-    ]
+    full_rows = joined([one.windows for one in in_full])
+    full_ns = np.concatenate([one.idle.ns.sum(axis=2) for one in in_full])
+    pauses = {place: np.median(full_ns[windows, Cause.KERNEL_GAP]) for place, windows in full_rows.by_device()}
+    devices = []
+    for (rank, device), windows in rows.by_device():
+        median_ns = {cause: float(np.median(ns[windows, cause])) for cause in Cause}
+        pause_ns = float(pauses.get((rank, device), 0.0))
+        median_ns[Cause.KERNEL_GAP] = min(median_ns[Cause.KERNEL_GAP], pause_ns)
+        by_host_ns = float(np.median(ns[windows][:, HOST_CAUSES].sum(axis=1)))
+        devices.append(DeviceIdle(rank, device, median_ns, by_host_ns))
+    return devices
 
 
 def copies_of(measured: Sequence[Measured]) -> Copies:
@@ -135,6 +145,14 @@ def latency_ns(rows: Sequence[CollectiveRow]) -> int | None:
         (row.transfer_ns for row in rows if row.kind == "all_reduce" and not row.bound and row.transfer_ns),
         default=None,
     )
+
+
+def waits_by_kind(rows: Sequence[CollectiveRow]) -> Counter[str]:
+    """Return how long all members waited in collectives, by kind, ns."""
+    waits: Counter[str] = Counter()
+    for row in rows:
+        waits[row.kind] += sum(member.wait_ns or 0 for member in row.members)
+    return waits
 
 
 def ranks_hosts(exchanged: Exchange) -> dict[RankNumber, str]:

@@ -22,6 +22,10 @@ _PARTS = {
 }
 # From this difference of a part's share on, ranks are said to differ.
 APART = 0.1
+# Smaller shares would be printed as 0.0 %.
+SHOWN = 0.0005
+# A step that takes so many times the median is named.
+ODD = 2
 
 
 def verdict(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], transfer_is_bound: bool) -> str:
@@ -35,8 +39,8 @@ def verdict(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], 
         for name, label in _PARTS.items()
         if shares[name] or name in ("compute_ns", "idle_ns")
     ]
-    sentences = [f"{_step(run, rows)}: {', '.join(parts)}{_hidden(run, rows, shares)}.", *_ranks_differ(rows)]
-    return " ".join(sentences)
+    made_of = f"{', '.join(parts)}{_hidden(run, rows, shares)}" if rows.span_ns.any() else "nothing takes any time"
+    return " ".join([f"{_step(run, rows)}: {made_of}.", *_odd_step(rows), *_ranks_differ(rows)])
 
 
 def _step(run: RunFacts, rows: Breakdown) -> str:
@@ -55,8 +59,12 @@ def _exposed(run: RunFacts, shares: Mapping[str, float | None], is_bound: bool) 
         return ""
     if not waiting + transfer:
         return f" (waiting or transfer: not known, since {_why_unresolved(run)})"
-    told = [f"{percent(waiting)} waiting", f"{'at most ' if is_bound and transfer else ''}{percent(transfer)} transfer"]
-    return f" ({', '.join([*told, *([f'{percent(unresolved)} unresolved'] if unresolved else [])])})"
+    # Of partial collectives waiting is a lower bound, and transfer is not known.
+    some_are_missing = len(run.ranks) < run.world_size
+    told = [f"{'at least ' if some_are_missing else ''}{percent(waiting)} waiting"]
+    if transfer or not unresolved:
+        told.append(f"{'at most ' if is_bound and transfer else ''}{percent(transfer)} transfer")
+    return f" ({', '.join([*told, *([f'{percent(unresolved)} unresolved'] if unresolved >= SHOWN else [])])})"
 
 
 def _why_unresolved(run: RunFacts) -> str:
@@ -70,6 +78,14 @@ def _hidden(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) 
         return f"; {percent(shares['overlap'])} of communication is hidden behind compute"
     several = run.world_size > 1 or len(np.unique(rows.device)) > 1
     return "; no communication was found" if several else ""
+
+
+def _odd_step(rows: Breakdown) -> Iterator[str]:
+    """Name a step that is far longer than the median: it weighs in the shares, which are of all steps' time."""
+    longest = int(np.argmax(rows.span_ns))
+    if rows.span_ns[longest] > ODD * np.median(rows.span_ns) > 0:
+        where = f"step {rows.step[longest]} of rank {rows.rank[longest]}, {ms(int(rows.span_ns[longest]))}"
+        yield f"One step is far longer than the others, and weighs in these shares: {where}."
 
 
 def _ranks_differ(rows: Breakdown) -> Iterator[str]:
@@ -106,19 +122,29 @@ MUCH_UNRESOLVED = 0.1
 
 def headline(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], advised: Sequence[Advice]) -> Headline:
     """Return what takes most of the step besides compute, the strongest remedy, and how far to trust both."""
-    largest = max(_PROBLEMS, key=lambda name: shares[name] or 0.0)
-    is_problem = (shares[largest] or 0.0) >= LEAST_SHARE
-    unprofiled = run.controls.unprofiled_step_ns
+    step_ns = float(np.median(rows.span_ns))
+    problem, share = _problem(shares, advised[0] if advised else None, step_ns)
     trust, why = _trust(run, rows, shares)
     return Headline(
-        step_ns=unprofiled,
-        profiled_step_ns=float(np.median(rows.span_ns)),
-        problem=_PROBLEMS[largest] if is_problem else None,
-        share=shares[largest] if is_problem else None,
+        step_ns=run.controls.unprofiled_step_ns,
+        profiled_step_ns=step_ns,
+        problem=problem,
+        share=share,
         remedy=advised[0].text if advised else None,
         trust=trust,
         why=why,
     )
+
+
+def _problem(
+    shares: Mapping[str, float | None], first: Advice | None, step_ns: float
+) -> tuple[str | None, float | None]:
+    """Return what the first advice is about, and its share of the step; without advice the largest part."""
+    if first is not None:
+        return first.because.partition("; ")[0], min(first.figure_ns / step_ns, 1.0)
+    largest = max(_PROBLEMS, key=lambda name: shares[name] or 0.0)
+    share = shares[largest] or 0.0
+    return (_PROBLEMS[largest], share) if share >= LEAST_SHARE else (None, None)
 
 
 def _trust(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) -> tuple[str, str | None]:

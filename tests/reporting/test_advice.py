@@ -12,7 +12,7 @@ from analyzers.rank.activity import CPU_DEVICE
 from analyzers.rank.idle.host_states import Cause
 from analyzers.reporting.advice import advice
 from analyzers.reporting.data_loading import DeviceInput, Input
-from analyzers.reporting.evidence import Copies, DeviceIdle, Evidence
+from analyzers.reporting.evidence import HOST_CAUSES, Copies, DeviceIdle, Evidence
 from analyzers.reporting.idle_rows import SynchronizingCall, WindowLaunches
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.statistics import LEAST_SHARE, Spread
@@ -70,7 +70,8 @@ FINE = Evidence(
 
 
 def idle(rank: int = 0, **ns: int) -> DeviceIdle:
-    return DeviceIdle(rank, rank, {Cause[name.upper()]: float(value) for name, value in ns.items()})
+    by_cause = {Cause[name.upper()]: float(value) for name, value in ns.items()}
+    return DeviceIdle(rank, rank, by_cause, sum(by_cause.get(cause, 0.0) for cause in HOST_CAUSES))
 
 
 LAUNCHED = [WindowLaunches(0, 0, 0, 530, 520, 416, 5_000, STEP, 0, 0)]
@@ -123,6 +124,25 @@ TOLD = {
         {"idle": [idle(operator=60_000, python=9_000, launch_latency=20_000, kernel_gap=900)], "launches": LAUNCHED},
         ("a larger batch, torch.compile, CUDA graphs", 89_000),
     ),
+    "a host that does something else": (
+        {
+            "idle": [idle(operator=60_000, python=900_000)],
+            "launches": [msgspec.structs.replace(LAUNCHED[0], launches=3)],
+        },
+        ("look at what the CPU does when it should launch", 960_000),
+    ),
+    "a host that is the device": (
+        {"idle": [DeviceIdle(0, CPU_DEVICE, {Cause.PYTHON: 900_000.0}, 900_000.0)]},
+        ("look at what the CPU does", 900_000),
+    ),
+    "a pipeline": (
+        {
+            "waiting": [WaitingRow(0, 0, 0, 50_000, 45_000, {"launch": 45_000}), WAITED_FOR],
+            "cost": cost(exposed_wait_ns=30_000),
+            "waits_by_kind": {"send_recv": 90_000, "all_reduce": 5_000},
+        },
+        ("more microbatches", 30_000),
+    ),
     "pauses between kernels": ({"idle": [idle(kernel_gap=40_000)]}, ("fewer and larger kernels", 40_000)),
     "synchronizing calls": (
         {
@@ -155,7 +175,7 @@ def test_nothing_is_advised_where_everything_is_fine():
 @pytest.mark.parametrize(("change", "expected"), TOLD.values(), ids=TOLD)
 def test_each_rule_has_its_figure(change, expected):
     found, *others = advice(replace(FINE, **change))
-    assert [each.code for each in others] == (["launch_bound"] if found.code == "data_parallel" and others else [])
+    assert [each.code for each in others] == (["host_busy"] if found.code == "data_parallel" and others else [])
     words, figure = expected
     assert words in found.text
     assert found.figure_ns == figure
@@ -170,7 +190,6 @@ NOT_TOLD = {
     },
     "prefetched": {"layers": [layer("a", comm("all_gather", 40_000, prefetched=True))]},
     "one rank alone that launches late": {"idle": [idle(python=900_000), idle(1, python=2_000)]},
-    "the host is the device": {"idle": [DeviceIdle(0, CPU_DEVICE, {Cause.PYTHON: 900_000.0})]},
     "a bucket that is all latency": {
         "buckets": [bucket(0, 0, 90_000, 0), bucket(1, 300_000, 90_000, 80_000)],
         "latency_ns": 50_000,

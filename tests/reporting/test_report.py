@@ -87,7 +87,10 @@ def test_json_of_communication_has_every_key_of_the_contract():
     assert all(set(each) >= UNMATCHED_KEYS for each in lost)
     assert set(document["run"]["clock"]) >= {"offsets_ns", "spread_ns", "applied"}
     assert set(document["run"]["links"]) >= {"devices", "transport", "limit_gbps", "source"}
-    assert set(document["traffic"]) == {"gradients", "buffers", "parameters", "inputs", "other"}
+    assert set(document["traffic"]) == {
+        *("gradients", "buffers", "parameters", "inputs", "activations", "messages", "attention", "tokens", "norms"),
+        "other",
+    }
 
 
 def test_json_has_nulls_where_and_only_where_nothing_is_known():

@@ -358,14 +358,17 @@ def test_a_cost_that_says_no_more_than_exposed_time_is_left_out():
 
 
 def test_advice_has_its_figure_and_its_reason():
-    advised = [Advice("do this", 1_500_000, "it is so"), Advice("do that", 20_000, "it is otherwise")]
+    advised = [
+        Advice("buffers", "do this", 1_500_000, "it is so"),
+        Advice("buffers", "do that", 20_000, "it is otherwise"),
+    ]
     shown = report_text(with_summary(sample(), advice=advised), width=80).splitlines()
     place = shown.index("1.50 ms: do this")
     assert shown[place : place + 4] == ["1.50 ms: do this", "    it is so", "20 us: do that", "    it is otherwise"]
 
 
 def test_reasons_stay_indented_where_they_wrap():
-    advised = [Advice("do this", 1, "why " * 60)]
+    advised = [Advice("buffers", "do this", 1, "why " * 60)]
     shown = report_text(with_summary(sample(), advice=advised), width=80).splitlines()
     reasons = [line for line in shown if "why why" in line]
     assert len(reasons) > 2
@@ -397,7 +400,7 @@ def test_names_of_layers_and_lanes_cannot_steer_a_terminal(by: By):
     ]
     layers = [replace(layer, layer=HOSTILE, type=HOSTILE) for layer in summary.layers]
     rows = [replace(row, layer=HOSTILE) for row in found.layers]
-    advised = [Advice(HOSTILE, 10**6, HOSTILE)]
+    advised = [Advice("buffers", HOSTILE, 10**6, HOSTILE)]
     hostile = with_summary(found, buckets=buckets, layers=layers, advice=advised, layers_from=HOSTILE)
     lanes = [replace(each, label=HOSTILE) for each in found.timeline.lanes]
     hostile = replace(hostile, layers=rows, timeline=replace(found.timeline, lanes=lanes))
