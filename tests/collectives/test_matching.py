@@ -24,7 +24,7 @@ from analyzers.run.manifest import Manifest, read_manifest
 from analyzers.trace.collective_calls import Call, Collective, Group
 from analyzers.trace.header import Header
 from tests.support import damage as perturb
-from tests.support import physics
+from tests.support import physics, samples
 from tests.support.damage import Document, Member
 from tests.support.drawing import called, meet
 from tests.support.pairs import Short, best_alignments, disputed, judge, left, oracle
@@ -97,7 +97,7 @@ def test_every_kind_of_collective_is_matched_whole():
 def whole_run(path: Path) -> tuple[list[Document], list[frozenset[Member]]]:
     """A real run and its instances, read once; of operators and arrows, most of a trace, what tells of collectives."""
     documents = [perturb.keep(perturb.read(file), tells) for file in sorted(path.glob("rank*.json*"))]
-    return documents, sets(match_run(summarize(path)))
+    return documents, sets(match_run(samples.summary_of(path)))
 
 
 def tells(event: perturb.Event) -> bool:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analyzers.prediction.scenarios import USUAL_MB, from_json
-from tests.support.commands import fails
+from tests.support.commands import fails, remember_samples
 from tests.support.samples import SAMPLES
 from tracer.cli import main
 
@@ -15,6 +15,11 @@ RESNET50 = str(SAMPLES / "resnet50-ddp4-bf16")
 DDP4 = SAMPLES / "resnet18-ddp4"
 SINGLE = str(SAMPLES / "resnet18-ddp1")
 LINKS = str(DDP4 / "links.json")
+
+
+@pytest.fixture
+def remembered(monkeypatch):
+    remember_samples(monkeypatch)
 
 
 def predicted(capsys, *arguments: str):
@@ -33,6 +38,7 @@ def test_without_options_the_usual_caps_are_predicted_on_the_runs_own_gpus(capsy
     assert found.schema == "tracer.whatif/1"
 
 
+@pytest.mark.usefixtures("remembered")
 def test_caps_and_gpus_are_each_taken_once_in_order(capsys):
     found = predicted(capsys, RESNET50, "--bucket-mb", "25,default,0.5,25", "--gpus", "64,4,64")
     assert [(each.bucket_mb, each.gpus) for each in found.scenarios] == [
@@ -41,6 +47,7 @@ def test_caps_and_gpus_are_each_taken_once_in_order(capsys):
     assert found.scale_out is not None
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_single_gpu_is_predicted_on_measured_links_or_on_given_ones(capsys):
     measured = predicted(capsys, SINGLE, "--links", LINKS, "--gpus", "4", "--bucket-mb", "25")
     assert (measured.links, measured.baseline.gpus) == ("the given calibration", 1)
@@ -52,17 +59,19 @@ def test_a_single_gpu_is_predicted_on_measured_links_or_on_given_ones(capsys):
     assert given.links == "as given"
 
 
+@pytest.mark.usefixtures("remembered")
 def test_hosts_set_the_bandwidth_beyond_one(capsys):
     hosts = ("--gpus-per-host", "8", "--host-gbps", "5")
-    near, far = predicted(capsys, RESNET50, "--gpus", "8,16", "--bucket-mb", "100", *hosts).scenarios
+    found = predicted(capsys, RESNET50, "--gpus", "8,16", "--bucket-mb", "100", *hosts)
+    near, far = found.scenarios
     assert (near.link_gbps or 0) > 5 >= (far.link_gbps or 0)
     own = predicted(capsys, RESNET50, "--bucket-mb", "100")
-    said = predicted(capsys, RESNET50, "--gpus", "8,16", "--bucket-mb", "100", *hosts).assumptions
-    assert any("5 GB/s a host" in words for words in said)
+    assert any("5 GB/s a host" in words for words in found.assumptions)
     # What hosts there are changes nothing of how well the run itself is predicted.
-    assert predicted(capsys, RESNET50, "--gpus", "16", "--bucket-mb", "100", *hosts).baseline == own.baseline
+    assert found.baseline == own.baseline
 
 
+@pytest.mark.usefixtures("remembered")
 def test_gradients_travel_as_asked_for_and_buffers_stay_at_home(capsys):
     (own,) = predicted(capsys, str(DDP4), "--bucket-mb", "25").scenarios
     (half,) = predicted(capsys, str(DDP4), "--bucket-mb", "25", "--grad-dtype", "bf16").scenarios
@@ -124,6 +133,7 @@ def test_what_is_no_number_is_a_usage_error(arguments):
     assert ended.value.code == 2
 
 
+@pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -1,7 +1,9 @@
 """What changed between two runs: the test by brute force and by its error rates, each table, and sweeps."""
 
+from functools import cache
 from itertools import combinations
 from math import comb
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,12 @@ from analyzers.run.controls import control
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import cell, studied, timed
+
+
+@cache
+def with_itself(path: Path) -> Comparison:
+    """A run compared with itself, made once."""
+    return compare(reported(path), reported(path))
 
 
 def brute_force_p(a: list[float], b: list[float]) -> float:
@@ -141,7 +149,7 @@ def test_a_change_below_the_least_is_not_marked_however_sure_it_is():
 
 @pytest.mark.parametrize("path", REPORTED)
 def test_a_run_compared_with_itself_shows_no_change(path):
-    found = compare(reported(path), reported(path))
+    found = with_itself(path)
     assert {figure.change.state for figure in found.figures()} <= {"same"}
     assert (found.different, found.layouts.same) == ([], True if found.layouts.a_bytes else None)
     assert "in both runs" in found.verdict
@@ -155,8 +163,7 @@ def over_steps(rows, name: str) -> float:
 
 @pytest.mark.parametrize("path", REPORTED)
 def test_medians_are_over_steps(path):
-    report = reported(path)
-    found = compare(report, report)
+    report, found = reported(path), with_itself(path)
     for name, change in (found.step | found.parts).items():
         rows = [row for row in report.windows if getattr(row, name, None) is not None]
         if rows:

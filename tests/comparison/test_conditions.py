@@ -1,6 +1,7 @@
 """Conditions: their grammar, what null does to them, the names there are, and how commands end by them."""
 
 import json
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from analyzers.comparison.conditions import Condition, Figure, Names, parse
 from analyzers.comparison.runs import compare
 from analyzers.errors import BadExpression
 from analyzers.reporting.document import to_json
+from tests.support.commands import remember_samples
 from tests.support.comparing import stepping
 from tests.support.docs import README
 from tests.support.samples import REPORTED, SAMPLES, reported
@@ -166,6 +168,12 @@ def test_and_and_or_are_kleenes():
         assert either is (True if True in known else None if None in known else False)
 
 
+@cache
+def document_of(path: Path) -> Any:
+    """The JSON of a run's report, made once."""
+    return json.loads(to_json(reported(path)))
+
+
 def at(document: Any, path: str) -> Any:
     for key in path.split("."):
         document = document.get(key) if document is not None else None
@@ -174,8 +182,7 @@ def at(document: Any, path: str) -> Any:
 
 @pytest.mark.parametrize("path", REPORTED)
 def test_each_figure_is_what_stands_in_the_json(path):
-    report = reported(path)
-    document, figures = json.loads(to_json(report)), RunFigures(report)
+    document, figures = document_of(path), RunFigures(reported(path))
     for name, (_, place) in FIGURES.items():
         if " " not in place:
             assert figures(Figure(name)) == at(document, place), name
@@ -183,8 +190,7 @@ def test_each_figure_is_what_stands_in_the_json(path):
 
 @pytest.mark.parametrize("path", REPORTED)
 def test_columns_are_those_of_the_json_and_nulls_are_left_out(path):
-    report = reported(path)
-    document, figures = json.loads(to_json(report)), RunFigures(report)
+    document, figures = document_of(path), RunFigures(reported(path))
     known = names(of_comparison=False)
     for rows, columns in known.columns.items():
         for column in columns:
@@ -216,11 +222,17 @@ def test_what_changed_can_be_asked():
     assert judged("unprofiled_step_ns > baseline") is None
 
 
+@pytest.fixture
+def remembered(monkeypatch):
+    remember_samples(monkeypatch)
+
+
 def ends(capsys, *arguments: str) -> tuple[int, list[str]]:
     code = main(arguments)
     return code, capsys.readouterr().err.splitlines()
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_condition_that_holds_ends_with_3_and_a_line(capsys):
     code, lines = ends(capsys, "report", DDP4, "--fail-on", "exposed_share>0.1", "--fail-on", "ranks < 4")
     assert code == 3
@@ -236,6 +248,7 @@ def test_conditions_that_do_not_hold_end_with_0_and_the_report_as_ever(capsys):
     assert capsys.readouterr() == (plain, "")
 
 
+@pytest.mark.usefixtures("remembered")
 def test_null_is_no_pass(capsys):
     code, lines = ends(capsys, "report", DDP4, "--fail-on", "unprofiled_step_ns > 1s")
     assert code == 1
@@ -244,6 +257,7 @@ def test_null_is_no_pass(capsys):
     ]
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_condition_that_holds_counts_more_than_one_that_cannot_be_judged(capsys):
     conditions = ["--fail-on", "exposed_share > 0.1", "--fail-on", "utilization < 2 and unprofiled_step_ns > 1"]
     code, lines = ends(capsys, "report", DDP4, *conditions)
@@ -257,6 +271,7 @@ def test_a_bad_condition_is_a_usage_error_before_anything_is_read(capsys, tmp_pa
         assert "did you mean exposed_share" in line
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_comparison_is_judged_against_its_baseline(capsys):
     code, lines = ends(capsys, "compare", DDP2, DDP4, "--fail-on", "exposed_comm_ns > 1.5*baseline")
     assert code == 3

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from analyzers.rank.kernels import MOST_RANKED, Precision, Ranked, peak_flops_per_s, with_count
 from analyzers.rank.layer_time import kernel_times
 from analyzers.rank.summary import summarize_rank
-from analyzers.run.rank_trace import RankTrace
+from analyzers.run.layout import find
+from analyzers.run.rank_trace import RankTrace, read_rank
 from analyzers.trace.collective_calls import Inputs
 from analyzers.trace.kernel_names import Category, Kind
 from tests.support.drawing import draw, events_of, row
 from tests.support.kernel_use import Table, in_windows, kernel_table, operator_of, operator_table
-from tests.support.samples import RUNS, SAMPLES, load
+from tests.support.samples import RUNS, SAMPLES, load, summarized
 
 MM = Inputs(([2, 3], [3, 4]), ("float", "float"))  # 48 FLOPs
 
@@ -150,10 +151,11 @@ def test_random_cases_agree_with_brute_force(nested, drawn, step):
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in RUNS])
 def test_sample_traces_agree_with_brute_force(path):
-    trace = load(path).ranks[0]
+    rank = summarized(path).ranks[0]
+    trace = read_rank(next(file for file in find(path).files if file.path == rank.path))
     if trace.is_cpu_run:
         pytest.skip("no kernels")
-    used, kernels = usage(trace), kernel_table(trace)
+    used, kernels = rank.timed.usage, kernel_table(trace)
     whole = sum(total for _, total, _ in kernels.values())
     longest = sorted(kernels.items(), key=lambda item: (-item[1][1], item[0]))[:MOST_RANKED]
     assert list(table(used.kernels).items()) == longest

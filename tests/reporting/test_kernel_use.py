@@ -16,7 +16,7 @@ from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
 from analyzers.trace.header import Header
 from tests.support.drawing import draw
-from tests.support.samples import REPORTED, load, reported
+from tests.support.samples import REPORTED, reported
 from tracer.views.document import Paragraph
 from tracer.views.sections.compute import compute_section, rate, short
 
@@ -126,7 +126,6 @@ def test_names_and_rates_are_short():
 
 @pytest.mark.parametrize("path", REPORTED)
 def test_laws_of_kernels_and_compute(path):
-    load(path)
     document = reported(path)
     for rows in (document.kernels, document.operators):
         for rank in document.run.ranks:

@@ -10,7 +10,6 @@ Every function answers a new document and leaves the one it was given alone. Tim
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
@@ -18,12 +17,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
+
 from tests.support.generator import LAYOUTS
 
 Event = dict[str, Any]
 Document = dict[str, Any]
 Member = tuple[int, int, int]  # rank, device, correlation
 
+EXACT = msgspec.json.Decoder(float_hook=Decimal)
 HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "python_function"})
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"})
 SAID_OF_COLLECTIVES = frozenset(
@@ -39,7 +41,7 @@ SAID_OF_COLLECTIVES = frozenset(
 def read(path: Path) -> Document:
     """A document whose times are Decimals."""
     data = path.read_bytes()
-    return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, parse_float=Decimal)
+    return EXACT.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
 
 
 def read_run(folder: Path) -> list[Document]:

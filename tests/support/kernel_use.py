@@ -25,11 +25,11 @@ def extents_of(trace: RankTrace) -> dict[int, tuple[int, int]]:
 def in_windows(trace: RankTrace) -> Iterator[tuple[int, int]]:
     """The rows of the devices' events that run in windows, and for how long."""
     timed, extents = trace.timed, extents_of(trace)
-    for row in range(len(timed)):
-        if timed.category[row] not in (Category.KERNEL, Category.MEMCPY, Category.MEMSET):
+    columns = (timed.category.tolist(), timed.start_ns.tolist(), timed.end_ns.tolist(), timed.device.tolist())
+    for row, (category, start, end, device) in enumerate(zip(*columns, strict=True)):
+        if category not in (Category.KERNEL, Category.MEMCPY, Category.MEMSET):
             continue
-        start, end = int(timed.start_ns[row]), int(timed.end_ns[row])
-        begin, stop = extents[int(timed.device[row])]
+        begin, stop = extents[device]
         if start < stop and (end > begin or start >= begin):
             yield row, min(end, stop) - max(start, begin)
 
@@ -61,23 +61,22 @@ def operator_of(trace: RankTrace, is_one: Callable[[int], bool]) -> Callable[[in
     events = trace.events
     launches: dict[int, int] = {}
     by_thread: dict[int, list[int]] = defaultdict(list)
-    for row in range(len(events)):
-        if events.category[row] == Category.LAUNCH and events.correlation[row] >= 0:
-            launches.setdefault(int(events.correlation[row]), row)
-        if events.category[row] == Category.OPERATOR and is_one(row):
-            by_thread[int(events.thread[row])].append(row)
+    starts, ends, threads = events.start_ns.tolist(), events.end_ns.tolist(), events.thread.tolist()
+    for row, (category, correlation) in enumerate(
+        zip(events.category.tolist(), events.correlation.tolist(), strict=True)
+    ):
+        if category == Category.LAUNCH and correlation >= 0:
+            launches.setdefault(correlation, row)
+        if category == Category.OPERATOR and is_one(row):
+            by_thread[threads[row]].append(row)
 
     def around(row: int) -> int | None:
         launch = launches.get(int(events.correlation[row]))
         if launch is None:
             return None
-        instant = events.start_ns[launch]
-        holding = [
-            operator
-            for operator in by_thread[int(events.thread[launch])]
-            if events.start_ns[operator] <= instant < events.end_ns[operator]
-        ]
-        return max(holding, key=lambda operator: (events.start_ns[operator], -events.end_ns[operator]), default=None)
+        instant = starts[launch]
+        holding = [operator for operator in by_thread[threads[launch]] if starts[operator] <= instant < ends[operator]]
+        return max(holding, key=lambda operator: (starts[operator], -ends[operator]), default=None)
 
     return around
 
