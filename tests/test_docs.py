@@ -10,6 +10,7 @@ from math import comb
 import pytest
 
 from analyzers.comparison.change import LEVEL, enough
+from tests.support.commands import remember_samples
 from tests.support.docs import (
     COMMAND_PAGES,
     DOCS,
@@ -102,8 +103,9 @@ def test_every_example_parses(page):
 
 
 @pytest.mark.parametrize("page", WITH_OUTPUT)
-def test_what_a_page_shows_is_what_its_commands_print(page):
+def test_what_a_page_shows_is_what_its_commands_print(page, monkeypatch):
     """Blocks of text are pieces of what the page's console commands print, to the letter."""
+    remember_samples(monkeypatch)
     text = page.read_text()
     shown = "".join(f"```console\n{block}```\n" for block in blocks(text, "console"))
     said = [printed(*arguments) for arguments in commands(shown)]

@@ -34,7 +34,7 @@ from tracer.cli import main
 INSTALLED = importlib.util.find_spec("hta") is not None
 SIZES = [(run, sum(file.stat().st_size for file in run.values[0].glob("*.json*"))) for run in REPORTED]
 # HTA's parser and its critical paths take seconds for the largest runs, whose like are among the smaller ones.
-READ_BY_HTA = [run for run, size in SIZES if size < 3e6]
+READ_BY_HTA = [run for run, size in SIZES if size < 1.8e6]
 WALKED_BY_HTA = [run for run, size in SIZES if size < 1.4e6]
 needs_hta = pytest.mark.skipif(not INSTALLED, reason="HTA is not installed: pip install '.[hta]'")
 ONE_RANK = SAMPLES / "resnet18-ddp1"

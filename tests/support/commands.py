@@ -17,7 +17,7 @@ def remember_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have commands take summaries of samples from those that this process has made; other runs are read."""
 
     def remembered(path: Any, **how: Any) -> RunSummary:
-        (one, *others) = [Path(each) for each in (path if isinstance(path, list) else [path])]
+        (one, *others) = [Path(each).resolve() for each in (path if isinstance(path, list) else [path])]
         known = not others and one.parent == SAMPLES and one.is_dir() and how.get("steps") is None
         return summary_of(one) if known else read_run(path, **how)
 
