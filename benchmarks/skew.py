@@ -24,7 +24,7 @@ import sys
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -200,7 +200,8 @@ def _in_windows(report: Any, steps: set[int]) -> tuple[float, float]:
     """Return the exposed waiting that windows are said to have, and how much longer members took in them, gates too."""
     told = sum(window.exposed_wait_ns for window in report.windows if window.step in steps)
     rows = [row for row in report.collectives if row.step in steps]
-    typical = _typical(report.collectives)
+    # A kernel's like are in its own step, where others lie around it; what a step has once has them in all steps.
+    typical = _typical(report.collectives) | _typical(row for row in rows if row.kind != "barrier")
     true = 0.0
     for row in rows:
         longer = [max(member.dur_ns - typical[row.kind, row.bytes, member.rank], 0) for member in row.members]
@@ -238,7 +239,7 @@ def _members(report: Any, rows: list[Any], one_way: bool) -> Iterator[tuple[int,
             yield member.wait_ns or 0, true_ns
 
 
-def _typical(rows: list[Any]) -> dict[tuple[str, Any, int], float]:
+def _typical(rows: Iterable[Any]) -> dict[tuple[str, Any, int], float]:
     """Return what each rank's kernels of each kind and size take when nobody is late: the median of the shortest."""
     durations: dict[tuple[str, Any, int], list[int]] = defaultdict(list)
     for row in rows:
