@@ -86,7 +86,7 @@ def _launch_bound(evidence: Evidence) -> Iterator[Advice]:
         return
     yield Advice(
         "host_busy",
-        f"look at what the CPU does when it should launch: {_longest_line(evidence, least)}",
+        f"look at what the CPU does {_meanwhile(least)}: {_longest_line(evidence, least)}",
         round(least.by_host_ns),
         f"{_idle_of(least)} for {evidence.share(least.by_host_ns)} because the CPU does something else: "
         f"{_where(least)}",
@@ -95,6 +95,10 @@ def _launch_bound(evidence: Evidence) -> Iterator[Advice]:
 
 def _idle_of(device: DeviceIdle) -> str:
     return "nothing runs" if device.device == CPU_DEVICE else "the GPU is idle"
+
+
+def _meanwhile(device: DeviceIdle) -> str:
+    return "while no operator runs" if device.device == CPU_DEVICE else "when it should launch"
 
 
 def _longest_line(evidence: Evidence, device: DeviceIdle) -> str:

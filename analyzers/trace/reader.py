@@ -264,13 +264,9 @@ class _Columns:
     def build(self, base_time_ns: int) -> Events:
         """All rows, in the file's order, without those that have no time or only tell of waiting."""
         names = tuple(self._codes)
-        category, name, start_ns = self._whole("category"), self._whole("name"), self._whole("start_ns")
+        category, name, start_ns = self._category(names), self._whole("name"), self._whole("start_ns")
         dur_ns = self._whole("dur_ns")
         correlation = self._whole("correlation")
-        if _OLD_OPERATOR in self.marks.categories:
-            is_step = np.array([name.startswith(STEP) for name in names], dtype=bool)[name]
-            category = np.where(is_step & (category == Category.OPERATOR), Category.ANNOTATION, category)
-            category = category.astype(np.int8)
         waiting = np.array([is_waiting(name) for name in names], dtype=bool)
         kept = start_ns != NEVER
         start_ns = np.where(kept, start_ns + base_time_ns, UNKNOWN)
@@ -312,6 +308,14 @@ class _Columns:
             syncs=syncs,
         )
         return events if kept.all() else events.take(kept)
+
+    def _category(self, names: Sequence[str]) -> NDArray[np.int8]:
+        """The category of every row; steps, which torch before 1.9 writes as operators, are annotations."""
+        category = self._whole("category")
+        if _OLD_OPERATOR not in self.marks.categories:
+            return category
+        is_step = np.array([name.startswith(STEP) for name in names], dtype=bool)[self._whole("name")]
+        return np.where(is_step & (category == Category.OPERATOR), Category.ANNOTATION, category).astype(np.int8)
 
     def _places(
         self, category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str]

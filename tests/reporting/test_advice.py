@@ -133,7 +133,7 @@ TOLD = {
     ),
     "a host that is the device": (
         {"idle": [DeviceIdle(0, CPU_DEVICE, {Cause.PYTHON: 900_000.0}, 900_000.0)]},
-        ("look at what the CPU does", 900_000),
+        ("look at what the CPU does while no operator runs", 900_000),
     ),
     "a pipeline": (
         {

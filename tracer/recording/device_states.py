@@ -107,8 +107,8 @@ def _reasons(nvml: Any, handle: Any) -> list[str] | None:
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """What NVML answers, None where it does not: it has errors of its own, and old packages lack functions."""
+    """What NVML answers, None where it does not."""
     try:
         return ask()
-    except Exception:
+    except Exception:  # NVML has errors of its own, and old packages lack functions
         return None
