@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 
-from analyzers.rank import CPU_DEVICE, Cause
+from analyzers.rank import CPU_DEVICE, OTHERS, Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.communication_advice import RULES
 from analyzers.reporting.evidence import HOST_CAUSES, Advice, DeviceIdle, Evidence
@@ -104,7 +104,8 @@ def _meanwhile(device: DeviceIdle) -> str:
 def _longest_line(evidence: Evidence, device: DeviceIdle) -> str:
     """Name the operator or module that the host of a device was in longest, and the phase."""
     causes = [cause.label for cause in HOST_CAUSES]
-    lines = [line for line in evidence.idle_lines if line.rank == device.rank and line.cause in causes]
+    of_host = (line for line in evidence.idle_lines if line.rank == device.rank and line.cause in causes)
+    lines = [line for line in of_host if line.name != OTHERS]
     if not lines:
         return "the trace does not show its operators"
     longest = max(lines, key=lambda line: line.ns)

@@ -13,7 +13,7 @@ from analyzers.rank.idle.host_states import Cause
 from analyzers.reporting.advice import advice
 from analyzers.reporting.data_loading import DeviceInput, Input
 from analyzers.reporting.evidence import HOST_CAUSES, Copies, DeviceIdle, Evidence
-from analyzers.reporting.idle_rows import SynchronizingCall, WindowLaunches
+from analyzers.reporting.idle_rows import IdleLine, SynchronizingCall, WindowLaunches
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.statistics import LEAST_SHARE, Spread
 from tests.support.drawn_steps import ddp_step, shifted
@@ -275,6 +275,15 @@ def test_launches_are_counted():
     change = {"idle": [idle(operator=60_000)], "launches": LAUNCHED}
     (found,) = advice(replace(FINE, **change))
     assert "530 launches a step, 80.0 % of operations shorter than the call that launches them" in found.because
+
+
+def test_a_busy_host_is_named_by_a_place_never_by_the_rest_of_them():
+    lines = [
+        IdleLine(0, "operator", "forward", name, None, ns, 1)
+        for name, ns in (("(others)", 90_000), ("aten::cat", 20_000), ("aten::add", 10_000))
+    ]
+    (found,) = advice(replace(FINE, idle=[idle(operator=120_000)], idle_lines=lines))
+    assert found.text == "look at what the CPU does when it should launch: most of all aten::cat (forward)"
 
 
 def test_a_late_ranks_slow_device_or_its_python_is_named():
