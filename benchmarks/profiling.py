@@ -1,8 +1,10 @@
-"""What a profile costs: steps under each profiler setting against unprofiled steps, interleaved in one process.
+"""What a profile costs: steps under each setting against unprofiled steps, interleaved in one process.
 
-    python benchmarks/profiling.py [--rounds 6] [--steps 10] [--workloads resnet18,resnet50,transformer]
+    python benchmarks/profiling.py [--rounds 6] [--steps 20] [--workloads nanogpt,resnet18,resnet50,transformer]
+    torchrun --nproc_per_node 2 benchmarks/profiling.py
 
-Prints, for each workload, the median step of each setting and its ratio to the unprofiled step next to it.
+Prints, for each workload, the median step of each setting, and the ratio of its blocks to the unprofiled blocks before
+and after them: the median and the extremes.
 """
 
 from __future__ import annotations
@@ -13,30 +15,29 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+# Without it CUPTI stays attached after a profile of Kineto's: docs/decisions/recording.md.
+os.environ.setdefault("TEARDOWN_CUPTI", "1")
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, profile
 
+from tracer.recording.cupti import DeviceActivity
 from tracer.recording.module_ranges import module_ranges
 from tracer.workload import models_and_data as workloads
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
-SETTINGS: dict[str, dict[str, Any]] = {
-    "cuda": {"activities": [CUDA]},
-    "cpu+cuda": {"activities": [CPU, CUDA]},
-    "+shapes": {"activities": [CPU, CUDA], "record_shapes": True},
-    "+module ranges": {"activities": [CPU, CUDA], "record_shapes": True},
-    "+with_modules": {"activities": [CPU, CUDA], "record_shapes": True, "with_stack": True, "with_modules": True},
-}
+FULL: dict[str, Any] = {"activities": [CPU, CUDA], "record_shapes": True}
+WARMUP = 5
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,43 @@ class Workload:
 
 
 WORKLOADS = {
+    # The size that nanoGPT trains on one GPU by default (train_shakespeare_char.py): 6 layers of 384.
+    "nanogpt": Workload("transformer-6x384", 16, 0, True),
     "resnet18": Workload("resnet18", 128, 32, False),
     "resnet50": Workload("resnet50", 64, 224, True),
     "transformer": Workload("transformer", 32, 0, True),
 }
 
 
+@contextmanager
+def kineto(model: nn.Module, ranges: bool = False, **settings: Any) -> Iterator[None]:
+    with module_ranges(model) if ranges else nullcontext(), profile(**settings):
+        yield
+
+
+@contextmanager
+def records(model: nn.Module) -> Iterator[None]:
+    with DeviceActivity():
+        yield
+
+
+Setting = Callable[[nn.Module], AbstractContextManager[None]]
+SETTINGS: dict[str, Setting] = {
+    "records": records,
+    "kineto cuda": partial(kineto, activities=[CUDA]),
+    "kineto full": partial(kineto, **FULL),
+    "full + module ranges": partial(kineto, ranges=True, **FULL),
+}
+
+
 def train_step(workload: Workload, ddp: bool) -> tuple[nn.Module, Callable[[], None]]:
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-    model: nn.Module = workloads.build_model(workload.model).to(device)  # type: ignore[arg-type]
+    model = build(workload).to(device)
     if ddp:
         model = nn.parallel.DistributedDataParallel(model, device_ids=[device.index])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    few = workloads.synthetic_batches(workload.model, workload.batch, workload.image_size, pinned=True)  # type: ignore[arg-type]
+    data = "transformer" if workload.model.startswith("transformer") else workload.model
+    few = workloads.synthetic_batches(data, workload.batch, workload.image_size, pinned=True)  # type: ignore[arg-type]
     batches = cycle(few)
 
     def step() -> None:
@@ -74,38 +99,55 @@ def train_step(workload: Workload, ddp: bool) -> tuple[nn.Module, Callable[[], N
     return model, step
 
 
-def timed(step: Callable[[], None], steps: int, after: Callable[[], None] = lambda: None) -> float:
+def build(workload: Workload) -> nn.Module:
+    if workload.model == "transformer-6x384":
+        return workloads.Transformer(width=384, heads=6, layers=6)
+    return workloads.build_model(workload.model)  # type: ignore[arg-type]
+
+
+def timed(step: Callable[[], None], steps: int) -> float:
+    """Return a step in ns, over a block that begins and ends with idle devices, all ranks there."""
+    for _ in range(WARMUP):
+        step()
     torch.cuda.synchronize()
     start = time.perf_counter_ns()
-    for number in range(steps):
+    for _ in range(steps):
         step()
-        if number == steps - 1:
-            torch.cuda.synchronize()
-            end = time.perf_counter_ns()
-        after()
-    return (end - start) / steps
+    torch.cuda.synchronize()
+    return (time.perf_counter_ns() - start) / steps
 
 
-def profiled(name: str, model: nn.Module, step: Callable[[], None], steps: int) -> float:
-    ranges = module_ranges(model) if name == "+module ranges" else nullcontext()
-    with ranges, profile(schedule=schedule(wait=0, warmup=2, active=steps, repeat=1), **SETTINGS[name]) as profiler:
-        for _ in range(2):
-            step()
-            torch.cuda.synchronize()
-            profiler.step()
-        return timed(step, steps, profiler.step)
+def under(setting: Setting, model: nn.Module, step: Callable[[], None], steps: int) -> float:
+    with setting(model):
+        return timed(step, steps)
 
 
-def unprofiled(step: Callable[[], None], steps: int) -> float:
-    for _ in range(2):
-        step()
-    return timed(step, steps)
+def measured(model: nn.Module, step: Callable[[], None], chosen: list[str], options: Any) -> dict[str, list[float]]:
+    """Return each setting's blocks, each between two unprofiled ones, whose mean stands beside it as `NAME plain`."""
+    samples: dict[str, list[float]] = {name: [] for setting in chosen for name in (setting, f"{setting} plain")}
+    for _ in range(options.rounds):
+        before = timed(step, options.steps)
+        for setting in chosen:
+            samples[setting].append(under(SETTINGS[setting], model, step, options.steps))
+            after = timed(step, options.steps)
+            samples[f"{setting} plain"].append((before + after) / 2)
+            before = after
+    return samples
+
+
+def show(name: str, chosen: list[str], samples: dict[str, list[float]]) -> None:
+    for setting in chosen:
+        plain = samples[f"{setting} plain"]
+        ratios = [cost / beside for cost, beside in zip(samples[setting], plain, strict=True)]
+        step_ms, plain_ms = (statistics.median(values) / 1e6 for values in (samples[setting], plain))
+        ratio = f"x{statistics.median(ratios):.3f}   [{min(ratios):.3f}, {max(ratios):.3f}]"
+        print(f"{name:12} {setting:22} {step_ms:9.3f} ms, unprofiled {plain_ms:9.3f} ms   {ratio}", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     options = parser.parse_args()
@@ -113,31 +155,15 @@ def main() -> None:
     if ddp:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         torch.distributed.init_process_group("nccl")
-    rank = int(os.environ.get("RANK", 0))
+    chosen = options.settings.split(",")
     for name in options.workloads.split(","):
         model, step = train_step(WORKLOADS[name], ddp)
         for _ in range(20):
             step()
-        first = [unprofiled(step, options.steps) for _ in range(options.rounds)]
-        samples: dict[str, list[float]] = {}
-        ratios: dict[str, list[float]] = {}
-        for _ in range(options.rounds):
-            for setting in options.settings.split(","):
-                plain = unprofiled(step, options.steps)
-                cost = profiled(setting, model, step, options.steps)
-                samples.setdefault("unprofiled", []).append(plain)
-                samples.setdefault(setting, []).append(cost)
-                ratios.setdefault(setting, []).append(cost / plain)
-        if rank == 0:
-            print(
-                f"{name}: unprofiled {statistics.median(samples['unprofiled']) / 1e6:.3f} ms a step between profiles, "
-                f"{statistics.median(first) / 1e6:.3f} ms before the first profile of the process"
-            )
-            for setting, values in ratios.items():
-                step_ms = statistics.median(samples[setting]) / 1e6
-                ratio = f"x{statistics.median(values):.3f}   [{min(values):.3f}, {max(values):.3f}]"
-                print(f"  {setting:16} {step_ms:9.3f} ms   {ratio}", flush=True)
-            print(json.dumps({"workload": name, "before": first, **samples}), file=sys.stderr)
+        samples = measured(model, step, chosen, options)
+        if int(os.environ.get("RANK", 0)) == 0:
+            show(name, chosen, samples)
+            print(json.dumps({"workload": name, **samples}), file=sys.stderr)
         del model, step
     if ddp:
         torch.distributed.destroy_process_group()

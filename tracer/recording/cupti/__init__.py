@@ -1,0 +1,12 @@
+"""Device activity through CUPTI alone, with no Python in its callbacks.
+
+`library` finds CUPTI, `native_callbacks` take its buffers, `records` decodes them, `activity` brings all of it together.
+
+Decisions: docs/decisions/recording.md
+"""
+
+from tracer.recording.cupti.activity import DeviceActivity
+from tracer.recording.cupti.library import CuptiUnusable
+from tracer.recording.cupti.records import DeviceRow
+
+__all__ = ["CuptiUnusable", "DeviceActivity", "DeviceRow"]
