@@ -26,7 +26,7 @@ ROOMS = [
     "analyzers.comparison",
     "analyzers.hta",
     "analyzers",
-    "tracer.recording.cupti",
+    "tracer.recording.windows",
     "tracer.recording",
     "tracer.workload",
     "tracer.launching",
@@ -54,7 +54,7 @@ MOST_MODULES = 16
 MOST_WORDS = 12
 
 # Rooms whose modules may import torch: who imports from them does so inside a function.
-WITH_TORCH = ("tracer.recording.cupti", "tracer.recording", "tracer.workload", "tracer.launching")
+WITH_TORCH = ("tracer.recording.windows", "tracer.recording", "tracer.workload", "tracer.launching")
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 
 

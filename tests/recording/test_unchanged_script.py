@@ -16,9 +16,9 @@ from tracer.config import Hook, Plan
 from tracer.errors import TracerError
 from tracer.recording import session
 from tracer.recording import unchanged_script as attach
-from tracer.recording.profiles import ours
 from tracer.recording.rank_process import WORK, reasons
 from tracer.recording.step_counter import SILENCE
+from tracer.recording.windows import ours
 
 
 class Counting:

@@ -25,12 +25,12 @@ from tracer.errors import TracerError
 from tracer.recording import session
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import find_model
-from tracer.recording.profiles import is_ours
 from tracer.recording.rank_part import facts_of
 from tracer.recording.rank_process import claim, die_with, leave_reason
 from tracer.recording.recorder import Recorder, Subject
 from tracer.recording.rendezvous import Meeting
 from tracer.recording.step_counter import Beat
+from tracer.recording.windows import is_ours
 
 # A script whose ranks do not all train waits this long, once.
 PATIENCE = timedelta(minutes=2)
