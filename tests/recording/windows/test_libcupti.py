@@ -117,7 +117,7 @@ def test_other_users_of_cupti_are_left_alone(monkeypatch):
     monkeypatch.setenv("CUDA_INJECTION64_PATH", "/nsys.so")
     assert device_activity.other_user() == "what CUDA_INJECTION64_PATH names"
     with pytest.raises(CuptiUnusable, match="CUDA_INJECTION64_PATH names uses CUPTI in this process"):
-        device_activity.prepared()
+        device_activity.DeviceActivity()
 
 
 def test_the_real_library_is_the_one_that_torch_loaded():

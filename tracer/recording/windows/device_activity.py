@@ -23,20 +23,20 @@ MB = 1_000_000
 @cache
 def prepared() -> tuple[Cupti, NativeCallbacks]:
     """Return the library and callbacks for it, made once a process. Raises CuptiUnusable."""
-    other = other_user()
-    if other is not None:
-        raise CuptiUnusable(f"{other} uses CUPTI in this process")
     cupti = Cupti()
     try:
-        return cupti, compile_callbacks()
+        callbacks = compile_callbacks()
     except ImportError as error:
         raise CuptiUnusable("llvmlite is not installed: pip install llvmlite") from error
+    # CUPTI may call them until the process is gone, when Python has long taken itself apart.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callbacks))
+    return cupti, callbacks
 
 
 def why_unusable() -> str | None:
     """Return why this process's device activity cannot be recorded through CUPTI, None where it can."""
     try:
-        prepared()
+        DeviceActivity()
     except CuptiUnusable as error:
         return str(error)
     return None
@@ -58,6 +58,9 @@ class DeviceActivity:
 
     def __init__(self) -> None:
         """Raises CuptiUnusable where CUPTI cannot be used."""
+        other = other_user()
+        if other is not None:
+            raise CuptiUnusable(f"{other} uses CUPTI in this process")
         self._cupti, self._callbacks = prepared()
         self._dropped = 0
 
