@@ -1,8 +1,8 @@
-"""Longest common subsequence of two columns, if few entries differ.
+r"""Longest common subsequence of two columns, if few entries differ.
 
     a      g e l u m m l u        rows of a matrix, a bit each column: zero where the longest grows by one
     b      g e l u m l x u        g e l u m l u are common: 7
-    band     \\ \\ \\ \\ \\            D differences never lead farther from the diagonal than D
+    band   \ \ \ \ \ \              D differences never lead farther from the diagonal than D
 
 The rows are computed with whole numbers of as many bits as the band is wide (Hyyrö, Bit-parallel LCS-length computation
 revisited, 2004), the band is widened until what differs fits into it (Ukkonen, Algorithms for approximate string
@@ -91,7 +91,9 @@ class _Band:
     def _columns_of(self) -> dict[int, int]:
         """The columns of each code that both hold, as bits."""
         codes = np.intersect1d(self.a, self.b).tolist()
-        return {code: int.from_bytes(np.packbits(self.b == code, bitorder="little").tobytes(), "little") for code in codes}
+        return {
+            code: int.from_bytes(np.packbits(self.b == code, bitorder="little").tobytes(), "little") for code in codes
+        }
 
     def _rows(self, first: int, before: int) -> Iterator[int]:
         """Yield a block of rows from `first` on; `before` is the row before."""

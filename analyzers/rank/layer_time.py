@@ -102,7 +102,8 @@ def launched(
     counted = with_count(events)
     if trace.is_cpu_run:
         return counted, _ran_itself(trace, devices[0], attribution, counted)
-    rows, launches = attribution.rows, attribution.launches
+    ran = trace.timed.on_device[attribution.rows]
+    rows, launches = attribution.rows[ran], attribution.launches[ran]
     operators = np.flatnonzero(events.category == Category.OPERATOR)
     return counted, Launched(
         device=trace.timed.device[rows].astype(np.int64),
@@ -113,7 +114,7 @@ def launched(
         launch=launches,
         operator=host.around(launches, operators),
         counted=host.around(launches, counted.row),
-        line=attribution.line,
+        line=attribution.line[ran],
     )
 
 
