@@ -1,4 +1,6 @@
-"""Launches of a light window: estimated times, and the step of events that it alone holds.
+"""Launches of a light window, estimated from the full one's.
+
+And the steps of events that the light window alone holds.
 
 full      launch ^     gemm ####            lead: from the launch to the start
 light               ^     gemm ###          the same lead; where the stream was busy, at least since the event before
