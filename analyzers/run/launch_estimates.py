@@ -3,7 +3,7 @@
 And the steps of events that the light window alone holds.
 
 full      launch ^     gemm ####            lead: from the launch to the start
-light               ^     gemm ###          the same lead; where the stream was busy, at least since the event before
+light               ^     gemm ###          the same lead
 
 CUPTI's records of kernels and copies, without runtime calls, say when each ran and not when it was launched.
 """
@@ -16,38 +16,21 @@ from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.run.partners import Partners
 from analyzers.trace import STEP, Category, Events
 
-# An event that starts so soon after the one before it on its stream was queued behind it.
-QUEUED_NS = 50_000
-
 
 def estimated_launches(full: Events, light: Events, joined: Partners) -> Int64:
     """Return for each row of the light window when it was launched, by its partner's lead; UNKNOWN where none is known.
 
     An event without a partner has the lead of the one before it on its stream that has one.
     """
-    lead_ns = np.full(len(light), UNKNOWN, dtype=np.int64)
     launched = full.launched_ns[joined.full]
     lead = np.maximum(full.start_ns[joined.full] - launched, 0)
+    lead_ns = np.full(len(light), UNKNOWN, dtype=np.int64)
     lead_ns[joined.light] = np.where(launched == UNKNOWN, UNKNOWN, lead)
     partner = _partner(light, joined)
     rows, before, _ = _neighbors(light, partner)
     alone = partner[rows] == UNKNOWN
     lead_ns[rows[alone]] = np.r_[lead_ns, UNKNOWN][before[alone]]
-    queued_ns = _queued(light)
-    known = lead_ns != UNKNOWN
-    return np.where(known, light.start_ns - np.maximum(lead_ns, queued_ns), UNKNOWN)
-
-
-def _queued(light: Events) -> Int64:
-    """Return for each row how long ago the event before it on its stream began, if it waited for that; else 0."""
-    rows = np.flatnonzero(light.on_device)
-    rows = rows[np.lexsort((light.start_ns[rows], light.stream[rows], light.device[rows]))]
-    before, after = rows[:-1], rows[1:]
-    follows = (light.stream[before] == light.stream[after]) & (light.device[before] == light.device[after])
-    follows &= light.start_ns[after] - light.end_ns[before] <= QUEUED_NS
-    queued_ns = np.zeros(len(light), dtype=np.int64)
-    queued_ns[after] = np.where(follows, light.start_ns[after] - light.start_ns[before], 0)
-    return queued_ns
+    return np.where(lead_ns == UNKNOWN, UNKNOWN, light.start_ns - lead_ns)
 
 
 def launches_in_full(full: Events, light: Events, joined: Partners, launched_ns: Int64, rows: Int64) -> Int64:
