@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec import to_builtins
 
 from analyzers.notices import Code
 from analyzers.rank.summary import summarize
+from analyzers.rank.sync_overhead import Cost
 from analyzers.reporting.build import report
 from tests.support import laws
 from tests.support.light_windows import as_recorded_bare, differing, rerecorded
@@ -59,6 +61,9 @@ def test_without_launches_a_light_window_says_the_same_to_the_nanosecond(changed
     assert codes(path) - codes(SAMPLES / run) == {Code.LAUNCHES_ARE_ESTIMATED}
     for name in ("windows", "collectives", "unmatched", "groups", "layers", "kernels", "operators"):
         assert rows(path, name) == rows(SAMPLES / run, name), name
+    for bare, recorded in zip(summarized(path).measured, summarized(SAMPLES / run).measured, strict=True):
+        for field in fields(Cost):
+            assert np.array_equal(getattr(bare.cost, field.name), getattr(recorded.cost, field.name)), field.name
     launches = ("launched_ns", "queued_ns", "late_launch_ns")
     assert rows(path, "buckets", *launches) == rows(SAMPLES / run, "buckets", *launches)
 

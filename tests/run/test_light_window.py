@@ -2,6 +2,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analyzers.arrays import UNKNOWN
 from analyzers.rank.time_breakdown import breakdown
@@ -134,6 +136,35 @@ def test_launches_that_the_light_window_lacks_have_the_lead_of_the_full_one():
     trace = joined(full, bare(draw(compute="aa..........bb..............c")))
     assert trace.joining.launches_are_estimated
     assert trace.timed.launched_ns[trace.timed.on_device].tolist() == [0, 12 - 3, 28 - 8]
+
+
+@given(
+    kernels=st.text("abc", min_size=30, max_size=60),
+    edits=st.lists(st.tuples(st.integers(0, 59), st.sampled_from(["x", "", "a x", "xy"])), max_size=3),
+    second=st.integers(1, 29),
+    marked=st.booleans(),
+)
+def test_time_is_conserved_whatever_differs(kernels, edits, second, marked):
+    apart = [f"{letter}{'.' * (place % 3)}" for place, letter in enumerate(kernels)]
+    full = draw(step="3" * len("".join(apart[:second])) + "4" * 200, compute="".join(apart))
+    edited = list(kernels)
+    for place, instead in edits:
+        edited[place % len(edited)] = instead
+    quick = draw(step="1" * second + "2" * 99 if marked else "", compute=".".join(edited))
+    retimed = retime(full.events, bare(quick))
+    if isinstance(retimed, Mismatch):
+        return
+    trace = replace(full, events=retimed.full, timed=retimed.light)
+    assert (
+        retimed.joining.both + retimed.joining.only_light == quick.events.on_device.sum() == trace.timed.on_device.sum()
+    )
+    assert retimed.joining.both + retimed.joining.only_full == full.events.on_device.sum()
+    assert sorted(rows(trace)) == sorted(rows(quick))
+    result, before = breakdown(trace), breakdown(full)
+    assert (result.compute_ns + result.idle_ns == result.span_ns).all()
+    assert result.compute_ns.sum() + result.outside_ns.sum() == quick.events.dur_ns[quick.events.on_device].sum()
+    for column in ("step", "start_ns", "span_ns", "compute_ns"):
+        assert np.array_equal(getattr(breakdown(trace.in_full()), column), getattr(before, column))
 
 
 def test_kernels_of_another_stream_keep_no_others_from_their_partners():
