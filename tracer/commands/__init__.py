@@ -1,6 +1,6 @@
 """One file per subcommand: its options, one call, and what it prints.
 
-`record` (and `record_script`, for what stands behind `--`), `report`, `compare`, `whatif`, `view`, `export`, `plot`,
+`record` (and `record_script`, for a SCRIPT), `report`, `compare`, `whatif`, `view`, `export`, `plot`,
 `tensorboard`, `calibrate`, `sweep`, `hta`; what several share is in `options`.
 
 Decisions: docs/decisions/structure.md
@@ -12,5 +12,6 @@ from tracer.commands import calibrate, compare, export, hta, plot, record, repor
 COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta)
 # The one that runs a SCRIPT.
 RECORD = record.NAME
+record_words = record.words_apart
 
-__all__ = ["COMMANDS", "RECORD"]
+__all__ = ["COMMANDS", "RECORD", "record_words"]
