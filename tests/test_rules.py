@@ -28,6 +28,7 @@ ROOMS = [
     "analyzers",
     "tracer.recording.cupti",
     "tracer.recording",
+    "tracer.doctor",
     "tracer.workload",
     "tracer.launching",
     "tracer.reading",

@@ -1,4 +1,4 @@
-"""`tracer record`: run a training script, recorded; or a built-in workload; keep traces, and report them."""
+"""`tracer record`: record a training script, which nobody has to change, or a built-in workload, and report it."""
 
 from __future__ import annotations
 

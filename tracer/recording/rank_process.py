@@ -70,7 +70,7 @@ def progress_of(rank: int, folder: Path) -> Progress:
 
 
 def seldom_progress_of(rank: int, folder: Path, now_s: Callable[[], float] = time.monotonic) -> Progress:
-    """Return the same for a script: a report each REPORT_EVERY_S, and the last; no file stays open among the script's."""
+    """Return the same for a script: a report each REPORT_EVERY_S, and the last; it holds no file open."""
     if rank != 0:
         return silent
     last_s = -REPORT_EVERY_S

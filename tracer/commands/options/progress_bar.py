@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, else lines per phase; lines among a script's own."""
+"""Progress on stderr: a bar, or lines, also among a script's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command line's own options, told apart from the SCRIPT that follows them."""
+"""SCRIPT's words, told apart from the options before them."""
 
 from __future__ import annotations
 

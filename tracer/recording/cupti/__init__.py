@@ -6,7 +6,7 @@ Decisions: docs/decisions/recording.md
 """
 
 from tracer.recording.cupti.activity import DeviceActivity
-from tracer.recording.cupti.library import CuptiUnusable
+from tracer.recording.cupti.library import Cupti, CuptiUnusable
 from tracer.recording.cupti.records import DeviceRow
 
-__all__ = ["CuptiUnusable", "DeviceActivity", "DeviceRow"]
+__all__ = ["Cupti", "CuptiUnusable", "DeviceActivity", "DeviceRow"]
