@@ -28,6 +28,7 @@ ROOMS = [
     "analyzers",
     "tracer.recording.windows",
     "tracer.recording",
+    "tracer.doctor",
     "tracer.workload",
     "tracer.launching",
     "tracer.reading",

@@ -8,9 +8,10 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from analyzers.errors import AnalysisError
-from tracer.commands import COMMANDS, RECORD
+from tracer.commands import COMMANDS, RECORD, record_words
 from tracer.errors import TracerError
 from tracer.version import VERSION
 from tracer.views import plain
@@ -19,9 +20,17 @@ from tracer.views import plain
 RARELY = 50_000
 
 
+class Parser(argparse.ArgumentParser):
+    """One whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with 2, and say why."""
+        self.exit(2, f"{self.prog}: {plain(message)} ({self.prog} --help has the options)\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tracer", description="Measure where the time of distributed PyTorch training goes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"tracer {VERSION}")
@@ -36,9 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a subcommand, and in `script` what stands behind `--`; ends with 2 where they make no sense."""
+    """The options of a subcommand, and in `script` a SCRIPT's words; ends with 2 where they make no sense."""
     parser = build_parser()
-    command_arguments, script = _at_dashes(arguments)
+    command_arguments, script = _script_apart(arguments)
     options = parser.parse_args(command_arguments)
     options.script = script
     if script is not None and options.command != RECORD:
@@ -81,8 +90,14 @@ def program() -> int:
     return code
 
 
-def _at_dashes(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | None]:
-    """The command's own arguments, and those behind the first `--`, None without one: argparse would read them all."""
+def _script_apart(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | None]:
+    """The command's own arguments, and a SCRIPT's, None without one: argparse would read them all.
+
+    Other commands than `record` have none, and what stands behind their `--` is for `parse` to refuse.
+    """
+    if list(arguments[:1]) == [RECORD]:
+        own, script = record_words(arguments[1:])
+        return [RECORD, *own], script
     if "--" not in arguments:
         return arguments, None
     dashes = list(arguments).index("--")

@@ -106,7 +106,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """How `tracer record -- SCRIPT` records the processes of a script: it travels in their environment, as HOOK."""
+    """How `tracer record SCRIPT` records the processes of a script: it travels in their environment, as HOOK."""
 
     folder: str
     root: str  # where the package lies, for an interpreter that does not have it

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from analyzers.reporting.document import from_json
 from tests.support.commands import fails
-from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, blocks, commands, parsers
+from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, blocks, commands, help_of, parsers
 from tests.support.kineto_files import write_run
 from tracer.atomic_files import hidden_folder, put_in_place
 from tracer.cli import COMMANDS, build_parser, main
@@ -334,6 +334,27 @@ def test_keep_without_every_has_no_effect_and_is_refused(capsys, tmp_path):
     script.touch()
     code, err = fails(capsys, "record", "--ranks", "2", "--keep", "3", "--", str(script))
     assert (code, "--keep is of recordings again and again" in err) == (2, True)
+
+
+@pytest.mark.parametrize("unknown", [["--gpu", "2"], ["--foo"], ["-x"]])
+def test_an_unknown_option_before_a_script_is_one_line(unknown, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["record", *unknown, "train.py"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err == f"tracer: unrecognized arguments: {unknown[0]} (tracer --help has the options)\n"
+
+
+def test_a_word_that_is_no_script_is_one_line(capsys):
+    code, err = fails(capsys, "record", "resnet50")
+    assert (code, "resnet50: no such command, Python file, or option" in err) == (2, True)
+
+
+def test_the_help_of_record_begins_with_the_script():
+    text = help_of("record")
+    assert text.startswith("usage: tracer record [OPTION ...] train.py")
+    assert text.index("  SCRIPT  ") < text.index("--help") < text.index("--gpus N ")
+    assert sum(line.startswith("  tracer record ") for line in text.splitlines()) == 2
 
 
 def test_help_and_version():

@@ -52,6 +52,61 @@ def test_a_dumb_one_has_a_line_for_each_phase_and_none_for_reading(terminal, mon
     assert terminal.getvalue() == "step 0 of 10: settling\nstep 3 of 10: round 1\n"
 
 
+def recorded(terminal, *reports):
+    """What is said of a script's recording, for reports of a second, a step and a total."""
+    clock, said = [0.0], []
+    with redirect_stderr(terminal):
+        heard = progress.script_progress(said.append, lambda: clock[0])
+        for clock[0], done, total in reports:
+            heard("round 1", done, total)
+    return said
+
+
+def test_lines_of_a_script_s_recording_tell_the_time_left_now_and_then(terminal):
+    seconds = [(0.5 * half, 10 + half, 142) for half in range(24)]
+    assert recorded(terminal, *seconds, (70.0, 142, 142)) == [
+        "recording, step 20 of 142, about 61 s left",
+        "recording, step 30 of 142, about 56 s left",
+        "step 142 of 142: recorded; the script goes on",
+    ]
+
+
+def test_a_later_recording_of_a_long_run_has_a_pace_of_its_own(terminal):
+    said = recorded(terminal, (0.0, 0, 10), (6.0, 10, 10), (900.0, 1001, 1011), (906.0, 1003, 1011))
+    assert said[1:] == ["recording, step 1003 of 1011, about 24 s left"]
+
+
+def test_a_recording_that_stands_still_says_nothing_of_the_time_left(terminal):
+    assert recorded(terminal, (0.0, 3, 10), (60.0, 3, 10)) == []
+
+
+def test_a_log_has_no_lines_of_how_far_a_script_is():
+    assert recorded(io.StringIO(), (0.0, 1, 10), (60.0, 5, 10), (70.0, 10, 10)) == []
+
+
+def test_what_cannot_be_said_stops_nothing(terminal):
+    def broken(text):
+        raise BrokenPipeError
+
+    with redirect_stderr(terminal):
+        progress.script_progress(broken)("round 1", 10, 10)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "about 1 s"), (99, "about 99 s"), (170, "about 3 min"), (9000, "about 2 h")]
+)
+def test_time_left_is_said_in_whole_units(seconds, words):
+    assert progress.in_words(seconds) == words
+
+
+def test_a_line_begins_behind_one_that_a_script_has_left_open(terminal, monkeypatch):
+    """Spaces up to the last column: an empty line stays, one that is not is continued in the next."""
+    monkeypatch.setenv("COLUMNS", "10")
+    with redirect_stderr(terminal):
+        progress.begin_line()
+    assert terminal.getvalue() == " " * 9 + "\r"
+
+
 def test_what_is_read_at_once_shows_nothing(terminal, monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
     read(terminal)

@@ -50,9 +50,12 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
     assert out == plain_out
     assert b"\xff\x00 as it is\n" in out
     assert len(out.splitlines()) == 31
-    assert [line for line in lines if not line.startswith("tracer: ")] == plain_lines
+    own = lines.index(f"tracer: recorded {output}")
+    assert [line for line in lines[:own] if not line.startswith("tracer: ")] == plain_lines
     assert said(lines)[0].endswith("up to 14 training steps")  # 2 to wait, and four blocks of 3
-    assert f"recorded {output}" in said(lines)
+    assert lines[own + 1].startswith("same · ")
+    assert any(line.startswith("A step takes ") for line in lines[own:])
+    assert lines[-1] == f"tracer: next: tracer report {output} --by step"
 
     found = report(summarize(output))
     assert (found.run.strategy, found.run.world_size, found.run.backend) == ("ddp", 2, "gloo")
@@ -75,7 +78,7 @@ def test_hosts_record_a_run_each_its_ranks_until_one_of_them_crashes(tmp_path):
         record(
             tmp_path / place / "run",
             *("--ranks", "1", "--nnodes", "2", "--node-rank", str(rank), *rendezvous, "--every", "18", "--keep", "1"),
-            *("--", str(SCRIPTS / "loop.py"), "--steps", "10000", "--crash", "1:52"),
+            *(str(SCRIPTS / "loop.py"), "--steps", "10000", "--crash", "1:52"),
         )
         for rank, place in enumerate("ab")
     ]
@@ -115,7 +118,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_script(tmp_path):
         pytest.skip("no small disk can be mounted here")
     try:
         (tmp_path / "fill").write_bytes(bytes(96 * 1024))
-        code, out, lines = end(record(tmp_path / "out", "--ranks", "1", "--", str(SCRIPTS / "loop.py"), "--plain"))
+        code, out, lines = end(record(tmp_path / "out", "--ranks", "1", str(SCRIPTS / "loop.py"), "--plain"))
         assert (code, out) == (0, b"rank 0 trained 60 steps, loss below 10: True\n")
         assert "is the disk full?" in said(lines)[-1]
         assert [file.name for file in tmp_path.iterdir()] == ["fill"]

@@ -1,4 +1,4 @@
-"""What stands behind `--`, and what is said where nothing was recorded of it."""
+"""What the user runs, and what is said where nothing was recorded of it."""
 
 import argparse
 
@@ -32,7 +32,13 @@ def test_scripts_are_told_from_commands_and_name_their_recording(words, is_comma
 
 
 @pytest.mark.parametrize(
-    ("words", "why"), [("", "nothing stands behind --"), ("-m", "which module"), ("none.py", "no such script")]
+    ("words", "why"),
+    [
+        ("", "nothing stands behind --"),
+        ("-m", "which module"),
+        ("none.py", "no such script"),
+        ("nonesuch 2", "no such command"),
+    ],
 )
 def test_a_script_that_cannot_be_run_is_refused(words, why):
     with pytest.raises(UsageError, match=why):

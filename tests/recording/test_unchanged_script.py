@@ -16,7 +16,7 @@ from tracer.config import Hook, Plan
 from tracer.errors import TracerError
 from tracer.recording import session
 from tracer.recording import unchanged_script as attach
-from tracer.recording.rank_process import WORK, reasons
+from tracer.recording.rank_process import PROGRESS, WORK, reasons, seldom_progress_of
 from tracer.recording.step_counter import SILENCE
 from tracer.recording.windows import ours
 
@@ -27,8 +27,8 @@ class Counting:
     length = 10**9
     all: ClassVar[list["Counting"]] = []
 
-    def __init__(self, folder, subject, plan, patience):
-        self.model, self.done, self.why = subject.model, 0, None
+    def __init__(self, folder, subject, plan, progress, patience):
+        self.model, self.progress, self.done, self.why = subject.model, progress, 0, None
         Counting.all.append(self)
 
     def begin(self):
@@ -89,6 +89,25 @@ def test_one_optimizer_counts_each_step(watched, model):
     (recorder,) = Counting.all
     assert recorder.done == 3
     assert recorder.model is model
+
+
+def test_rank_0_says_how_far_it_is_for_the_launcher(watched, model, folder):
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    tell = Counting.all[0].progress
+    for done in range(1, 143):
+        tell("settling", done, 142)
+    # The first, and the last: the others come too soon.
+    assert (folder / PROGRESS).read_text() == "settling\t1\t142\nsettling\t142\t142\n"
+
+
+def test_reports_are_seldom_and_rank_0_s(folder):
+    clock = [0.0]
+    tell, others = (seldom_progress_of(rank, folder, lambda: clock[0]) for rank in range(2))
+    for clock[0], done in [(0.0, 1), (0.1, 2), (0.5, 3), (0.9, 4), (1.0, 5), (1.1, 6)]:
+        tell("round 1", done, 6)
+        others("round 1", 100, 6)
+    assert [line.split("\t")[1] for line in (folder / PROGRESS).read_text().splitlines()] == ["1", "3", "5", "6"]
 
 
 def test_the_optimizer_that_steps_least_often_counts_after_the_wait(watched, model):

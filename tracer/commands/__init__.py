@@ -1,16 +1,30 @@
 """One file per subcommand: its options, one call, and what it prints.
 
-`record` (and `record_script`, for what stands behind `--`), `report`, `compare`, `whatif`, `view`, `export`, `plot`,
-`tensorboard`, `calibrate`, `sweep`, `hta`; what several share is in `options`.
+`record` (and `record_script`, for a SCRIPT), `report`, `compare`, `whatif`, `view`, `export`, `plot`,
+`tensorboard`, `calibrate`, `sweep`, `hta`, `doctor`; what several share is in `options`.
 
 Decisions: docs/decisions/structure.md
 """
 
-from tracer.commands import calibrate, compare, export, hta, plot, record, report, sweep, tensorboard, view, whatif
+from tracer.commands import (
+    calibrate,
+    compare,
+    doctor,
+    export,
+    hta,
+    plot,
+    record,
+    report,
+    sweep,
+    tensorboard,
+    view,
+    whatif,
+)
 
 # In the order in which `tracer --help` lists them.
-COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta)
+COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta, doctor)
 # The one that runs a SCRIPT.
 RECORD = record.NAME
+record_words = record.words_apart
 
-__all__ = ["COMMANDS", "RECORD"]
+__all__ = ["COMMANDS", "RECORD", "record_words"]

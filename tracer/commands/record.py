@@ -1,4 +1,4 @@
-"""`tracer record`: train a built-in workload on this machine's devices, and keep traces of it."""
+"""`tracer record`: record a training script, which nobody has to change, or a built-in workload, and report it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from tracer.commands.options import (
     progress,
     read_here,
     say,
+    script_apart,
     setup_of,
     terminal,
     torchrun_options,
@@ -36,7 +38,17 @@ from tracer.errors import TracerError, UsageError
 from tracer.views.sections import report_text
 
 NAME = "record"
-HELP = "train a built-in workload under the profiler, and report where its time goes"
+HELP = "record a training script, or a built-in workload, and report where its time goes"
+USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
+       tracer record [OPTION ...] -m package.train [ARGUMENT ...]
+       tracer record [OPTION ...] torchrun ... train.py [ARGUMENT ...]
+       tracer record [OPTION ...]"""
+SCRIPT = """Python file or -m MODULE (tracer starts a rank on each device), or a command that starts its own ranks
+(torchrun, accelerate launch, python); everything behind it is its own. Without one: the built-in workload"""
+EXAMPLES = """\
+examples:
+  tracer record --gpus 4 train.py --lr 0.1
+  tracer record -o traces/mine torchrun --nproc-per-node 4 train.py"""
 MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolkit[record]'"
 # Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
 OF_SCRIPTS = {
@@ -47,7 +59,12 @@ OF_SCRIPTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `tracer record`."""
+    """Add the options of `tracer record`, and its help's words on a SCRIPT."""
+    parser.usage = USAGE
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    # For its help: `words_apart` takes a SCRIPT's words out before arguments are parsed.
+    parser.add_argument("script", nargs="*", metavar="SCRIPT", help=SCRIPT)
     add_device_arguments(parser)
     what = parser.add_argument_group("built-in workload, where no SCRIPT is given")
     what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
@@ -66,6 +83,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(unset=vars(parser.parse_args([])))
 
 
+def words_apart(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Return the command's own words, and those of a SCRIPT, None without one."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return script_apart(parser, words)
+
+
 def run(options: argparse.Namespace) -> int:
     """Record, then report."""
     if options.script is not None:
@@ -73,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
     if options.every or options.keep:
-        raise UsageError("--every and --keep record a script's long run: tracer record --every N -- SCRIPT")
+        raise UsageError("--every and --keep record a script's long run: tracer record --every N SCRIPT")
     config = configuration(options, setup_of(options))
     output = options.output or Path("traces") / default_name(config)
     refuse_folder(output.absolute(), options.force, MANIFEST)

@@ -1,9 +1,10 @@
-"""`tracer record -- SCRIPT`: record somebody's own training, which nobody changed."""
+"""`tracer record SCRIPT`: record somebody's own training, which nobody changed."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,19 @@ from analyzers.errors import AnalysisError
 from analyzers.reporting import report
 from analyzers.run import MANIFEST, OF_HOST
 from tracer.atomic_files import refuse_folder
-from tracer.commands.options import host_count, pick_devices, read_here, say, torchrun_options
+from tracer.commands.options import (
+    begin_line,
+    host_count,
+    pick_devices,
+    read_here,
+    say,
+    script_progress,
+    terminal,
+    torchrun_options,
+)
 from tracer.config import Plan
 from tracer.errors import UsageError
+from tracer.views.sections import report_text
 
 if TYPE_CHECKING:
     from tracer.launching import Outcome, Ranks, Script
@@ -23,7 +34,7 @@ DEFAULTS = Plan()
 
 def run_script(options: argparse.Namespace) -> int:
     """Run the script, recorded; return its exit code. Its stdout is its own: ours is on stderr."""
-    from tracer.launching import Script, quiet_launcher, record_script
+    from tracer.launching import Recording, Script, quiet_launcher, record_script
 
     script = Script(tuple(options.script))
     script.check()
@@ -33,7 +44,8 @@ def run_script(options: argparse.Namespace) -> int:
     refuse_folder(output, options.force, MANIFEST)
     quiet_launcher()
     _say(f"recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
-    outcome = record_script(script, ranks, plan, output, options.force, _say)
+    recording = Recording(script, ranks, plan, output, options.force)
+    outcome = record_script(recording, _say, script_progress(_say))
     _say_outcome(outcome, plan.keep)
     return outcome.exit_code
 
@@ -75,6 +87,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 def _say(text: str) -> None:
     """Print one line on stderr, among the script's own."""
+    begin_line()
     say(f"tracer: {text}")
 
 
@@ -85,14 +98,25 @@ def _say_outcome(outcome: Outcome, keep: int) -> None:
         return
     newest, count = outcome.recorded[-1], len(outcome.recorded)
     _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
-    try:
-        summary = read_here(newest)
-        for note in summary.manifest.notes if summary.manifest else []:
-            _say(note)
-        _say(f"{report(summary).summary.verdict}")
-    except AnalysisError as error:
-        _say(f"{error}")
-    if OF_HOST.fullmatch(newest.name):
+    is_part = bool(OF_HOST.fullmatch(newest.name))
+    _report(newest, is_part)
+    if is_part:
         _say("these are this host's ranks; with the other hosts' folders beside them they are one run")
         newest = newest.parent
-    _say(f"next: tracer report {shlex.quote(str(newest))}")
+    _say(f"next: tracer report {shlex.quote(str(newest))}" + ("" if is_part else " --by step"))
+
+
+def _report(recording: Path, is_part: bool) -> None:
+    """Print the report on stderr, since stdout is the script's; of a part of a run the verdict alone."""
+    try:
+        summary = read_here(recording)
+        for note in summary.manifest.notes if summary.manifest else []:
+            _say(note)
+        found = report(summary)
+    except AnalysisError as error:
+        _say(f"{error}")
+        return
+    if is_part:
+        _say(f"{found.summary.verdict}")
+    else:
+        sys.stderr.write(report_text(found, "rank", *terminal(sys.stderr)))

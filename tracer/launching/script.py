@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +12,14 @@ from tracer.atomic_files import hidden_folder
 from tracer.config import DeviceType, Hook, Plan
 from tracer.errors import UsageError
 from tracer.launching.elastic import Job, following, launch_command, launch_script
-from tracer.recording import Finisher, Taking, reasons, silent
+from tracer.recording import Finisher, Progress, Taking, reasons
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Script:
-    """What stands behind `--`. Python files and `-m MODULE` are run in every rank; any other command as it is."""
+    """What the user runs. Python files and `-m MODULE` are run in every rank; any other command as it is."""
 
     words: tuple[str, ...]
 
@@ -40,10 +41,13 @@ class Script:
         """Raise UsageError where there is nothing to run."""
         if not self.words:
             raise UsageError("nothing stands behind --: give a Python file, -m MODULE, or a command")
+        word = self.words[0]
         if self.words == ("-m",):
             raise UsageError("-m: which module?")
-        if not self.is_command and self.words[0] != "-m" and not Path(self.words[0]).is_file():
-            raise UsageError(f"{self.words[0]}: no such script")
+        if not self.is_command and word != "-m" and not Path(word).is_file():
+            raise UsageError(f"{word}: no such script")
+        if self.is_command and shutil.which(word) is None and not Path(word).exists():
+            raise UsageError(f"{word}: no such command, Python file, or option of tracer record")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,17 @@ class Ranks:
     torchrun: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What is to be recorded of a script, and where; `ranks` is None for a command that starts its own."""
+
+    script: Script
+    ranks: Ranks | None
+    plan: Plan
+    output: Path
+    force: bool
+
+
 @dataclass
 class Outcome:
     """How a recorded script ended: its exit code, the runs that were recorded, and what there is to say of them."""
@@ -64,18 +79,17 @@ class Outcome:
     said: list[str] = field(default_factory=list)
 
 
-def record_script(
-    script: Script, ranks: Ranks | None, plan: Plan, output: Path, force: bool, say: Callable[[str], object]
-) -> Outcome:
-    """Run a script to its end; its recordings appear in `output` as soon as they are complete.
+def record_script(recording: Recording, say: Callable[[str], object], progress: Progress) -> Outcome:
+    """Run a script to its end; its recordings appear in their place as soon as they are complete.
 
-    `ranks` is None for a command that starts its own. Raises UsageError where it cannot be run.
+    `progress` hears how far rank 0 is. Raises UsageError where the script cannot be run.
     """
-    with hidden_folder(output, say) as folder:
-        finisher = Finisher(folder, output, force, plan.keep)
+    script, ranks, plan = recording.script, recording.ranks, recording.plan
+    with hidden_folder(recording.output, say) as folder:
+        finisher = Finisher(folder, recording.output, recording.force, plan.keep)
         hook = Hook(str(folder), str(ROOT), os.getpid(), ["tracer", "record", "--", *script.words], plan)
         taking = Taking((finisher,))
-        with following(folder, silent, taking.look):
+        with following(folder, progress, taking.look):
             if ranks is None:
                 code = launch_command(script.words, hook)
             else:

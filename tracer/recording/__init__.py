@@ -10,8 +10,9 @@ Decisions: docs/decisions/recording.md
 """
 
 from tracer.recording.collect import Finisher, Taking
+from tracer.recording.device_states import open_gpus
 from tracer.recording.hook import HOOK_FOLDER
-from tracer.recording.link_rates import NCCL_LOG, LinkMember, link_of, nccl_logs
+from tracer.recording.link_rates import NCCL_LOG, LinkMember, link_of, nccl_logs, peer_link
 from tracer.recording.model_facts import gpus_of, inner
 from tracer.recording.rank_part import RUN, Facts, RankPart, write_part
 from tracer.recording.rank_process import (
@@ -58,6 +59,8 @@ __all__ = [
     "leave_notes",
     "link_of",
     "nccl_logs",
+    "open_gpus",
+    "peer_link",
     "pick_device",
     "progress_of",
     "rank_and_size",

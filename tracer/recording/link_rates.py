@@ -74,6 +74,15 @@ def link_of(backend: str, members: Sequence[LinkMember], logs: Sequence[Path], s
     return Link(transport, limit_gbps, source)
 
 
+def peer_link(members: Sequence[LinkMember]) -> Link:
+    """Find the link between GPUs of one host that access one another's memory, whatever NCCL would choose."""
+    try:
+        limit_gbps, source = _gpus("P2P", members)
+    except _Unknown as unknown:
+        return Link(None, None, str(unknown))
+    return Link(None, limit_gbps, source)
+
+
 def _text(logs: Sequence[Path]) -> str:
     return "".join(log.read_text(errors="replace") for log in logs)
 

@@ -10,7 +10,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -35,6 +36,7 @@ CLAIM = f"{WORK}/rank{{rank}}.taken"
 REFUSAL = f"{WORK}/rank{{rank}}.refusal"
 # Room for last words, taken before they are needed: what is overwritten in place needs none on a disk that is full.
 ERROR_FILE_BYTES = 1024
+REPORT_EVERY_S = 0.5
 NO_ERROR_TEXT = "a process could not leave its reason (is the disk full?)"
 
 
@@ -62,9 +64,31 @@ def progress_of(rank: int, folder: Path) -> Progress:
     def write(label: str, done: int, total: int) -> None:
         # A full disk is for those to report who need it.
         with suppress(OSError):
-            file.write(f"{label}\t{done}\t{total}\n".encode())
+            file.write(_report(label, done, total))
 
     return write
+
+
+def seldom_progress_of(rank: int, folder: Path, now_s: Callable[[], float] = time.monotonic) -> Progress:
+    """Return the same for a script: a report each REPORT_EVERY_S, and the last; it holds no file open."""
+    if rank != 0:
+        return silent
+    last_s = -REPORT_EVERY_S
+
+    def write(label: str, done: int, total: int) -> None:
+        nonlocal last_s
+        now = now_s()
+        if done < total and now - last_s < REPORT_EVERY_S:
+            return
+        last_s = now
+        with suppress(OSError), (folder / PROGRESS).open("ab") as file:
+            file.write(_report(label, done, total))
+
+    return write
+
+
+def _report(label: str, done: int, total: int) -> bytes:
+    return f"{label}\t{done}\t{total}\n".encode()
 
 
 def leave_notes(folder: Path, notes: list[str]) -> None:

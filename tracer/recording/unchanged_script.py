@@ -26,7 +26,7 @@ from tracer.recording import session
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import find_model
 from tracer.recording.rank_part import facts_of
-from tracer.recording.rank_process import claim, die_with, leave_reason
+from tracer.recording.rank_process import claim, die_with, leave_reason, seldom_progress_of
 from tracer.recording.recorder import Recorder, Subject
 from tracer.recording.rendezvous import Meeting
 from tracer.recording.step_counter import Beat
@@ -106,8 +106,10 @@ class Watched:
             # Other ranks may record: they need not wait for this one.
             Meeting().leave(self._why_not or "")
             return
+        folder = Path(self._hook.folder)
         subject = Subject(model, facts_of(model, self._hook.command))
-        self._recorder = Recorder(Path(self._hook.folder), subject, self._hook.plan, patience=PATIENCE)
+        progress = seldom_progress_of(compat.rank_and_size()[0], folder)
+        self._recorder = Recorder(folder, subject, self._hook.plan, progress, patience=PATIENCE)
         self._recorder.begin()
 
     def _objection(self, model: nn.Module | None) -> str | None:

@@ -1,7 +1,8 @@
 """Options that several subcommands share.
 
 `run` reads what to read, `output` says where a result goes, `fail_on` judges it, `progress_bar` shows how far it is.
-For recording: `devices`, `hosts`, `workload` and, for options that contradict one another, `workload_checks`.
+For recording: `script_words` tells a SCRIPT from options; `devices`, `hosts`, `workload` and, for options that
+contradict one another, `workload_checks`.
 
 Decisions: docs/decisions/structure.md
 """
@@ -10,7 +11,7 @@ from tracer.commands.options.devices import add_device_arguments, devices_of, pi
 from tracer.commands.options.fail_on import add_gate_argument, judged, parsed
 from tracer.commands.options.hosts import OPTIONS, add_host_arguments, host_count, torchrun_options
 from tracer.commands.options.output import emit, read_page, refuse_all_existing, terminal, write_page
-from tracer.commands.options.progress_bar import progress, say
+from tracer.commands.options.progress_bar import begin_line, progress, say, script_progress
 from tracer.commands.options.run import (
     add_drawing_arguments,
     add_links_argument,
@@ -26,6 +27,7 @@ from tracer.commands.options.run import (
     run_place,
     sweep_folder,
 )
+from tracer.commands.options.script_words import script_apart
 from tracer.commands.options.workload import (
     add_step_arguments,
     add_workload_arguments,
@@ -48,6 +50,7 @@ __all__ = [
     "add_step_arguments",
     "add_steps_argument",
     "add_workload_arguments",
+    "begin_line",
     "cell_reader",
     "check_data",
     "configuration",
@@ -68,6 +71,8 @@ __all__ = [
     "refuse_all_existing",
     "run_place",
     "say",
+    "script_apart",
+    "script_progress",
     "setup_of",
     "sweep_folder",
     "terminal",

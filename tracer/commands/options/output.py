@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TextIO
 
 from analyzers.prediction import usual
 from analyzers.reporting import Report
@@ -36,11 +37,20 @@ def emit(options: argparse.Namespace, document: Callable[[], str], text: Callabl
         sys.stdout.write(document() + "\n" if options.json else text(*terminal()))
 
 
-def terminal() -> tuple[int | None, bool]:
-    """Return how many columns stdout has, None if it is no terminal, and whether it may have colors."""
-    is_terminal = sys.stdout.isatty()
+def terminal(stream: TextIO | None = None) -> tuple[int | None, bool]:
+    """Return how many columns stdout, or another stream, has, None if it is no terminal, and if it may have colors."""
+    stream = stream or sys.stdout
+    is_terminal = stream.isatty()
     color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return shutil.get_terminal_size().columns if is_terminal else None, color
+    return shutil.get_terminal_size(_size(stream)).columns if is_terminal else None, color
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
+    """Columns and lines of a terminal, for when stdout is none."""
+    try:
+        return os.get_terminal_size(stream.fileno())
+    except OSError:
+        return 80, 24
 
 
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:

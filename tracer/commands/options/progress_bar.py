@@ -1,13 +1,16 @@
-"""Progress on stderr: a bar on a terminal, else lines per phase."""
+"""Progress on stderr: a bar, or lines, also among a script's own."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 # Progress of reading that takes less is gone before it is read.
 PATIENCE_S = 2.0
 REFRESH_S = 0.1
+# Lines about a script's recording come no more often.
+LINE_EVERY_S = 5.0
+# So many reports make the pace: the first steps, which are slow, are soon forgotten.
+REPORTS = 20
 
 
 def say(text: str) -> None:
@@ -54,6 +61,67 @@ def reading(done: Callable[[], int], total: int) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+@dataclass
+class Pace:
+    """How fast steps go, from the newest reports of how many are done."""
+
+    total: int = 0
+    reports: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REPORTS))
+
+    def left_s(self, now_s: float, done: int, total: int) -> float | None:
+        """Take one more report, and return the seconds left; None where nothing is known of the pace yet."""
+        if total != self.total:
+            self.total = total
+            self.reports.clear()
+        self.reports.append((now_s, done))
+        first_s, first = self.reports[0]
+        return (now_s - first_s) / (done - first) * (total - done) if done > first else None
+
+
+def script_progress(line: Callable[[str], object], now_s: Callable[[], float] = time.monotonic) -> Progress:
+    """Return what ranks of a script report to: a line now and then on a terminal, nothing elsewhere.
+
+    There is no bar: the script writes on the same terminal, and may have a bar of its own.
+    """
+    if not _can_draw():
+        return lambda label, done, total: None
+    pace, last_s = Pace(), now_s()
+
+    def heard(label: str, done: int, total: int) -> None:
+        nonlocal last_s
+        now = now_s()
+        left_s = pace.left_s(now, done, total)
+        if done == total:
+            text = f"step {done} of {total}: recorded; the script goes on"
+        elif left_s is not None and now - last_s >= LINE_EVERY_S:
+            text = f"recording, step {done} of {total}, {in_words(left_s)} left"
+        else:
+            return
+        last_s = now
+        # The thread that hears this also takes what is recorded, stderr or not.
+        with suppress(OSError):
+            line(text)
+
+    return heard
+
+
+def in_words(seconds: float) -> str:
+    """Return a time as people say it: about 40 s, about 3 min."""
+    if seconds < 100:
+        return f"about {max(seconds, 1):.0f} s"
+    minutes = seconds / 60
+    return f"about {minutes:.0f} min" if minutes < 100 else f"about {minutes / 60:.0f} h"
+
+
+def begin_line() -> None:
+    """On a terminal, begin a line anew where a script has left one unfinished, such as its own progress bar.
+
+    As zsh does it (PROMPT_SP): spaces go to the end of an empty line, and beyond that of one that is not.
+    """
+    if _can_draw():
+        sys.stderr.write(" " * (shutil.get_terminal_size().columns - 1) + "\r")
 
 
 def _follow(done: Callable[[], int], total: int, ended: threading.Event) -> None:

@@ -10,10 +10,11 @@ Decisions: docs/decisions/recording.md
 from tracer.recording.windows.cupti_window import CuptiWindow
 from tracer.recording.windows.device_activity import DeviceActivity, other_user, why_unusable
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
-from tracer.recording.windows.libcupti import CuptiUnusable
+from tracer.recording.windows.libcupti import Cupti, CuptiUnusable
 from tracer.recording.windows.step_times import StepTimes
 
 __all__ = [
+    "Cupti",
     "CuptiUnusable",
     "CuptiWindow",
     "DeviceActivity",

@@ -36,7 +36,8 @@ class Cupti:
         # Without a driver some versions crash at any call.
         if not torch.cuda.is_available() or torch.version.hip is not None:
             raise CuptiUnusable("there is no NVIDIA GPU")
-        self._library = ctypes.CDLL(str(_loaded_library()))
+        self.path = _loaded_library()
+        self._library = ctypes.CDLL(str(self.path))
         version = ctypes.c_uint32()
         self.call("cuptiGetVersion", ctypes.byref(version))
         self.version = int(version.value)
