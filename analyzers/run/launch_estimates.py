@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.run.partners import Partners
-from analyzers.trace import STEP, Category, Events
+from analyzers.trace import LIGHT_STEP, STEP, Category, Events
 
 
 def estimated_launches(full: Events, light: Events, joined: Partners) -> Int64:
@@ -53,7 +53,7 @@ def launches_in_full(full: Events, light: Events, joined: Partners, launched_ns:
 
 def _begun(full: Events, light: Events, earlier: Int64, later: Int64, launched_ns: Int64) -> Mask:
     """Whether a later launch's step, which is not the earlier one's, had begun in the light window at an instant."""
-    marks, in_light = _marks(full), _marks(light)
+    marks, in_light = _marks(full, STEP), _marks(light, LIGHT_STEP)
     if not len(marks) or len(marks) != len(in_light):
         return np.zeros(len(earlier), dtype=bool)
     step = np.searchsorted(marks, later, side="right") - 1
@@ -62,9 +62,9 @@ def _begun(full: Events, light: Events, earlier: Int64, later: Int64, launched_n
     return begun
 
 
-def _marks(events: Events) -> Int64:
-    """Return when the profiler's steps began, in order."""
-    return np.sort(events.start_ns[(events.category == Category.ANNOTATION) & events.named(STEP)])
+def _marks(events: Events, name: str) -> Int64:
+    """Return when the steps began that are marked by a name, in order."""
+    return np.sort(events.start_ns[(events.category == Category.ANNOTATION) & events.named(name)])
 
 
 def _partner(light: Events, joined: Partners) -> Int64:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 # torch.profiler's range around a step, before its number.
 STEP = "ProfilerStep#"
+# The same in light windows without launches. HTA leaves out of its ProfilerSteps what was not launched inside one.
+LIGHT_STEP = "LightStep#"
 # Calls of a process group, and what gloo's worker threads do for them.
 C10D = "c10d::"
 GLOO = "gloo:"

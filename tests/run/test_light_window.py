@@ -9,6 +9,7 @@ from analyzers.arrays import UNKNOWN
 from analyzers.rank.time_breakdown import breakdown
 from analyzers.run.light_window import Joined, Mismatch, retime
 from analyzers.trace.kernel_names import Category
+from analyzers.trace.range_names import LIGHT_STEP, STEP
 from tests.support.drawing import draw
 
 
@@ -21,7 +22,8 @@ def bare(trace):
     """What CUPTI's own records keep of a drawing: device rows, and the marks of steps."""
     events = trace.events
     kept = events.take(events.category != Category.LAUNCH)
-    return replace(kept, launched_ns=np.full(len(kept), UNKNOWN))
+    names = tuple(name.replace(STEP, LIGHT_STEP) for name in kept.names)
+    return replace(kept, launched_ns=np.full(len(kept), UNKNOWN), names=names)
 
 
 def joined(full, quick):

@@ -42,7 +42,7 @@ def _marks(document: Document, first: int) -> Iterator[dict[str, Any]]:
     length = (max(begins) - min(begins)) / count
     for number in range(count):
         start = min(begins) + number * length
-        mark = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{first + number}", **HOST}
+        mark = {"ph": "X", "cat": "user_annotation", "name": f"LightStep#{first + number}", **HOST}
         yield mark | {"ts": round(start, 3), "dur": round(length, 3)}
 
 

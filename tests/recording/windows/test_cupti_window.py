@@ -71,7 +71,7 @@ def test_a_window_is_read_as_it_was_recorded(tmp_path, activity):
     assert events.dur_ns[rows].tolist() == [250, 3]
     assert events.stream[rows].tolist() == [7, 9]
     marks = np.flatnonzero(events.category == Category.ANNOTATION)
-    assert [events.names[code] for code in events.name[marks]] == ["ProfilerStep#2", "ProfilerStep#3"]
+    assert [events.names[code] for code in events.name[marks]] == ["LightStep#2", "LightStep#3"]
     assert (events.start_ns[marks] - NOW_NS).tolist() == [0, 1000]
 
 

@@ -1,6 +1,6 @@
 """`CuptiWindow`: steps whose device activity is recorded through CUPTI alone.
 
-ProfilerStep#3    ProfilerStep#4          from mark to mark, on the host's thread
+LightStep#3       LightStep#4             from mark to mark, on the host's thread
 gemm  relu  allreduce  gemm  relu         the devices' rows; no launches, no operators
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import torch
 
+from analyzers.trace import LIGHT_STEP
 from tracer.recording.windows.device_activity import DeviceActivity
 from tracer.recording.windows.libcupti import CuptiUnusable
 from tracer.recording.windows.records import DeviceRow
@@ -77,7 +78,7 @@ def _document(rows: list[DeviceRow], marks_ns: list[int], warmup: int) -> bytes:
     """The trace as Kineto would write it: times in microseconds since a whole second, an event on lines of its own."""
     base_ns = min(marks_ns) // NS_PER_S * NS_PER_S
     steps = (
-        _event("user_annotation", f"ProfilerStep#{number}", (os.getpid(), threading.get_native_id()), span, base_ns, {})
+        _event("user_annotation", f"{LIGHT_STEP}{number}", (os.getpid(), threading.get_native_id()), span, base_ns, {})
         for number, span in enumerate(pairwise(marks_ns), start=warmup)
     )
     devices = (
@@ -93,7 +94,8 @@ def _document(rows: list[DeviceRow], marks_ns: list[int], warmup: int) -> bytes:
     }
     events = [*steps, *devices, *_names(sorted({row.device for row in rows}))]
     lines = (b"  {\n    " + msgspec.json.encode(event)[1:-1] + b"\n  }" for event in events)
-    opening = msgspec.json.encode(head)[:-1] + b',"traceEvents": [\n'
+    # Spaces behind colons: HTA looks for "rank": and a number.
+    opening = msgspec.json.format(msgspec.json.encode(head), indent=1)[:-2] + b',\n "traceEvents": [\n'
     return opening + b",\n".join(lines) + b"\n  ]}\n"
 
 
