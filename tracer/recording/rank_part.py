@@ -94,6 +94,7 @@ class RankPart(msgspec.Struct, frozen=True, kw_only=True):
     of_steps: int = 0
     rounds: int = 0
     samples_ns: dict[str, list[int]] = {}
+    steps_ns: dict[str, list[list[int]]] = {}
     device_states: list[DeviceState] = []
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None

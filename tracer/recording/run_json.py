@@ -107,7 +107,12 @@ def _manifest(
 
 def _controls(parts: Sequence[RankPart]) -> Controls:
     measured: dict[str, Control] = {
-        name: control({part.rank: part.samples_ns.get(name, []) for part in parts}) for name in parts[0].samples_ns
+        name: control({part.rank: _blocks(part).get(name, []) for part in parts}) for name in _blocks(parts[0])
     }
     why = parts[0].why_no_nosync
     return Controls(**measured, reasons={"nosync": why} if why else {})
+
+
+def _blocks(part: RankPart) -> dict[str, list[list[int]]]:
+    """A rank's blocks of steps, by control; of blocks that were timed as a whole, the mean step of each."""
+    return part.steps_ns or {name: [[sample] for sample in samples] for name, samples in part.samples_ns.items()}
