@@ -37,7 +37,6 @@ class Code(str, Enum):
     CONTROL_IS_NULL = "control_is_null"
     CONTROLS_MISSING = "controls_missing"
     PROFILER_DISTORTS = "profiler_distorts"
-    DISTORTION_IS_UNKNOWN = "distortion_is_unknown"
     STEPS_SCATTER = "steps_scatter"
     TRAINING_DIVERGED = "training_diverged"
     ACCURACY_IS_NULL = "accuracy_is_null"

@@ -20,6 +20,12 @@ def ms(ns: float) -> str:
     return f"{value:.2f} ms" if abs(value) >= 1 else f"{value:.3f} ms"
 
 
+def between_ms(limits: tuple[float, float]) -> str:
+    """Format what a time lies between: `between 7.35 and 9.80 ms`."""
+    low, high = map(ms, limits)
+    return f"between {low.removesuffix(' ms')} and {high}"
+
+
 def us(ns: float) -> str:
     """Format microseconds: `3.3 us`, `812 us`; milliseconds from 10,000 us on."""
     value = ns / NS_PER_US

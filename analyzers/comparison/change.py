@@ -14,9 +14,11 @@ from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzers.comparison.permutation_test import Significance, significance
+from analyzers.comparison.permutation_test import Significance, shift_interval, significance
+from analyzers.confidence import Limits
 from analyzers.statistics import LEAST_SHARE
 
 # The chance that a table of figures that did not change has any that is marked.
@@ -46,6 +48,8 @@ class Change(msgspec.Struct, frozen=True):
     `state`: `changed`, marked; `small`, beyond the steps' spread but below `least_change`; `within`, not beyond the
     steps' spread; `too_few` steps to tell; `same`, no difference at all; `only_a` and `only_b`, what the other run has
     not. `apart`: every step of one run lies beyond all of the other's. Both p are null where nothing was tested.
+    `interval` is what the difference of a control lies between, low and high, by the same test at its own p; null of
+    other figures, and where there are too few blocks to tell.
     """
 
     a: float | None
@@ -58,6 +62,12 @@ class Change(msgspec.Struct, frozen=True):
     adjusted_p: float | None
     apart: bool
     state: State
+    interval: list[float] | None = None
+
+    @property
+    def limits(self) -> Limits | None:
+        """Return what the difference lies between; None where that is not known."""
+        return (self.interval[0], self.interval[1]) if self.interval is not None else None
 
     @property
     def is_marked(self) -> bool:
@@ -107,6 +117,17 @@ def changes(pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
     tested = significance(_matrix([a for a, _ in testable]), _matrix([b for _, b in testable]))
     column_of = {id(pair): number for number, pair in enumerate(testable)}
     return {key: _change(pair, tested, column_of.get(id(pair))) for key, pair in present.items()}
+
+
+def with_intervals(judged: Mapping[Key, Change], pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
+    """Add what each difference lies between to figures that were judged."""
+    return {key: _with_interval(change, *pairs[key]) for key, change in judged.items()}
+
+
+def _with_interval(change: Change, a: Samples, b: Samples) -> Change:
+    a_steps, b_steps = (np.array([*samples.steps.values()], dtype=np.float64) for samples in (a, b))
+    limits = shift_interval(a_steps, b_steps, LEVEL)
+    return change if limits is None else replace(change, interval=list(limits))
 
 
 def _matrix(columns: Sequence[Samples]) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from analyzers.collectives import CollectiveRow
-from analyzers.comparison.change import Change, Method, Pair, Samples, changes, enough, pooled
+from analyzers.comparison.change import Change, Method, Pair, Samples, changes, enough, pooled, with_intervals
 from analyzers.comparison.document import (
     SCHEMA,
     BucketChange,
@@ -23,8 +23,8 @@ from analyzers.comparison.document import (
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
 from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps
-from analyzers.run import HIGH_DISTORTION, WIDEST_SPREAD, stretch
-from analyzers.units import ms, percent
+from analyzers.run import HIGH_DISTORTION
+from analyzers.units import between_ms, ms, percent
 
 # A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.
 STEP = ("span_ns", "exposed_comm_ns", "overlap")
@@ -34,6 +34,8 @@ OF_LAYERS = ("forward_ns", "backward_ns", "exposed_ns")
 # Each control with the report's figure for it.
 UNPROFILED = "unprofiled_step_ns"
 CONTROLS = {UNPROFILED: "unprofiled", "nosync_step_ns": "nosync", "profiled_step_ns": None}
+# From such quartiles of its blocks on, over their median, a machine is said to have done something else, too.
+SCATTERED = 0.05
 # What no two runs that are the same thing measured twice may differ in.
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
@@ -45,7 +47,8 @@ def compare(a: Report, b: Report) -> Comparison:
     layouts = _layouts(a, b)
     controls = {name: (_control(a, name), _control(b, name)) for name in CONTROLS}
     # What a comparison is made for is corrected for nothing else.
-    unprofiled = {UNPROFILED: controls.pop(UNPROFILED)}
+    others = {name: pair for name, pair in controls.items() if name != UNPROFILED}
+    judged = changes({UNPROFILED: controls[UNPROFILED]}) | changes(others)
     step = changes(_windows(a, b, STEP) | {BUSBW: (_busbw(a), _busbw(b))})
     comparison = Comparison(
         schema=SCHEMA,
@@ -61,7 +64,7 @@ def compare(a: Report, b: Report) -> Comparison:
             *([Notice(Code.LAYOUTS_DIFFER, layouts.why)] if layouts.same is False and layouts.why else []),
         ],
         layouts=layouts,
-        controls=changes(unprofiled) | changes(controls),
+        controls=with_intervals(judged, controls),
         step=step,
         parts=changes(_windows(a, b, SPLIT_PARTS)),
         idle=changes(_idle(a, b)),
@@ -91,7 +94,7 @@ def _idle(a: Report, b: Report) -> dict[str, Pair]:
 
 
 def _control(report: Report, name: str) -> Samples:
-    """Return a control's blocks of steps; where they scatter too much for the report's figure, their median."""
+    """Return a control's blocks of steps; their median, where an older report has none for they scattered."""
     controls = report.run.controls
     blocks = controls.blocks_ns.get(CONTROLS[name] or report.run.times_from, [])
     figure = getattr(controls, name)
@@ -265,15 +268,13 @@ def _in_words(value: object) -> str | None:
 
 def _warnings(name: str, report: Report) -> Iterator[Notice]:
     """Yield what of one run a reader must know before its differences."""
-    distortion = _stretched(report)
+    distortion = report.run.controls.distortion
     if distortion is not None and distortion > HIGH_DISTORTION:
-        about = "" if report.run.controls.distortion is not None else "about "
-        times = f"{about}{distortion:.2f} times"
-        text = f"{name}: the profiler stretches its steps {times}, and waiting and idle time with them"
+        text = f"{name}: the profiler stretches its steps {distortion:.2f} times, and waiting and idle time with them"
         yield Notice(Code.PROFILER_DISTORTS, text)
     blocks = report.run.controls.blocks_ns.get("unprofiled", [])
     low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
-    if median > 0 and (high - low) / median > WIDEST_SPREAD:
+    if median > 0 and (high - low) / median > SCATTERED:
         scatter = f"steps without the profiler scatter by {percent(float(high - low) / median)}"
         text = f"{name}: over its recording, {scatter}: "
         text += "profiled steps, which follow one another, may differ by what else the machine did"
@@ -284,18 +285,12 @@ def _warnings(name: str, report: Report) -> Iterator[Notice]:
         yield Notice(Code.RANKS_MISSING, text)
 
 
-def _stretched(report: Report) -> float | None:
-    """Divide the profiled step by the unprofiled one; where a control scatters, by the blocks' medians."""
-    controls = report.run.controls
-    return controls.distortion or stretch(controls.blocks_ns, report.run.times_from)
-
-
 def _of_both(a: Report, b: Report) -> Iterator[Notice]:
     """Say why figures of two runs may not be the same thing."""
     if a.run.times_from != b.run.times_from:
         windows = f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one"
         yield Notice(Code.WINDOWS_DIFFER, f"{windows}, which the profiler stretches differently")
-    stretched = [_stretched(each) for each in (a, b)]
+    stretched = [each.run.controls.distortion for each in (a, b)]
     distortions = [each for each in stretched if each is not None]
     if len(distortions) == len(stretched) and max(distortions) > HIGH_DISTORTION * min(distortions):
         text = f"the profiler stretches A's steps {distortions[0]:.2f} times and B's {distortions[1]:.2f}"
@@ -338,12 +333,14 @@ def _step_sentence(change: Change, is_unprofiled: bool) -> str:
         return f"A step takes {ms(change.b)} {under}, in both runs."
     longer = "longer" if change.difference > 0 else "shorter"
     share = f"{percent(abs(change.relative))} " if change.relative is not None else ""
-    return f"B's step takes {ms(change.b)} {under}, {share}{longer} than A's {ms(change.a)}, {IN_WORDS[change.state]}."
+    lies = f" (the difference lies {between_ms(change.limits)})" if change.limits is not None else ""
+    compared = f"{share}{longer} than A's {ms(change.a)}"
+    return f"B's step takes {ms(change.b)} {under}, {compared}, {IN_WORDS[change.state]}{lies}."
 
 
 IN_WORDS = {
     "changed": "beyond the steps' own spread",
-    "within": "not beyond the steps' own spread",
+    "within": "not told apart",
     "small": "beyond the steps' own spread, but less than 1 %",
     "too_few": "too few steps to tell",
     "same": "no difference",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from analyzers.comparison.scaling_cell import ASSUMED, measured, missing
+from analyzers.comparison.scaling_cell import ASSUMED, WIDE, measured, missing
 from analyzers.comparison.scaling_document import (
     DEFINITIONS,
     SCALING_SCHEMA,
@@ -29,7 +29,7 @@ from analyzers.comparison.scaling_document import (
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code, Notice
 from analyzers.rank import RunSummary, summarize
-from analyzers.run import HIGH_DISTORTION, SINGLE, WIDEST_SPREAD, Cell, Sweep, cell_folder, read_sweep
+from analyzers.run import HIGH_DISTORTION, SINGLE, Cell, Sweep, cell_folder, read_sweep
 
 # Why a cell that is not done has no figures, where its sweep.json does not say.
 NOT_DONE = {
@@ -219,8 +219,8 @@ def _warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
         text = f"timed under the profiler alone, which stretches steps: {_named(profiled)}"
         yield Notice(Code.TIMED_UNDER_PROFILER, text)
     if uncertain := [cell.name for cell in timed if cell.step.uncertain]:
-        scatter = f"steps scatter by more than {100 * WIDEST_SPREAD:.0f} %"
-        yield Notice(Code.STEPS_SCATTER, f"{scatter}, their times are uncertain: {_named(uncertain)}")
+        wide = f"steps scatter: the 95 % intervals of their medians are wider than {100 * WIDE:.0f} %"
+        yield Notice(Code.STEPS_SCATTER, f"{wide}, and what follows from them is uncertain: {_named(uncertain)}")
     if stretched := [cell for cell in timed if (cell.distortion or 0) > HIGH_DISTORTION]:
         most, names = max(stretched, key=lambda cell: cell.distortion or 0), _named([cell.name for cell in stretched])
         times = f"up to {'about ' * most.distortion_uncertain}{most.distortion:.2f} times"

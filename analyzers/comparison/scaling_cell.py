@@ -7,14 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, EpochTime, StepTime
+from analyzers.confidence import Limits, median_interval
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
-from analyzers.reporting import EXPOSED, GRADIENTS, PARTS, SPLIT_PARTS, Report, gradient_bandwidth, report
-from analyzers.run import LONGEST_NS, SINGLE, WIDEST_SPREAD, Cell, Control, Controls, Dataset, Epoch, Manifest
+from analyzers.reporting import EXPOSED, GRADIENTS, PARTS, SPLIT_PARTS, Report, Window, gradient_bandwidth, report
+from analyzers.run import LONGEST_NS, SINGLE, Cell, Control, Controls, Dataset, Epoch, Manifest
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_S
 
 # An epoch of a run that names no data set: CIFAR-10's training images (Krizhevsky, 2009).
 ASSUMED = Dataset("CIFAR-10", 50_000, True)
+# A figure whose 95 % interval is wider than this share of it is uncertain.
+WIDE = 0.05
 # What cells that are compared must have in common, of their manifest's settings.
 SETTINGS = ("amp", "image_size", "channels_last", "compile")
 
@@ -33,7 +36,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
     accumulation = accumulation_of(manifest)
     global_batch = cell.batch * cell.gpus * accumulation
     step = step_time(manifest.controls, summarized)
-    distortion, distortion_uncertain = _distortion(manifest.controls, summarized)
+    controls = summarized.run.controls
     return CellRow(
         name=cell.name,
         strategy=cell.strategy,
@@ -47,9 +50,10 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         on_cpu=summarized.summary.representative.device == device_label(CPU_DEVICE),
         missing_ranks=summarized.run.world_size - len(summarized.run.ranks),
         step=step,
-        blocks_ns=summarized.run.controls.blocks_ns.get(UNPROFILED, []),
-        distortion=distortion,
-        distortion_uncertain=distortion_uncertain,
+        blocks_ns=controls.blocks_ns.get(UNPROFILED, []),
+        distortion=controls.distortion,
+        distortion_uncertain=controls.distortion is not None
+        and _is_uncertain(controls.distortion, controls.interval("distortion")),
         epoch=epoch_time(manifest, global_batch, step),
         samples_per_s=NS_PER_S * global_batch / step.median_ns if step.median_ns else None,
         peak_memory_bytes=max(manifest.memory.peak_bytes.values(), default=None) if manifest.memory else None,
@@ -96,39 +100,40 @@ def _data(manifest: Manifest) -> str:
 
 def step_time(controls: Controls, summarized: Report) -> StepTime:
     """Return a step without the profiler; under it, where there was no such step."""
-    unprofiled = control_time(controls.unprofiled, UNPROFILED)
-    return unprofiled if unprofiled.median_ns else _spread_time(summarized.summary.windows["span_ns"])
+    unprofiled = control_time(controls.unprofiled)
+    return unprofiled if unprofiled.median_ns else _window_time(summarized.windows)
 
 
-def control_time(control: Control | None, source: str) -> StepTime:
-    """Return a control as a step's time: its samples' median even where they scatter, marked as uncertain then."""
-    samples = (
-        [ns for rank_samples_ns in control.samples_ns.values() for ns in rank_samples_ns if 0 < ns < LONGEST_NS]
-        if control
-        else []
-    )
-    if not samples:
+def control_time(control: Control | None) -> StepTime:
+    """Return a control as a step's time."""
+    if control is None or control.median_ns is None:
         return StepTime()
-    low, median, high = (float(value) for value in np.percentile(samples, [25, 50, 75]))
-    spread = (high - low) / median
-    return StepTime(median, low, high, spread, source, spread > WIDEST_SPREAD)
+    return _time(control.median_ns, control.interval_ns, UNPROFILED)
 
 
-def _spread_time(span: Spread) -> StepTime:
-    """Return windows under the profiler as a step's time."""
-    if not span.median or span.low is None or span.high is None:
+def _window_time(windows: Sequence[Window]) -> StepTime:
+    """Return windows under the profiler as a step's time: one block of steps, a window each on every device."""
+    spans: dict[int, list[int]] = {}
+    for window in windows:
+        if window.span_ns > 0:
+            spans.setdefault(window.step, []).append(window.span_ns)
+    if not spans:
         return StepTime()
-    spread = (span.high - span.low) / span.median
-    return StepTime(span.median, span.low, span.high, spread, PROFILED, spread > WIDEST_SPREAD)
+    steps = np.full((len(spans), max(map(len, spans.values()))), np.nan)
+    for row, step_spans in enumerate(spans.values()):
+        steps[row, : len(step_spans)] = step_spans
+    return _time(float(np.nanmedian(steps)), median_interval([steps]), PROFILED)
 
 
-def _distortion(controls: Controls, summarized: Report) -> tuple[float | None, bool]:
-    """Return the profiled step over the unprofiled one, and whether either of them scatters."""
-    without = control_time(controls.unprofiled, UNPROFILED)
-    under = control_time(getattr(controls, summarized.run.times_from, None), PROFILED)
-    if not without.median_ns or not under.median_ns:
-        return None, False
-    return under.median_ns / without.median_ns, without.uncertain or under.uncertain
+def _time(median_ns: float, limits: Limits | None, source: str) -> StepTime:
+    low, high = limits or (None, None)
+    spread = (limits[1] - limits[0]) / median_ns if limits is not None else None
+    return StepTime(median_ns, low, high, spread, source, _is_uncertain(median_ns, limits))
+
+
+def _is_uncertain(value: float, limits: Limits | None) -> bool:
+    """Whether a figure's interval is wide, or not known."""
+    return limits is None or limits[1] - limits[0] > WIDE * value
 
 
 def epoch_time(manifest: Manifest, global_batch: int, step: StepTime) -> EpochTime:

@@ -26,9 +26,9 @@ UNPROFILED, PROFILED = "unprofiled", "profiled"
 
 # What the columns mean, in the words that every view shows.
 DEFINITIONS = {
-    "step": "the median of the steps timed without the profiler, of all ranks and blocks; where these scatter by more "
-    "than 5 % (quartiles, over the median) it is marked as uncertain; where there are none, the median window under "
-    "the profiler, marked as profiled. T_N is this time on N GPUs.",
+    "step": "the median of the steps timed without the profiler, of all ranks and blocks, with its 95 % interval (by "
+    "blocks); where that is wider than 5 % of it, or not known, it is marked as uncertain; where there are none, the "
+    "median window under the profiler, marked as profiled. T_N is this time on N GPUs.",
     "epoch": "the data set's samples over the global batch (batch per GPU x GPUs x accumulation), the last partial "
     "batch counted as a step; derived: those steps x the step's time; measured: the median of whole epochs, the first "
     "left out as warm-up.",
@@ -55,9 +55,9 @@ DEFINITIONS = {
 
 
 class StepTime(msgspec.Struct, frozen=True):
-    """One step's time with its quartiles, ns; `source` is `unprofiled` or `profiled`, null where there is none.
+    """One step's time with its 95 % interval, ns; `source` is `unprofiled` or `profiled`, null where there is none.
 
-    `spread` is the quartiles' distance over the median; beyond 5 % the median is `uncertain`.
+    `spread` is the interval's width over the median; beyond 5 %, or where it is not known, the median is `uncertain`.
     """
 
     median_ns: float | None = None
@@ -132,7 +132,7 @@ class CellRow(msgspec.Struct, frozen=True):
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """A ratio of two steps' times, and what it becomes with their quartiles set against one another.
+    """A ratio of two steps' times, and what it becomes with their intervals set against one another.
 
     `profiled`: both are times under the profiler.
     """

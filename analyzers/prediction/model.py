@@ -16,7 +16,7 @@ from analyzers.prediction.bucket_rule import assign
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
 from analyzers.prediction.replay import BucketPlan, RecordedSteps, play, recorded_steps
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, GradientSchedule, Measured, Purpose, RunSummary
-from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, stretch, world_size
+from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, world_size
 from analyzers.trace import Collective, itemsize
 from analyzers.units import ms, percent
 
@@ -202,12 +202,14 @@ def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Mode
     """Build the model for unprofiled steps, from that for profiled ones that took so long.
 
     What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. How
-    long a step takes alone, the control without synchronization says where there is one.
+    long a step takes alone, the control without synchronization says where there is one; on one GPU the step itself.
     """
     wanted_ns = model.measured_ns + model.own().step_ns - profiled_ns
 
     def with_share(share: float) -> Model:
-        return replace(model, steps=model.steps.hurried(share), call_ns=model.call_ns * (1 - share))
+        steps = model.steps.hurried(share)
+        call_ns = model.call_ns * (1 - share)
+        return replace(model, steps=steps, call_ns=call_ns, alone_ns=float(np.median(steps.alone_ns)))
 
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS if profiled_ns > model.measured_ns else 0):
@@ -215,7 +217,7 @@ def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Mode
         low, high = (share, high) if with_share(share).own().step_ns > wanted_ns else (low, share)
     hurried = with_share(low)
     profiler_ns = hurried.own().step_ns - wanted_ns
-    alone_ns = nosync_ns or max(float(np.median(hurried.steps.alone_ns)) - profiler_ns, 1.0)
+    alone_ns = max(hurried.alone_ns - profiler_ns, 1.0) if model.gpus == 1 or nosync_ns is None else nosync_ns
     return replace(hurried, profiler_ns=profiler_ns, alone_ns=alone_ns)
 
 
@@ -298,15 +300,13 @@ def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
 
 
 def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tuple[int, MeasuredFrom, float]:
-    """Return the step as measured, where it is from, and its spread."""
-    controls = manifest.controls
-    unprofiled = controls.step_ns("unprofiled")
-    median_ns = float(np.median(steps.span_ns))
-    low, high = np.percentile(steps.span_ns, [25, 75])
-    spread = float(high - low) / median_ns
-    if unprofiled is None or controls.unprofiled is None:
-        return round(median_ns), MeasuredFrom.LIGHT if run.is_light else MeasuredFrom.FULL, spread
-    return unprofiled, MeasuredFrom.UNPROFILED, controls.unprofiled.spread or 0.0
+    """Return the step as measured, where it is from, and to what share of it it is known."""
+    unprofiled = manifest.controls.step_ns("unprofiled")
+    if unprofiled is None:
+        low, median_ns, high = (float(ns) for ns in np.percentile(steps.span_ns, [25, 50, 75]))
+        return round(median_ns), MeasuredFrom.LIGHT if run.is_light else MeasuredFrom.FULL, (high - low) / median_ns
+    low, high = manifest.controls.interval_ns("unprofiled") or (unprofiled, unprofiled)
+    return unprofiled, MeasuredFrom.UNPROFILED, (high - low) / 2 / unprofiled
 
 
 def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
@@ -320,7 +320,7 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[N
     share = _host_share(steps)
     controls = manifest.controls
     window = "light" if run.is_light else "full"
-    distortion = controls.distortion(window) or stretch(controls.blocks_ns(), window)
+    distortion = controls.distortion(window)
     dtypes = {parameter.dtype for parameter in manifest.parameters}
     ranks, size = len(run.ranks), world_size(manifest, run.ranks)
     host = f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled"

@@ -10,7 +10,7 @@ Decisions: docs/decisions/reporting.md
 from analyzers.reporting.advice import is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
-from analyzers.reporting.document import REPORT_SCHEMA, Report, RunFacts, Window, from_json, to_json
+from analyzers.reporting.document import REPORT_SCHEMA, ControlFigures, Report, RunFacts, Window, from_json, to_json
 from analyzers.reporting.evidence import Advice
 from analyzers.reporting.frames import (
     buckets_frame,
@@ -48,6 +48,7 @@ __all__ = [
     "Advice",
     "CollectiveLane",
     "Compute",
+    "ControlFigures",
     "DeviceSummary",
     "GradientBandwidth",
     "IdleFrom",

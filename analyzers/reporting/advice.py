@@ -27,17 +27,16 @@ def advice(evidence: Evidence) -> list[Advice]:
     """
     if evidence.step_ns <= 0:
         return []
-    control_ns = evidence.cost.control_ns if evidence.cost is not None else None
     worthwhile = [
         Advice(proposed.code, proposed.text, proposed.figure_ns, proposed.because + beyond + caution)
-        for rules, caution, limit_ns in (
-            (_ON_COMMUNICATION, evidence.caution, control_ns),
+        for rules, caution, cost in (
+            (_ON_COMMUNICATION, evidence.caution, evidence.cost),
             (_ON_DEVICES, evidence.caution, None),
             ((_waits_for_input,), evidence.input_caution, None),
         )
         for rule in rules
         for proposed in rule(evidence)
-        for beyond in [_beyond(proposed.figure_ns, limit_ns)]
+        for beyond in [_beyond(proposed.figure_ns, cost)]
         if proposed.figure_ns >= LEAST_SHARE * evidence.step_ns
     ]
     codes = {proposed.code for proposed in worthwhile}
@@ -52,11 +51,15 @@ def is_cheap(cost: SyncCost, step_ns: float) -> bool:
     return max(*parts, *more) < LEAST_SHARE * step_ns
 
 
-def _beyond(figure_ns: int, control_ns: int | None) -> str:
+def _beyond(figure_ns: int, cost: SyncCost | None) -> str:
     """Say where a figure from profiled steps is more than synchronization costs without the profiler."""
-    if control_ns is None or control_ns <= 0 or figure_ns <= control_ns:
+    if cost is None or cost.control_ns is None:
         return ""
-    return f"; without the profiler synchronization costs {duration(control_ns)} a step in all"
+    limits = cost.control_limits_ns or (cost.control_ns, cost.control_ns)
+    if limits[1] <= 0 or figure_ns <= limits[1]:
+        return ""
+    costs = duration(cost.control_ns) if limits[0] > 0 else f"at most {duration(limits[1])}"
+    return f"; without the profiler synchronization costs {costs} a step in all"
 
 
 # --- devices that wait for their host ---

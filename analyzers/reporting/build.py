@@ -47,7 +47,6 @@ from analyzers.reporting.advice import advice
 from analyzers.reporting.data_loading import Input, input_summary
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
-    ControlFigures,
     Report,
     Representative,
     RunFacts,
@@ -69,7 +68,7 @@ from analyzers.reporting.evidence import (
 from analyzers.reporting.idle_rows import IDLE_PARTS, IdleRows, idle_parts, idle_rows, window_causes
 from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
-from analyzers.reporting.run_facts import control_figures, run_facts
+from analyzers.reporting.run_facts import run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.sync_cost import SyncCost, cost_warnings, distortion_warnings, sync_cost
 from analyzers.reporting.verdict import headline, verdict
@@ -101,9 +100,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *cost_warnings(run),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
-    cost = sync_cost(run, rows, analyses.exposed, (run.manifest or Manifest()).controls.sync_cost_ns())
-    unprofiled_ns = (run.manifest or Manifest()).controls.step_ns("unprofiled")
-    computed = compute(run, unprofiled_ns or float(np.median(rows.span_ns)))
+    controls = (run.manifest or Manifest()).controls
+    cost = sync_cost(run, rows, analyses.exposed, controls)
+    computed = compute(run, controls.step_ns("unprofiled") or float(np.median(rows.span_ns)))
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
     evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
@@ -162,13 +161,14 @@ def _found(run: RunSummary, links: Calibration | None) -> _Analyses:
     return _Analyses(run, exchanged, buckets(run), rows, exchanged.in_windows(rows))
 
 
-def _caution(controls: ControlFigures, manifest: Manifest | None) -> str:
+def _caution(window: str, manifest: Manifest | None) -> str:
     """Return what advice has to say where the profiler may have made what it measured."""
     if manifest is None or manifest.controls.unprofiled is None:
         return ""
-    if controls.distortion is None:
+    distortion = manifest.controls.distortion(window)
+    if distortion is None:
         return "; how much of this is the profiler's doing is not known"
-    stretched = controls.distortion > HIGH_DISTORTION
+    stretched = distortion > HIGH_DISTORTION
     return "; but the profiler stretches this step, and this may be its doing" if stretched else ""
 
 
@@ -225,10 +225,8 @@ def _evidence(
         latency_ns=latency_ns(collectives),
         host=ranks_hosts(analyses.exchanged),
         slowed=slowed_ranks(analyses.run),
-        caution=_caution(facts.controls, analyses.run.manifest),
-        input_caution=_caution(
-            control_figures((analyses.run.manifest or Manifest()).controls, "full"), analyses.run.manifest
-        ),
+        caution=_caution(facts.times_from, analyses.run.manifest),
+        input_caution=_caution("full", analyses.run.manifest),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
+from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
 from analyzers.notices import Notice
@@ -114,10 +115,11 @@ class GroupWindow(msgspec.Struct, frozen=True):
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
-    """Medians of the run's controls, ns a step; null with the reason among the warnings.
+    """Medians of the run's controls, ns a step; null with the reason among the notes.
 
-    `blocks_ns` are the blocks of steps that each control is of, in the order in which they ran, each the median over
-    its ranks: those of controls that are null, too.
+    `intervals_ns` are their 95 % intervals, low and high, by the same names: that of `distortion` a ratio; without an
+    entry where but one step tells. `blocks_ns` are the blocks of steps that each control is of, in the order in which
+    they ran, each the median over its steps and ranks.
     """
 
     unprofiled_step_ns: int | None = None
@@ -125,8 +127,18 @@ class ControlFigures(msgspec.Struct, frozen=True):
     profiled_step_ns: int | None = None
     distortion: float | None = None
     sync_cost_ns: int | None = None
-    intervals_ns: dict[str, list[float]] = {}  # filled by an analysis to come
+    intervals_ns: dict[str, list[float]] = {}
     blocks_ns: dict[str, list[float]] = {}
+
+    def interval(self, name: str) -> Limits | None:
+        """Return what a control lies between; None where that is not known."""
+        limits = self.intervals_ns.get(name)
+        return (limits[0], limits[1]) if limits is not None else None
+
+    @property
+    def is_sync_cost_told(self) -> bool:
+        """Whether steps with and without synchronization are told apart, as far as is known."""
+        return is_told_apart(self.interval("sync_cost_ns"))
 
 
 class LinkFacts(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
     window = "light" if run.is_light else "full"
     controls = control_figures(manifest.controls, window)
     notices = [
-        *_distortion_warning(manifest.controls, window),
+        *_distortion_warning(controls.distortion),
         *run.warnings,
         *_silence_warning(run),
         *device_notices(manifest.device_states),
@@ -83,12 +83,20 @@ def _cuda_version(number: int | None) -> str | None:
 
 def control_figures(controls: Controls, window: str) -> ControlFigures:
     """Return the medians of the controls, against the windows that times come from."""
+    intervals = {
+        "unprofiled_step_ns": controls.interval_ns("unprofiled"),
+        "nosync_step_ns": controls.interval_ns("nosync"),
+        "profiled_step_ns": controls.interval_ns(window),
+        "distortion": controls.distortion_interval(window),
+        "sync_cost_ns": controls.sync_cost_interval_ns(),
+    }
     return ControlFigures(
         unprofiled_step_ns=controls.step_ns("unprofiled"),
         nosync_step_ns=controls.step_ns("nosync"),
         profiled_step_ns=controls.step_ns(window),
         distortion=controls.distortion(window),
         sync_cost_ns=controls.sync_cost_ns(),
+        intervals_ns={name: list(limits) for name, limits in intervals.items() if limits is not None},
         blocks_ns=controls.blocks_ns(),
     )
 
@@ -111,19 +119,9 @@ def _silence_warning(run: RunSummary) -> list[Notice]:
     return [Notice(Code.COMMUNICATION_NOT_FOUND, f"{text} ({suspects})")]
 
 
-def _distortion_warning(controls: Controls, window: str) -> list[Notice]:
-    """Warn first where the profiler changed, or may have changed, what it measured."""
-    unprofiled, profiled, distortion = controls.unprofiled, getattr(controls, window), controls.distortion(window)
-    if unprofiled is None or profiled is None or not (unprofiled.has_samples and profiled.has_samples):
+def _distortion_warning(distortion: float | None) -> list[Notice]:
+    """Warn first where the profiler changed what it measured; by how much is the verdict's to say."""
+    if distortion is None or distortion <= HIGH_DISTORTION:
         return []
-    if distortion is None:
-        steps = f"{unprofiled.in_words()} without it, {profiled.in_words()} with it"
-        text = f"what the profiler adds is not known, since steps scatter: {steps}"
-        larger = "idle time and waiting may be larger here than without it"
-        return [Notice(Code.DISTORTION_IS_UNKNOWN, f"{text}; {larger}")]
-    if distortion <= HIGH_DISTORTION:
-        return []
-    stretched = f"the profiler stretches this step {distortion:.2f} times"
-    lengths = f"{unprofiled.in_words()} to {profiled.in_words()}"
-    larger = "idle time and waiting are larger here than without it"
-    return [Notice(Code.PROFILER_DISTORTS, f"{stretched} ({lengths}): {larger}")]
+    text = "the profiler stretches this step: idle time and waiting are larger here than without it"
+    return [Notice(Code.PROFILER_DISTORTS, text)]

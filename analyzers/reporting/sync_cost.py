@@ -1,6 +1,6 @@
 """Cost of gradient synchronization: measured parts beside the control.
 
-control      unprofiled step - the same step without gradient synchronization
+control      unprofiled step - the same step without gradient synchronization, with its 95 % interval
 accounted    exposed waiting, transfer and unresolved + packing, its copies + contention + idle time
 """
 
@@ -14,8 +14,10 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.collectives import ExposedParts
+from analyzers.confidence import Limits, is_told_apart
 from analyzers.notices import Code, Notice
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Breakdown, Measured, RunSummary
+from analyzers.run import Controls
 from analyzers.units import percent
 
 
@@ -30,6 +32,8 @@ class SyncCost(msgspec.Struct, frozen=True):
     """What gradient synchronization costs a step: means over windows, ns, beside the control.
 
     `control_ns` is unprofiled, `profiled_ns` the same difference between windows with and without synchronization.
+    `control_interval_ns` is what the control lies between: where it holds 0, the two steps are not told apart, and
+    nothing is a share of their difference.
 
     `packing_ns` and `packing_copies_ns` are its kernels and memcpys that run beside nothing else; `idle_ns` is, by
     `idle_from`, the change against the window without synchronization, or idle time right before packing and
@@ -53,6 +57,13 @@ class SyncCost(msgspec.Struct, frozen=True):
     remainder_ns: int | None
     accounted: float | None
     accounted_of_profiled: float | None
+    control_interval_ns: list[float] | None = None
+
+    @property
+    def control_limits_ns(self) -> Limits | None:
+        """Return what the control lies between; None where that is not known."""
+        limits = self.control_interval_ns
+        return (limits[0], limits[1]) if limits is not None else None
 
 
 # From here on the sum of what was measured is not the control's.
@@ -61,13 +72,14 @@ OVERSHOT = 1.2
 ENOUGH = 0.5
 
 
-def sync_cost(run: RunSummary, rows: Breakdown, exposed: ExposedParts, control_ns: int | None) -> SyncCost | None:
+def sync_cost(run: RunSummary, rows: Breakdown, exposed: ExposedParts, controls: Controls) -> SyncCost | None:
     """Average over all windows, which add up; contention over those that know it, if at least half do.
 
     None where nothing communicates. `rows` are all ranks' windows in order.
     """
     if not rows.comm_ns.any():
         return None
+    control_ns, interval = controls.sync_cost_ns(), controls.sync_cost_interval_ns()
     costs = [measured.cost for measured in run.measured]
     is_estimate = any(cost.is_estimate for cost in costs)
     changed = not is_estimate and all(cost.has_change.all() for cost in costs)
@@ -96,8 +108,9 @@ def sync_cost(run: RunSummary, rows: Breakdown, exposed: ExposedParts, control_n
         idle_from=IdleFrom.QUIET if changed else IdleFrom.BESIDE,
         accounted_ns=accounted_ns,
         remainder_ns=control_ns - accounted_ns if control_ns is not None else None,
-        accounted=_ratio(accounted_ns, control_ns),
+        accounted=_ratio(accounted_ns, control_ns) if is_told_apart(interval) else None,
         accounted_of_profiled=_ratio(accounted_ns, profiled_ns),
+        control_interval_ns=list(interval) if interval is not None else None,
     )
 
 
@@ -136,6 +149,8 @@ def cost_warnings(run: RunSummary) -> list[Notice]:
 def distortion_warnings(cost: SyncCost | None) -> list[Notice]:
     """Warn where profiled steps lose much more to synchronization than unprofiled ones do."""
     if cost is None or cost.accounted is None or cost.accounted <= OVERSHOT:
+        return []
+    if cost.control_limits_ns is not None and cost.accounted_ns <= OVERSHOT * cost.control_limits_ns[1]:
         return []
     share = f"{percent(cost.accounted)} of what synchronization costs without the profiler"
     text = f"what the traces account for is {share}: profiled steps lose more to it"

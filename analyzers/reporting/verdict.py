@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from analyzers.arrays import Float64
+from analyzers.confidence import is_told_apart
 from analyzers.rank import Breakdown, device_label
-from analyzers.reporting.document import Headline, RunFacts
+from analyzers.reporting.document import ControlFigures, Headline, RunFacts
 from analyzers.reporting.evidence import Advice
 from analyzers.run import HIGH_DISTORTION
 from analyzers.statistics import LEAST_SHARE
-from analyzers.units import ms, percent
+from analyzers.units import between_ms, ms, percent
 
 _PARTS = {
     "compute_ns": "compute",
@@ -22,6 +23,8 @@ _PARTS = {
 }
 # From this difference of a part's share on, ranks are said to differ.
 APART = 0.1
+# A step whose interval is wider than this share of it is named with the interval.
+WIDE = 0.05
 # Smaller shares would be printed as 0.0 %.
 SHOWN = 0.0005
 # A step that takes so many times the median is named.
@@ -44,12 +47,32 @@ def verdict(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], 
 
 
 def _step(run: RunFacts, rows: Breakdown) -> str:
-    profiled = ms(float(np.median(rows.span_ns)))
+    """Name the step that people train, where it was timed, and how far the one is stretched that shares are of."""
+    profiled, unprofiled_ns = ms(float(np.median(rows.span_ns))), run.controls.unprofiled_step_ns
     if rows.unmarked.all():
         return f"The whole trace, in which no step is marked, takes {profiled} (median)"
-    if run.controls.unprofiled_step_ns is None:
-        return f"A step takes {profiled} (median)"
-    return f"A step takes {ms(run.controls.unprofiled_step_ns)}, and {profiled} while it is profiled. Of the latter"
+    if unprofiled_ns is None:
+        return f"A step takes {profiled} under the profiler (median)"
+    limits = run.controls.interval("unprofiled_step_ns")
+    is_wide = limits is not None and limits[1] - limits[0] > WIDE * unprofiled_ns
+    known = f" ({between_ms(limits)})" if limits is not None and is_wide else ""
+    stretched = _stretched(run.controls) or profiled
+    return f"A step takes {ms(unprofiled_ns)}{known}, and {stretched} while it is profiled. Of the profiled step"
+
+
+def _stretched(controls: ControlFigures) -> str | None:
+    """Return how much longer a step takes while it is profiled, in words."""
+    if controls.distortion is None:
+        return None
+    if controls.distortion >= ODD:
+        return f"{controls.distortion:.2f} times as long"
+    more = controls.distortion - 1
+    words = f"{percent(abs(more))} {'less' if more < 0 else 'more'}"
+    limits = controls.interval("distortion")
+    if limits is None or is_told_apart(limits, 1.0):
+        return words
+    low, high = (percent(limit - 1) for limit in limits)
+    return f"{words} (not told apart: {low} to {high})"
 
 
 def _exposed(run: RunFacts, shares: Mapping[str, float | None], is_bound: bool) -> str:

@@ -18,7 +18,7 @@ from analyzers.run.calibration import (
     read_calibration,
     to_json,
 )
-from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, WIDEST_SPREAD, Control, Controls, control, stretch
+from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, Control, Controls, control
 from analyzers.run.device_states import device_notices, slowed
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
@@ -50,7 +50,6 @@ __all__ = [
     "OF_HOST",
     "SINGLE",
     "SWEEP",
-    "WIDEST_SPREAD",
     "Bucket",
     "CalibratedLinks",
     "Calibration",
@@ -88,7 +87,6 @@ __all__ = [
     "read_sweep",
     "retime",
     "slowed",
-    "stretch",
     "to_json",
     "tried",
     "world_size",

@@ -1,7 +1,7 @@
 """Controls: step times without profiler and without synchronization.
 
-`tracer record` times short blocks of steps in turn: unprofiled, without gradient synchronization, profiled. This module
-turns their samples into medians that may be trusted, or into a reason why not.
+`tracer record` times short blocks of steps in turn: unprofiled, without gradient synchronization, profiled. Every step
+is a sample; a control is the median of all, and blocks tell how well it is known.
 """
 
 from __future__ import annotations
@@ -12,72 +12,69 @@ from itertools import zip_longest
 import msgspec
 import numpy as np
 
+from analyzers.arrays import Float64
+from analyzers.confidence import Limits, difference, median_interval
 from analyzers.notices import Code, Notice
 from analyzers.ranks import rank_number
-from analyzers.units import ms
 
-# A control that scatters more than this is no control: docs/measuring.md, controls.
-WIDEST_SPREAD = 0.05
 # From here on the profiler changed what it measured, and the report leads with it.
 HIGH_DISTORTION = 1.05
 # What no sample, in ns, can be: half a year. A run.json may say anything.
 LONGEST_NS = 2**54
 
 
-class Control(msgspec.Struct, frozen=True):
-    """Steps timed on the host, device synchronized around each block: ns per step, by rank, a sample per block."""
+class Control(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Steps that were only timed, ns: by rank, a list per block.
 
-    samples_ns: dict[str, list[int]]
-    median_ns: int | None
-    spread: float | None  # interquartile range over median
-    reason: str | None = None  # why median_ns is null
+    Older recordings have `samples_ns`, by rank the mean step of each block, which is read as a block of one step.
+    """
 
-    def in_words(self) -> str:
-        """Return the step in words: `30.9 ms`, or what its samples, of which there must be some, scatter around."""
-        if self.median_ns is not None:
-            return ms(self.median_ns)
-        pooled = [sample for samples in self.samples_ns.values() for sample in samples]
-        return f"around {ms(float(np.median(pooled)))} (spread {100 * (self.spread or 0):.0f} %)"
+    steps_ns: dict[str, list[list[int]]] = {}
+    samples_ns: dict[str, list[int]] = {}
+
+    def by_rank(self) -> dict[str, list[list[int]]]:
+        """Return each rank's blocks of steps."""
+        return self.steps_ns or {rank: [[sample] for sample in samples] for rank, samples in self.samples_ns.items()}
 
     @property
-    def has_samples(self) -> bool:
-        """Whether any block was timed."""
-        return any(self.samples_ns.values())
+    def blocks(self) -> list[Float64]:
+        """Return the blocks in order: a row for each step, a column for each rank, NaN for what no sample can be."""
+        return [_block(ranks) for ranks in zip_longest(*self.by_rank().values(), fillvalue=())]
+
+    @property
+    def block_medians_ns(self) -> list[float]:
+        """Return each block's step: the median over its steps and ranks; NaN for a block without any."""
+        return [float(np.nanmedian(block)) if not np.isnan(block).all() else float("nan") for block in self.blocks]
 
     @property
     def blocks_ns(self) -> list[float]:
-        """Return each block's step: the median over its ranks, whose steps depend on one another."""
-        blocks = zip_longest(*self.samples_ns.values())
-        trusted = [[ns for ns in block if ns is not None and 0 < ns < LONGEST_NS] for block in blocks]
-        return [float(np.median(block)) for block in trusted if block]
+        """Return each block's step, of the blocks that have any."""
+        return [ns for ns in self.block_medians_ns if not np.isnan(ns)]
+
+    @property
+    def median_ns(self) -> int | None:
+        """Return the median of all steps; None only where there is none."""
+        known = [block[~np.isnan(block)] for block in self.blocks]
+        return round(float(np.median(np.concatenate(known)))) if any(map(len, known)) else None
+
+    @property
+    def interval_ns(self) -> Limits | None:
+        """Return what the median lies between, by chance in 95 % of recordings; None for a single step."""
+        return median_interval(self.blocks)
 
 
-def control(samples_ns: Mapping[int, list[int]]) -> Control:
-    """Build a control from all ranks' samples; null with a reason where they scatter too widely to be used."""
-    by_rank = {str(rank): list(samples) for rank, samples in sorted(samples_ns.items())}
-    pooled = np.array([sample for samples in by_rank.values() for sample in samples], dtype=np.int64)
-    if not len(pooled):
-        return Control(by_rank, None, None, "no samples")
-    low, median, high = (float(value) for value in np.percentile(pooled, [25, 50, 75]))
-    if median <= 0:
-        return Control(by_rank, None, None, "samples of no length")
-    spread = (high - low) / median
-    if spread > WIDEST_SPREAD:
-        return Control(
-            by_rank,
-            None,
-            spread,
-            f"samples spread {100 * spread:.1f} %, more than {100 * WIDEST_SPREAD:.0f} %",
-        )
-    return Control(by_rank, round(median), spread)
+def control(steps_ns: Mapping[int, list[list[int]]]) -> Control:
+    """Build a control from all ranks' blocks of steps."""
+    return Control({str(rank): [list(block) for block in blocks] for rank, blocks in sorted(steps_ns.items())})
 
 
-def stretch(blocks_ns: Mapping[str, Sequence[float]], window: str) -> float | None:
-    """Return profiled step over unprofiled step by their blocks' medians, even where there is no control."""
-    under, without = blocks_ns.get(window), blocks_ns.get("unprofiled")
-    if not under or not without or np.median(without) <= 0:
-        return None
-    return float(np.median(under) / np.median(without))
+def _block(ranks: Sequence[Sequence[int]]) -> Float64:
+    """Return one block's steps, a row each, of ranks that may have fewer than others."""
+    steps = max(map(len, ranks), default=0)
+    rows = np.full((steps, len(ranks)), np.nan)
+    for rank, samples in enumerate(ranks):
+        rows[: len(samples), rank] = [ns if 0 < ns < LONGEST_NS else np.nan for ns in samples]
+    return rows
 
 
 class Controls(msgspec.Struct, frozen=True):
@@ -90,9 +87,14 @@ class Controls(msgspec.Struct, frozen=True):
     reasons: dict[str, str] = {}
 
     def step_ns(self, name: str) -> int | None:
-        """Return the median step in one control, null where none can be trusted."""
+        """Return the median step in one control, null where none was timed."""
         timing: Control | None = getattr(self, name)
         return timing.median_ns if timing else None
+
+    def interval_ns(self, name: str) -> Limits | None:
+        """Return what that median lies between; null where that is not known."""
+        timing: Control | None = getattr(self, name)
+        return timing.interval_ns if timing else None
 
     def blocks_ns(self) -> dict[str, list[float]]:
         """Return each timed control's blocks, by its name."""
@@ -100,34 +102,65 @@ class Controls(msgspec.Struct, frozen=True):
         return {name: blocks for name, blocks in timed.items() if blocks}
 
     def distortion(self, window: str) -> float | None:
-        """Return profiled step over unprofiled step, for the window (`light` or `full`) that times come from."""
-        profiled, unprofiled = self.step_ns(window), self.step_ns("unprofiled")
-        return profiled / unprofiled if profiled and unprofiled else None
+        """Return profiled step over unprofiled step, for the window (`light` or `full`) that times come from.
+
+        It is the median over pairs of blocks that were timed side by side.
+        """
+        ratios = self._ratios(window)
+        return float(np.median(ratios)) if ratios else None
+
+    def distortion_interval(self, window: str) -> Limits | None:
+        """Return what that ratio lies between; of a single pair, what the steps of its two blocks allow."""
+        ratios = self._ratios(window)
+        if len(ratios) > 1:
+            return median_interval([np.array([[ratio]]) for ratio in ratios])
+        profiled, unprofiled = self.interval_ns(window), self.interval_ns("unprofiled")
+        if not ratios or profiled is None or unprofiled is None:
+            return None
+        return profiled[0] / unprofiled[1], profiled[1] / unprofiled[0]
+
+    def _ratios(self, window: str) -> list[float]:
+        """Return each profiled block's step over that of the unprofiled blocks, one or several, beside it."""
+        profiled: Control | None = getattr(self, window)
+        if profiled is None or self.unprofiled is None:
+            return []
+        under, without = profiled.block_medians_ns, self.unprofiled.block_medians_ns
+        each = max(len(without) // max(len(under), 1), 1)
+        beside = [without[first : first + each] for first in range(0, len(without), each)]
+        pairs = [
+            (ns, [plain for plain in blocks if not np.isnan(plain)]) for ns, blocks in zip(under, beside, strict=False)
+        ]
+        return [float(ns / np.median(blocks)) for ns, blocks in pairs if blocks and not np.isnan(ns)]
 
     def sync_cost_ns(self) -> int | None:
         """Return the unprofiled step less the same step without gradient synchronization."""
         unprofiled, nosync = self.step_ns("unprofiled"), self.step_ns("nosync")
         return unprofiled - nosync if unprofiled is not None and nosync is not None else None
 
+    def sync_cost_interval_ns(self) -> Limits | None:
+        """Return what that difference lies between: it holds 0 where the two controls' intervals overlap."""
+        unprofiled, nosync = self.interval_ns("unprofiled"), self.interval_ns("nosync")
+        return difference(unprofiled, nosync) if unprofiled is not None and nosync is not None else None
+
     def why_null(self) -> list[Notice]:
-        """Return a notice for every control that is missing."""
-        scattered = {name: timing.reason for name in _NAMES if (timing := getattr(self, name)) and timing.reason}
-        reasons = self.reasons | scattered
+        """Return a notice for every control that is missing for a reason."""
+        empty = [name for name in _NAMES if (timing := getattr(self, name)) is not None and timing.median_ns is None]
+        reasons = self.reasons | dict.fromkeys(empty, "no samples")
         return [Notice(Code.CONTROL_IS_NULL, f"control {name}: {reason}") for name, reason in reasons.items()]
 
 
 def joined_controls(parts: Sequence[Controls]) -> Controls:
     """Join the controls that several hosts have for their own ranks."""
-    samples: dict[str, dict[int, list[int]]] = {}
+    steps: dict[str, dict[int, list[list[int]]]] = {}
     for name in _NAMES:
         for part in parts:
             timing: Control | None = getattr(part, name)
             if timing is not None:
-                of_ranks = {rank_number(key): blocks for key, blocks in timing.samples_ns.items()}
-                samples.setdefault(name, {}).update(
+                of_ranks = {rank_number(key): blocks for key, blocks in timing.by_rank().items()}
+                steps.setdefault(name, {}).update(
                     {rank: blocks for rank, blocks in of_ranks.items() if rank is not None}
                 )
-    return Controls(**{name: control(by_rank) for name, by_rank in samples.items()}, reasons=parts[0].reasons)
+    return Controls(**{name: control(by_rank) for name, by_rank in steps.items()}, reasons=parts[0].reasons)
 
 
 _NAMES = ("unprofiled", "nosync", "light", "full")

@@ -15,7 +15,7 @@ from analyzers.comparison.change import LEVEL, changes, enough, pooled
 from analyzers.comparison.condition_names import RunFigures
 from analyzers.comparison.conditions import Figure
 from analyzers.comparison.document import Comparison, changes_frame
-from analyzers.comparison.permutation_test import MOST_PERMUTATIONS, significance
+from analyzers.comparison.permutation_test import MOST_PERMUTATIONS, shift_interval, significance
 from analyzers.comparison.runs import OF_BUCKETS, compare
 from analyzers.comparison.sweeps import compare_sweeps
 from analyzers.layers.bucket_table import Layout, LayoutBucket
@@ -26,6 +26,7 @@ from analyzers.run.controls import control
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import cell, studied, timed
+from tracer.views.sections import comparison_text
 
 
 @cache
@@ -239,8 +240,8 @@ def test_controls_are_compared_by_blocks_also_where_they_scatter():
     a = controlled(stepping([[10.0]]), {"unprofiled": [8, 9, 10, 11]})
     b = controlled(stepping([[10.0]]), {"unprofiled": [18, 19, 20, 21]})
     change = compare(a, b).controls["unprofiled_step_ns"]
-    assert a.run.controls.unprofiled_step_ns is None
     assert (change.a, change.b, change.state) == (9.5e6, 19.5e6, "changed")
+    assert change.interval == [7e6, 13e6]
     assert "B's step takes 19.50 ms without the profiler, 105.3 % longer" in compare(a, b).verdict
 
 
@@ -252,7 +253,7 @@ def test_a_recording_whose_machine_did_other_things_is_warned_of():
 
 
 def test_a_block_is_the_median_over_its_ranks_and_nonsense_is_none():
-    found = control({0: [1, 5, -7], 1: [3, 5], 2: [8, 2**62, 0]})
+    found = control({0: [[1], [5], [-7]], 1: [[3], [5]], 2: [[8], [2**62], [0]]})
     assert found.blocks_ns == [3.0, 5.0]
 
 
@@ -338,3 +339,32 @@ def test_idle_time_is_compared_by_cause():
     shares = [figures(Figure(f"{name.removesuffix('_ns')}_share")) for name in IDLE_PARTS]
     assert sum(shares) == pytest.approx(idle_ns / span_ns)
     assert figures(Figure("idle_operator_ns", of="change")) is found.idle["idle_operator_ns"].changed
+
+
+@settings(max_examples=60, deadline=None)
+@given(*[st.lists(st.floats(1, 100), min_size=1, max_size=6, unique=True)] * 2, st.floats(-50, 50))
+def test_an_interval_of_a_difference_holds_what_the_test_does_not_tell_from_none(a, b, shift):
+    """Brute force: shift B by any amount, and test it."""
+    a, b = np.array(a), np.array(b)
+    limits = shift_interval(a, b, 0.05)
+    assert (limits is None) == (not enough(len(a), len(b)))
+    if limits is None or np.abs(b[:, None] - a - shift).min() < 1e-6:
+        return
+    p = significance(a[:, None], (b - shift)[:, None]).p[0]
+    assert (limits[0] <= shift <= limits[1]) == (p > 0.05)
+
+
+def test_an_interval_of_many_steps_is_that_of_fewer_counted():
+    chance = np.random.default_rng(1)
+    a, b = chance.normal(10, 1, 30), chance.normal(11, 1, 31)
+    by_normal, counted = shift_interval(a, b, 0.05), shift_interval(a, b[:30], 0.05)
+    assert by_normal == pytest.approx(counted, abs=0.1)
+
+
+def test_steps_that_are_not_told_apart_are_named_with_what_lies_between():
+    a = controlled(stepping([[10.0]]), {"unprofiled": [10, 11, 12, 13, 14]})
+    b = controlled(stepping([[10.0]]), {"unprofiled": [10.5, 11.5, 12.4, 13.5, 14.5]})
+    found = compare(a, b)
+    assert "longer than A's 12.00 ms, not told apart (the difference lies between -2.50 and 3.50 ms)." in found.verdict
+    shown = " ".join(comparison_text(found).split())
+    assert "Differences, 95 % intervals: step, no profiler between -2.50 and 3.50 ms." in shown

@@ -22,7 +22,7 @@ from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import entry, write_cell, write_sweep
 from tracer.cli import main
 
-DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
+DDP2, DDP4, DP4 = (str(SAMPLES / f"resnet18-{name}") for name in ("ddp2", "ddp4", "dp4"))
 OF_TWO = Names(["a_ns", "b", "c"], {"windows": ["d_ns"]}, ["a_ns"], True)
 VALUES: dict[str, float | None] = {"a_ns": 12.0, "b": 3.0, "c": None, "baseline(a_ns)": 10.0, "max(windows.d_ns)": 7.0}
 VALUES |= {"changed(a_ns)": True, "baseline(b)": None, "baseline(max(windows.d_ns))": 8.0}
@@ -250,17 +250,15 @@ def test_conditions_that_do_not_hold_end_with_0_and_the_report_as_ever(capsys):
 
 @pytest.mark.usefixtures("remembered")
 def test_null_is_no_pass(capsys):
-    code, lines = ends(capsys, "report", DDP4, "--fail-on", "unprofiled_step_ns > 1s")
+    code, lines = ends(capsys, "report", DP4, "--fail-on", "nosync_step_ns > 1s")
     assert code == 1
-    assert lines == [
-        "tracer: --fail-on 'unprofiled_step_ns > 1s' cannot be judged: unprofiled_step_ns is null (resnet18-ddp4)"
-    ]
+    assert lines == ["tracer: --fail-on 'nosync_step_ns > 1s' cannot be judged: nosync_step_ns is null (resnet18-dp4)"]
 
 
 @pytest.mark.usefixtures("remembered")
 def test_a_condition_that_holds_counts_more_than_one_that_cannot_be_judged(capsys):
-    conditions = ["--fail-on", "exposed_share > 0.1", "--fail-on", "utilization < 2 and unprofiled_step_ns > 1"]
-    code, lines = ends(capsys, "report", DDP4, *conditions)
+    conditions = ["--fail-on", "idle_share > 0.1", "--fail-on", "ranks > 0 and nosync_step_ns > 1"]
+    code, lines = ends(capsys, "report", DP4, *conditions)
     assert (code, len(lines)) == (3, 2)
 
 

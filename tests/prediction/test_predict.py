@@ -13,6 +13,7 @@ from analyzers.prediction.predict import Options, Scenario, whatif
 from analyzers.prediction.scenarios import doubts
 from analyzers.rank.summary import RunSummary
 from analyzers.run.calibration import read_calibration
+from analyzers.run.controls import Control
 from analyzers.run.manifest import Manifest
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 
@@ -91,7 +92,7 @@ def test_ranks_that_are_missing_make_it_doubtful(resnet50):
 @pytest.mark.parametrize("factor", [0.1, 0.5, 1.5])
 def test_a_control_that_contradicts_the_trace_is_not_trusted_and_no_time_is_negative(resnet50, factor):
     controls = resnet50.manifest.controls
-    wrong = msgspec.structs.replace(controls.unprofiled, median_ns=round(factor * controls.unprofiled.median_ns))
+    wrong = Control({"0": [[round(factor * controls.unprofiled.median_ns)]]})
     controls = msgspec.structs.replace(controls, unprofiled=wrong)
     run = replace(resnet50, manifest=msgspec.structs.replace(resnet50.manifest, controls=controls))
     for each in whatif(run, Options(bucket_mb=CAPS)).scenarios:

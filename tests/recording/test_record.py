@@ -71,7 +71,7 @@ def test_run_json_says_how_it_was_recorded(recorded):
     assert [bucket["nbytes"] for bucket in written["buckets"]] == [28_872_744, 15_853_824]
     assert sorted(index for bucket in written["buckets"] for index in bucket["parameters"]) == list(range(62))
     for name in ("unprofiled", "nosync", "full"):
-        assert [len(samples) for samples in written["controls"][name]["samples_ns"].values()] == [2, 2]
+        assert [len(blocks) for blocks in written["controls"][name]["steps_ns"].values()] == [2, 2]
 
 
 def test_run_json_says_what_was_asked_for(recorded):

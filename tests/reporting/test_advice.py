@@ -45,7 +45,12 @@ def comm(kind: str, exposed: int, *, wait: int = 0, prefetched: bool | None = No
 
 def cost(**more) -> SyncCost:
     known = dict.fromkeys(SyncCost.__struct_fields__, 0)
-    known |= {"contention_is_estimate": True, "idle_from": IdleFrom.QUIET, "contention_ns": 0}
+    known |= {
+        "control_interval_ns": None,
+        "contention_is_estimate": True,
+        "idle_from": IdleFrom.QUIET,
+        "contention_ns": 0,
+    }
     return SyncCost(**(known | more))
 
 
@@ -243,6 +248,9 @@ def test_the_inputs_figure_is_of_the_full_window_and_so_is_its_caution():
 def test_a_figure_beyond_what_synchronization_costs_at_all_says_so():
     change = {"cost": cost(contention_ns=90_000, packing_ns=40_000, control_ns=50_000)}
     said = ["synchronization costs" in each.because for each in advice(replace(FINE, **change))]
+    assert said == [True, False]
+    change["cost"] = msgspec.structs.replace(change["cost"], control_interval_ns=[-20_000, 80_000])
+    said = ["synchronization costs at most 80 us" in each.because for each in advice(replace(FINE, **change))]
     assert said == [True, False]
 
 

@@ -144,7 +144,7 @@ def test_shares_of_all_time_add_up():
 
 
 def timed(ns: int) -> Control:
-    return control({0: [ns, ns], 1: [ns, ns]})
+    return control({0: [[ns], [ns]], 1: [[ns], [ns]]})
 
 
 def test_controls_are_medians_of_all_samples():
@@ -159,13 +159,57 @@ def test_a_high_distortion_leads_the_report():
         assert any("stretches" in str(warning) for warning in warnings[:1]) == leads
 
 
-def test_a_control_that_scatters_is_null_with_its_reason():
-    wide = control({0: [100, 150, 100, 150]})
-    assert wide.median_ns is None
-    found = report(drawn(controls=Controls(unprofiled=wide, full=timed(200)))).run
-    assert found.controls.distortion is found.controls.unprofiled_step_ns is None
-    assert "steps scatter" in str(found.warnings[0])
-    assert any("control unprofiled: samples spread" in str(note) for note in found.notes)
+def scattered(*ns: int) -> Control:
+    return control({0: [[step] for step in ns]})
+
+
+def test_a_control_that_scatters_has_a_wide_interval_and_voids_nothing():
+    wide, full = scattered(100, 150, 100, 150), scattered(200, 310, 205, 290)
+    found = report(drawn(controls=Controls(unprofiled=wide, full=full)))
+    controls = found.run.controls
+    assert (controls.unprofiled_step_ns, controls.distortion) == (125, pytest.approx(2.025, abs=0.001))
+    assert set(controls.intervals_ns) == {"unprofiled_step_ns", "profiled_step_ns", "distortion"}
+    low, high = controls.intervals_ns["unprofiled_step_ns"]
+    assert low < 100 < 150 < high
+    assert "(between " in found.summary.verdict
+    assert not any(notice.code == Code.CONTROL_IS_NULL for notice in found.run.notices)
+
+
+def test_a_control_without_a_sample_is_null_with_its_reason():
+    found = report(drawn(controls=Controls(unprofiled=control({0: []}), reasons={"nosync": "scripts have none"}))).run
+    assert found.controls.unprofiled_step_ns is None
+    notes = [str(note) for note in found.notes if note.code == Code.CONTROL_IS_NULL]
+    assert notes == ["control nosync: scripts have none", "control unprofiled: no samples"]
+
+
+def test_what_synchronization_costs_is_not_told_apart_where_intervals_overlap():
+    plain, nosync = scattered(100, 104, 98, 103, 97, 101), scattered(99, 103, 97, 104, 96, 100)
+    found = report(drawn(controls=Controls(unprofiled=plain, nosync=nosync)))
+    low, high = found.run.controls.intervals_ns["sync_cost_ns"]
+    assert low < 0 < high
+    cost = found.summary.sync_cost
+    assert cost and (cost.control_interval_ns, cost.accounted) == ([low, high], None)
+    assert cost.remainder_ns is not None
+    shown = " ".join(report_text(found).split())
+    assert "whose cost is not told apart from none (between -0.000 and 0.000 ms)" in shown
+
+
+@pytest.mark.parametrize(
+    ("full", "words"),
+    [
+        ((110, 111, 112), "9.9 % more"),
+        ((250, 250, 251), "2.48 times as long"),
+        ((98, 103, 101), "1.0 % less (not told apart: "),
+    ],
+)
+def test_the_verdict_names_the_step_that_people_train_and_how_far_it_is_stretched(full, words):
+    controls = Controls(unprofiled=scattered(100, 101, 102), full=scattered(*full))
+    found = report(drawn(controls=controls)).summary
+    assert found.verdict.startswith("A step takes 0.000 ms, and ")
+    assert f"and {words}" in found.verdict
+    assert "while it is profiled. Of the profiled step: " in found.verdict
+    assert found.headline.step_ns == 101
+    assert report(drawn()).summary.verdict.startswith("A step takes 0.000 ms under the profiler (median): ")
 
 
 def test_only_reports_are_read_back():

@@ -9,7 +9,7 @@ import analyzers
 from analyzers.collectives.measured import exchange
 from analyzers.rank.summary import summary_of
 from analyzers.ranks import MOST_RANKS
-from analyzers.run.controls import Controls, control, joined_controls
+from analyzers.run.controls import Control, Controls, control, joined_controls
 from analyzers.run.loading import hosts
 from analyzers.run.manifest import Manifest
 from tests.support.kineto_files import small_trace, write, write_run
@@ -70,23 +70,22 @@ def test_a_key_that_is_no_rank_costs_its_own_host(key):
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key[:8])
 def test_a_key_that_is_no_rank_costs_its_own_samples(key):
     good, bad = (
-        control({0: [10, 10]}),
-        msgspec.structs.replace(control({1: [12, 12]}), samples_ns={key: [99], "1": [10]}),
+        control({0: [[10, 10]]}),
+        Control({key: [[99]], "1": [[10]]}),
     )
     found = joined_controls([Controls(unprofiled=good), Controls(unprofiled=bad)]).unprofiled
-    assert found.samples_ns == {"0": [10, 10], "1": [10]}
+    assert found.steps_ns == {"0": [[10, 10]], "1": [[10]]}
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key[:8])
 def test_a_run_of_several_hosts_with_a_key_that_is_no_rank_is_reported(tmp_path, key):
     for name, ranks in (("a", [0, 1]), ("b", [2, 3])):
         folder = write_run(tmp_path / "run" / f"ranks{ranks[0]}-{ranks[1]}", ranks, 4)
-        samples = control({ranks[0]: [10, 10]})
         manifest = Manifest(
             id="one",
             hosts=[name],
             host_of_rank={str(ranks[0]): name, key: name},
-            controls=Controls(unprofiled=msgspec.structs.replace(samples, samples_ns={key: [10]})),
+            controls=Controls(unprofiled=Control({str(ranks[0]): [[10, 10]], key: [[10]]})),
         )
         (folder / "run.json").write_bytes(msgspec.json.encode(manifest))
     assert analyzers.report(analyzers.load(tmp_path / "run")).run.ranks == [0, 1, 2, 3]

@@ -11,7 +11,7 @@ from tests.support.kineto_files import write_run
 
 
 def host(name, *ranks, job="a", notes=()):
-    samples = {rank: [1000 + rank] for rank in ranks}
+    samples = {rank: [[1000 + rank]] for rank in ranks}
     return Manifest(
         id=job,
         hosts=[name],
@@ -32,7 +32,7 @@ def test_hosts_are_one_run_in_the_order_of_their_ranks():
     assert found.hosts == ["a", "b"]
     assert list(found.host_of_rank.items()) == [("0", "a"), ("1", "a"), ("2", "b"), ("3", "b")]
     assert found.devices == [f"device of {rank}" for rank in range(4)]
-    assert found.controls.unprofiled.samples_ns == {str(rank): [1000 + rank] for rank in range(4)}
+    assert found.controls.unprofiled.steps_ns == {str(rank): [[1000 + rank]] for rank in range(4)}
     assert found.controls.reasons == {"nosync": "scripts have none"}
     assert found.memory.peak_bytes == {str(rank): rank for rank in range(4)}
     assert {rank: [state.sm_mhz for state in states] for rank, states in found.device_states.items()} == {

@@ -52,7 +52,7 @@ def stepping(spans_ms: Sequence[Sequence[float]], name: str = "run", **parts: Se
 
 def controlled(report: Report, blocks_ms: Mapping[str, Sequence[float]]) -> Report:
     """The report with controls of these blocks."""
-    found = {name: control({0: [round(ms * MS) for ms in blocks]}) for name, blocks in blocks_ms.items()}
+    found = {name: control({0: [[round(ms * MS)] for ms in blocks]}) for name, blocks in blocks_ms.items()}
     known = {f"{name}_step_ns": each.median_ns for name, each in found.items() if name in ("unprofiled", "nosync")}
     blocks = {name: each.blocks_ns for name, each in found.items()}
     controls = replace(report.run.controls, blocks_ns=blocks, **known)

@@ -24,7 +24,7 @@ def spread(value: float) -> Spread:
 
 
 def timed(milliseconds: float, scatter: float = 0.0, source: str = "unprofiled") -> StepTime:
-    """A step's time; its quartiles are half of `scatter` away on both sides."""
+    """A step's time; its interval's ends are half of `scatter` away on both sides."""
     ns = milliseconds * MS
     return StepTime(ns, ns * (1 - scatter / 2), ns * (1 + scatter / 2), scatter, source, scatter > 0.05)
 
@@ -82,13 +82,13 @@ def write_cell(
     """A small recording in a sweep's folder; its entry in sweep.json."""
     found = entry(strategy, gpus, batch)
     place = write_run(folder / found["name"], range(gpus), gpus)
-    unprofiled = control({0: [round(sample * MS) for sample in samples_ms]})
+    unprofiled = control({0: [[round(sample * MS)] for sample in samples_ms]})
     document: Mapping[str, Any] = {
         "schema": Manifest().schema,
         "strategy": "ddp" if strategy == SINGLE else strategy,
         "batch_per_gpu": batch,
         "devices": ["card"] * gpus,
-        "controls": {"unprofiled": {"samples_ns": unprofiled.samples_ns, "median_ns": None, "spread": None}},
+        "controls": {"unprofiled": {"steps_ns": unprofiled.steps_ns}},
     }
     write(place / MANIFEST, json.dumps(document | manifest))
     return found

@@ -132,7 +132,7 @@ def test_waiting_is_hatched_and_causes_of_idle_time_look_different():
 
 @pytest.mark.parametrize(
     ("distortion", "said"),
-    [(None, "Uncertain: "), (1.4, "Distorted: "), (1.01, "Under the profiler, steps take 1.010")],
+    [(None, "Uncertain: "), (1.4, "Distorted: "), (1.01, "Without the profiler a step takes 8.92 ms")],
 )
 def test_what_the_profiler_did_is_said(distortion, said):
     found = reported(DDP4)

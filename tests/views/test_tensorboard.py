@@ -38,7 +38,7 @@ from tracer.views.markdown import sections_markdown
 from tracer.views.palette import SPLIT_PARTS
 from tracer.views.sections.overview import report_sections
 from tracer.views.tensorboard import plugin as tab
-from tracer.views.tensorboard.event_files import SHARE, report_files, scalars, sessions, study_files
+from tracer.views.tensorboard.event_files import SHARE, UNPROFILED, report_files, scalars, sessions, study_files
 from tracer.views.tensorboard.tab import ASSETS, STATIC
 
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
@@ -80,7 +80,7 @@ def test_scalars_are_the_reports_numbers(logdir):
         assert steps == {step for own, step in windows if own == rank}
         for step in steps:
             window = windows[rank, step]
-            assert found[step, "step/ms"] == pytest.approx(window.span_ns / 1e6, rel=1e-6)
+            assert found[step, "step/ms, profiled"] == pytest.approx(window.span_ns / 1e6, rel=1e-6)
             assert found[step, "communication/overlap"] == pytest.approx(window.overlap, rel=1e-6)
             for part in SPLIT_PARTS:
                 share = getattr(window, part.field) / window.span_ns
@@ -94,7 +94,7 @@ def test_all_ranks_together_are_the_series(logdir):
         (figures.step, tag): float(np.float32(value))
         for figures in together.steps
         for tag, value in scalars(figures).items()
-    }
+    } | {(together.steps[0].step, UNPROFILED): np.float32(reported(DDP4).run.controls.unprofiled_step_ns / 1e6)}
     assert any("busbw" in tag for _, tag in found)
     for figures in together.steps:
         assert sum(figures.shares.values()) == pytest.approx(1)

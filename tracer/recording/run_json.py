@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
@@ -121,12 +120,7 @@ def _manifest(
 
 def _controls(parts: Sequence[RankPart]) -> Controls:
     measured: dict[str, Control] = {
-        name: control({part.rank: _medians_ns(part.steps_ns.get(name, [])) for part in parts})
-        for name in parts[0].steps_ns
+        name: control({part.rank: part.steps_ns.get(name, []) for part in parts}) for name in parts[0].steps_ns
     }
     why = parts[0].why_no_nosync
     return Controls(**measured, reasons={"nosync": why} if why else {})
-
-
-def _medians_ns(blocks_ns: Sequence[Sequence[int]]) -> list[int]:
-    return [round(median(steps_ns)) for steps_ns in blocks_ns if steps_ns]

@@ -70,7 +70,7 @@ def _meanings(comparison: Comparison | SweepComparison) -> list[tuple[str, str]]
         ("steps", "how many steps (of controls, blocks of steps) of A and of B the test has."),
         ("p", "corrected for all figures of the table."),
         ("changed", " ".join(changed_means(comparison))),
-        ("not beyond spread", "chance sets steps as far apart too often to tell (p above 5 %): a change, or none."),
+        ("not told apart", "chance sets steps as far apart too often to tell (p above 5 %): a change, or none."),
         (
             "too few steps",
             "not even steps of which all of one run lie beyond all of the other's (apart) would be told from chance: "

@@ -1,6 +1,6 @@
 """Matplotlib helpers: line panels, styles, saving figures.
 
-A hollow point is an uncertain one, the bar through it what the quartiles give; dashed lines are ideal.
+A hollow point is an uncertain one, the bar through it its 95 % interval; dashed lines are ideal.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from analyzers.reporting import Report
 from analyzers.run import HIGH_DISTORTION
+from analyzers.units import ms
 from tracer.views import StepPart, Theme
 from tracer.views.plots.axes import blank, words
 from tracer.views.sections import run_title as facts_of
@@ -59,13 +60,14 @@ def sheet(report: Report, title: str, entries: Sequence[Entry], notes: Sequence[
 
 
 def profiler_note(report: Report) -> str:
-    """Say how far the profiler may have made what is shown."""
-    distortion = report.run.controls.distortion
-    if distortion is None:
+    """Say what a step takes without the profiler, and how far that may have made what is shown."""
+    distortion, step_ns = report.run.controls.distortion, report.run.controls.unprofiled_step_ns
+    if distortion is None or step_ns is None:
         return "Uncertain: what the profiler adds to these times is not known."
+    step = f"Without the profiler a step takes {ms(step_ns)}"
     if distortion > HIGH_DISTORTION:
-        return f"Distorted: the profiler makes steps {distortion:.2f} times as long, idle time and waiting above all."
-    return f"Under the profiler, steps take {distortion:.3f} times as long as without."
+        return f"Distorted: {step}, with it, as shown, {distortion:.2f} times that: idle time and waiting above all."
+    return f"{step}, with it, as shown, {distortion:.3f} times that."
 
 
 def framed(around: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:

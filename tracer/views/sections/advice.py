@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analyzers.confidence import is_told_apart
 from analyzers.reporting import Advice, IdleFrom, Report, SyncCost, is_cheap
-from analyzers.units import duration, percent
+from analyzers.units import between_ms, duration, percent
 from tracer.views import Block, Heading, Paragraph, Section, Table, milliseconds, numbers, texts
 
 _IDLE = {
@@ -72,11 +73,20 @@ def _contention(cost: SyncCost) -> str:
     return estimate if cost.contention_is_estimate else "slower compute beside communication"
 
 
+def _control(cost: SyncCost) -> str:
+    limits = cost.control_limits_ns
+    if limits is None:
+        return "unprofiled step less one without synchronization"
+    if not is_told_apart(limits):
+        return f"not told apart from none ({between_ms(limits)})"
+    return f"unprofiled less no sync ({between_ms(limits)})"
+
+
 def _sums(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
     share = "" if cost.accounted is None else f"{percent(cost.accounted)} of the control"
     yield "sum", cost.accounted_ns, share
     if cost.control_ns is not None:
-        yield "control", cost.control_ns, "unprofiled step less one without synchronization"
+        yield "control", cost.control_ns, _control(cost)
         yield "remainder", cost.remainder_ns, "what the parts do not account for"
     if cost.profiled_ns is not None:
         share = "" if cost.accounted_of_profiled is None else f"; the sum is {percent(cost.accounted_of_profiled)}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzers.comparison import Change, Comparison, SweepComparison
-from analyzers.units import percent
+from analyzers.units import between_ms, percent
 from tracer.views import (
     IDLE_PARTS,
     Caution,
@@ -56,7 +56,7 @@ LABELS = {
 VERDICTS = {
     "changed": "changed",
     "small": "below 1 %",
-    "within": "not beyond spread",
+    "within": "not told apart",
     "too_few": "too few steps",
     "same": "same",
     "only_a": "only in A",
@@ -124,11 +124,22 @@ def _of_runs(comparison: Comparison, most: int | None) -> list[TitledTable]:
     return [
         _changed(every),
         _different(comparison),
-        _table("step", "The step and what it is made of: medians, ms", "", step),
+        replace(
+            _table("step", "The step, and what it is made of under the profiler: medians, ms", "", step),
+            notes=_intervals(comparison.controls),
+        ),
         _buckets(comparison, totals + _first(buckets, most), len(buckets) - len(_first(buckets, most))),
         _listed("collectives", "Collectives of one kind, group size and bytes: medians, ms and GB/s", groups, most),
         _listed("layers", "Layers: medians, ms", layers, most),
     ]
+
+
+def _intervals(controls: Mapping[str, Change]) -> list[str]:
+    """Say what the differences of controls lie between, where there are blocks enough to tell."""
+    told = [
+        f"{LABELS[name]} {between_ms(change.limits)}" for name, change in controls.items() if change.limits is not None
+    ]
+    return [f"Differences, 95 % intervals: {', '.join(told)}."] if told else []
 
 
 def _rows(table: str, subject: str, measures: Mapping[str, Change]) -> list[Row]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from analyzers.reporting import Report, RunFacts, Window
+from analyzers.reporting import ControlFigures, Report, RunFacts, Window
 from analyzers.run import Epoch
-from analyzers.units import NS_PER_S, ms, percent
+from analyzers.units import NS_PER_S, between_ms, ms, percent
 from tracer.views import (
     PARTS,
     Caution,
@@ -171,17 +171,34 @@ def controls(run: RunFacts) -> Section:
     controls = run.controls
     if controls.unprofiled_step_ns is None:
         return []
-    line = f"Controls: a step takes {ms(controls.unprofiled_step_ns)} without the profiler"
+    head = "Controls, with 95 % intervals" if controls.intervals_ns else "Controls"
+    line = f"{head}: a step takes {_timed(controls, 'unprofiled_step_ns')} without the profiler"
     if controls.profiled_step_ns is not None:
-        line += f", {ms(controls.profiled_step_ns)} with it ({_factor(controls.distortion)})"
+        line += f", {_timed(controls, 'profiled_step_ns')} with it ({_factor(controls)})"
     if controls.nosync_step_ns is not None and controls.sync_cost_ns is not None:
-        line += f"; {ms(controls.nosync_step_ns)} without gradient synchronization"
-        line += f", which so costs {ms(controls.sync_cost_ns)}"
-    return [Paragraph(line + ".")]
+        line += f"; {_timed(controls, 'nosync_step_ns')} without gradient synchronization, {_cost(controls)}"
+    return [Paragraph(f"{line}.")]
 
 
-def _factor(distortion: float | None) -> str:
-    return "-" if distortion is None else f"x{distortion:.3f}"
+def _timed(controls: ControlFigures, name: str) -> str:
+    limits = controls.interval(name)
+    return ms(getattr(controls, name)) + (f" ({between_ms(limits)})" if limits is not None else "")
+
+
+def _factor(controls: ControlFigures) -> str:
+    if controls.distortion is None:
+        return "-"
+    limits = controls.interval("distortion")
+    between = f", between {limits[0]:.3f} and {limits[1]:.3f}" if limits is not None else ""
+    return f"x{controls.distortion:.3f}{between}"
+
+
+def _cost(controls: ControlFigures) -> str:
+    """Say what synchronization costs; where that cannot be told from nothing, what it lies between."""
+    limits = controls.interval("sync_cost_ns")
+    if limits is not None and not controls.is_sync_cost_told:
+        return f"whose cost is not told apart from none ({between_ms(limits)})"
+    return f"which so costs {_timed(controls, 'sync_cost_ns')}"
 
 
 SYNTHETIC = "Accuracy means nothing here, nor does loss: the data is synthetic, a few random batches over and over."

@@ -27,7 +27,7 @@ from tracer.views import (
 
 UNCERTAIN, PROFILED = "?", "p"
 MARKS = {
-    UNCERTAIN: "? uncertain: its steps, or its baseline's, scatter by more than 5 %",
+    UNCERTAIN: "? uncertain: the 95 % interval of its step, or of its baseline's, is wider than 5 %",
     PROFILED: "p timed under the profiler: no step was timed without it",
 }
 _PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU"))
@@ -93,7 +93,7 @@ def _is_compared(cell: CellRow) -> bool:
 
 def _times(study: Scaling) -> TitledTable:
     columns = (
-        *(*_PLACE, Column("global\nbatch"), Column("step\nms"), Column("spread", wide=True)),
+        *(*_PLACE, Column("global\nbatch"), Column("step\nms"), Column("95 %", wide=True)),
         *(Column("profiled /\nunprofiled", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
         *(Column("epoch s\nderived"), Column("epoch s\nmeasured"), Column("peak\nGB")),
     )
@@ -109,11 +109,16 @@ def _time(cell: CellRow) -> list[str]:
     return [
         *(*_place(cell), str(cell.global_batch) if cell.step.median_ns else "-"),
         milliseconds(cell.step.median_ns) + _mark(cell.step.uncertain, cell.step.is_profiled),
-        *(percent(cell.step.spread), _distortion(cell)),
+        *(_reach(cell.step.spread), _distortion(cell)),
         *(_number(cell.samples_per_s), f"{epoch.steps:,}" if epoch else "-"),
         *(_seconds(epoch.derived_ns if epoch else None), _seconds(epoch.measured_ns if epoch else None)),
         "-" if cell.peak_memory_bytes is None else f"{cell.peak_memory_bytes / 1e9:.2f}",
     ]
+
+
+def _reach(spread: float | None) -> str:
+    """Write how far an interval reaches to either side."""
+    return "-" if spread is None else f"±{percent(spread / 2)}"
 
 
 def _distortion(cell: CellRow) -> str:
@@ -127,9 +132,9 @@ def _weak(study: Scaling) -> TitledTable:
             Column("T_1(b)\nms"),
             Column("T_N(b)\nms"),
             Column("scaled\nspeedup"),
-            Column("(quartiles)", wide=True),
+            Column("(95 %)", wide=True),
         ),
-        *(Column("efficiency"), Column("(quartiles)", wide=True)),
+        *(Column("efficiency"), Column("(95 %)", wide=True)),
     )
     compared = [row for cell, row, _ in grouped(study) if _is_compared(cell)]
     rows = [
@@ -148,8 +153,8 @@ def _weak(study: Scaling) -> TitledTable:
 def _strong(study: Scaling) -> TitledTable:
     columns = (
         *(Column("strategy", is_text=True), Column("GPUs"), Column("global\nbatch"), Column("batch\na GPU")),
-        *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("(quartiles)", wide=True)),
-        *(Column("efficiency"), Column("(quartiles)", wide=True)),
+        *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("(95 %)", wide=True)),
+        *(Column("efficiency"), Column("(95 %)", wide=True)),
     )
     compared = [row for cell, _, row in grouped(study) if _is_compared(cell)]
     strategies = list(dict.fromkeys(row.strategy for row in compared))

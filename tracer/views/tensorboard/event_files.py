@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 # TensorBoard shows these of a report as text.
 TEXTS: tuple[By, ...] = ("rank", "bucket", "layer")
-STEP, OVERLAP, BUSBW = "step/ms", "communication/overlap", "communication/gradients busbw, GB per s"
+STEP, OVERLAP, BUSBW = "step/ms, profiled", "communication/overlap", "communication/gradients busbw, GB per s"
+# The step that people train: one figure of the whole run, beside those of all ranks.
+UNPROFILED = "step/ms, without the profiler"
 SHARE = "share of step/{}"
 # A sweep's metrics, as hparams shows them beside what was swept; by tag the cell's figure.
 SWEPT = ("strategy", "gpus", "batch")
@@ -43,7 +45,9 @@ def report_files(report: Report) -> dict[str, bytes]:
     origin_s = int(report.run.origin_ns) / NS_PER_S
     files = {}
     for step_series in series(report):
-        events = [_scalars(figures, origin_s) for figures in step_series.steps]
+        events = [_event(figures, scalars(figures), origin_s) for figures in step_series.steps]
+        if step_series.rank is None:
+            events += [_event(figures, run_scalars(report), origin_s) for figures in step_series.steps[:1]]
         files[_folder(report, step_series)] = _records(
             [*events, *(_texts(report, origin_s) if step_series.rank is None else [])]
         )
@@ -64,10 +68,16 @@ def scalars(figures: StepFigures) -> dict[str, float]:
     return {tag: value for tag, value in (shares | rest).items() if value is not None}
 
 
-def _scalars(figures: StepFigures, origin_s: float) -> Event:
+def run_scalars(report: Report) -> dict[str, float]:
+    """Return the figures of a run that are no step's own, by tag, those that are known."""
+    step_ns = report.run.controls.unprofiled_step_ns
+    return {} if step_ns is None else {UNPROFILED: step_ns / NS_PER_MS}
+
+
+def _event(figures: StepFigures, known: Mapping[str, float], origin_s: float) -> Event:
     from tensorboard.compat.proto.event_pb2 import Event
 
-    values = [_scalar(tag, value) for tag, value in scalars(figures).items()]
+    values = [_scalar(tag, value) for tag, value in known.items()]
     return Event(wall_time=origin_s + figures.start_ns / NS_PER_S, step=figures.step, summary={"value": values})
 
 

@@ -1,0 +1,104 @@
+"""Controls: medians of single steps, pairs of blocks, and what older recordings have."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzers.notices import Code
+from analyzers.run.controls import Control, Controls, control, joined_controls
+
+STEPS = st.lists(st.lists(st.integers(1, 10**6), max_size=4), max_size=5)
+
+
+def of(*blocks):
+    """A control of one rank."""
+    return control({0: [list(block) for block in blocks]})
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.integers(0, 3), STEPS, max_size=3))
+def test_a_control_is_the_median_of_all_steps_of_all_ranks_and_blocks(ranks):
+    every = sorted(step for blocks in ranks.values() for block in blocks for step in block)
+    found = control(ranks)
+    if not every:
+        assert (found.median_ns, found.interval_ns, found.blocks_ns) == (None, None, [])
+        return
+    middle = len(every) // 2
+    assert found.median_ns == round(every[middle] if len(every) % 2 else (every[middle - 1] + every[middle]) / 2)
+    assert len(found.blocks_ns) == len({k for blocks in ranks.values() for k, block in enumerate(blocks) if block})
+    assert (found.interval_ns is None) == (
+        len({(k, step) for blocks in ranks.values() for k, block in enumerate(blocks) for step in range(len(block))})
+        == 1
+    )
+
+
+def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_step():
+    found = of([1, 2], [3])
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Control) == found
+    assert msgspec.json.encode(found) == b'{"steps_ns":{"0":[[1,2],[3]]}}'
+    older = '{"samples_ns": {"0": [10, 30], "1": [11, 31]}, "median_ns": null, "spread": 0.9, "reason": "wide"}'
+    read = msgspec.json.decode(older, type=Control)
+    assert read.by_rank() == {"0": [[10], [30]], "1": [[11], [31]]}
+    assert (read.median_ns, read.blocks_ns) == (20, [10.5, 30.5])
+    joined = joined_controls([Controls(unprofiled=read), Controls(unprofiled=control({2: [[12], [32]]}))]).unprofiled
+    assert joined and joined.steps_ns == {"0": [[10], [30]], "1": [[11], [31]], "2": [[12], [32]]}
+
+
+@pytest.mark.parametrize(
+    ("unprofiled", "light", "ratios"),
+    [
+        # As many: side by side.
+        ([[10], [20], [40]], [[11], [24], [44]], [1.1, 1.2, 1.1]),
+        # Two unprofiled blocks beside each profiled one.
+        ([[9], [11], [19], [21]], [[11], [24]], [1.1, 1.2]),
+        # The last round is not whole: its unprofiled blocks, or its profiled one, are alone.
+        ([[9], [11], [19], [21], [500]], [[11], [24]], [1.1, 1.2]),
+        ([[10], [20]], [[11], [24], [999]], [1.1, 1.2]),
+        # A block that nobody timed is beside nothing.
+        ([[10], [], [40]], [[11], [24], [44]], [1.1, 1.1]),
+        ([], [[11]], []),
+    ],
+)
+def test_distortion_is_of_blocks_side_by_side(unprofiled, light, ratios):
+    found = Controls(unprofiled=of(*unprofiled), light=of(*light))
+    assert found._ratios("light") == pytest.approx(ratios)
+    expected = sorted(ratios)[len(ratios) // 2] if len(ratios) % 2 else sum(ratios) / 2 if ratios else None
+    assert found.distortion("light") == (None if expected is None else pytest.approx(expected))
+    assert found.distortion("full") is None
+
+
+def test_drift_that_both_share_is_no_distortion_and_widens_no_interval():
+    drift = [100, 110, 125, 140, 160, 190]
+    found = Controls(unprofiled=of(*([ns] * 8 for ns in drift)), light=of(*([round(1.1 * ns)] * 8 for ns in drift)))
+    low, high = found.distortion_interval("light")
+    assert 1.09 < low <= high < 1.11
+    plain_low, plain_high = found.interval_ns("unprofiled")
+    assert plain_high / plain_low > 1.4
+
+
+def test_one_pair_of_blocks_has_the_interval_that_its_steps_allow():
+    found = Controls(unprofiled=of([100, 101, 99, 100]), light=of([110, 111, 109, 110]))
+    low, high = found.distortion_interval("light")
+    assert low < 1.1 < high < 1.2
+    assert Controls(unprofiled=of([100]), light=of([110])).distortion_interval("light") is None
+
+
+def test_a_missing_control_is_a_notice_and_one_that_scatters_is_not():
+    found = Controls(unprofiled=of([1], [1000]), light=of(), reasons={"nosync": "scripts have none"})
+    said = [(notice.code, notice.text) for notice in found.why_null()]
+    assert said == [
+        (Code.CONTROL_IS_NULL, "control nosync: scripts have none"),
+        (Code.CONTROL_IS_NULL, "control light: no samples"),
+    ]
+
+
+def test_what_synchronization_costs_holds_nothing_where_intervals_overlap():
+    apart = Controls(unprofiled=of([100], [101], [100]), nosync=of([80], [81], [80]))
+    assert apart.sync_cost_ns() == 20
+    low, high = apart.sync_cost_interval_ns()
+    assert 0 < low < 20 < high
+    near = Controls(unprofiled=of([100], [110], [105]), nosync=of([99], [108], [104]))
+    low, high = near.sync_cost_interval_ns()
+    assert low < 0 < high
+    assert near.sync_cost_ns() == 1
