@@ -72,6 +72,23 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
     assert [file.name for file in tmp_path.iterdir() if "store" not in file.name] == ["same"]
 
 
+def test_a_terminal_is_told_how_far_the_recording_is_and_a_reader_that_goes_away_changes_no_exit_code(tmp_path):
+    ours, theirs = os.openpty()
+    script = [str(SCRIPTS / "loop.py"), "--steps", "40", "--exit", "code"]
+    environment = environment_of_training() | {"TERM": "xterm", "COLUMNS": "120"}
+    command = [sys.executable, "-m", "tracer", "record", *QUICK, "-o", str(tmp_path / "out"), "--ranks", "1", *script]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while b"tracer: recorded" not in said:
+        said += os.read(ours, 4096)
+    os.close(ours)
+    out, _ = process.communicate(timeout=120)
+    assert (process.returncode, out) == (7, b"rank 0 trained 40 steps, loss below 10: True\n")
+    # 2 steps to wait, and on a CPU three blocks of 3.
+    assert b"\rtracer: step 11 of 11: recorded; the script goes on" in said
+
+
 def test_hosts_record_a_run_each_its_ranks_until_one_of_them_crashes(tmp_path):
     rendezvous = ["--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port", "29547"]
     hosts = [

@@ -43,9 +43,9 @@ class Trial(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-def try_profilers() -> list[Trial]:
-    """Try both, each in a process of its own: neither shall find what the other left."""
-    return [try_profiler(profiler) for profiler in (KINETO, CUPTI)]
+def try_profilers(profilers: Sequence[str]) -> list[Trial]:
+    """Try each in a process of its own: none shall find what another left."""
+    return [try_profiler(profiler) for profiler in profilers]
 
 
 def try_profiler(profiler: str, program: Sequence[str] = PROGRAM, longest_s: float = LONGEST_S) -> Trial:
