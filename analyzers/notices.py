@@ -25,6 +25,8 @@ class Code(str, Enum):
     TORCH_DOUBTS = "torch_doubts"
     NOSYNC_WINDOW_UNREADABLE = "nosync_window_unreadable"
     LIGHT_WINDOW_DOES_NOT_FIT = "light_window_does_not_fit"
+    LIGHT_WINDOW_JOINED_IN_PART = "light_window_joined_in_part"
+    LAUNCHES_ARE_ESTIMATED = "launches_are_estimated"
     RANK_UNREADABLE = "rank_unreadable"
     RANK_NOT_DRAWN = "rank_not_drawn"
     RANKS_MISSING = "ranks_missing"
@@ -124,6 +126,8 @@ NOTES = frozenset(
         Code.FILE_OF_A_RUN,
         Code.RECORDING_NOTE,
         Code.TORCH_DOUBTS,
+        Code.LIGHT_WINDOW_JOINED_IN_PART,
+        Code.LAUNCHES_ARE_ESTIMATED,
         Code.CONTROL_IS_NULL,
         Code.CONTROLS_MISSING,
         Code.ACCURACY_IS_NULL,

@@ -26,7 +26,7 @@ ROOMS = [
     "analyzers.comparison",
     "analyzers.hta",
     "analyzers",
-    "tracer.recording.cupti",
+    "tracer.recording.windows",
     "tracer.recording",
     "tracer.doctor",
     "tracer.workload",
@@ -46,7 +46,8 @@ ROOMS = [
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
     "analyzers": {
-        *("arrays", "errors", "intervals", "json_documents", "notices", "paths", "ranks", "statistics", "units"),
+        *("arrays", "common_sequence", "errors", "intervals", "json_documents", "notices", "paths", "ranks"),
+        *("statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }
@@ -55,7 +56,7 @@ MOST_MODULES = 16
 MOST_WORDS = 12
 
 # Rooms whose modules may import torch: who imports from them does so inside a function.
-WITH_TORCH = ("tracer.recording.cupti", "tracer.recording", "tracer.workload", "tracer.launching")
+WITH_TORCH = ("tracer.recording.windows", "tracer.recording", "tracer.workload", "tracer.launching")
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 
 

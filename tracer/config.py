@@ -16,6 +16,7 @@ Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", 
 DataType = Literal["float32", "float16", "bfloat16"]
 CommHook = Literal["bf16"]
 LrScaling = Literal["linear"]
+LightRecorder = Literal["cupti", "kineto"]
 
 MODELS: tuple[str, ...] = get_args(ModelName)
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
@@ -23,6 +24,7 @@ COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 DATA_TYPES: tuple[str, ...] = get_args(DataType)
 COMM_HOOKS: tuple[str, ...] = get_args(CommHook)
 LR_SCALINGS: tuple[str, ...] = get_args(LrScaling)
+LIGHT_RECORDERS: tuple[str, ...] = get_args(LightRecorder)
 
 # The environment variable by which a script's processes know that they are recorded.
 HOOK = "TRACER_HOOK"
@@ -73,15 +75,17 @@ class EpochPlan(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """How many steps of what: see `tracer.recording.recorder`.
 
-    With `every`, another recording begins each so many steps, and the newest `keep` recordings are kept.
+    With `every`, another recording begins each so many steps, and the newest `keep` recordings are kept. `light` is
+    what records light windows; Kineto does where CUPTI alone cannot.
     """
 
     wait: int = 10
     warmup: int = 3
-    active: int = 5
+    active: int = 8
     rounds: int = 3
     every: int | None = None
     keep: int = 5
+    light: LightRecorder = "cupti"
 
     @property
     def longest(self) -> int:

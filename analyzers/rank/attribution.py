@@ -111,7 +111,7 @@ def attribution(trace: RankTrace) -> Attribution:
         rows = np.flatnonzero((events.category == Category.OPERATOR) & ~workers & ~events.named(C10D))
         launches = rows
     else:
-        rows = np.flatnonzero(events.on_device)
+        rows = trace.device_rows
         launches = host.launches(rows)
     return _Attributing(host).run(rows, launches)
 

@@ -25,7 +25,8 @@ class Reductions:
 
     `kernel` is its row in the rank's communication, `pass_` counts backward passes within the step, `place` all-reduces
     within the pass. `ready_ns` is the end of the last kernel launched before the host's call on its thread,
-    `launched_ns` the start of that call: in a light window, which has no calls, of the kernel's own launch; -1 unknown.
+    `launched_ns` the start of that call: in a light window, which has no calls, of the kernel's own launch, which is
+    estimated where it has none of these either; -1 unknown.
     """
 
     kernel: Int64
@@ -102,7 +103,7 @@ def ready_at(trace: RankTrace, attribution: Attribution, threads: Int64, instant
         ended, thread, rows = events.end_ns[attribution.rows], events.thread[attribution.rows], attribution.rows
     else:
         mine = (events.kind[attribution.rows] == Kind.COMPUTE) & (events.category[attribution.rows] == Category.KERNEL)
-        mine &= attribution.launches >= 0
+        mine &= (attribution.launches >= 0) & trace.timed.on_device[attribution.rows]
         launches, rows = attribution.launches[mine], attribution.rows[mine]
         ended, thread = events.start_ns[launches], events.thread[launches]
     order = np.lexsort((ended, thread))

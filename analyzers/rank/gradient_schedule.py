@@ -335,9 +335,12 @@ def queued(comm: Communication, reduced: Reductions) -> Mask:
 
 def _call_ns(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> int:
     """Return how much longer the host takes from launch to launch where a reduction is called for."""
-    rows = attribution.rows[attribution.launches >= 0]
-    launches = attribution.launches[attribution.launches >= 0]
-    thread, launched_ns = trace.events.thread[launches], trace.timed.launched_ns[rows]
+    ran = (attribution.launches >= 0) & trace.timed.on_device[attribution.rows]
+    rows, launches = attribution.rows[ran], attribution.launches[ran]
+    # Estimates lie near the starts of kernels: how long the host takes is the full window's, where it alone tells.
+    is_estimated = trace.is_light and trace.joining is not None and trace.joining.launches_are_estimated
+    launched = trace.events.launched_ns if is_estimated else trace.timed.launched_ns
+    thread, launched_ns = trace.events.thread[launches], launched[rows]
     order = np.lexsort((launched_ns, thread))
     gaps = np.diff(launched_ns[order])
     gaps[np.diff(thread[order]) != 0] = 0

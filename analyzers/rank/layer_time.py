@@ -102,7 +102,11 @@ def launched(
     counted = with_count(events)
     if trace.is_cpu_run:
         return counted, _ran_itself(trace, devices[0], attribution, counted)
-    rows, launches = attribution.rows, attribution.launches
+    ran = trace.timed.on_device[attribution.rows]
+    counted_call = host.around(attribution.launches, counted.row)
+    # An operator of which these times lack a kernel did not take as long as its FLOPs did.
+    counted_call[np.isin(counted_call, counted_call[~ran])] = UNKNOWN
+    rows, launches = attribution.rows[ran], attribution.launches[ran]
     operators = np.flatnonzero(events.category == Category.OPERATOR)
     return counted, Launched(
         device=trace.timed.device[rows].astype(np.int64),
@@ -112,8 +116,8 @@ def launched(
         name=events.name[rows].astype(np.int64),
         launch=launches,
         operator=host.around(launches, operators),
-        counted=host.around(launches, counted.row),
-        line=attribution.line,
+        counted=counted_call[ran],
+        line=attribution.line[ran],
     )
 
 

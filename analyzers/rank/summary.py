@@ -31,7 +31,7 @@ from analyzers.rank.layer_time import Pieces, Work, launched, pieces, work
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, extents, occupancy
 from analyzers.ranks import RankIndex, RankNumber
-from analyzers.run import Calibration, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
+from analyzers.run import Calibration, Joining, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
 from analyzers.trace import Category, Events, Header, Kind
 
 # Who hears of the bytes that are read, block by block.
@@ -105,6 +105,7 @@ class RankSummary:
     full: Measured | None
     step_candidates: tuple[str, ...] = ()
     suspects: dict[str, int] = field(default_factory=dict)
+    joining: Joining | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +215,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
         full=measured(trace.in_full()) if trace.is_light else None,
         step_candidates=trace.step_candidates,
         suspects=trace.suspects,
+        joining=trace.joining,
     )
 
 

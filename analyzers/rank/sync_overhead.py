@@ -21,7 +21,7 @@ from analyzers.rank.activity import CPU_DEVICE, Activity
 from analyzers.rank.attribution import Attribution, OtherLine
 from analyzers.rank.ddp_reductions import Gradients
 from analyzers.rank.time_breakdown import Breakdown, breakdown
-from analyzers.run import NOSYNC, Mismatch, RankTrace, retime
+from analyzers.run import NOSYNC, Joined, Mismatch, RankTrace, retime
 from analyzers.trace import Events, Kind
 
 # Contention may be negative.
@@ -75,7 +75,7 @@ def cost(
     columns = {name: np.full(len(rows), 0, dtype=np.int64) for name in _LENGTHS}
     columns["contention_ns"][:] = NOT_KNOWN
     quiet = _quiet(trace, packs)
-    alone = quiet if isinstance(quiet, Events) else None
+    alone = quiet if isinstance(quiet, Joined) else None
     for activity in devices:
         if activity.device == CPU_DEVICE:
             continue  # the host is the device: what runs beside gloo's threads is not told by kernels
@@ -86,12 +86,12 @@ def cost(
         for name, rows_of in (("buffer_copies", packs & ~backward), ("gradient_copies", packs & backward)):
             columns[name][tiles] = _copies(trace.timed, activity.device, rows_of, (begin, stop))
         kernels = _compute(trace.timed, activity.device, ~packs)
-        usual_ns = _quiet_lengths(trace, packs, kernels, alone) if alone is not None else None
+        usual_ns = _quiet_lengths(trace, packs, kernels, alone.light) if alone is not None else None
         if usual_ns is None:
             usual_ns = _usual_lengths(trace, activity, attribution, gradients, kernels)
         for name, values in _compared(trace.timed, activity, kernels, usual_ns, (begin, stop)).items():
             columns[name][tiles] = values
-    idle_change_ns, span_change_ns, has_change = _changes(trace, rows, packs, alone)
+    idle_change_ns, span_change_ns, has_change = _changes(trace, rows, alone)
     return Cost(
         **columns,
         idle_change_ns=idle_change_ns,
@@ -148,7 +148,7 @@ def _compute(events: Events, device: int, chosen: Mask) -> Int64:
     return np.flatnonzero((events.kind == Kind.COMPUTE) & (events.device == device) & chosen)
 
 
-def _quiet(trace: RankTrace, packs: Mask) -> Events | Mismatch | None:
+def _quiet(trace: RankTrace, packs: Mask) -> Joined | Mismatch | None:
     """Return rows without communication and packing, at the times of the window without synchronization."""
     if trace.nosync is None or trace.is_cpu_run:
         return None
@@ -164,9 +164,9 @@ def _kept(events: Events, packs: Mask) -> Mask:
 
 
 def _quiet_lengths(trace: RankTrace, packs: Mask, kernels: Int64, quiet: Events) -> NDArray[np.float64]:
-    position = np.cumsum(_kept(trace.events, packs)) - 1
-    usual: NDArray[np.float64] = quiet.dur_ns[position[kernels]].astype(np.float64)
-    return usual
+    """Return how long each kernel takes without synchronization, NaN for those that are not in that window."""
+    position = (np.cumsum(_kept(trace.events, packs)) - 1)[kernels]
+    return np.where(quiet.on_device[position], quiet.dur_ns[position], np.nan)
 
 
 def _usual_lengths(
@@ -224,14 +224,13 @@ def _compared(
     return {"contention_ns": contention_ns, "beside_ns": beside_ns, "compared_ns": compared_ns}
 
 
-def _changes(trace: RankTrace, rows: Breakdown, packs: Mask, quiet: Events | None) -> tuple[Int64, Int64, Mask]:
+def _changes(trace: RankTrace, rows: Breakdown, quiet: Joined | None) -> tuple[Int64, Int64, Mask]:
     """Return how windows' idle time and span differ from the same step without synchronization, and where known."""
     idle_ns, span_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     has_change = np.zeros(len(rows), dtype=bool)
     if quiet is None:
         return idle_ns, span_ns, has_change
-    events = trace.events.take(_kept(trace.events, packs))
-    without = breakdown(replace(trace, events=events, timed=quiet, nosync=None))
+    without = breakdown(replace(trace, events=quiet.full, timed=quiet.light, nosync=None))
     same = dict(zip(_windows(without), range(len(without)), strict=True))
     for window, key in enumerate(_windows(rows)):
         if key in same:

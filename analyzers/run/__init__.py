@@ -1,9 +1,9 @@
 """A folder becomes a `Run`: files, `run.json`, controls, light times.
 
 In order: `layout` finds the files, `manifest`, `controls` and `calibration` read what lies beside the traces,
-`rank_trace` reads one rank, leaves out what is corrupt (`health`), gives it the light window's times (`light_window`)
-and the steps that were asked for (`named_steps`), `loading` gathers the ranks. `device_states` tells whose devices are
-slowed, `sweep` reads a grid of runs.
+`rank_trace` reads one rank, leaves out what is corrupt (`health`), gives it the light window's times (`light_window`,
+for the same events, which `partners` finds, with `launch_estimates`) and the steps that were asked for (`named_steps`),
+`loading` gathers the ranks. `device_states` tells whose devices are slowed, `sweep` reads a grid of runs.
 
 Decisions: docs/decisions/run.md
 """
@@ -21,7 +21,7 @@ from analyzers.run.calibration import (
 from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, WIDEST_SPREAD, Control, Controls, control, stretch
 from analyzers.run.device_states import device_notices, slowed
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find
-from analyzers.run.light_window import Mismatch, retime
+from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, gather, hosts, load, tried, world_size
 from analyzers.run.manifest import (
     LINKS,
@@ -61,6 +61,8 @@ __all__ = [
     "Dataset",
     "DeviceState",
     "Epoch",
+    "Joined",
+    "Joining",
     "Manifest",
     "Memory",
     "Mismatch",

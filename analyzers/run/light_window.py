@@ -1,27 +1,25 @@
 """Light window: its device times joined onto the full window's rows.
 
 A full profile (host operators, shapes, collectives' metadata) stretches the steps it watches; a light one (device
-activity alone) hardly does, but knows neither steps nor operators. Recorded one after the other over the same number of
-identical steps, they hold the same launches in the same order on every stream:
+activity alone) hardly does, but knows neither steps nor operators. Recorded one after the other, they hold nearly the
+same launches in the same order on every stream:
 
-    full, stream 7     gemm    relu    allreduce        launched in steps 3, 3, 3
-    light, stream 7    gemm  relu  allreduce            these times, those steps
+    full, stream 7     gemm    relu    topk    allreduce        launched in steps 3, 3, 3, 3
+    light, stream 7    gemm  relu  sort  allreduce              these times, those steps; `topk` has no light time, and
+                                                                of `sort` only its name is known
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from analyzers.trace import Events
-
-# A device and a stream.
-Place = tuple[int, int]
-# Stands for the number of any stream among those that are taken together; no stream has it.
-TOGETHER = np.iinfo(np.int64).min
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.run.launch_estimates import estimated_launches, launches_in_full
+from analyzers.run.partners import Names, Partners, first_difference, partners, shared_names
+from analyzers.trace import Category, Events, Kind
 
 
 @dataclass(frozen=True)
@@ -31,71 +29,67 @@ class Mismatch:
     reason: str
 
 
-def retime(full: Events, light: Events, window: str = "light") -> Events | Mismatch:
-    """Give the full window's device rows the light window's times, or say why they do not correspond.
+@dataclass(frozen=True)
+class Joining:
+    """How many device events both windows hold, and each alone; whether the light one's launches are estimated."""
 
-    Rows correspond by device and stream, in the order of their launches (correlation ids grow with each launch).
-    Streams whose kernels differ between the windows are taken together: what a communication hook has done when its
-    bucket arrives runs on the next stream of torch's pool, each time another one.
+    both: int
+    only_full: int
+    only_light: int
+    launches_are_estimated: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """The same rows at the times of either window; a device event that one of them lacks is ABSENT there.
+
+    The full window's rows come first, in their order. Behind them are the events that the light window alone holds, of
+    which nothing is known but what they are called, when they ran, and about when they would have been launched.
     """
-    full_rows, light_rows = _launch_order(full), _launch_order(light)
-    if len(full_rows) != len(light_rows):
-        return Mismatch(f"{len(light_rows)} device events in the {window} window, {len(full_rows)} in the full one")
-    different = _different(full, full_rows, light, light_rows)
-    if len(different):
-        ours, theirs = _described(full, full_rows[different[0]]), _described(light, light_rows[different[0]])
-        mismatch = Mismatch(f"{len(different)} of {len(full_rows)} device events differ, first {theirs} for {ours}")
-        full_names, light_names = _sequences(full, full_rows), _sequences(light, light_rows)
-        moved = {
-            stream
-            for stream in full_names.keys() | light_names.keys()
-            if full_names.get(stream) != light_names.get(stream)
-        }
-        full_rows, light_rows = _launch_order(full, moved), _launch_order(light, moved)
-        if len(_different(full, full_rows, light, light_rows, moved)):
-            return mismatch
 
-    def put(name: str) -> NDArray[np.int64]:
-        column: NDArray[np.int64] = getattr(full, name).copy()
-        column[full_rows] = getattr(light, name)[light_rows]
-        return column
-
-    return replace(full, start_ns=put("start_ns"), dur_ns=put("dur_ns"), launched_ns=put("launched_ns"))
+    full: Events
+    light: Events
+    joining: Joining
 
 
-def _launch_order(events: Events, moved: Set[Place] = frozenset()) -> NDArray[np.int64]:
-    """Indices of the device rows by device, stream, launch, and start (a graph's kernels share their launch)."""
-    rows = np.flatnonzero(events.on_device)
-    keys = (events.start_ns, events.correlation, _streams(events, moved), events.device)
-    order: NDArray[np.int64] = rows[np.lexsort(tuple(key[rows] for key in keys))]
-    return order
-
-
-def _streams(events: Events, moved: Set[Place]) -> NDArray[np.int64]:
-    """Each row's stream; those that are moved are one."""
-    streams = events.stream.astype(np.int64)
-    for device, stream in moved:
-        streams[(events.device == device) & (events.stream == stream)] = TOGETHER
-    return streams
-
-
-def _different(
-    full: Events, ours: NDArray[np.int64], light: Events, theirs: NDArray[np.int64], moved: Set[Place] = frozenset()
-) -> NDArray[np.intp]:
-    """Which of the rows that stand side by side are of another device, stream or name."""
-    same_place = (full.device[ours] == light.device[theirs]) & (
-        _streams(full, moved)[ours] == _streams(light, moved)[theirs]
+def retime(full: Events, light: Events, window: str = "light") -> Joined | Mismatch:
+    """Give the full window's device rows the light window's times, or say why they do not correspond."""
+    names = shared_names(full, light)
+    joined = partners(full, light, names)
+    if joined is None:
+        return Mismatch(_reason(full, light, names, window))
+    rows = np.flatnonzero(light.on_device)
+    is_estimated = bool(len(rows)) and bool((light.launched_ns[rows] == UNKNOWN).all())
+    launched_ns = estimated_launches(full, light, joined) if is_estimated else light.launched_ns
+    is_estimated &= bool((launched_ns[rows] != UNKNOWN).any())
+    light = replace(light, launched_ns=launched_ns)
+    only_full = np.setdiff1d(np.flatnonzero(full.on_device), joined.full)
+    only_light = np.setdiff1d(rows, joined.light)
+    timed = _absent(_at_light_times(full, light, joined), only_full)
+    joining = Joining(len(joined.full), len(only_full), len(only_light), is_estimated)
+    if not len(only_light):
+        return Joined(full, timed, joining)
+    behind = len(full) + np.arange(len(only_light))
+    named = replace(full, names=names.names)
+    more = _by_name_alone(named, light.take(only_light), names.light[only_light])
+    longer = named.followed_by(
+        replace(
+            more,
+            start_ns=np.full(len(more), full.start_ns.min()),
+            launched_ns=launches_in_full(full, light, joined, launched_ns, only_light),
+        )
     )
-    return np.flatnonzero(~(same_place & (_names(full, ours) == _names(light, theirs))))
+    return Joined(_absent(longer, behind), replace(timed, names=names.names).followed_by(more), joining)
 
 
-def _sequences(events: Events, rows: NDArray[np.int64]) -> dict[Place, list[str]]:
-    """The names of what ran on each stream, in order."""
-    sequences: dict[Place, list[str]] = {}
-    for row in rows.tolist():
-        stream = int(events.device[row]), int(events.stream[row])
-        sequences.setdefault(stream, []).append(events.names[events.name[row]])
-    return sequences
+def _reason(full: Events, light: Events, names: Names, window: str) -> str:
+    ours, theirs = int(full.on_device.sum()), int(light.on_device.sum())
+    if not ours or not theirs:
+        return f"{theirs} device events in the {window} window, {ours} in the full one"
+    counts = f"of {theirs} device events in the {window} window and {ours} in the full one"
+    different = first_difference(full, light, names)
+    first = f"; first {_described(light, different[1])} for {_described(full, different[0])}" if different else ""
+    return f"{counts} less than nine tenths are the same in the same order{first}"
 
 
 def _described(events: Events, row: int) -> str:
@@ -103,5 +97,40 @@ def _described(events: Events, row: int) -> str:
     return f"{name[:60]!r} (device {events.device[row]}, stream {events.stream[row]})"
 
 
-def _names(events: Events, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    return np.array(events.names, dtype=object)[events.name[rows]]
+def _at_light_times(full: Events, light: Events, joined: Partners) -> Events:
+    def put(name: str) -> Int64:
+        column: Int64 = getattr(full, name).copy()
+        column[joined.full] = getattr(light, name)[joined.light]
+        return column
+
+    return replace(full, start_ns=put("start_ns"), dur_ns=put("dur_ns"), launched_ns=put("launched_ns"))
+
+
+def _absent(events: Events, rows: Int64) -> Events:
+    """Return the same rows, some of them as what did not run: no length, on no device, of no kind."""
+    if not len(rows):
+        return events
+    values = {"category": Category.ABSENT, "kind": Kind.HOST, "dur_ns": 0}
+    values |= dict.fromkeys(("device", "peer", "stream", "correlation", "external", "call", "sequence"), UNKNOWN)
+    columns = {name: getattr(events, name).copy() for name in values}
+    for name, value in values.items():
+        columns[name][rows] = value
+    return replace(events, **columns)
+
+
+def _by_name_alone(full: Events, rows: Events, name: Int64) -> Events:
+    """Return rows of the light window as rows of the full one's file, without what only their own file could tell."""
+    nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    told = ("thread", "correlation", "external", "sequence", "forward", "forward_thread", "grid", "position")
+    columns: dict[str, Any] = dict.fromkeys(told, nothing)
+    return replace(
+        rows,
+        **columns,
+        name=name.astype(full.name.dtype),
+        names=full.names,
+        call=nothing.astype(full.call.dtype),
+        calls=full.calls,
+        inputs=nothing.astype(full.inputs.dtype),
+        shapes=full.shapes,
+        syncs=full.syncs,
+    )

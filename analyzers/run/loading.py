@@ -14,6 +14,7 @@ from analyzers.paths import Place, Where
 from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
+from analyzers.run.light_window import Joining
 from analyzers.run.manifest import Manifest
 from analyzers.run.rank_trace import RankTrace, read_rank
 from analyzers.trace import Header
@@ -43,6 +44,10 @@ class Rank(Protocol):
     @property
     def mismatch(self) -> str | None:
         """Return why times are not a light window's, where they should be."""
+
+    @property
+    def joining(self) -> Joining | None:
+        """Return how much of a light window was joined, where there is one."""
 
     @property
     def unknown_communication(self) -> dict[str, int]:
@@ -107,7 +112,7 @@ def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[
         *recording.warnings,
         *(Notice(Code.RECORDING_NOTE, note) for note in (recording.manifest.notes if recording.manifest else ())),
         *(lost for rank in ranks for lost in rank.lost),
-        *_mixed_windows(ranks),
+        *(_mixed_windows(ranks) or _light_windows(ranks)),
         *(Notice(Code.RANK_UNREADABLE, f"left out: {error}") for error in failures),
         *_missing_ranks(world_size(recording.manifest, ranks), {rank.rank for rank in ranks}),
         *_unknown_communication(ranks),
@@ -141,6 +146,28 @@ def _mixed_windows(ranks: Sequence[Rank]) -> list[Notice]:
     why = "; ".join(mismatches[:3])
     message = f"times are those of the full windows, distorted, for want of light ones ({why})"
     return [Notice(Code.LIGHT_WINDOW_DOES_NOT_FIT, message)]
+
+
+def _light_windows(ranks: Sequence[Rank]) -> list[Notice]:
+    """Say which device events light and full windows do not share, and that launches are estimated."""
+    joined = [(rank.rank, rank.joining) for rank in ranks if rank.joining is not None]
+    notices = []
+    parts = [(rank, one) for rank, one in joined if one.only_full or one.only_light]
+    if parts:
+        listed = "; ".join(f"rank {rank}: {_in_part(one)}" for rank, one in parts[:LISTED_RANKS])
+        more = f"; and {len(parts) - LISTED_RANKS} ranks more" if len(parts) > LISTED_RANKS else ""
+        text = f"light and full windows do not hold all of the same device events ({listed}{more})"
+        said = "those that the light window alone holds have their times, and no operator or layer"
+        notices.append(Notice(Code.LIGHT_WINDOW_JOINED_IN_PART, f"{text}: {said}"))
+    if any(one.launches_are_estimated for _, one in joined):
+        text = "light windows do not tell when kernels were launched: that is estimated from the full windows"
+        notices.append(Notice(Code.LAUNCHES_ARE_ESTIMATED, text))
+    return notices
+
+
+def _in_part(joining: Joining) -> str:
+    alone = f"{joining.only_light} in the light one alone, {joining.only_full} in the full one alone"
+    return f"{joining.both} in both, {alone}"
 
 
 def _check_ranks(ranks: Sequence[Rank]) -> None:

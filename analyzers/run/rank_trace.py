@@ -16,7 +16,7 @@ from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
 from analyzers.run.health import healthy
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
-from analyzers.run.light_window import Mismatch, retime
+from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
 from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, Kind, looks_like_communication, read_trace
 
@@ -25,7 +25,10 @@ _RANK = re.compile(r"rank[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class RankTrace:
-    """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one."""
+    """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one.
+
+    Device events that the light window alone holds stand behind the recorded ones; see `Joined`.
+    """
 
     rank: RankNumber
     path: Place
@@ -35,6 +38,7 @@ class RankTrace:
     nosync: Events | None = None  # steps without gradient synchronization, device activity alone
     lost: tuple[Notice, ...] = ()
     mismatch: str | None = None  # why the light window that there is could not be joined
+    joining: Joining | None = None  # how much of the light window was
 
     @property
     def is_light(self) -> bool:
@@ -44,6 +48,11 @@ class RankTrace:
     def in_full(self) -> RankTrace:
         """Return the same rank at the full window's times."""
         return replace(self, timed=self.events)
+
+    @cached_property
+    def device_rows(self) -> NDArray[np.int64]:
+        """Return the rows that are device activity at either window's times."""
+        return np.flatnonzero(self.events.on_device | self.timed.on_device)
 
     @cached_property
     def gloo(self) -> NDArray[np.bool_]:
@@ -110,16 +119,14 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     events, ill = healthy(trace.events, file.path.name)
     if file.steps is not None:
         events = with_steps(events, file.steps, file.path)
-    timed: Events | Mismatch = events
+    retimed: Joined | Mismatch | None = None
     lost = (*trace.lost, *doubted, *ill)
     if file.expects_light:
-        timed, more = _light_times(events, file.light, on_bytes)
+        retimed, more = _light_times(events, file.light, on_bytes)
         lost += more
     nosync, more = _nosync_events(file.nosync, on_bytes)
     lost += more
-    mismatch = timed.reason if isinstance(timed, Mismatch) else None
-    timed = events if isinstance(timed, Mismatch) else timed
-    loaded = RankTrace(rank, file.path, header, events, timed, nosync, lost, mismatch)
+    loaded = _with_times(RankTrace(rank, file.path, header, events, events, nosync, lost), retimed)
     if loaded.is_cpu_run and trace.unknown:
         raise UnusableRun(
             f"{file.path}: rows of {', '.join(trace.unknown[:5])} are of no kind that is read, and may be a device's; "
@@ -134,9 +141,17 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     return loaded
 
 
+def _with_times(trace: RankTrace, retimed: Joined | Mismatch | None) -> RankTrace:
+    if retimed is None:
+        return trace
+    if isinstance(retimed, Mismatch):
+        return replace(trace, mismatch=retimed.reason)
+    return replace(trace, events=retimed.full, timed=retimed.light, joining=retimed.joining)
+
+
 def _light_times(
     full: Events, light: Place | None, on_bytes: Callable[[int], None] | None
-) -> tuple[Events | Mismatch, tuple[Notice, ...]]:
+) -> tuple[Joined | Mismatch, tuple[Notice, ...]]:
     """The full window's rows at the light window's times, or why not; and what of the light window was lost."""
     if light is None:
         return Mismatch("there is none"), ()

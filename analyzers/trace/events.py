@@ -116,6 +116,13 @@ class Events:
         columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
         return replace(self, **columns)
 
+    def followed_by(self, more: Events) -> Events:
+        """Return these rows and behind them others, whose codes are of the same names, calls and shapes."""
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in _COLUMNS
+        }
+        return replace(self, **columns)
+
 
 def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
     """Return for every row the start of the first host call with its correlation, else UNKNOWN."""

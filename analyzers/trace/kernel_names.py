@@ -22,6 +22,7 @@ class Category(IntEnum):
     PYTHON = 7  # python_function, written with Python stacks; by far the most rows where there are any
     FLOW = 8  # the ends of the arrows between launches and kernels, forward and backward
     SYNC = 9  # a stream or the host waiting; such rows are kept apart from all others
+    ABSENT = 10  # a device event that the rank's other window holds, light or full, and this one does not
 
 
 class Kind(IntEnum):

@@ -81,9 +81,9 @@ def test_a_script_has_the_threads_that_torchrun_gives_it(tmp_path, monkeypatch, 
 
 
 def test_a_plan_with_every_has_room_for_a_recording():
-    Plan(rounds=1, every=32).check()
-    with pytest.raises(UsageError, match="one recording takes up to 32"):
-        Plan(rounds=1, every=31).check()
+    Plan(rounds=1, every=44).check()
+    with pytest.raises(UsageError, match="one recording takes up to 44"):
+        Plan(rounds=1, every=43).check()
 
 
 @pytest.mark.parametrize("on_cpu", [False, True])

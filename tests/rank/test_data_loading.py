@@ -155,9 +155,9 @@ def retimed():
     """A full window in which 4 of 5 are waiting for input, at a light one's times."""
     full = draw(step="33333333", loader="..llll..", compute="aa....bb")
     quick = draw(compute="aa.bb")
-    timed = retime(full.events, quick.events.take(quick.events.category != Category.ANNOTATION))
-    assert not isinstance(timed, Mismatch)
-    return replace(full, timed=timed)
+    joined = retime(full.events, quick.events.take(quick.events.category != Category.ANNOTATION))
+    assert not isinstance(joined, Mismatch)
+    return replace(full, events=joined.full, timed=joined.light)
 
 
 def test_light_times_are_not_laid_over_the_hosts():

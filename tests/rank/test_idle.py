@@ -245,9 +245,9 @@ def test_the_first_recorded_window_equals_the_brute_force(run):
 def retimed():
     full = draw(step="33333333333333", loader="..llll", compute="aa.......bb..c", launch={"compute": "^......^..^"})
     quick = draw(compute="aa...bb..c", launch={"compute": "^...^..^"})
-    timed = retime(full.events, quick.events.take(np.isin(quick.events.category, (1, 4))))
-    assert not isinstance(timed, Mismatch)
-    return replace(full, timed=timed)
+    joined = retime(full.events, quick.events.take(np.isin(quick.events.category, (1, 4))))
+    assert not isinstance(joined, Mismatch)
+    return replace(full, events=joined.full, timed=joined.light)
 
 
 def test_a_light_windows_gap_is_divided_as_the_full_windows():

@@ -31,7 +31,7 @@ def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a",
         (full / f"rank{rank}.json.gz").write_text(f"round {number}")
     (folder / "nosync").mkdir(parents=True, exist_ok=True)
     (folder / "nosync" / f"rank{rank}.json.gz").touch()
-    samples = {"unprofiled": [NS] * rounds, "full": [NS * number for number in range(1, rounds + 1)]}
+    steps = {"unprofiled": [[NS, NS]] * rounds, "full": [[NS * number] for number in range(1, rounds + 1)]}
     part = RankPart(
         rank=rank,
         world_size=size,
@@ -50,7 +50,7 @@ def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a",
         steps=10 * rounds,
         of_steps=40,
         rounds=rounds,
-        samples_ns=samples,
+        steps_ns=steps,
         device_states=list(states),
         kept_rounds={"full": 2} if ended else None,
         ended=ended,

@@ -129,32 +129,11 @@ def test_a_gpu_that_torch_cannot_name_has_no_state(states, monkeypatch):
 
 
 @pytest.fixture
-def log(monkeypatch):
+def log(made_gpu, monkeypatch):
     """What a recording on a GPU does, in order: the machine has none."""
-    done = []
-
-    class FakeProfiling:
-        def __init__(self, kind, warmup, active):
-            self.kind = kind
-
-        def __enter__(self):
-            done.append(f"{self.kind}:")
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def step(self):
-            done.append("step")
-
-        def write(self, folder, rank):
-            done.append("write")
-
+    done = made_gpu()
     read = SimpleNamespace(state=lambda number: done.append("read") or msgspec.structs.replace(STATE, round=number))
-    monkeypatch.setattr(recording, "gpus_of", lambda model: [0])
     monkeypatch.setattr(recording, "open_gpus", lambda gpus: [read] * len(gpus))
-    monkeypatch.setattr(recording, "Profiling", FakeProfiling)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda gpu: done.append("wait"))
     return done
 
 
@@ -169,9 +148,9 @@ def recorded(folder, rounds):
 
 def test_states_are_read_when_the_last_step_before_the_light_window_is_under_way(tmp_path, log):
     recorded(tmp_path, 1)
-    light = log[log.index("light:") : log.index("full:")]
+    light = log[log.index("cupti:") : log.index("full:")]
     warmup, window = ["wait", "step", "read", "wait", "step"], ["wait", "wait", "step", "write"]
-    assert light[: len(warmup) + len(window) + 1] == ["light:", *warmup, *window]
+    assert light[: len(warmup) + len(window) + 1] == ["cupti:", *warmup, *window]
     assert log.count("read") == 1
 
 

@@ -22,10 +22,9 @@ from tests.support.launching import run_here
 from tracer.config import Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording import link_rates as links
-from tracer.recording import run_json as manifest
-from tracer.recording.profiles import Profiling
-from tracer.recording.rank_part import Facts
+from tracer.recording.rank_part import Facts, RankRounds, kept_rounds, typical_round
 from tracer.recording.recorder import Recorder, Subject
+from tracer.recording.windows import KinetoWindow
 from tracer.workload import models_and_data as workloads
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,7 +195,7 @@ def test_a_profile_is_written_without_an_object_for_each_event(tmp_path, monkeyp
         raise AssertionError("events were parsed")
 
     monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", parse)
-    with Profiling("cpu", 1, 1) as profiling:
+    with KinetoWindow("cpu", 1, 1) as profiling:
         for _ in range(2):
             torch.ones(1).add(1)
             profiling.step()
@@ -205,7 +204,16 @@ def test_a_profile_is_written_without_an_object_for_each_event(tmp_path, monkeyp
 
 
 def test_the_most_typical_round_is_kept():
-    assert manifest.typical_round([[100, 130, 109, 500, 90], [102, 131, 111, 510, 91]]) == 3
+    rounds = {1: (100, 102), 2: (130, 131), 3: (109, 111), 4: (500, 510), 5: (90, 91)}
+    blocks = {number: [[step, step, 9 * step] for step in steps] for number, steps in rounds.items()}
+    assert typical_round(blocks) == 3
+
+
+def test_a_round_whose_light_window_failed_on_any_rank_is_not_kept():
+    first = RankRounds(steps_ns={"light": [[5], [5], []], "full": [[9], [8], [8]]}, failed_light={3: "why"})
+    second = RankRounds(steps_ns={"light": [[], [7], [9]], "full": [[9], [8], [8]]}, failed_light={1: "why"})
+    assert kept_rounds([first, second], 3) == {"light": 2, "full": 2}
+    assert kept_rounds([first, second], 1) == {"full": 1}
 
 
 def test_nccl_says_its_transport_in_its_log(tmp_path):

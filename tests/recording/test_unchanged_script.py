@@ -16,9 +16,9 @@ from tracer.config import Hook, Plan
 from tracer.errors import TracerError
 from tracer.recording import session
 from tracer.recording import unchanged_script as attach
-from tracer.recording.profiles import ours
 from tracer.recording.rank_process import PROGRESS, WORK, reasons, seldom_progress_of
 from tracer.recording.step_counter import SILENCE
+from tracer.recording.windows import ours
 
 
 class Counting:
@@ -231,6 +231,16 @@ def test_a_script_with_a_session_of_its_own_is_left_alone(watched, model, monkey
     watched.stepped(optimizer)
     assert Counting.all[0].why == "the script has a session of its own"
     assert Counting.all[0].done == 1
+
+
+def test_a_script_that_uses_cupti_itself_is_left_alone(watched, model, folder, monkeypatch):
+    monkeypatch.setenv("CUDA_INJECTION64_PATH", "/opt/nsys/libToolsInjection64.so")
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    assert watched.is_disabled
+    assert reasons(folder) == [
+        "what CUDA_INJECTION64_PATH names uses CUPTI in the script's process, and there can be but one"
+    ]
 
 
 def test_a_second_process_of_one_rank_is_not_recorded(watched, model, folder):

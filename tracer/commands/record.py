@@ -52,7 +52,8 @@ examples:
 MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolkit[record]'"
 # Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
 OF_SCRIPTS = {
-    *("gpus", "device", "ranks", "wait", "warmup", "active", "rounds", "every", "keep", "output", "force", "script"),
+    *("gpus", "device", "ranks", "wait", "warmup", "active", "light", "rounds", "every", "keep"),
+    *("output", "force", "script"),
     *(option.strip("-").replace("-", "_") for option in HOST_OPTIONS),
 }
 

@@ -77,6 +77,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         wait=DEFAULTS.wait if options.wait is None else options.wait,
         warmup=options.warmup,
         active=options.active,
+        light=options.light,
         rounds=options.rounds or DEFAULTS.rounds,
         every=options.every,
         keep=options.keep or DEFAULTS.keep,

@@ -39,17 +39,17 @@ def _by_kineto() -> Trial:
 
 
 def _by_cupti() -> Trial:
-    from tracer.recording.cupti import Cupti, DeviceActivity
+    from tracer.recording.windows import Cupti, DeviceActivity
 
     cupti = Cupti()
     library = f"{cupti.path.name}, version {cupti.version}"
     try:
         with DeviceActivity() as activity:
             _launch_kernel()
-        activity.decode()
+        rows = activity.rows()
     except TracerError as error:
         return Trial(CUPTI, library=library, why=str(error))
-    return Trial(CUPTI, sum(row.category == "kernel" for row in activity.rows), library)
+    return Trial(CUPTI, sum(row.category == "kernel" for row in rows), library)
 
 
 def _launch_kernel() -> None:

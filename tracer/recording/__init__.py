@@ -1,10 +1,10 @@
 """Recording inside the training process: schedule, profiles, controls, `run.json`.
 
 `session`, and `unchanged_script` which the `hook` arms, drive a `recorder` step by step (`step_counter` knows which
-optimizer ends a step); `profiles` writes windows, `module_ranges` marks modules, `rendezvous` lets ranks meet.
-`model_facts`, `link_rates` and `device_states` find out what trains, over which links, on devices in which state;
-`rank_part` and `run_json` write it down, `collect` puts the recording in its place. `rank_process` is for processes
-that are ranks, `torch_compat` has what differs between versions of torch. Importing this room imports torch.
+optimizer ends a step); the room `windows` profiles and times steps, `module_ranges` marks modules, `rendezvous` lets
+ranks meet. `model_facts`, `link_rates` and `device_states` find out what trains, over which links, on devices in which
+state; `rank_part` and `run_json` write it down, `collect` puts the recording in its place. `rank_process` is for
+processes that are ranks, `torch_compat` has what differs between versions of torch. Importing this room imports torch.
 
 Decisions: docs/decisions/recording.md
 """

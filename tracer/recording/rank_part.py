@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from analyzers.run import Bucket, Dataset, DeviceState, Epoch, Parameter
-from tracer.config import Plan
+from analyzers.run import LIGHT, Bucket, Dataset, DeviceState, Epoch, Parameter
+from tracer.config import LightRecorder, Plan
 from tracer.errors import TracerError
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import (
@@ -68,11 +68,21 @@ def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
     )
 
 
-class RankPart(msgspec.Struct, frozen=True, kw_only=True):
+class RankRounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a rank's steps took: blocks of single steps by control, in ns, a block each round for each window.
+
+    `failed_light` says of rounds, by number from 1, why they have no light window.
+    """
+
+    steps_ns: dict[str, list[list[int]]] = {}
+    failed_light: dict[int, str] = {}
+
+
+class RankPart(RankRounds, frozen=True, kw_only=True):
     """What one rank knows. The first rank's copy of what all share is the one that is used.
 
     `rounds` and `steps` are how far the recording is, which is complete once the part says which rounds are kept; the
-    part is complete when it has `ended`.
+    part is complete when it has `ended`. `light` is what records light windows, `why_not_cupti` why not CUPTI alone.
     """
 
     rank: int
@@ -93,7 +103,8 @@ class RankPart(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     of_steps: int = 0
     rounds: int = 0
-    samples_ns: dict[str, list[int]] = {}
+    light: LightRecorder | None = None
+    why_not_cupti: str | None = None
     device_states: list[DeviceState] = []
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None
@@ -145,14 +156,28 @@ def read_parts(folder: Path) -> list[RankPart]:
     return sorted(parts, key=lambda part: part.rank)
 
 
-def typical_round(samples_ns: Sequence[Sequence[int]]) -> int:
-    """Return the round, from 1, whose step is nearest to the median over all rounds: its windows are kept.
+def kept_rounds(ranks: Sequence[RankRounds], rounds: int) -> dict[str, int]:
+    """Return which of the first `rounds` rounds' traces all ranks keep, for each window that all of them have."""
+    kept = {}
+    for window in (LIGHT, FULL):
+        if not all(window in rank.steps_ns for rank in ranks):
+            continue
+        failed = {number for rank in ranks for number in rank.failed_light} if window == LIGHT else set()
+        whole = [number for number in range(1, rounds + 1) if number not in failed]
+        if whole:
+            kept[window] = typical_round({at: [rank.steps_ns[window][at - 1] for rank in ranks] for at in whole})
+    return kept
 
-    `samples_ns` has a sequence for each rank, of a sample for each round. A window by itself may be an odd one (a host
-    that was busy for a moment), and all times come from it.
+
+def typical_round(blocks_ns: Mapping[int, Sequence[Sequence[int]]]) -> int:
+    """Return the round whose step is nearest to the median over all rounds: its windows are kept.
+
+    `blocks_ns` has, by round, each rank's block of steps. A window by itself may be an odd one (a host that was busy
+    for a moment), and all times come from it.
     """
-    by_round = np.median(samples_ns, axis=0)
-    return int(np.argmin(np.abs(by_round - np.median(by_round)))) + 1
+    by_round = {number: np.median([np.median(steps) for steps in ranks]) for number, ranks in blocks_ns.items()}
+    middle = np.median(list(by_round.values()))
+    return min(by_round, key=lambda number: abs(by_round[number] - middle))
 
 
 def _is_recorded(key: str) -> bool:

@@ -4,16 +4,16 @@ The recorder never calls the training step. The loop calls `step()` after each o
 what the next ones are for:
 
     wait     | round: unprofiled | light profile | no-sync | full profile | round: ... | light profile, no-sync
-    settling | a block: `warmup` untimed steps, then `active` timed ones; ranks meet and devices are idle at its edges
+    settling | a block: `warmup` untimed steps, then `active` timed ones
 
-Interleaving lets drift fall on all blocks alike. Every round leaves its traces in a folder of its own, of which a
-typical one is kept; the last block profiles steps without gradient synchronization. With `every` there is another
-recording of one round every so many steps, each in a folder of its own.
+Interleaving lets drift fall on all blocks alike. Steps are timed by events on the device; only at the edges of profiles
+do ranks meet and devices come to rest. Without a no-sync block there is another unprofiled one. Every round leaves its
+traces in a folder of its own, of which a typical one is kept; the last block profiles steps without gradient
+synchronization. With `every` there is another recording of one round every so many steps, each in a folder of its own.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -27,12 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.run import LIGHT, NOSYNC, DeviceState
-from tracer.config import Plan
+from tracer.config import LightRecorder, Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording.device_states import open_gpus
 from tracer.recording.model_facts import ddp_of, gpus_of
 from tracer.recording.module_ranges import module_ranges
-from tracer.recording.profiles import Profiling
 from tracer.recording.rank_part import (
     FULL,
     ROUND,
@@ -40,13 +39,15 @@ from tracer.recording.rank_part import (
     STEP,
     Facts,
     RankPart,
+    RankRounds,
+    kept_rounds,
     part,
     read_parts,
     recordings,
-    typical_round,
     write_part,
 )
 from tracer.recording.rendezvous import PATIENCE, Meeting
+from tracer.recording.windows import CuptiWindow, KinetoWindow, StepTimes, why_unusable
 
 Progress = Callable[[str, int, int], None]
 
@@ -88,15 +89,23 @@ class StepBlock:
 
 @dataclass
 class RecordedSoFar:
-    """What one recording has so far: a sample a block of each control, in ns, and how many rounds are complete.
+    """What one recording has so far: each control's blocks, and how many rounds are complete.
 
-    `device_states` has each device of this rank, round by round.
+    Blocks are of single steps, in order; they are read when the devices are at rest. `failed_light` says of rounds why
+    they have no light window; `device_states` has each device of this rank, round by round.
     """
 
     folder: Path
-    samples_ns: dict[str, list[int]] = field(default_factory=dict)
+    blocks: dict[str, list[StepTimes]] = field(default_factory=dict)
     rounds: int = 0
+    failed_light: dict[int, str] = field(default_factory=dict)
     device_states: list[DeviceState] = field(default_factory=list)
+
+    @property
+    def of_rank(self) -> RankRounds:
+        """Return what decides which rounds are kept."""
+        steps_ns = {name: [block.steps_ns() for block in blocks] for name, blocks in self.blocks.items()}
+        return RankRounds(steps_ns=steps_ns, failed_light=self.failed_light)
 
 
 class Recorder:
@@ -127,6 +136,8 @@ class Recorder:
         self.meeting = Meeting(patience)
         self.recorded = 0
         self._identity = ""
+        self._light: LightRecorder = plan.light
+        self._why_not_cupti: str | None = None
         self._label: str | None = "settling"
         self._total = plan.wait
         self._finished = False
@@ -181,6 +192,7 @@ class Recorder:
         self._total = plan.wait + _length(plan, blocks)
         taken = RecordedSoFar(self._place())
         self._identity = self.meeting.told(uuid.uuid4().hex)
+        self._agree_on_light()
         self._leave_part(taken)
         self.meeting.together()
         self._progress("settling", 0, self._total)
@@ -216,44 +228,74 @@ class Recorder:
     def _timed(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         for _ in range(self._plan.warmup):
             yield
-        start_ns = self._edge()
+        times = self._new_times(block, taken)
         for _ in range(self._plan.active):
             yield
-        self._sample(block, taken, start_ns)
+            times.mark()
 
     def _profiled(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         plan = self._plan
         # Ranges cost host time, which a light window is there to save.
         ranges = nullcontext() if block.profile == "light" else module_ranges(self._subject.model)
-        with ranges, Profiling(block.profile or "", plan.warmup, plan.active) as profiling:
+        with ranges, self._window(block) as window:
             for step in range(plan.warmup):
                 yield
                 if step == plan.warmup - 1 and block.keep == LIGHT:
                     # The devices still have this step to do, which is neither timed nor kept in the trace.
                     taken.device_states += [gpu.state(taken.rounds + 1) for gpu in self._open_gpus]
                 self._synchronize()
-                profiling.step()
-            start_ns = self._edge()
+                window.step()
+            self._synchronize()
+            self.meeting.together()
+            times = self._new_times(block, taken)
             for step in range(plan.active):
                 yield
+                times.mark()
                 if step == plan.active - 1:
-                    self._sample(block, taken, start_ns)
-                profiling.step()
+                    self._synchronize()
+                window.step()
         if block.keep is not None:
             folder = NOSYNC if block.nosync else f"{ROUND.format(number=taken.rounds + 1)}/{block.keep}"
-            profiling.write(taken.folder / folder, self.meeting.rank)
+            window.write(taken.folder / folder, self.meeting.rank)
+        if isinstance(window, CuptiWindow):
+            self._agree_on(window, block, taken)
 
-    def _edge(self) -> int:
-        """Devices idle, all ranks here: the moment a block begins, in ns."""
-        self._synchronize()
-        self.meeting.together()
-        return time.perf_counter_ns()
+    def _window(self, block: StepBlock) -> CuptiWindow | KinetoWindow:
+        if block.profile == "light" and self._light == "cupti":
+            return CuptiWindow(self._plan.warmup)
+        return KinetoWindow(block.profile or "", self._plan.warmup, self._plan.active)
 
-    def _sample(self, block: StepBlock, taken: RecordedSoFar, start_ns: int) -> None:
-        self._synchronize()
+    def _new_times(self, block: StepBlock, taken: RecordedSoFar) -> StepTimes:
+        """The times of a block that begins now."""
+        times = StepTimes(self._gpus[0] if self._gpus else None)
+        times.mark()
         if block.control is not None:
-            step_ns = (time.perf_counter_ns() - start_ns) // self._plan.active
-            taken.samples_ns.setdefault(block.control, []).append(step_ns)
+            taken.blocks.setdefault(block.control, []).append(times)
+        return times
+
+    def _agree_on_light(self) -> None:
+        """Have all ranks' light windows recorded the same way: one that cannot use CUPTI alone decides for all."""
+        if self._gpus and self._light == "cupti":
+            self._why_not_cupti = self._first_objection(why_unusable())
+
+    def _agree_on(self, window: CuptiWindow, block: StepBlock, taken: RecordedSoFar) -> None:
+        """Where a rank's light window failed, do without that round's on all ranks, and let Kineto take the next."""
+        objection = self._first_objection(window.failure)
+        if objection is None:
+            return
+        self._why_not_cupti = objection
+        if block.control is not None:
+            taken.failed_light[taken.rounds + 1] = objection
+            # Perhaps nothing recorded these steps: they are of no window.
+            taken.blocks[block.control][-1] = StepTimes(None)
+
+    def _first_objection(self, why_not: str | None) -> str | None:
+        """What the first rank has against CUPTI alone, if any has; then light windows are Kineto's from now on."""
+        objections = self.meeting.heard(why_not or "")
+        objection = self.meeting.told(next(filter(None, objections), "")) or None
+        if objection is not None:
+            self._light = "kineto"
+        return objection
 
     def _synchronize(self) -> None:
         for gpu in self._gpus:
@@ -261,15 +303,9 @@ class Recorder:
 
     def _kept_rounds(self, taken: RecordedSoFar) -> dict[str, int]:
         """Which round's traces all ranks keep, for each window."""
-        windows = [window for window in (LIGHT, FULL) if window in taken.samples_ns]
-        if taken.rounds == 1:
-            return dict.fromkeys(windows, 1)
-        answers = self.meeting.heard(msgspec.json.encode(taken.samples_ns).decode())
-        samples = [msgspec.json.decode(text, type=dict[str, list[int]]) for text in answers]
-        chosen = {
-            window: typical_round([samples_ns[window] for samples_ns in samples]) for window in windows if samples
-        }
-        told = self.meeting.told(msgspec.json.encode(chosen).decode())
+        answers = self.meeting.heard(msgspec.json.encode(taken.of_rank).decode())
+        ranks = [msgspec.json.decode(text, type=RankRounds) for text in answers]
+        told = self.meeting.told(msgspec.json.encode(kept_rounds(ranks, taken.rounds) if ranks else {}).decode())
         return msgspec.json.decode(told, type=dict[str, int])
 
     def _leave_part(self, taken: RecordedSoFar, kept_rounds: dict[str, int] | None = None) -> None:
@@ -282,7 +318,10 @@ class Recorder:
             steps=self.done,
             of_steps=self._total,
             rounds=taken.rounds,
-            samples_ns=taken.samples_ns,
+            steps_ns=taken.of_rank.steps_ns,
+            failed_light=taken.failed_light,
+            light=self._light if self._gpus else None,
+            why_not_cupti=self._why_not_cupti,
             device_states=taken.device_states,
             kept_rounds=kept_rounds,
             why_no_nosync=_why_no_nosync(self._subject),
@@ -296,7 +335,7 @@ def _length(plan: Plan, blocks: list[StepBlock]) -> int:
 
 
 def _blocks(rounds: int, on_cpu: bool, nosync: bool) -> list[StepBlock]:
-    """All blocks in order. A profile is always followed by unprofiled steps, in which CUPTI detaches itself."""
+    """All blocks in order. A profile is always followed by unprofiled ones, whose untimed steps let CUPTI detach."""
     blocks = []
     for number in range(1, rounds + 1):
         prefix = f"round {number} of {rounds}"
@@ -306,7 +345,7 @@ def _blocks(rounds: int, on_cpu: bool, nosync: bool) -> list[StepBlock]:
         if nosync:
             blocks.append(StepBlock(f"{prefix}: without gradient synchronization", "nosync", nosync=True))
         else:
-            blocks.append(StepBlock(f"{prefix}: settling"))
+            blocks.append(StepBlock(f"{prefix}: unprofiled", "unprofiled"))
         full = "cpu" if on_cpu else "full"
         blocks.append(StepBlock(f"{prefix}: full profile", "full", full, keep=FULL, ends_round=True))
     if nosync:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
-from analyzers.run import LIGHT, MANIFEST, NOSYNC, Control, Controls, Manifest, Memory, control
-from tracer.recording.rank_part import FULL, PART, ROUND, RankPart, read_parts, typical_round
+from analyzers.run import MANIFEST, NOSYNC, Control, Controls, Manifest, Memory, control
+from tracer.recording.rank_part import FULL, PART, ROUND, RankPart, kept_rounds, read_parts
 
 
 def assemble(folder: Path, name: str, transport: str | None) -> None:
@@ -26,7 +27,7 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
     rounds = _kept_rounds(parts)
     _keep_rounds(folder, rounds)
     notes = _notes(parts)
-    if notes:
+    if _incomplete(parts):
         # Its last block, and its ranks' nosync windows, may be those of some ranks alone.
         shutil.rmtree(folder / NOSYNC, ignore_errors=True)
     manifest = _manifest(parts, name, transport, rounds, notes)
@@ -40,13 +41,15 @@ def _kept_rounds(parts: Sequence[RankPart]) -> dict[str, int]:
     agreed = parts[0].kept_rounds
     if agreed is not None and all(part.kept_rounds == agreed for part in parts):
         return agreed
-    rounds = min(part.rounds for part in parts)
-    windows = [window for window in (LIGHT, FULL) if window in parts[0].samples_ns]
-    return {window: typical_round([part.samples_ns[window][:rounds] for part in parts]) for window in windows}
+    return kept_rounds(parts, min(part.rounds for part in parts))
 
 
 def _notes(parts: Sequence[RankPart]) -> list[str]:
-    """What the reader should know of a recording that was not completed."""
+    """What the reader should know of a recording: what it lacks, and why."""
+    return [*_incomplete(parts), *_light_notes(parts)]
+
+
+def _incomplete(parts: Sequence[RankPart]) -> list[str]:
     ended = [part for part in parts if part.kept_rounds is None]
     if not ended:
         return []
@@ -56,6 +59,17 @@ def _notes(parts: Sequence[RankPart]) -> list[str]:
         f"the recording ended after {first.steps} of {first.of_steps} steps: its controls are of {rounds} of "
         f"{first.plan.rounds} rounds"
     ]
+
+
+def _light_notes(parts: Sequence[RankPart]) -> list[str]:
+    first = parts[0]
+    if first.why_not_cupti is None:
+        return []
+    if set(first.failed_light) >= set(range(1, first.rounds + 1)):
+        return [f"there is no light window: {first.why_not_cupti}"]
+    since = f" from round {max(first.failed_light) + 1} on" if first.failed_light else ""
+    notes = [f"light windows are Kineto's{since}, which stretch steps more: {first.why_not_cupti}"]
+    return notes + [f"there is no light window of round {number}" for number in sorted(first.failed_light)]
 
 
 def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
@@ -93,7 +107,7 @@ def _manifest(
         batch_per_gpu=facts.batch_per_gpu,
         bucket_cap_mb=facts.bucket_cap_mb,
         settings=facts.settings | ({"ddp": first.ddp} if first.ddp is not None else {}),
-        profiler=msgspec.to_builtins(first.plan) | {"kept_rounds": dict(rounds)},
+        profiler=msgspec.to_builtins(first.plan) | {"light": first.light, "kept_rounds": dict(rounds)},
         parameters=first.parameters,
         buckets=first.buckets,
         controls=_controls(parts),
@@ -107,7 +121,12 @@ def _manifest(
 
 def _controls(parts: Sequence[RankPart]) -> Controls:
     measured: dict[str, Control] = {
-        name: control({part.rank: part.samples_ns.get(name, []) for part in parts}) for name in parts[0].samples_ns
+        name: control({part.rank: _medians_ns(part.steps_ns.get(name, [])) for part in parts})
+        for name in parts[0].steps_ns
     }
     why = parts[0].why_no_nosync
     return Controls(**measured, reasons={"nosync": why} if why else {})
+
+
+def _medians_ns(blocks_ns: Sequence[Sequence[int]]) -> list[int]:
+    return [round(median(steps_ns)) for steps_ns in blocks_ns if steps_ns]

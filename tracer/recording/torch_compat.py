@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import profile
 
 Store = Any
 
@@ -67,15 +66,6 @@ def is_compiled(module: nn.Module) -> bool:
 def ddp_logging_data(model: DistributedDataParallel) -> dict[str, Any]:
     """Return what DDP says about itself, bucket sizes and their parameters' indices among it."""
     return cast(dict[str, Any], model._get_ddp_logging_data())  # type: ignore[no-untyped-call]
-
-
-def leave_unparsed(profiler: profile) -> None:
-    """Have a profiler that has started make no Python objects of its events when it stops: nobody asks it for them.
-
-    That takes longer than to write the trace. Made without `acc_events`, torch 2.11 warns of cycles that nobody has.
-    """
-    if profiler.profiler is not None:
-        profiler.profiler.acc_events = False
 
 
 def backend() -> str | None:

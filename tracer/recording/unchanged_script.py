@@ -25,12 +25,12 @@ from tracer.errors import TracerError
 from tracer.recording import session
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import find_model
-from tracer.recording.profiles import is_ours
 from tracer.recording.rank_part import facts_of
 from tracer.recording.rank_process import claim, die_with, leave_reason, seldom_progress_of
 from tracer.recording.recorder import Recorder, Subject
 from tracer.recording.rendezvous import Meeting
 from tracer.recording.step_counter import Beat
+from tracer.recording.windows import is_ours, other_user
 
 # A script whose ranks do not all train waits this long, once.
 PATIENCE = timedelta(minutes=2)
@@ -116,6 +116,9 @@ class Watched:
         """Why a process that trains this model is not recorded; one that is has its rank for itself from now on."""
         if model is None:
             return "an optimizer stepped, but there is no module with parameters that require gradients"
+        other = other_user()
+        if other is not None:
+            return f"{other} uses CUPTI in the script's process, and there can be but one"
         rank, _ = compat.rank_and_size()
         if not claim(Path(self._hook.folder), rank):
             return f"another process of the script was recorded as rank {rank} before"

@@ -13,6 +13,7 @@ from tracer.config import (
     CIFAR10_SAMPLES,
     CIFAR10_SIZE,
     COMM_HOOKS,
+    LIGHT_RECORDERS,
     LR_SCALINGS,
     MODELS,
     REFERENCE_BATCH,
@@ -74,7 +75,13 @@ def add_step_arguments(how: argparse._ArgumentGroup) -> None:
     how.add_argument(
         "--warmup", type=positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
     )
-    how.add_argument("--active", type=positive, default=5, metavar="N", help="steps of each timed block (default: 5)")
+    how.add_argument("--active", type=positive, default=8, metavar="N", help="steps of each timed block (default: 8)")
+    how.add_argument(
+        "--light",
+        choices=LIGHT_RECORDERS,
+        default="cupti",
+        help="what records device times: CUPTI alone, or Kineto, which stretches steps more (default: cupti)",
+    )
     how.add_argument(
         "--rounds", type=positive, metavar="N", help="rounds of such blocks (default: 8, on a CPU and of a script 3)"
     )
@@ -147,6 +154,7 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
             wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
             warmup=options.warmup,
             active=options.active,
+            light=options.light,
             rounds=options.rounds or DEFAULT_ROUNDS[device],
         ),
         image_size=options.image_size or CIFAR10_SIZE,

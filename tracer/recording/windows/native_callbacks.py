@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 BUFFER_BYTES = 4 << 20  # CUPTI's advice: 1 to 10 MB
 BUFFERS = 16
+ARENA_BYTES = BUFFERS * BUFFER_BYTES
 HANDED_OUT, RETURNED, FIRST_VALID = 0, 1, 2
 WORD = 8
 CLOCK_REALTIME = 0
@@ -96,7 +97,7 @@ def compile_callbacks() -> NativeCallbacks:
     """Compile the callbacks over memory of their own, every page of which is there already. Raises ImportError."""
     import llvmlite.binding as llvm
 
-    arena = np.frombuffer(mmap.mmap(-1, BUFFERS * BUFFER_BYTES), dtype=np.uint8)
+    arena = np.frombuffer(mmap.mmap(-1, ARENA_BYTES), dtype=np.uint8)
     arena[:: mmap.PAGESIZE] = 0
     counters = np.zeros(FIRST_VALID + BUFFERS, dtype=np.int64)
     code = CODE.format(

@@ -12,8 +12,8 @@ import torch
 from tracer.errors import TracerError
 
 MAPS = Path("/proc/self/maps")
-# Versions whose records `records` can read: CUDA 12.9 to 13.2. Older CUPTI may crash where a callback gives it no buffer
-# (pytorch/kineto, CuptiActivityApi.cpp), newer ones may have other records.
+# Versions whose records `records` can read: CUDA 12.9 to 13.2. Older CUPTI may crash where a callback gives it no
+# buffer (pytorch/kineto, CuptiActivityApi.cpp), newer ones may have other records.
 KNOWN_VERSIONS = (range(27, 29), range(130000, 130300))
 
 # CUpti_ActivityKind of cupti_activity.h.

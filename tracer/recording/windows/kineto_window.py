@@ -1,30 +1,26 @@
-"""Profiler windows of a recording, and how their traces are written."""
+"""`KinetoWindow`: steps recorded by torch.profiler."""
 
 from __future__ import annotations
 
-import gzip
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from tracer.errors import TracerError
-from tracer.recording.torch_compat import leave_unparsed
+from tracer.recording.windows.trace_file import write_trace
 
 PROFILES: dict[str, dict[str, Any]] = {
-    # Device activity and its launches: the cheapest profile there is, without steps and operators.
+    # Device activity and its launches: the cheapest profile that Kineto has, without steps and operators.
     "light": {"activities": [ProfilerActivity.CUDA]},
     "full": {"activities": [ProfilerActivity.CPU, ProfilerActivity.CUDA], "record_shapes": True},
     # On a CPU run the operators are the device's activity, so that one profile says everything.
     "cpu": {"activities": [ProfilerActivity.CPU], "record_shapes": True},
 }
-# The training waits while its trace is packed: level 9 takes three times as long for a tenth less
-# (docs/decisions/recording.md).
-GZIP_LEVEL = 6
 
 
 class _Ours:
@@ -48,7 +44,7 @@ def is_ours() -> bool:
     return _Ours.depth > 0
 
 
-class Profiling:
+class KinetoWindow:
     """A profile of one kind: entered, told of each step, left, and then written."""
 
     def __init__(self, kind: str, warmup: int, active: int) -> None:
@@ -56,10 +52,10 @@ class Profiling:
         with ours():
             self._profiler = profile(schedule=cycle, acc_events=True, **PROFILES[kind])
 
-    def __enter__(self) -> Profiling:
+    def __enter__(self) -> KinetoWindow:
         with ours():
             self._profiler.start()
-        leave_unparsed(self._profiler)
+        _leave_unparsed(self._profiler)
         return self
 
     def __exit__(
@@ -75,20 +71,27 @@ class Profiling:
 
     def write(self, folder: Path, rank: int) -> None:
         """Leave the trace in a folder as rankN.json.gz, whole or not at all. Raises TracerError for a full disk."""
-        packed = folder / f"rank{rank}.json.gz"
-        plain, partial = folder / f"rank{rank}.json", folder / f"rank{rank}.partial"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        plain = folder / f"rank{rank}.json"
+
+        def fill(target: BinaryIO) -> None:
             self._profiler.export_chrome_trace(str(plain))
             _check_whole(plain)
-            with plain.open("rb") as source, gzip.open(partial, "wb", GZIP_LEVEL) as target:
+            with plain.open("rb") as source:
                 shutil.copyfileobj(source, target)
-            partial.rename(packed)
-        except (OSError, RuntimeError) as error:
-            raise TracerError(f"{packed}: cannot be written ({error})") from error
+
+        try:
+            write_trace(folder, rank, fill)
         finally:
-            partial.unlink(missing_ok=True)
             plain.unlink(missing_ok=True)
+
+
+def _leave_unparsed(profiler: profile) -> None:
+    """Have a profiler that has started make no Python objects of its events when it stops: nobody asks it for them.
+
+    That takes longer than to write the trace. Made without `acc_events`, torch 2.11 warns of cycles that nobody has.
+    """
+    if profiler.profiler is not None:
+        profiler.profiler.acc_events = False
 
 
 def _check_whole(file: Path) -> None:

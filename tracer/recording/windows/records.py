@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tracer.recording.cupti.library import CONCURRENT_KERNEL, MEMCPY, MEMCPY2, MEMSET, Cupti
+from tracer.recording.windows.libcupti import CONCURRENT_KERNEL, MEMCPY, MEMCPY2, MEMSET, Cupti, CuptiUnusable
 
 WORD = 4
 # Kineto demangles no longer names either.
@@ -95,10 +95,13 @@ class DeviceRow(msgspec.Struct, frozen=True, gc=False):
 def device_rows(cupti: Cupti, buffers: Iterable[NDArray[np.uint8]]) -> list[DeviceRow]:
     """Decode all records of buffers, in order of their starts. Names are read from the process's memory, still there.
 
-    Records that CUPTI could give no times, which are zero then, are left out.
+    Raises CuptiUnusable where CUPTI could not give all of them their times, which are zero then.
     """
     names = _Names()
     rows = [row for buffer in buffers for row in _rows_of(cupti, buffer, names)]
+    timeless = sum(not 0 < row.start_ns <= row.end_ns for row in rows)
+    if timeless:
+        raise CuptiUnusable(f"{timeless} of {len(rows)} records have no times")
     return sorted(rows, key=lambda row: (row.start_ns, row.arguments["correlation"]))
 
 
@@ -109,7 +112,7 @@ def _rows_of(cupti: Cupti, buffer: NDArray[np.uint8], names: _Names) -> Iterator
         record = np.dtype(
             {
                 "names": list(layout),
-                "formats": [format for format, _ in layout.values()],
+                "formats": [kind_of_field for kind_of_field, _ in layout.values()],
                 "offsets": [offset for _, offset in layout.values()],
             }
         )
@@ -117,9 +120,7 @@ def _rows_of(cupti: Cupti, buffer: NDArray[np.uint8], names: _Names) -> Iterator
         table = buffer[of_kind[:, None] + np.arange(record.itemsize)].view(record).ravel()
         columns = [table[name].tolist() for name in layout]
         for values in zip(*columns, strict=True):
-            fields = dict(zip(layout, values, strict=True))
-            if 0 < fields["start"] <= fields["end"]:
-                yield _row(kind, fields, names)
+            yield _row(kind, dict(zip(layout, values, strict=True)), names)
 
 
 def _places(cupti: Cupti, buffer: NDArray[np.uint8]) -> list[int]:

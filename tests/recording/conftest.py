@@ -1,0 +1,60 @@
+"""A GPU for the recorder, on machines that have none."""
+
+import pytest
+import torch
+
+from tracer.recording import recorder as recording
+
+
+@pytest.fixture
+def made_gpu(monkeypatch):
+    """Makes windows that write nothing, and says what a recording does with them, in order.
+
+    `failures` are what CUPTI has against each of its windows, in turn; `unusable` what it has against all of them.
+    """
+
+    def make(failures=(), unusable=None):
+        done, coming = [], iter(failures)
+
+        class MadeWindow:
+            def __init__(self, kind):
+                self.kind = kind
+
+            def __enter__(self):
+                done.append(f"{self.kind}:")
+                return self
+
+            def __exit__(self, *error):
+                pass
+
+            def step(self):
+                done.append("step")
+
+            def write(self, folder, rank):
+                done.append("write")
+
+        class MadeCuptiWindow(MadeWindow):
+            def __init__(self, warmup):
+                super().__init__("cupti")
+                self.failure = next(coming, None)
+
+        class MadeTimes:
+            def __init__(self, gpu):
+                self.marks = 0
+
+            def mark(self):
+                self.marks += 1
+
+            def steps_ns(self):
+                return [1000] * (self.marks - 1)
+
+        monkeypatch.setattr(recording, "gpus_of", lambda model: [0])
+        monkeypatch.setattr(recording, "open_gpus", lambda gpus: [])
+        monkeypatch.setattr(recording, "KinetoWindow", lambda kind, warmup, active: MadeWindow(kind))
+        monkeypatch.setattr(recording, "CuptiWindow", MadeCuptiWindow)
+        monkeypatch.setattr(recording, "StepTimes", MadeTimes)
+        monkeypatch.setattr(recording, "why_unusable", lambda: unusable)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda gpu: done.append("wait"))
+        return done
+
+    return make

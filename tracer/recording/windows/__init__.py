@@ -1,0 +1,27 @@
+"""Profiled windows of a recording, and how long single steps take.
+
+`step_times` times steps without waiting for devices. `kineto_window` records through torch.profiler, `cupti_window`
+device activity alone: `libcupti` finds CUPTI, `native_callbacks` take its buffers, `records` decodes them,
+`device_activity` brings these together. Both leave their traces through `trace_file`.
+
+Decisions: docs/decisions/recording.md
+"""
+
+from tracer.recording.windows.cupti_window import CuptiWindow
+from tracer.recording.windows.device_activity import DeviceActivity, other_user, why_unusable
+from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
+from tracer.recording.windows.libcupti import Cupti, CuptiUnusable
+from tracer.recording.windows.step_times import StepTimes
+
+__all__ = [
+    "Cupti",
+    "CuptiUnusable",
+    "CuptiWindow",
+    "DeviceActivity",
+    "KinetoWindow",
+    "StepTimes",
+    "is_ours",
+    "other_user",
+    "ours",
+    "why_unusable",
+]

@@ -1,0 +1,109 @@
+"""`DeviceActivity`: what this process's GPUs do meanwhile, through CUPTI alone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from functools import cache
+from types import TracebackType
+
+from tracer.recording.windows.libcupti import ENABLED_KINDS, FORCED, Cupti, CuptiUnusable
+from tracer.recording.windows.native_callbacks import ARENA_BYTES, NativeCallbacks, compile_callbacks
+from tracer.recording.windows.records import DeviceRow, device_rows
+
+# How far the clock of records may be from the system's, in ns, for its unit to be the same.
+CLOCK_ERROR_NS = 1_000_000
+# Set by profilers that CUDA loads into the process, as Nsight's.
+INJECTED = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
+MB = 1_000_000
+
+
+@cache
+def prepared() -> tuple[Cupti, NativeCallbacks]:
+    """Return the library and callbacks for it, made once a process. Raises CuptiUnusable."""
+    cupti = Cupti()
+    try:
+        callbacks = compile_callbacks()
+    except ImportError as error:
+        raise CuptiUnusable("llvmlite is not installed: pip install llvmlite") from error
+    # CUPTI may call them until the process is gone, when Python has long taken itself apart.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callbacks))
+    return cupti, callbacks
+
+
+def why_unusable() -> str | None:
+    """Return why this process's device activity cannot be recorded through CUPTI, None where it can."""
+    try:
+        DeviceActivity()
+    except CuptiUnusable as error:
+        return str(error)
+    return None
+
+
+def other_user() -> str | None:
+    """Return what else uses CUPTI in this process; None if nothing is known to."""
+    injected = next((variable for variable in INJECTED if os.environ.get(variable)), None)
+    if injected is not None:
+        return f"what {injected} names"
+    if "cupti" in sys.modules:
+        return "cupti-python"
+    proton = sys.modules.get("triton.profiler.flags")
+    return "Proton" if proton is not None and getattr(proton.flags, "profiling_on", False) else None
+
+
+class DeviceActivity:
+    """Records kernels, copies and memsets while it is entered; devices should be idle at both ends."""
+
+    def __init__(self) -> None:
+        """Raises CuptiUnusable where CUPTI cannot be used."""
+        other = other_user()
+        if other is not None:
+            raise CuptiUnusable(f"{other} uses CUPTI in this process")
+        self._cupti, self._callbacks = prepared()
+        self._dropped = 0
+
+    def __enter__(self) -> DeviceActivity:
+        """Raises CuptiUnusable where CUPTI forbids it."""
+        self._callbacks.reset()
+        # Kineto's profiles leave a clock of their own behind.
+        self._cupti.call("cuptiActivityRegisterTimestampCallback", ctypes.c_void_p(self._callbacks.timestamp))
+        requested, completed = self._callbacks.requested, self._callbacks.completed
+        self._cupti.call("cuptiActivityRegisterCallbacks", ctypes.c_void_p(requested), ctypes.c_void_p(completed))
+        try:
+            for kind in ENABLED_KINDS:
+                self._cupti.call("cuptiActivityEnable", kind)
+            self._check_clock()
+        except CuptiUnusable:
+            self._disable()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._disable()
+        self._cupti.call("cuptiActivityFlushAll", FORCED)
+        self._dropped = self._cupti.dropped()
+        self._check_clock()
+
+    def now_ns(self) -> int:
+        """Return the time on the clock of rows, the system's."""
+        return self._cupti.timestamp_ns()
+
+    def rows(self) -> list[DeviceRow]:
+        """Decode what was recorded, before anything else is. Raises CuptiUnusable where that is not all of it."""
+        if self._dropped:
+            raise CuptiUnusable(f"{self._dropped} records found no place in {ARENA_BYTES / MB:.0f} MB")
+        return device_rows(self._cupti, self._callbacks.filled())
+
+    def _disable(self) -> None:
+        for kind in ENABLED_KINDS:
+            self._cupti.call("cuptiActivityDisable", kind)
+
+    def _check_clock(self) -> None:
+        """See that CUPTI has taken over our clock: a rank's events are compared with other ranks' by it."""
+        apart_ns = abs(self._cupti.timestamp_ns() - time.time_ns())
+        if apart_ns > CLOCK_ERROR_NS:
+            raise CuptiUnusable(f"its clock is {apart_ns} ns from the system's")
