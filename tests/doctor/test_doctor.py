@@ -195,6 +195,7 @@ PERMITTED = "RmProfilingAdminOnly: 0\n"
             "NVreg_RestrictProfilingToAdminUsers=0",
         ),
         (Trial(CUPTI, why="llvmlite is not installed: pip install llvmlite"), "", "'tracer-toolkit[record]'"),
+        (Trial(CUPTI, why="what CUDA_INJECTION64_PATH names uses CUPTI in this process"), "", "end other profilers"),
         (Trial(CUPTI, why="CUPTI's version 140000 is not known"), "", "not known; light windows by Kineto"),
     ],
 )
@@ -258,7 +259,7 @@ def test_a_machine_with_gpus_is_examined_in_order(monkeypatch, tmp_path):
     monkeypatch.setattr(recording, "peer_link", lambda members: link)
     monkeypatch.setitem(sys.modules, "torch", fake_torch())
     monkeypatch.setattr(examination, "_nvml", lambda: None)
-    monkeypatch.setattr(examination, "try_profilers", lambda: [Trial(KINETO, 1), Trial(CUPTI, 1)])
+    monkeypatch.setattr(examination, "try_profilers", lambda profilers: [Trial(profiler, 1) for profiler in profilers])
     found = examine(tmp_path / "traces")
     names = [finding.what for finding in found.findings]
     assert names[:10] == [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,9 @@ def run_script(options: argparse.Namespace) -> int:
     _say(f"recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
     recording = Recording(script, ranks, plan, output, options.force)
     outcome = record_script(recording, _say, script_progress(_say))
-    _say_outcome(outcome, plan.keep)
+    # Whoever read stderr may have gone: the exit code is the script's all the same.
+    with suppress(OSError):
+        _say_outcome(outcome, plan.keep)
     return outcome.exit_code
 
 

@@ -13,7 +13,7 @@ from tracer.doctor.findings import Finding, probed
 from tracer.doctor.gpus import clock_finding, count_gpus, driver_finding, gpus_finding, mode_findings, peer_finding
 from tracer.doctor.places import place_findings
 from tracer.doctor.software import communication_findings, no_torch, package_findings, python_finding, torch_finding
-from tracer.doctor.trials import driver_parameters, trial_findings, try_profilers
+from tracer.doctor.trials import CUPTI, KINETO, driver_parameters, trial_findings, try_profilers
 
 SCHEMA = "tracer.doctor/1"
 
@@ -67,8 +67,8 @@ def _gpu_findings(torch: Any) -> Iterator[Finding]:
         yield from modes
     if count > 1:
         yield from probed("peer access", lambda: [peer_finding(torch, _link_in_words(torch, count))])
-    if torch.version.hip is None:
-        yield from probed("profilers", lambda: trial_findings(try_profilers(), driver_parameters()))
+    profilers = (KINETO,) if torch.version.hip else (KINETO, CUPTI)
+    yield from probed("profilers", lambda: trial_findings(try_profilers(profilers), driver_parameters()))
     if opened:
         yield from probed("clocks", lambda: [clock_finding([gpu.state(1) for gpu in opened])])
 

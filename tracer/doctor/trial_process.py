@@ -43,6 +43,8 @@ def _by_cupti() -> Trial:
 
     cupti = Cupti()
     library = f"{cupti.path.name}, version {cupti.version}"
+    # The first makes the context, in which recordings find CUPTI, too.
+    _launch_kernel()
     try:
         with DeviceActivity() as activity:
             _launch_kernel()

@@ -26,6 +26,8 @@ CONSEQUENCES = {
 }
 FORBIDDEN = ("INSUFFICIENT_PRIVILEGES", "NVGPUCTRPERM", "NOT_PERMITTED", "PERMISSION")
 PROGRAM = (sys.executable, "-m", "tracer.doctor.trial_process")
+# Of CUPTI's errors, and of `device_activity`'s words.
+OTHERS = ("SUBSCRIBER", "BUSY", "USES CUPTI")
 PARAMETERS = Path("/proc/driver/nvidia/params")
 PERMIT = (
     "have an administrator write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to "
@@ -43,9 +45,9 @@ class Trial(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-def try_profilers() -> list[Trial]:
-    """Try both, each in a process of its own: neither shall find what the other left."""
-    return [try_profiler(profiler) for profiler in (KINETO, CUPTI)]
+def try_profilers(profilers: Sequence[str]) -> list[Trial]:
+    """Try each in a process of its own: none shall find what another left."""
+    return [try_profiler(profiler) for profiler in profilers]
 
 
 def try_profiler(profiler: str, program: Sequence[str] = PROGRAM, longest_s: float = LONGEST_S) -> Trial:
@@ -83,7 +85,7 @@ def _remedy(trial: Trial, parameters: str) -> str:
         return PERMIT
     if "LLVMLITE" in why:
         return "pip install 'tracer-toolkit[record]'"
-    if not trial.why or "SUBSCRIBER" in why or "BUSY" in why:
+    if not trial.why or any(word in why for word in OTHERS):
         return "end other profilers of this GPU: nsys, ncu, a DCGM that profiles"
     return ""
 

@@ -21,8 +21,10 @@ from tracer.errors import SessionIncomplete, TracerError
 from tracer.recording.collect import Finisher
 from tracer.recording.model_facts import find_model
 from tracer.recording.rank_part import facts_of
-from tracer.recording.recorder import Recorder, Subject
+from tracer.recording.rank_process import seldom_progress_of
+from tracer.recording.recorder import Progress, Recorder, Subject, silent
 from tracer.recording.rendezvous import Meeting
+from tracer.recording.torch_compat import rank_and_size
 
 
 class Session:
@@ -121,11 +123,14 @@ class Session:
 
     def _begin(self, model: nn.Module) -> None:
         folder = hooked_folder()
+        progress: Progress = silent
         if folder is None:
             folder = self._agree_on_a_folder()
             self._finisher = Finisher(folder, self._output, self._force, self._plan.keep)
+        else:
+            progress = seldom_progress_of(rank_and_size()[0], folder)
         subject = Subject(model, facts_of(model, sys.orig_argv))
-        self._recorder = Recorder(folder, subject, self._plan, on_recorded=self._put_in_place)
+        self._recorder = Recorder(folder, subject, self._plan, progress, on_recorded=self._put_in_place)
         self._recorder.begin()
         # All ranks have left their parts, and none has taken any away.
         self._is_first = self._recorder.is_first_here()
