@@ -7,6 +7,7 @@ is a sample; a control is the median of all, and blocks tell how well it is know
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import zip_longest
 
 import msgspec
@@ -23,7 +24,7 @@ HIGH_DISTORTION = 1.05
 LONGEST_NS = 2**54
 
 
-class Control(msgspec.Struct, frozen=True, omit_defaults=True):
+class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Steps that were only timed, ns: by rank, a list per block.
 
     Older recordings have `samples_ns`, by rank the mean step of each block, which is read as a block of one step.
@@ -36,12 +37,12 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return each rank's blocks of steps."""
         return self.steps_ns or {rank: [[sample] for sample in samples] for rank, samples in self.samples_ns.items()}
 
-    @property
+    @cached_property
     def blocks(self) -> list[Float64]:
         """Return the blocks in order: a row for each step, a column for each rank, NaN for what no sample can be."""
         return [_block(ranks) for ranks in zip_longest(*self.by_rank().values(), fillvalue=())]
 
-    @property
+    @cached_property
     def block_medians_ns(self) -> list[float]:
         """Return each block's step: the median over its steps and ranks; NaN for a block without any."""
         return [float(np.nanmedian(block)) if not np.isnan(block).all() else float("nan") for block in self.blocks]
@@ -57,7 +58,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
         known = [block[~np.isnan(block)] for block in self.blocks]
         return round(float(np.median(np.concatenate(known)))) if any(map(len, known)) else None
 
-    @property
+    @cached_property
     def interval_ns(self) -> Limits | None:
         """Return what the median lies between, by chance in 95 % of recordings; None for a single step."""
         return median_interval(self.blocks)

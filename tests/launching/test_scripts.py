@@ -11,7 +11,7 @@ from tracer.launching.environment import script_environment
 from tracer.launching.script import Script, _why_not
 from tracer.recording.collect import Finisher, Taking
 from tracer.recording.rank_process import ERROR_FILE_BYTES, NO_ERROR_TEXT, WORK, claim, leave_reason, reasons
-from tracer.recording.recorder import _blocks, _length
+from tracer.recording.windows import blocks_of_round
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,13 @@ def test_a_plan_with_every_has_room_for_a_recording():
         Plan(rounds=1, every=43).check()
 
 
-@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize("light", [None, "cupti", "kineto"])
 @pytest.mark.parametrize("plan", [Plan(), Plan(warmup=1, active=1, rounds=1)])
-def test_no_recording_of_a_script_is_longer_than_its_plan_says(plan, on_cpu):
-    length = _length(plan, _blocks(plan.rounds, on_cpu, nosync=False))
-    assert length < plan.longest if on_cpu else length == plan.longest
+def test_no_recording_of_a_script_is_longer_than_its_plan_says(plan, light):
+    rounds = range(1, plan.rounds + 1)
+    blocks = [block for number in rounds for block in blocks_of_round(number, plan.rounds, light, nosync=False)]
+    length = sum(block.length(plan) for block in blocks)
+    assert length == plan.longest if light else length < plan.longest
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def finisher(tmp_path, output):
     return Finisher(tmp_path / "hidden", output)
 
 
-def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a", states=()):
+def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a", states=(), steps=None):
     """What a rank leaves of a recording of two rounds."""
     folder = finisher.folder / place
     for number in range(1, rounds + 1):
@@ -31,7 +31,7 @@ def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a",
         (full / f"rank{rank}.json.gz").write_text(f"round {number}")
     (folder / "nosync").mkdir(parents=True, exist_ok=True)
     (folder / "nosync" / f"rank{rank}.json.gz").touch()
-    steps = {"unprofiled": [[NS, NS]] * rounds, "full": [[NS * number] for number in range(1, rounds + 1)]}
+    steps = steps or {"unprofiled": [[NS, NS]] * rounds, "full": [[NS * number] for number in range(1, rounds + 1)]}
     part = RankPart(
         rank=rank,
         world_size=size,
@@ -87,6 +87,16 @@ def test_run_json_has_the_states_of_devices_where_nvml_said_any(finisher, output
     finisher.take_complete()
     manifest, _ = read_manifest(output)
     assert manifest.device_states == {"1": states}
+
+
+def test_run_json_has_every_single_step_of_each_block(finisher, output):
+    steps = {"unprofiled": [[NS, NS + 1], [NS, NS + 2]], "full": [[2 * NS, 2 * NS], [2 * NS, 2 * NS]]}
+    for rank in (0, 1):
+        leave(finisher, rank, steps=steps)
+    finisher.take_complete()
+    controls = read_manifest(output)[0].controls
+    assert controls.unprofiled.steps_ns == {"0": steps["unprofiled"], "1": steps["unprofiled"]}
+    assert controls.distortion("full") == pytest.approx(2.0)
 
 
 def test_without_nvml_run_json_has_null_for_them(finisher, output):

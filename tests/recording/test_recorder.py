@@ -1,5 +1,7 @@
 """What a recorder asks of a GPU's windows, block by block, and what it does where CUPTI alone cannot be used."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from tests.support.small_training import small_model
@@ -7,6 +9,7 @@ from tracer.config import Plan
 from tracer.recording import recorder as recording
 from tracer.recording.rank_part import Facts
 from tracer.recording.run_json import _light_notes
+from tracer.recording.windows import blocks_of_round
 
 
 def recorded(folder, rounds=3, light="cupti"):
@@ -22,7 +25,7 @@ def windows(done):
     return [entry for entry in done if entry.endswith(":")]
 
 
-def test_every_step_of_a_block_is_a_sample_and_unprofiled_blocks_stand_on_both_sides(made_gpu, tmp_path):
+def test_every_step_of_a_block_is_a_sample_and_unprofiled_blocks_stand_before_the_windows(made_gpu, tmp_path):
     done = made_gpu()
     part = recorded(tmp_path)
     assert windows(done) == ["cupti:", "full:"] * 3
@@ -70,3 +73,25 @@ def test_where_the_only_light_window_failed_there_is_none(made_gpu, tmp_path):
     part = recorded(tmp_path, rounds=1)
     assert part.kept_rounds == {"full": 1}
     assert _light_notes([part]) == ["there is no light window: 30 records found no place in 67 MB"]
+
+
+@pytest.mark.parametrize(
+    ("light", "order"),
+    [("cupti", "UNLF UNLnF"), ("kineto", "ULNF ULNFsn"), (None, "UNF UNFsn")],
+)
+def test_nothing_is_timed_behind_cupti_and_no_profile_follows_one_of_kinetos(light, order):
+    letters = {"unprofiled": "U", "nosync": "N", "light": "L", "full": "F"}
+
+    def letter(block):
+        return letters.get(block.control) or ("n" if block.profile else "s")
+
+    rounds = [blocks_of_round(number, 2, light, nosync=True) for number in (1, 2)]
+    assert " ".join("".join(map(letter, blocks)) for blocks in rounds) == order
+
+
+def test_a_failure_in_the_last_round_costs_the_window_without_synchronization(made_gpu, tmp_path, monkeypatch):
+    done = made_gpu(failures=["no place"])
+    monkeypatch.setattr(recording.Subject, "may_skip_sync", property(lambda _: True))
+    monkeypatch.setattr(recording, "_without_sync", lambda subject: nullcontext())
+    recorded(tmp_path, rounds=1)
+    assert windows(done) == ["cupti:", "full:"]

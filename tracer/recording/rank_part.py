@@ -29,11 +29,11 @@ from tracer.recording.model_facts import (
     peak_memory,
     strategy_of,
 )
+from tracer.recording.windows import FULL
 from tracer.version import VERSION
 
 # Where a round's traces lie until one is chosen.
 ROUND = "round{number}"
-FULL = "full"
 # Where a recording lies in the folder that ranks fill; those of a long run by the step at which they begin.
 RUN = "run"
 STEP = "step{number}"

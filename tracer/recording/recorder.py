@@ -3,13 +3,12 @@
 The recorder never calls the training step. The loop calls `step()` after each of its steps, and the recorder decides
 what the next ones are for:
 
-    wait     | round: unprofiled | light profile | no-sync | full profile | round: ... | light profile, no-sync
-    settling | a block: `warmup` untimed steps, then `active` timed ones
+    wait     | round: unprofiled | no-sync | light profile | full profile | round: ...
+    settling | a block: `warmup` untimed steps, then `active` timed ones (`windows.step_blocks` has their order)
 
 Interleaving lets drift fall on all blocks alike. Steps are timed by events on the device; only at the edges of profiles
-do ranks meet and devices come to rest. Without a no-sync block there is another unprofiled one. Every round leaves its
-traces in a folder of its own, of which a typical one is kept; the last block profiles steps without gradient
-synchronization. With `every` there is another recording of one round every so many steps, each in a folder of its own.
+do ranks meet and devices come to rest. Every round leaves its traces in a folder of its own, of which a typical one is
+kept. With `every` there is another recording of one round every so many steps, each in a folder of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from tracer.recording.device_states import open_gpus
 from tracer.recording.model_facts import ddp_of, gpus_of
 from tracer.recording.module_ranges import module_ranges
 from tracer.recording.rank_part import (
-    FULL,
     ROUND,
     RUN,
     STEP,
@@ -47,7 +45,14 @@ from tracer.recording.rank_part import (
     write_part,
 )
 from tracer.recording.rendezvous import PATIENCE, Meeting
-from tracer.recording.windows import CuptiWindow, KinetoWindow, StepTimes, why_unusable
+from tracer.recording.windows import (
+    CuptiWindow,
+    KinetoWindow,
+    StepBlock,
+    StepTimes,
+    blocks_of_round,
+    why_unusable,
+)
 
 Progress = Callable[[str, int, int], None]
 
@@ -73,18 +78,6 @@ class Subject:
     def may_skip_sync(self) -> bool:
         """Whether there can be steps without gradient synchronization."""
         return self.optimizer is not None and ddp_of(self.model) is not None
-
-
-@dataclass(frozen=True)
-class StepBlock:
-    """Steps of one sort: the control it samples, the profile it runs under, where its trace goes."""
-
-    label: str
-    control: str | None = None
-    profile: str | None = None
-    nosync: bool = False
-    keep: str | None = None
-    ends_round: bool = False
 
 
 @dataclass
@@ -188,42 +181,55 @@ class Recorder:
     def _run(self) -> Generator[None, None, None]:
         """The whole recording; each `yield` is one training step of the caller."""
         plan = self._plan
-        blocks = _blocks(plan.rounds, not self._gpus, self._subject.may_skip_sync)
-        self._total = plan.wait + _length(plan, blocks)
         taken = RecordedSoFar(self._place())
         self._identity = self.meeting.told(uuid.uuid4().hex)
         self._agree_on_light()
+        nosync = self._subject.may_skip_sync
+        self._total = plan.wait + self._length(plan.rounds, nosync)
         self._leave_part(taken)
         self.meeting.together()
         self._progress("settling", 0, self._total)
         for _ in range(plan.wait):
             yield
-        yield from self._recording(taken, blocks)
+        yield from self._recording(taken, plan.rounds, nosync)
         while plan.every is not None:
             self._label = None
             while (self.done - plan.wait) % plan.every:
                 yield
-            blocks = _blocks(1, not self._gpus, nosync=False)
-            self._total = self.done + _length(plan, blocks)
+            self._total = self.done + self._length(1, nosync=False)
             taken = RecordedSoFar(self._place())
             self._leave_part(taken)
-            yield from self._recording(taken, blocks)
+            yield from self._recording(taken, 1, nosync=False)
+
+    def _length(self, rounds: int, nosync: bool) -> int:
+        blocks = (self._round(number, rounds, nosync) for number in range(1, rounds + 1))
+        return sum(block.length(self._plan) for of_round in blocks for block in of_round)
+
+    def _round(self, number: int, rounds: int, nosync: bool) -> list[StepBlock]:
+        return blocks_of_round(number, rounds, self._light if self._gpus else None, nosync)
 
     def _place(self) -> Path:
         """The folder of the recording that begins now."""
         return self._folder / (RUN if self._plan.every is None else STEP.format(number=self.done))
 
-    def _recording(self, taken: RecordedSoFar, blocks: list[StepBlock]) -> Iterator[None]:
-        for block in blocks:
-            self._label = block.label
-            with _without_sync(self._subject) if block.nosync else nullcontext():
-                yield from self._profiled(block, taken) if block.profile else self._timed(block, taken)
-            if block.ends_round:
-                taken.rounds += 1
-                self._leave_part(taken)
+    def _recording(self, taken: RecordedSoFar, rounds: int, nosync: bool) -> Iterator[None]:
+        for number in range(1, rounds + 1):
+            light = self._light
+            for block in self._round(number, rounds, nosync):
+                # In an order for CUPTI alone, where it has just failed, another profile would follow Kineto's.
+                if block.keep != NOSYNC or light == self._light:
+                    yield from self._block(block, taken)
         self._leave_part(taken, self._kept_rounds(taken))
         self.recorded += 1
         self._on_recorded(taken.folder)
+
+    def _block(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
+        self._label = block.label
+        with _without_sync(self._subject) if block.nosync else nullcontext():
+            yield from self._profiled(block, taken) if block.profile else self._timed(block, taken)
+        if block.ends_round:
+            taken.rounds += 1
+            self._leave_part(taken)
 
     def _timed(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         for _ in range(self._plan.warmup):
@@ -328,31 +334,6 @@ class Recorder:
             ended=kept_rounds is not None and not self._subject.goes_on,
         )
         write_part(taken.folder, self.part)
-
-
-def _length(plan: Plan, blocks: list[StepBlock]) -> int:
-    return len(blocks) * (plan.warmup + plan.active)
-
-
-def _blocks(rounds: int, on_cpu: bool, nosync: bool) -> list[StepBlock]:
-    """All blocks in order. A profile is always followed by unprofiled ones, whose untimed steps let CUPTI detach."""
-    blocks = []
-    for number in range(1, rounds + 1):
-        prefix = f"round {number} of {rounds}"
-        blocks.append(StepBlock(f"{prefix}: unprofiled", "unprofiled"))
-        if not on_cpu:
-            blocks.append(StepBlock(f"{prefix}: light profile", "light", "light", keep=LIGHT))
-        if nosync:
-            blocks.append(StepBlock(f"{prefix}: without gradient synchronization", "nosync", nosync=True))
-        else:
-            blocks.append(StepBlock(f"{prefix}: unprofiled", "unprofiled"))
-        full = "cpu" if on_cpu else "full"
-        blocks.append(StepBlock(f"{prefix}: full profile", "full", full, keep=FULL, ends_round=True))
-    if nosync:
-        window = "cpu" if on_cpu else "light"
-        blocks.append(StepBlock("settling"))
-        blocks.append(StepBlock("profile without gradient synchronization", None, window, nosync=True, keep=NOSYNC))
-    return blocks
 
 
 def _why_no_nosync(subject: Subject) -> str | None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from analyzers.run import MANIFEST, NOSYNC, Control, Controls, Manifest, Memory, control
-from tracer.recording.rank_part import FULL, PART, ROUND, RankPart, kept_rounds, read_parts
+from tracer.recording.rank_part import PART, ROUND, RankPart, kept_rounds, read_parts
+from tracer.recording.windows import FULL
 
 
 def assemble(folder: Path, name: str, transport: str | None) -> None:

@@ -1,8 +1,8 @@
 """Profiled windows of a recording, and how long single steps take.
 
-`step_times` times steps without waiting for devices. `kineto_window` records through torch.profiler, `cupti_window`
-device activity alone: `libcupti` finds CUPTI, `native_callbacks` take its buffers, `records` decodes them,
-`device_activity` brings these together. Both leave their traces through `trace_file`.
+`step_blocks` has the order of blocks, `step_times` times steps without waiting for devices. `kineto_window` records
+through torch.profiler, `cupti_window` device activity alone: `libcupti` finds CUPTI, `native_callbacks` take its
+buffers, `records` decodes them, `device_activity` brings these together. Both leave traces through `trace_file`.
 
 Decisions: docs/decisions/recording.md
 """
@@ -11,15 +11,19 @@ from tracer.recording.windows.cupti_window import CuptiWindow
 from tracer.recording.windows.device_activity import DeviceActivity, other_user, why_unusable
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
 from tracer.recording.windows.libcupti import Cupti, CuptiUnusable
+from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
 from tracer.recording.windows.step_times import StepTimes
 
 __all__ = [
+    "FULL",
     "Cupti",
     "CuptiUnusable",
     "CuptiWindow",
     "DeviceActivity",
     "KinetoWindow",
+    "StepBlock",
     "StepTimes",
+    "blocks_of_round",
     "is_ours",
     "other_user",
     "ours",

@@ -1,0 +1,59 @@
+"""Blocks of steps that a recording is made of, and their order.
+
+    U unprofiled    N without gradient synchronization, or where that cannot be another U
+    L light window  n the same without gradient synchronization    F full window    s settling
+
+    light windows by CUPTI alone     U N L F   ...   U N L n F
+    by Kineto                        U L N F   ...   U L N F s n
+    on a CPU                         U N F     ...   U N F s n
+
+CUPTI alone stays attached behind its window, and costs steps that are not recorded a tenth and more; Kineto detaches it
+behind a full one. It does so in a later call, so that no profile of Kineto's follows another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzers.run import LIGHT, NOSYNC
+from tracer.config import LightRecorder, Plan
+
+# Beside `analyzers.run.LIGHT`: the windows that have all there is to know.
+FULL = "full"
+
+
+@dataclass(frozen=True)
+class StepBlock:
+    """Steps of one sort: the control they are samples of, the profile they run under, where its trace goes."""
+
+    label: str
+    control: str | None = None
+    profile: str | None = None
+    nosync: bool = False
+    keep: str | None = None
+    ends_round: bool = False
+
+    def length(self, plan: Plan) -> int:
+        """Return how many steps it takes."""
+        return plan.warmup + plan.active
+
+
+def blocks_of_round(number: int, rounds: int, light: LightRecorder | None, nosync: bool) -> list[StepBlock]:
+    """Return the blocks of a round, which has a number from 1; `light` is None on a CPU."""
+    prefix = f"round {number} of {rounds}: "
+    unprofiled = StepBlock(prefix + "unprofiled", "unprofiled")
+    unsynchronized = StepBlock(prefix + "without gradient synchronization", "nosync", nosync=True)
+    second = unsynchronized if nosync else unprofiled
+    device_times = StepBlock(prefix + "light profile", "light", "light", keep=LIGHT)
+    full = StepBlock(prefix + "full profile", "full", "full" if light else "cpu", keep=FULL, ends_round=True)
+    last = _without_synchronization(light) if nosync and number == rounds else []
+    if light == "cupti":
+        return [unprofiled, second, device_times, *last, full]
+    settling = [StepBlock("settling")] if last else []
+    before = [unprofiled, device_times, second] if light else [unprofiled, second]
+    return [*before, full, *settling, *last]
+
+
+def _without_synchronization(light: LightRecorder | None) -> list[StepBlock]:
+    profile = "light" if light else "cpu"
+    return [StepBlock("profile without gradient synchronization", None, profile, nosync=True, keep=NOSYNC)]
