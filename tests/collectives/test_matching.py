@@ -107,7 +107,7 @@ def tells(event: perturb.Event) -> bool:
     return category not in ("ac2g", "fwdbwd", "python_function")
 
 
-@pytest.mark.parametrize("name", ["resnet18-ddp4", "transformer-fsdp4-bf16", "resnet18-dp4"])
+@pytest.mark.parametrize("name", ["resnet18-ddp4", "resnet18-fsdp4", "resnet18-dp4"])
 def test_operators_and_arrows_that_tell_of_no_collective_change_no_instance(name, tmp_path):
     documents, whole = whole_run(SAMPLES / name)
     assert set(matched(tmp_path, documents)) == set(whole)

@@ -138,7 +138,7 @@ def test_what_is_no_number_is_a_usage_error(arguments):
     ("arguments", "words"),
     [
         ([str(SAMPLES / "resnet18-dp4")], "nn.DataParallel"),
-        ([str(SAMPLES / "transformer-fsdp4-bf16")], "only DDP is replayed"),
+        ([str(SAMPLES / "resnet18-fsdp4")], "only DDP is replayed"),
         ([str(SAMPLES / "every-collective4")], "no all-reduce of gradients"),
         ([SINGLE], "--links FILE"),
         ([SINGLE, "--links", LINKS], "--gpus"),

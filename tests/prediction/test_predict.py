@@ -195,7 +195,7 @@ def test_one_gpu_alone_needs_to_be_told_of_others_and_of_links(runs):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("resnet18-dp4", "nn.DataParallel"), ("transformer-fsdp4-bf16", "only DDP is replayed")]
+    ("name", "why"), [("resnet18-dp4", "nn.DataParallel"), ("resnet18-fsdp4", "only DDP is replayed")]
 )
 def test_other_strategies_are_not_replayed(name, why):
     with pytest.raises(NotReplayable, match=why):

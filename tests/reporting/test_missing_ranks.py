@@ -19,7 +19,7 @@ from analyzers.reporting.document import Report, from_json
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tracer.cli import main
 
-DDP, FSDP = SAMPLES / "resnet18-ddp4", SAMPLES / "transformer-fsdp4-bf16"
+DDP, FSDP = SAMPLES / "resnet18-ddp4", SAMPLES / "resnet18-fsdp4"
 LEFT = [(1, 2, 3), (1, 3), (2,)]
 CASES = [pytest.param(run, left, id=f"{run.name}-{left}") for run in (DDP, FSDP) for left in LEFT]
 # What a rank says by itself, in each list of the report; the rest is learnt from the others.

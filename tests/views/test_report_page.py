@@ -25,7 +25,7 @@ from tracer.views.html.timeline_data import MOST_STRETCHES, STATES, strips
 from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS
 from tracer.views.sections.overview import run_title
 
-RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "transformer-fsdp4-bf16"]
+RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "resnet18-fsdp4"]
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
 SMALL = SAMPLES / "resnet18-ddp2"
 

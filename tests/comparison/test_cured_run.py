@@ -1,0 +1,83 @@
+"""A run with three known faults, and the same without them: what is advised, and what the comparison then finds.
+
+benchmarks/sick_run.py has the faults: rank 1 is late, buffers are broadcast, gradients are copied out of their buckets.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from analyzers.comparison.document import Comparison
+from analyzers.comparison.runs import compare
+from analyzers.reporting.document import Report
+from tests.support.samples import SAMPLES, reported
+
+# How late rank 1 is by its script, in every step.
+LATE_NS = 3_000_000
+
+
+def sick() -> Report:
+    return reported(SAMPLES / "resnet18-ddp2-sick")
+
+
+def cured() -> Report:
+    return reported(SAMPLES / "resnet18-ddp2-cured")
+
+
+@cache
+def compared() -> Comparison:
+    return compare(sick(), cured())
+
+
+def advised(found: Report) -> dict[str, int]:
+    """What each advice would bring at most, ns a step, by its code."""
+    return {each.code: each.figure_ns for each in found.summary.advice}
+
+
+def test_the_faults_are_what_is_advised_first():
+    assert list(advised(sick()))[:3] == ["straggler", "buffers", "copies_out"]
+    assert "look at what rank 1 does" in sick().summary.advice[0].text
+    assert "its CPU is in Python" in sick().summary.advice[0].because
+
+
+def test_what_was_cured_is_not_advised_again():
+    assert not {"buffers", "copies_out"} & set(advised(cured()))
+    assert advised(cured())["straggler"] < advised(sick())["straggler"] - LATE_NS
+
+
+def test_the_step_is_shorter_by_about_what_rank_1_was_late():
+    step = compared().controls["unprofiled_step_ns"]
+    assert step.state == "changed"
+    assert step.interval is not None
+    assert step.interval[0] < -LATE_NS < step.interval[1] < 0
+    assert "32.5 % shorter" in compared().verdict
+
+
+def test_rank_1_is_waited_for_less():
+    waits = compared().parts["exposed_wait_ns"]
+    assert (waits.state, waits.difference is not None and waits.difference < -LATE_NS / 2) == ("changed", True)
+    by_rank = {row.rank: row.caused_ns for row in sick().waiting}
+    assert by_rank[0] == 0 < by_rank[1]
+
+
+def test_between_steps_rank_1_no_longer_is_in_python():
+    was, now = (
+        sum(row.idle.python_ns for row in found.idle.phases if (row.rank, row.phase) == (1, "between_steps"))
+        for found in (sick(), cured())
+    )
+    assert now < was / 10
+
+
+def test_copies_out_of_buckets_are_gone():
+    copies = compared().parts["exposed_copy_ns"]
+    assert copies.state == "changed"
+    assert copies.relative is not None
+    assert copies.relative < -0.9
+    assert sum(row.count for row in cured().summary.copies) == 0 < sum(row.count for row in sick().summary.copies)
+
+
+def test_broadcasts_of_buffers_are_gone():
+    counts = {(each.kind, each.purpose): (each.a_count, each.b_count) for each in compared().collectives}
+    assert counts == {("broadcast", "buffers"): (8, 0), ("all_reduce", "gradients"): (8, 8)}
+    layers = {each.layer: {change.state for change in each.measures.values()} for each in compared().layers}
+    assert layers["(buffers)"] == {"only_a"}
