@@ -35,6 +35,7 @@ class Code(str, Enum):
     RANK_IS_IMPOSSIBLE = "rank_is_impossible"
     # Controls and epochs.
     CONTROL_IS_NULL = "control_is_null"
+    SAMPLES_ARE_IMPOSSIBLE = "samples_are_impossible"
     CONTROLS_MISSING = "controls_missing"
     PROFILER_DISTORTS = "profiler_distorts"
     STEPS_SCATTER = "steps_scatter"

@@ -268,8 +268,8 @@ def _in_words(value: object) -> str | None:
 
 def _warnings(name: str, report: Report) -> Iterator[Notice]:
     """Yield what of one run a reader must know before its differences."""
-    distortion = report.run.controls.distortion
-    if distortion is not None and distortion > HIGH_DISTORTION:
+    if report.run.controls.is_stretched:
+        distortion = report.run.controls.distortion
         text = f"{name}: the profiler stretches its steps {distortion:.2f} times, and waiting and idle time with them"
         yield Notice(Code.PROFILER_DISTORTS, text)
     blocks = report.run.controls.blocks_ns.get("unprofiled", [])

@@ -168,7 +168,8 @@ def _caution(window: str, manifest: Manifest | None) -> str:
     distortion = manifest.controls.distortion(window)
     if distortion is None:
         return "; how much of this is the profiler's doing is not known"
-    stretched = distortion > HIGH_DISTORTION
+    limits = manifest.controls.distortion_interval(window)
+    stretched = distortion > HIGH_DISTORTION and (limits is None or limits[0] > 1)
     return "; but the profiler stretches this step, and this may be its doing" if stretched else ""
 
 

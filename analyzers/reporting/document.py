@@ -18,7 +18,7 @@ from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.sync_cost import SyncCost
-from analyzers.run import Dataset, DeviceState, Epoch, Memory
+from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
 
 
@@ -134,6 +134,13 @@ class ControlFigures(msgspec.Struct, frozen=True):
         """Return what a control lies between; None where that is not known."""
         limits = self.intervals_ns.get(name)
         return (limits[0], limits[1]) if limits is not None else None
+
+    @property
+    def is_stretched(self) -> bool:
+        """Whether the profiler stretches the step by more than a little, as far as is told apart from not at all."""
+        limits = self.interval("distortion")
+        told = limits is None or limits[0] > 1
+        return self.distortion is not None and self.distortion > HIGH_DISTORTION and told
 
     @property
     def is_sync_cost_told(self) -> bool:

@@ -9,7 +9,7 @@ from analyzers.collectives import Exchange, clock_row
 from analyzers.notices import NOTES, Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.reporting.document import ControlFigures, LinkFacts, RunFacts
-from analyzers.run import HIGH_DISTORTION, Controls, Manifest, device_notices, world_size
+from analyzers.run import Controls, Manifest, device_notices, world_size
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -23,7 +23,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
     window = "light" if run.is_light else "full"
     controls = control_figures(manifest.controls, window)
     notices = [
-        *_distortion_warning(controls.distortion),
+        *_distortion_warning(controls),
         *run.warnings,
         *_silence_warning(run),
         *device_notices(manifest.device_states),
@@ -119,9 +119,9 @@ def _silence_warning(run: RunSummary) -> list[Notice]:
     return [Notice(Code.COMMUNICATION_NOT_FOUND, f"{text} ({suspects})")]
 
 
-def _distortion_warning(distortion: float | None) -> list[Notice]:
+def _distortion_warning(controls: ControlFigures) -> list[Notice]:
     """Warn first where the profiler changed what it measured; by how much is the verdict's to say."""
-    if distortion is None or distortion <= HIGH_DISTORTION:
+    if not controls.is_stretched:
         return []
     text = "the profiler stretches this step: idle time and waiting are larger here than without it"
     return [Notice(Code.PROFILER_DISTORTS, text)]

@@ -11,7 +11,6 @@ from analyzers.confidence import is_told_apart
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.document import ControlFigures, Headline, RunFacts
 from analyzers.reporting.evidence import Advice
-from analyzers.run import HIGH_DISTORTION
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import between_ms, ms, percent
 
@@ -174,7 +173,7 @@ def _trust(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) -
     distortion = run.controls.distortion
     low = {
         "no step is marked": bool(rows.unmarked.any()),
-        "the profiler stretches the step": distortion is not None and distortion > HIGH_DISTORTION,
+        "the profiler stretches the step": run.controls.is_stretched,
         "much of the communication is unresolved": (shares["exposed_unresolved_ns"] or 0.0) > MUCH_UNRESOLVED,
         "ranks are missing": len(run.ranks) < run.world_size,
     }

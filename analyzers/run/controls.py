@@ -74,7 +74,7 @@ def _block(ranks: Sequence[Sequence[int]]) -> Float64:
     steps = max(map(len, ranks), default=0)
     rows = np.full((steps, len(ranks)), np.nan)
     for rank, samples in enumerate(ranks):
-        rows[: len(samples), rank] = [ns if 0 < ns < LONGEST_NS else np.nan for ns in samples]
+        rows[: len(samples), rank] = [ns if _is_possible(ns) else np.nan for ns in samples]
     return rows
 
 
@@ -105,7 +105,7 @@ class Controls(msgspec.Struct, frozen=True):
     def distortion(self, window: str) -> float | None:
         """Return profiled step over unprofiled step, for the window (`light` or `full`) that times come from.
 
-        It is the median over pairs of blocks that were timed side by side.
+        It is the median over rounds.
         """
         ratios = self._ratios(window)
         return float(np.median(ratios)) if ratios else None
@@ -121,17 +121,12 @@ class Controls(msgspec.Struct, frozen=True):
         return profiled[0] / unprofiled[1], profiled[1] / unprofiled[0]
 
     def _ratios(self, window: str) -> list[float]:
-        """Return each profiled block's step over that of the unprofiled blocks, one or several, beside it."""
+        """Return each round's profiled step over its unprofiled one: every control has a block a round."""
         profiled: Control | None = getattr(self, window)
         if profiled is None or self.unprofiled is None:
             return []
-        under, without = profiled.block_medians_ns, self.unprofiled.block_medians_ns
-        each = max(len(without) // max(len(under), 1), 1)
-        beside = [without[first : first + each] for first in range(0, len(without), each)]
-        pairs = [
-            (ns, [plain for plain in blocks if not np.isnan(plain)]) for ns, blocks in zip(under, beside, strict=False)
-        ]
-        return [float(ns / np.median(blocks)) for ns, blocks in pairs if blocks and not np.isnan(ns)]
+        pairs = zip(profiled.block_medians_ns, self.unprofiled.block_medians_ns, strict=False)
+        return [under / without for under, without in pairs if not np.isnan(under) and not np.isnan(without)]
 
     def sync_cost_ns(self) -> int | None:
         """Return the unprofiled step less the same step without gradient synchronization."""
@@ -144,10 +139,27 @@ class Controls(msgspec.Struct, frozen=True):
         return difference(unprofiled, nosync) if unprofiled is not None and nosync is not None else None
 
     def why_null(self) -> list[Notice]:
-        """Return a notice for every control that is missing for a reason."""
-        empty = [name for name in _NAMES if (timing := getattr(self, name)) is not None and timing.median_ns is None]
+        """Return a notice for every control that is missing, and of samples that none can be."""
+        timed = {name: timing for name in _NAMES if (timing := getattr(self, name)) is not None}
+        empty = [name for name, timing in timed.items() if timing.median_ns is None]
         reasons = self.reasons | dict.fromkeys(empty, "no samples")
-        return [Notice(Code.CONTROL_IS_NULL, f"control {name}: {reason}") for name, reason in reasons.items()]
+        if timed and "unprofiled" not in timed:
+            reasons = {"unprofiled": "run.json has none"} | reasons
+        notices = [Notice(Code.CONTROL_IS_NULL, f"control {name}: {reason}") for name, reason in reasons.items()]
+        return [*notices, *(lost for name, timing in timed.items() if (lost := _impossible(name, timing)) is not None)]
+
+
+def _impossible(name: str, timing: Control) -> Notice | None:
+    samples = [ns for blocks in timing.by_rank().values() for block in blocks for ns in block]
+    count = sum(not _is_possible(ns) for ns in samples)
+    if not count:
+        return None
+    text = f"control {name}: {count} of {len(samples)} steps have impossible lengths, and are left out"
+    return Notice(Code.SAMPLES_ARE_IMPOSSIBLE, text)
+
+
+def _is_possible(ns: float) -> bool:
+    return 0 < ns < LONGEST_NS
 
 
 def joined_controls(parts: Sequence[Controls]) -> Controls:

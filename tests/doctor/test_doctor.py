@@ -194,7 +194,7 @@ PERMITTED = "RmProfilingAdminOnly: 0\n"
             "",
             "NVreg_RestrictProfilingToAdminUsers=0",
         ),
-        (Trial(CUPTI, why="llvmlite is not installed: pip install llvmlite"), "", "'tracer-toolkit[record]'"),
+        (Trial(CUPTI, why="llvmlite is not installed: pip install llvmlite"), "", "pip install llvmlite"),
         (Trial(CUPTI, why="what CUDA_INJECTION64_PATH names uses CUPTI in this process"), "", "end other profilers"),
         (Trial(CUPTI, why="CUPTI's version 140000 is not known"), "", "not known; light windows by Kineto"),
     ],

@@ -25,12 +25,12 @@ def windows(done):
     return [entry for entry in done if entry.endswith(":")]
 
 
-def test_every_step_of_a_block_is_a_sample_and_unprofiled_blocks_stand_before_the_windows(made_gpu, tmp_path):
+def test_every_step_is_a_sample_and_a_round_is_one_block_of_each_control(made_gpu, tmp_path):
     done = made_gpu()
     part = recorded(tmp_path)
     assert windows(done) == ["cupti:", "full:"] * 3
     block = [1000, 1000]
-    assert part.steps_ns == {"unprofiled": [block] * 6, "light": [block] * 3, "full": [block] * 3}
+    assert part.steps_ns == {"unprofiled": [block + block] * 3, "light": [block] * 3, "full": [block] * 3}
     assert (part.light, part.why_not_cupti, part.failed_light) == ("cupti", None, {})
     assert part.kept_rounds.keys() == {"light", "full"}
     assert _light_notes([part]) == []
@@ -52,20 +52,29 @@ def test_where_cupti_alone_cannot_be_used_kineto_takes_all_light_windows(made_gp
     assert _light_notes([part]) == ["light windows are Kineto's, which stretch steps more: llvmlite is not installed"]
 
 
-@pytest.mark.parametrize("failing", [1, 2])
-def test_a_window_that_failed_is_not_kept_and_kineto_takes_the_next(made_gpu, tmp_path, failing):
-    done = made_gpu(failures=[None] * (failing - 1) + ["CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"])
+def test_where_the_first_window_failed_kineto_takes_the_others(made_gpu, tmp_path):
+    done = made_gpu(failures=["CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"])
     part = recorded(tmp_path)
-    after = ["light:", "full:"] * (3 - failing)
-    assert windows(done) == ["cupti:", "full:"] * failing + after
-    assert part.failed_light == {failing: "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"}
+    assert windows(done) == ["cupti:", "full:", *["light:", "full:"] * 2]
+    assert part.failed_light == {1: "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"}
+    assert part.steps_ns["light"][0] == []
+    assert part.kept_rounds["light"] != 1
+    assert _light_notes([part]) == [
+        "light windows are Kineto's from round 2 on, which stretch steps more: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
+        "round 1 has no light window: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
+    ]
+
+
+@pytest.mark.parametrize("failing", [2, 3])
+def test_a_window_that_failed_later_costs_its_round_alone(made_gpu, tmp_path, failing):
+    """Windows of two recorders would be no one control."""
+    done = made_gpu(failures=[None] * (failing - 1) + ["30 records found no place in 67 MB"])
+    part = recorded(tmp_path)
+    assert windows(done) == ["cupti:", "full:"] * 3
+    assert (part.light, part.failed_light) == ("cupti", {failing: "30 records found no place in 67 MB"})
     assert part.steps_ns["light"][failing - 1] == []
     assert part.kept_rounds["light"] != failing
-    assert _light_notes([part]) == [
-        f"light windows are Kineto's from round {failing + 1} on, which stretch steps more: "
-        "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES",
-        f"there is no light window of round {failing}",
-    ]
+    assert _light_notes([part]) == [f"round {failing} has no light window: 30 records found no place in 67 MB"]
 
 
 def test_where_the_only_light_window_failed_there_is_none(made_gpu, tmp_path):
@@ -89,9 +98,15 @@ def test_nothing_is_timed_behind_cupti_and_no_profile_follows_one_of_kinetos(lig
     assert " ".join("".join(map(letter, blocks)) for blocks in rounds) == order
 
 
-def test_a_failure_in_the_last_round_costs_the_window_without_synchronization(made_gpu, tmp_path, monkeypatch):
-    done = made_gpu(failures=["no place"])
+@pytest.mark.parametrize("fails", [("no place",), (None, "no place")])
+def test_a_failure_in_the_last_round_is_said_of_the_window_that_it_cost(made_gpu, tmp_path, monkeypatch, fails):
+    done = made_gpu(failures=fails)
     monkeypatch.setattr(recording.Subject, "may_skip_sync", property(lambda _: True))
     monkeypatch.setattr(recording, "_without_sync", lambda subject: nullcontext())
-    recorded(tmp_path, rounds=1)
-    assert windows(done) == ["cupti:", "full:"]
+    part = recorded(tmp_path, rounds=1)
+    if fails[0]:
+        assert windows(done) == ["cupti:", "full:"]
+        assert _light_notes([part]) == ["there is no light window: no place"]
+    else:
+        assert windows(done) == ["cupti:", "cupti:", "full:"]
+        assert _light_notes([part]) == ["there is no window without gradient synchronization: no place"]

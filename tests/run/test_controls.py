@@ -48,19 +48,16 @@ def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_s
 @pytest.mark.parametrize(
     ("unprofiled", "light", "ratios"),
     [
-        # As many: side by side.
         ([[10], [20], [40]], [[11], [24], [44]], [1.1, 1.2, 1.1]),
-        # Two unprofiled blocks beside each profiled one.
-        ([[9], [11], [19], [21]], [[11], [24]], [1.1, 1.2]),
-        # The last round is not whole: its unprofiled blocks, or its profiled one, are alone.
-        ([[9], [11], [19], [21], [500]], [[11], [24]], [1.1, 1.2]),
+        # The last round is not whole: its unprofiled block, or its profiled one, is alone.
+        ([[10], [20], [500]], [[11], [24]], [1.1, 1.2]),
         ([[10], [20]], [[11], [24], [999]], [1.1, 1.2]),
         # A block that nobody timed is beside nothing.
         ([[10], [], [40]], [[11], [24], [44]], [1.1, 1.1]),
         ([], [[11]], []),
     ],
 )
-def test_distortion_is_of_blocks_side_by_side(unprofiled, light, ratios):
+def test_distortion_is_of_blocks_of_one_round(unprofiled, light, ratios):
     found = Controls(unprofiled=of(*unprofiled), light=of(*light))
     assert found._ratios("light") == pytest.approx(ratios)
     expected = sorted(ratios)[len(ratios) // 2] if len(ratios) % 2 else sum(ratios) / 2 if ratios else None
@@ -102,3 +99,16 @@ def test_what_synchronization_costs_holds_nothing_where_intervals_overlap():
     low, high = near.sync_cost_interval_ns()
     assert low < 0 < high
     assert near.sync_cost_ns() == 1
+
+
+def test_steps_of_impossible_lengths_are_left_out_and_said():
+    found = Controls(unprofiled=of([10, -5, 12], [0, 2**60]), light=of([10]))
+    assert found.step_ns("unprofiled") == 11
+    assert [str(notice) for notice in found.why_null()] == [
+        "control unprofiled: 3 of 5 steps have impossible lengths, and are left out"
+    ]
+
+
+def test_a_run_that_was_timed_but_not_unprofiled_says_so():
+    assert [str(notice) for notice in Controls(full=of([10])).why_null()] == ["control unprofiled: run.json has none"]
+    assert Controls().why_null() == []

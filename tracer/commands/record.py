@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_script(options: argparse.Namespace) -> int:
     if not importlib.util.find_spec("torch"):
-        raise TracerError(MISSING)
+        raise TracerError(MISSING.replace("torch and torchvision", "torch"))
     for name, value in vars(options).items():
         if name not in OF_SCRIPTS and value != options.unset.get(name, value):
             option = "--" + name.replace("_", "-")

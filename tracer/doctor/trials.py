@@ -79,13 +79,12 @@ def driver_parameters(file: Path = PARAMETERS) -> str:
 
 
 def _remedy(trial: Trial, parameters: str) -> str:
-    why = (trial.why or "").upper()
-    is_forbidden = any(word in why for word in FORBIDDEN)
+    # CUPTI's names of its errors, and torch's words for them.
+    complaint = (trial.why or "").upper()
+    is_forbidden = any(word in complaint for word in FORBIDDEN)
     if is_forbidden or (not trial.why and "RmProfilingAdminOnly: 1" in parameters):
         return PERMIT
-    if "LLVMLITE" in why:
-        return "pip install 'tracer-toolkit[record]'"
-    if not trial.why or any(word in why for word in OTHERS):
+    if not trial.why or any(word in complaint for word in OTHERS):
         return "end other profilers of this GPU: nsys, ncu, a DCGM that profiles"
     return ""
 

@@ -69,7 +69,7 @@ def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
 
 
 class RankRounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a rank's steps took: blocks of single steps by control, in ns, a block each round for each window.
+    """How long a rank's steps took: a block of single steps each round, by control, in ns.
 
     `failed_light` says of rounds, by number from 1, why they have no light window.
     """
@@ -105,6 +105,7 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     rounds: int = 0
     light: LightRecorder | None = None
     why_not_cupti: str | None = None
+    failed_nosync: str | None = None
     device_states: list[DeviceState] = []
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None

@@ -82,23 +82,33 @@ class Subject:
 
 @dataclass
 class RecordedSoFar:
-    """What one recording has so far: each control's blocks, and how many rounds are complete.
+    """What one recording has so far: each control's steps, round by round, and how many rounds are complete.
 
-    Blocks are of single steps, in order; they are read when the devices are at rest. `failed_light` says of rounds why
-    they have no light window; `device_states` has each device of this rank, round by round.
+    What a round has of one control is one block, since it resembles itself more than other rounds; steps are read when
+    the devices are at rest. `failed_light` says of rounds why they have no light window, `failed_nosync` why there is
+    none without synchronization; `device_states` has each device of this rank, round by round.
     """
 
     folder: Path
-    blocks: dict[str, list[StepTimes]] = field(default_factory=dict)
+    times: dict[str, dict[int, list[StepTimes]]] = field(default_factory=dict)
     rounds: int = 0
     failed_light: dict[int, str] = field(default_factory=dict)
+    failed_nosync: str | None = None
     device_states: list[DeviceState] = field(default_factory=list)
 
     @property
     def of_rank(self) -> RankRounds:
         """Return what decides which rounds are kept."""
-        steps_ns = {name: [block.steps_ns() for block in blocks] for name, blocks in self.blocks.items()}
+        steps_ns = {
+            name: [[ns for times in block for ns in times.steps_ns()] for block in by_round.values()]
+            for name, by_round in self.times.items()
+        }
         return RankRounds(steps_ns=steps_ns, failed_light=self.failed_light)
+
+    @property
+    def round(self) -> int:
+        """Return the number of the round that is under way."""
+        return self.rounds + 1
 
 
 class Recorder:
@@ -248,7 +258,7 @@ class Recorder:
                 yield
                 if step == plan.warmup - 1 and block.keep == LIGHT:
                     # The devices still have this step to do, which is neither timed nor kept in the trace.
-                    taken.device_states += [gpu.state(taken.rounds + 1) for gpu in self._open_gpus]
+                    taken.device_states += [gpu.state(taken.round) for gpu in self._open_gpus]
                 self._synchronize()
                 window.step()
             self._synchronize()
@@ -261,7 +271,7 @@ class Recorder:
                     self._synchronize()
                 window.step()
         if block.keep is not None:
-            folder = NOSYNC if block.nosync else f"{ROUND.format(number=taken.rounds + 1)}/{block.keep}"
+            folder = NOSYNC if block.nosync else f"{ROUND.format(number=taken.round)}/{block.keep}"
             window.write(taken.folder / folder, self.meeting.rank)
         if isinstance(window, CuptiWindow):
             self._agree_on(window, block, taken)
@@ -276,32 +286,34 @@ class Recorder:
         times = StepTimes(self._gpus[0] if self._gpus else None)
         times.mark()
         if block.control is not None:
-            taken.blocks.setdefault(block.control, []).append(times)
+            taken.times.setdefault(block.control, {}).setdefault(taken.round, []).append(times)
         return times
 
     def _agree_on_light(self) -> None:
         """Have all ranks' light windows recorded the same way: one that cannot use CUPTI alone decides for all."""
         if self._gpus and self._light == "cupti":
             self._why_not_cupti = self._first_objection(why_unusable())
+            if self._why_not_cupti is not None:
+                self._light = "kineto"
 
     def _agree_on(self, window: CuptiWindow, block: StepBlock, taken: RecordedSoFar) -> None:
-        """Where a rank's light window failed, do without that round's on all ranks, and let Kineto take the next."""
+        """Do without a window on all ranks that failed on one; if none succeeded before it, Kineto takes the next."""
         objection = self._first_objection(window.failure)
         if objection is None:
             return
-        self._why_not_cupti = objection
-        if block.control is not None:
-            taken.failed_light[taken.rounds + 1] = objection
-            # Perhaps nothing recorded these steps: they are of no window.
-            taken.blocks[block.control][-1] = StepTimes(None)
+        if block.control is None:
+            taken.failed_nosync = objection
+            return
+        taken.failed_light[taken.round] = objection
+        # Perhaps nothing recorded these steps: they are of no window.
+        taken.times[block.control][taken.round] = []
+        if taken.round == 1:
+            self._light, self._why_not_cupti = "kineto", objection
 
     def _first_objection(self, why_not: str | None) -> str | None:
-        """What the first rank has against CUPTI alone, if any has; then light windows are Kineto's from now on."""
+        """What the first rank has against CUPTI alone, if any has."""
         objections = self.meeting.heard(why_not or "")
-        objection = self.meeting.told(next(filter(None, objections), "")) or None
-        if objection is not None:
-            self._light = "kineto"
-        return objection
+        return self.meeting.told(next(filter(None, objections), "")) or None
 
     def _synchronize(self) -> None:
         for gpu in self._gpus:
@@ -326,6 +338,7 @@ class Recorder:
             rounds=taken.rounds,
             steps_ns=taken.of_rank.steps_ns,
             failed_light=taken.failed_light,
+            failed_nosync=taken.failed_nosync,
             light=self._light if self._gpus else None,
             why_not_cupti=self._why_not_cupti,
             device_states=taken.device_states,

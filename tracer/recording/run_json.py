@@ -63,13 +63,17 @@ def _incomplete(parts: Sequence[RankPart]) -> list[str]:
 
 def _light_notes(parts: Sequence[RankPart]) -> list[str]:
     first = parts[0]
-    if first.why_not_cupti is None:
-        return []
-    if set(first.failed_light) >= set(range(1, first.rounds + 1)):
-        return [f"there is no light window: {first.why_not_cupti}"]
-    since = f" from round {max(first.failed_light) + 1} on" if first.failed_light else ""
-    notes = [f"light windows are Kineto's{since}, which stretch steps more: {first.why_not_cupti}"]
-    return notes + [f"there is no light window of round {number}" for number in sorted(first.failed_light)]
+    failed = {number: why for number, why in sorted(first.failed_light.items()) if number <= first.rounds}
+    if failed and len(failed) == first.rounds:
+        return [f"there is no light window: {failed[1]}"]
+    notes = []
+    if first.why_not_cupti is not None:
+        since = " from round 2 on" if failed else ""
+        notes.append(f"light windows are Kineto's{since}, which stretch steps more: {first.why_not_cupti}")
+    notes += [f"round {number} has no light window: {why}" for number, why in failed.items()]
+    if first.failed_nosync is not None:
+        notes.append(f"there is no window without gradient synchronization: {first.failed_nosync}")
+    return notes
 
 
 def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:

@@ -108,6 +108,46 @@ def test_a_clock_that_is_not_the_systems_is_refused(made, monkeypatch):
         pytest.fail("entered")
 
 
+@pytest.mark.parametrize("error", [RuntimeError("LLVM IR parsing error"), MemoryError(), OSError("mmap")])
+def test_whatever_compiling_the_callbacks_raises_is_a_reason_against_them(made, monkeypatch, error):
+    made(28)
+
+    def compile_callbacks():
+        raise error
+
+    monkeypatch.setattr(device_activity, "compile_callbacks", compile_callbacks)
+    device_activity.prepared.cache_clear()
+    assert type(error).__name__ in device_activity.why_unusable()
+
+
+@pytest.mark.parametrize("late_ns", [0, 5_000_000])
+def test_a_thread_that_waits_between_two_looks_at_the_clock_fails_no_window(made, monkeypatch, late_ns):
+    made(28)
+    now_ns = [10**18]
+
+    def look(_self=None):
+        now_ns[0] += late_ns
+        return now_ns[0]
+
+    monkeypatch.setattr(device_activity.time, "time_ns", look)
+    monkeypatch.setattr(Cupti, "timestamp_ns", look)
+    callbacks = SimpleNamespace(reset=lambda: None, requested=1, completed=2, timestamp=3)
+    monkeypatch.setattr(device_activity, "prepared", lambda: (Cupti(), callbacks))
+    with device_activity.DeviceActivity():
+        pass
+
+
+def test_what_cannot_be_disabled_keeps_nothing_else_enabled(made, monkeypatch):
+    library = made(28, cuptiActivityDisable=35)
+    callbacks = SimpleNamespace(reset=lambda: None, requested=1, completed=2, timestamp=3)
+    monkeypatch.setattr(device_activity, "prepared", lambda: (Cupti(), callbacks))
+    monkeypatch.setattr(device_activity.DeviceActivity, "_check_clock", lambda self: None)
+    with pytest.raises(CuptiUnusable, match="cuptiActivityDisable"), device_activity.DeviceActivity():
+        pass
+    assert library.called.count("cuptiActivityDisable") == 3
+    assert "cuptiActivityFlushAll" in library.called
+
+
 def test_other_users_of_cupti_are_left_alone(monkeypatch):
     assert device_activity.other_user() is None
     monkeypatch.setitem(sys.modules, "triton.profiler.flags", SimpleNamespace(flags=SimpleNamespace(profiling_on=True)))

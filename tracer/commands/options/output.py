@@ -46,11 +46,12 @@ def terminal(stream: TextIO | None = None) -> tuple[int | None, bool]:
 
 
 def _size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines of a terminal, for when stdout is none."""
+    """Columns and lines of a terminal, for when stdout is none; one that was never told its size says 0."""
     try:
-        return os.get_terminal_size(stream.fileno())
+        size = os.get_terminal_size(stream.fileno())
     except OSError:
         return 80, 24
+    return size.columns or 80, size.lines or 24
 
 
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:

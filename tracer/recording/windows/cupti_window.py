@@ -67,8 +67,8 @@ class CuptiWindow:
             return
         try:
             rows = [row for row in self._activity.rows() if row.start_ns >= self._marks_ns[0]]
-        except CuptiUnusable as unusable:
-            self.failure = str(unusable)
+        except (CuptiUnusable, OSError) as error:  # OSError: there is no libstdc++
+            self.failure = str(error)
             return
 
         write_trace(folder, rank, lambda target: target.write(_document(rows, self._marks_ns, self._warmup)))

@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import time
+from contextlib import ExitStack, suppress
 from functools import cache
 from types import TracebackType
 
@@ -28,6 +29,8 @@ def prepared() -> tuple[Cupti, NativeCallbacks]:
         callbacks = compile_callbacks()
     except ImportError as error:
         raise CuptiUnusable("llvmlite is not installed: pip install llvmlite") from error
+    except Exception as error:  # an older llvmlite, no memory, a processor that it does not know
+        raise CuptiUnusable(f"llvmlite cannot compile its callbacks ({type(error).__name__}: {error})") from error
     # CUPTI may call them until the process is gone, when Python has long taken itself apart.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(callbacks))
     return cupti, callbacks
@@ -76,15 +79,18 @@ class DeviceActivity:
                 self._cupti.call("cuptiActivityEnable", kind)
             self._check_clock()
         except CuptiUnusable:
-            self._disable()
+            with suppress(CuptiUnusable):  # the first complaint is the one to hear of
+                self._disable()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._disable()
-        self._cupti.call("cuptiActivityFlushAll", FORCED)
+        try:
+            self._disable()
+        finally:
+            self._cupti.call("cuptiActivityFlushAll", FORCED)
         self._dropped = self._cupti.dropped()
         self._check_clock()
 
@@ -99,11 +105,13 @@ class DeviceActivity:
         return device_rows(self._cupti, self._callbacks.filled())
 
     def _disable(self) -> None:
-        for kind in ENABLED_KINDS:
-            self._cupti.call("cuptiActivityDisable", kind)
+        """Disable every kind, also where one cannot be. Raises CuptiUnusable."""
+        with ExitStack() as disabled:
+            for kind in ENABLED_KINDS:
+                disabled.callback(self._cupti.call, "cuptiActivityDisable", kind)
 
     def _check_clock(self) -> None:
         """See that CUPTI has taken over our clock: a rank's events are compared with other ranks' by it."""
-        apart_ns = abs(self._cupti.timestamp_ns() - time.time_ns())
-        if apart_ns > CLOCK_ERROR_NS:
-            raise CuptiUnusable(f"its clock is {apart_ns} ns from the system's")
+        before_ns, now_ns, after_ns = time.time_ns(), self._cupti.timestamp_ns(), time.time_ns()
+        if not before_ns - CLOCK_ERROR_NS <= now_ns <= after_ns + CLOCK_ERROR_NS:
+            raise CuptiUnusable(f"its clock is {now_ns - before_ns} ns from the system's")

@@ -169,6 +169,7 @@ class _Names(dict[int, str]):
     """Kernels' names by where the process has them, demangled as Kineto does."""
 
     def __init__(self) -> None:
+        super().__init__()
         # Within a class Python would rename what begins with two underscores.
         self._demangle = getattr(ctypes.CDLL("libstdc++.so.6"), "__cxa_demangle")
         self._demangle.restype = ctypes.c_void_p
