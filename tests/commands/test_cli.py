@@ -386,8 +386,14 @@ def test_every_option_is_shown_or_explained_above_its_commands_help(command):
         assert any(shown) or not shown, action.option_strings
 
 
-def test_the_report_in_the_readme_is_what_the_program_prints(capsys):
-    assert main(["report", str(ROOT / "traces" / "resnet50-ddp4-bf16")]) == 0
+def test_what_the_readme_shows_is_what_the_program_prints(capsys):
+    sick, cured = (str(ROOT / "traces" / f"resnet18-ddp2-{name}") for name in ("sick", "cured"))
+    for arguments in (
+        ["report", str(ROOT / "traces" / "resnet50-ddp4-bf16")],
+        ["report", sick],
+        ["compare", sick, cured],
+    ):
+        assert main(arguments) == 0
     printed = capsys.readouterr().out
     shown = blocks((ROOT / "README.md").read_text(), "text")
     assert len(shown) >= 5

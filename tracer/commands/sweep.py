@@ -163,8 +163,12 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what all cells have in common, as sweep.json has it: a sweep goes on if it is the same."""
-    return {name: getattr(options, name) for name in ("device", *_unset(_add_training_arguments))}
+    """Return what all cells have in common, as sweep.json has it: a sweep goes on if it is the same.
+
+    What records light windows is no part of it: earlier sweeps could not choose, and every cell's run.json says.
+    """
+    names = ("device", *_unset(_add_training_arguments))
+    return {name: getattr(options, name) for name in names if name != "light"}
 
 
 def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
