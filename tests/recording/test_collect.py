@@ -22,7 +22,7 @@ def finisher(tmp_path, output):
     return Finisher(tmp_path / "hidden", output)
 
 
-def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a", states=(), steps=None):
+def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a", states=(), steps=None, **more):
     """What a rank leaves of a recording of two rounds."""
     folder = finisher.folder / place
     for number in range(1, rounds + 1):
@@ -54,6 +54,7 @@ def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a",
         device_states=list(states),
         kept_rounds={"full": 2} if ended else None,
         ended=ended,
+        **more,
     )
     write_part(folder, part)
 
@@ -104,6 +105,15 @@ def test_without_nvml_run_json_has_null_for_them(finisher, output):
     finisher.take_complete()
     assert read_manifest(output)[0].device_states is None
     assert '"device_states": null' in (output / "run.json").read_text()
+
+
+def test_a_window_that_failed_on_one_rank_is_kept_on_none(finisher, output):
+    for rank in (0, 1):
+        leave(finisher, rank, failed_nosync="no place")
+    finisher.take_complete()
+    assert names(output) == ["rank0.json.gz", "rank1.json.gz", "run.json"]
+    notes = read_manifest(output)[0].notes
+    assert notes == ["there is no window without gradient synchronization: no place"]
 
 
 def test_of_a_recording_that_ended_early_the_rounds_stay_that_all_ranks_have(finisher, output):

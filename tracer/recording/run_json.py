@@ -27,8 +27,8 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
     rounds = _kept_rounds(parts)
     _keep_rounds(folder, rounds)
     notes = _notes(parts)
-    if _incomplete(parts):
-        # Its last block, and its ranks' nosync windows, may be those of some ranks alone.
+    if _incomplete(parts) or parts[0].failed_nosync is not None:
+        # The nosync windows that there are may be those of some ranks alone.
         shutil.rmtree(folder / NOSYNC, ignore_errors=True)
     manifest = _manifest(parts, name, transport, rounds, notes)
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")

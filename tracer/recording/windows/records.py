@@ -20,10 +20,19 @@ WORD = 4
 # Kineto demangles no longer names either.
 LONGEST_MANGLED = 8192
 
-_PLACE = {"start": ("<u8", 16), "end": ("<u8", 24)}
-LAYOUTS: dict[int, dict[str, tuple[str, int]]] = {
+Field = tuple[str, int]
+_TIMES: dict[str, Field] = {"start": ("<u8", 16), "end": ("<u8", 24)}
+_OF_MEMORY: dict[str, Field] = {
+    **_TIMES,
+    "bytes": ("<u8", 8),
+    "device": ("<u4", 32),
+    "context": ("<u4", 36),
+    "stream": ("<u4", 40),
+}
+_COPY: dict[str, Field] = {**_OF_MEMORY, "copy_kind": ("u1", 4), "from_kind": ("u1", 5), "to_kind": ("u1", 6)}
+LAYOUTS: dict[int, dict[str, Field]] = {
     CONCURRENT_KERNEL: {
-        **_PLACE,
+        **_TIMES,
         "registers": ("<u2", 6),
         "device": ("<u4", 40),
         "context": ("<u4", 44),
@@ -36,27 +45,9 @@ LAYOUTS: dict[int, dict[str, tuple[str, int]]] = {
         "name": ("<u8", 104),
         "graph_node": ("<u8", 144),
     },
-    MEMCPY: {
-        **_PLACE,
-        "copy_kind": ("u1", 4),
-        "from_kind": ("u1", 5),
-        "to_kind": ("u1", 6),
-        "bytes": ("<u8", 8),
-        "device": ("<u4", 32),
-        "context": ("<u4", 36),
-        "stream": ("<u4", 40),
-        "correlation": ("<u4", 44),
-        "graph_node": ("<u8", 64),
-    },
+    MEMCPY: {**_COPY, "correlation": ("<u4", 44), "graph_node": ("<u8", 64)},
     MEMCPY2: {
-        **_PLACE,
-        "copy_kind": ("u1", 4),
-        "from_kind": ("u1", 5),
-        "to_kind": ("u1", 6),
-        "bytes": ("<u8", 8),
-        "device": ("<u4", 32),
-        "context": ("<u4", 36),
-        "stream": ("<u4", 40),
+        **_COPY,
         "from_device": ("<u4", 44),
         "from_context": ("<u4", 48),
         "to_device": ("<u4", 52),
@@ -64,16 +55,7 @@ LAYOUTS: dict[int, dict[str, tuple[str, int]]] = {
         "correlation": ("<u4", 60),
         "graph_node": ("<u8", 72),
     },
-    MEMSET: {
-        **_PLACE,
-        "bytes": ("<u8", 8),
-        "device": ("<u4", 32),
-        "context": ("<u4", 36),
-        "stream": ("<u4", 40),
-        "correlation": ("<u4", 44),
-        "memory_kind": ("<u2", 50),
-        "graph_node": ("<u8", 64),
-    },
+    MEMSET: {**_OF_MEMORY, "correlation": ("<u4", 44), "memory_kind": ("<u2", 50), "graph_node": ("<u8", 64)},
 }
 # CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in the words of Kineto's traces.
 COPY_KINDS = ("<unknown>", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
