@@ -30,8 +30,8 @@ def advice(evidence: Evidence) -> list[Advice]:
     worthwhile = [
         Advice(proposed.code, proposed.text, proposed.figure_ns, proposed.because + beyond + caution)
         for rules, caution, cost in (
-            (_ON_COMMUNICATION, evidence.caution, evidence.cost),
-            (_ON_DEVICES, evidence.caution, None),
+            (_ON_COMMUNICATION, "", evidence.cost),
+            (_ON_DEVICES, "", None),
             ((_waits_for_input,), evidence.input_caution, None),
         )
         for rule in rules

@@ -161,14 +161,14 @@ def _found(run: RunSummary, links: Calibration | None) -> _Analyses:
     return _Analyses(run, exchanged, buckets(run), rows, exchanged.in_windows(rows))
 
 
-def _caution(window: str, manifest: Manifest | None) -> str:
-    """Return what advice has to say where the profiler may have made what it measured."""
+def _input_caution(manifest: Manifest | None) -> str:
+    """Return what advice on the input has to say, which is of full windows: what they add no verdict says."""
     if manifest is None or manifest.controls.unprofiled is None:
         return ""
-    distortion = manifest.controls.distortion(window)
+    distortion = manifest.controls.distortion("full")
     if distortion is None:
         return "; how much of this is the profiler's doing is not known"
-    limits = manifest.controls.distortion_interval(window)
+    limits = manifest.controls.distortion_interval("full")
     stretched = distortion > HIGH_DISTORTION and (limits is None or limits[0] > 1)
     return "; but the profiler stretches this step, and this may be its doing" if stretched else ""
 
@@ -226,8 +226,7 @@ def _evidence(
         latency_ns=latency_ns(collectives),
         host=ranks_hosts(analyses.exchanged),
         slowed=slowed_ranks(analyses.run),
-        caution=_caution(facts.times_from, analyses.run.manifest),
-        input_caution=_caution("full", analyses.run.manifest),
+        input_caution=_input_caution(analyses.run.manifest),
     )
 
 

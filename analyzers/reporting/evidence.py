@@ -59,8 +59,8 @@ class Evidence:
 
     `complete`: no collective has members that are not in the run. `gradient_dtypes` are those that are reduced,
     `latency_ns` the shortest transfer of an all_reduce, None where none is known. `host` is each rank's, and `slowed`
-    says which ranks' devices run slower than the others'. The cautions say how far the profiler may have made what
-    windows show: `input_caution` of the full ones, whose times those of the input are.
+    says which ranks' devices run slower than the others'. `input_caution` says how far
+    the profiler may have made what full windows show, whose times those of the input are.
     """
 
     step_ns: float
@@ -83,7 +83,6 @@ class Evidence:
     latency_ns: int | None = None
     host: Mapping[RankNumber, str] = field(default_factory=dict)
     slowed: Mapping[RankNumber, str] = field(default_factory=dict)
-    caution: str = ""
     input_caution: str = ""
 
     def share(self, ns: float) -> str:

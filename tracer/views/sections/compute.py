@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.reporting import Compute, KernelRow, Report
+from analyzers.statistics import LEAST_SHARE
 from analyzers.units import NS_PER_US, percent
 from tracer.views import Heading, Paragraph, Row, Section, Table, count, milliseconds, numbers, texts
 
@@ -69,14 +70,13 @@ def _whole(compute: Compute) -> str:
 
 
 def _counted(compute: Compute) -> str:
-    if compute.counted_flops_per_s is None or not compute.counted_flops:
+    if compute.counted_flops_per_s is None or not compute.counted_flops or (compute.coverage or 0.0) < LEAST_SHARE:
         return ""
     of_peak = f", {percent(compute.counted_utilization)} of the peak" if compute.counted_utilization is not None else ""
     precision = next(iter(compute.precisions), "")
-    return (
-        f"While matrix products, convolutions and attention ran, they reached {rate(compute.counted_flops_per_s)}"
-        f"{of_peak} (mostly {precision})."
-    )
+    share = f"{percent(compute.coverage)} of compute time, those whose shapes tell"
+    reached = f"{rate(compute.counted_flops_per_s)}{of_peak} (mostly {precision})"
+    return f"While matrix products, convolutions and attention ran ({share}), they reached {reached}."
 
 
 def _samples(report: Report) -> str:
