@@ -127,7 +127,7 @@ def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
 def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
     """What the run's links were measured to do, where it lies beside its traces."""
     file = (path if path.is_dir() else path.parent) / LINKS
-    if not file.is_file():
+    if not file.exists():
         return None, []
     try:
         return read_calibration(file), []
