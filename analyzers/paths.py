@@ -10,7 +10,6 @@ goes wrong is an OSError whose `strerror` is in words. fsspec is imported when t
 from __future__ import annotations
 
 import errno
-import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -162,29 +161,16 @@ def open_file(file: Place) -> BinaryIO:
     """Open an ordinary file to be read. Raises OSError, at once for what else would never end or keep us waiting."""
     if isinstance(file, Remote):
         return file.open()
-    _check_ordinary(file, file.stat())
-    # Should a FIFO have come in its place meanwhile, opening it does not wait for who writes into it.
-    opened = os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb")
-    try:
-        _check_ordinary(file, os.fstat(opened.fileno()))
-    except OSError:
-        opened.close()
-        raise
-    return opened
+    kind = _KINDS.get(stat.S_IFMT(file.stat().st_mode))
+    if kind is not None:
+        raise OSError(errno.EINVAL, f"is {kind}, no ordinary file", str(file))
+    return file.open("rb")
 
 
 def read_file(file: Place) -> bytes:
     """Read all of an ordinary file. Raises OSError."""
     with open_file(file) as opened:
         return opened.read()
-
-
-def _check_ordinary(file: Path, status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
-    if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise OSError(errno.EINVAL, f"is {kind}, no ordinary file", str(file))
 
 
 def size(file: Place) -> int:

@@ -37,7 +37,7 @@ from tracer.commands.options import (
 )
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
-from tracer.views import DARK, LIGHT
+from tracer.views import DARK, LIGHT, csv_text
 from tracer.views.html import scaling_html
 from tracer.views.plots import PICTURES, plots
 from tracer.views.sections import as_markdown, scaling_text
@@ -253,5 +253,5 @@ def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[st
     yield MARKDOWN, as_markdown(scaling, pictures).encode()
     yield from pictures.items()
     for name, frame in TABLES.items():
-        yield name, frame(scaling).to_csv(index=False).encode()
+        yield name, csv_text(frame(scaling)).encode()
     yield DOCUMENT, (scaling_json(scaling) + "\n").encode()
