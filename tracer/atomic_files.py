@@ -9,7 +9,6 @@ import re
 import shutil
 import socket
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -118,8 +117,6 @@ def _stream(path: Path, status: os.stat_result) -> Iterator[IO[bytes]]:
     """What is written to as it stands. Raises TracerError for a FIFO that would keep us waiting, OSError."""
     own = _own_output(status)
     if own is not None:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
         number = os.dup(own)
     else:
         try:
