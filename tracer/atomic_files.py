@@ -17,13 +17,14 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
-from tracer.errors import TracerError
+from tracer.errors import NotWritten, TracerError
 
 # Folders of a run's recordings at several steps, and of its ranks on several hosts.
 PART_OF_RUN = re.compile(r"step\d+|ranks\d+-\d+")
 # In a hidden folder: the host and process that fill it, so that what was left of one that was killed can be told.
 OWNER = "owner"
 _OUTPUTS = (1, 2)
+_OTHER_TMPDIR = "free some room in it, or set TMPDIR to another folder"
 # What is never written to, let alone replaced.
 _REFUSED = {"socket": stat.S_ISSOCK, "block device": stat.S_ISBLK}
 
@@ -94,7 +95,7 @@ def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
         with filling as file:
             yield file
     except OSError as error:
-        raise TracerError(f"{path}: cannot be written ({error.strerror or error})") from error
+        raise NotWritten(path, error) from error
 
 
 @contextmanager
@@ -128,6 +129,25 @@ def _stream(path: Path, status: os.stat_result) -> Iterator[IO[bytes]]:
         os.set_blocking(number, True)
     with os.fdopen(number, "wb") as file:
         yield file
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder that is gone when the block ends. Raises TracerError that tells of TMPDIR."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as error:
+        where = Path(error.filename).parent if error.filename else "TMPDIR"
+        why = f"no temporary folder can be made there ({error.strerror or error})"
+        raise TracerError(f"{where}: {why}; {_OTHER_TMPDIR}") from error
+    with made as name:
+        folder = Path(name)
+        try:
+            yield folder
+        except NotWritten as error:
+            if not error.path.is_relative_to(folder):
+                raise
+            raise TracerError(f"{error}; {_OTHER_TMPDIR}") from error
 
 
 def hidden_name(path: Path, token: str) -> Path:

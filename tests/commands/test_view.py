@@ -1,11 +1,14 @@
 """`tracer view`, from its options to the page that it opens."""
 
+import errno
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -172,3 +175,51 @@ def test_it_serves_and_stops_with_nothing_left_behind(run, viztracer, tmp_path, 
     assert process.returncode == 0
     assert "Traceback" not in err
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+# A temporary folder without room.
+
+
+@pytest.fixture
+def small_files():
+    """No file of this process may grow beyond a few bytes, as on a disk without room."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("viewer", ["--html", "--perfetto"])
+def test_a_full_temporary_folder_is_called_that(run, served, small_files, tmp_path, monkeypatch, capsys, viewer):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    assert main(["view", str(run), viewer]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "stdout" not in err
+    assert f"{tmp_path / 'temporary'}/tracer-" in err
+    assert "cannot be written (File too large); free some room in it, or set TMPDIR to another folder" in err
+    assert list((tmp_path / "temporary").iterdir()) == [] and "opened" not in served
+
+
+@pytest.mark.parametrize("viewer", ["--html", "--perfetto"])
+def test_no_temporary_folder_at_all_is_called_that(run, served, tmp_path, monkeypatch, capsys, viewer):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert main(["view", str(run), viewer]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"{tmp_path / 'none'}: no temporary folder can be made there (No such file or directory); " in err
+    assert "TMPDIR" in err
+
+
+def test_no_folder_that_could_be_temporary_is_called_that(run, served, monkeypatch, capsys):
+    def none():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", none)
+    assert main(["view", str(run)]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "no temporary folder can be made there (No usable temporary directory found" in err
+    assert "stdout" not in err

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.reporting import Lanes
-from tracer.atomic_files import new_file
+from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
     add_drawing_arguments,
     add_links_argument,
@@ -122,9 +121,9 @@ def _interrupt(number: int, frame: object) -> None:
 def html(options: argparse.Namespace) -> int:
     """Serve the report's page."""
     _, document = read_page(options, links_of(options))
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        file = Path(folder) / "report.html"
-        file.write_text(document, encoding="utf-8")
+    with temporary_folder("tracer-") as folder:
+        file = folder / "report.html"
+        write_text(file, document, force=False)
         return _serve(Site({"/": file}, None), options, lambda address: f"{address}/", options.port is None)
 
 
@@ -151,10 +150,10 @@ def perfetto(options: argparse.Namespace) -> int:
         raise UsageError(f"{PERFETTO} reads from port {PORT} alone: leave --port out, or give --offline")
     pages = _perfetto_files() if options.offline else {}
     links = links_of(options)
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+    with temporary_folder("tracer-") as folder:
         summary, run_report, drawn = read_drawn(options, links)
         path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"
-        file = Path(folder) / "run.pftrace"
+        file = folder / "run.pftrace"
         with new_file(file, force=False) as opened:
             write_trace(opened, groups(drawn, run_report))
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
