@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from analyzers.notices import Code, Notice
-from analyzers.paths import Place, read_file
+from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.run.controls import Controls, joined_controls
 
@@ -163,7 +163,7 @@ def _joined_states(parts: Sequence[dict[str, list[DeviceState]]]) -> dict[str, l
 def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
     """Read a folder's manifest; None with a notice that says what is unknown without it."""
     file = folder / MANIFEST
-    if not file.exists():
+    if not is_there(file):
         message = "no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"
         return None, [Notice(Code.RUN_JSON_MISSING, message)]
     try:
