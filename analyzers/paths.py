@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,12 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from analyzers.errors import UnknownPlace
+from analyzers.redaction import redacted
 
 # Bytes asked for ahead of the reader; fsspec's own 50 MB would be most of a worker's memory.
 READ_AHEAD = 1 << 22
+_HTTP_QUERY = re.compile(r"[?#].*", re.DOTALL)
+_SIGNED = re.compile(r"[?#][\w.~%-]+=.*", re.DOTALL)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 # File systems that only the process sees that filled them.
 _PRIVATE = ("memory",)
@@ -29,6 +33,7 @@ _PRIVATE = ("memory",)
 _NO_CREDENTIALS = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|UnauthorizedSSO")
 _EXTRA = "pip install 'tracer-toolkit[remote]'"
 _LONGEST_REASON = 200
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 T = TypeVar("T")
 
@@ -40,15 +45,31 @@ class Remote:
     url: str
 
     def __str__(self) -> str:
-        return self.url
+        return redacted(self.url)
+
+    def __repr__(self) -> str:
+        return f"Remote({str(self)!r})"
 
     def __truediv__(self, name: str) -> Remote:
-        return Remote(f"{self.url}/{name}")
+        path, query = self._parts
+        return Remote(f"{path}/{name}{query}")
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        """The URL up to its path's end, and the query behind, which may sign it. Keys of objects may hold a `?` too."""
+        pattern = _HTTP_QUERY if self.is_http else _SIGNED
+        match = pattern.search(self.url)
+        return (self.url[: match.start()], match[0]) if match else (self.url, "")
+
+    @property
+    def is_http(self) -> bool:
+        """Whether a web server has it."""
+        return self.url.partition("://")[0].lower() in ("http", "https")
 
     @property
     def name(self) -> str:
         """Return what stands behind the last slash; for a whole bucket, its name."""
-        return self.url.rpartition("/")[2]
+        return self._parts[0].rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
@@ -58,8 +79,9 @@ class Remote:
     @property
     def parent(self) -> Remote:
         """Return the folder it lies in; a bucket is its own."""
-        above = self.url.rpartition("/")[0]
-        return self if above.endswith("/") else Remote(above)
+        path, query = self._parts
+        above = path.rpartition("/")[0]
+        return self if above.endswith("/") else Remote(f"{above}{query}")
 
     @property
     def is_private(self) -> bool:
@@ -142,17 +164,45 @@ def place(where: str | Place) -> Place:
         return Path(where) if isinstance(where, str) else where
     if scheme[1].lower() != "file":
         if not where[scheme.end() :].strip("/"):
-            raise UnknownPlace(f"{where}: names no folder; give {scheme[0]}BUCKET/RUN")
-        return Remote(where.rstrip("/"))
+            raise UnknownPlace(f"{redacted(where)}: names no folder; give {scheme[0]}BUCKET/RUN")
+        path, query = Remote(where)._parts
+        return Remote(f"{path.rstrip('/')}{query}")
     parts = urlsplit(where)
     if parts.netloc not in ("", "localhost"):
-        raise UnknownPlace(f"{where}: names another host; file:// is of this one: file:///{parts.netloc}{parts.path}?")
+        instead = redacted(f"file:///{parts.netloc}{parts.path}", where)
+        raise UnknownPlace(f"{redacted(where)}: names another host; file:// is of this one: {instead}?")
     return Path(url2pathname(parts.path))
 
 
 def places(where: Where) -> list[Place]:
     """Return what a user names, one place or several. Raises UnknownPlace."""
     return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]
+
+
+def is_there(file: Place) -> bool:
+    """Whether there is a file; web servers say of what is missing, too, that it may not be seen. Raises OSError."""
+    try:
+        return file.exists()
+    except PermissionError:
+        if isinstance(file, Remote) and file.is_http:
+            return False
+        raise
+
+
+def open_file(file: Place) -> BinaryIO:
+    """Open an ordinary file to be read. Raises OSError, at once for what else would never end or keep us waiting."""
+    if isinstance(file, Remote):
+        return file.open()
+    kind = _KINDS.get(stat.S_IFMT(file.stat().st_mode))
+    if kind is not None:
+        raise OSError(errno.EINVAL, f"is {kind}, no ordinary file", str(file))
+    return file.open("rb")
+
+
+def read_file(file: Place) -> bytes:
+    """Read all of an ordinary file. Raises OSError."""
+    with open_file(file) as opened:
+        return opened.read()
 
 
 def size(file: Place) -> int:
@@ -172,20 +222,22 @@ def names(folder: Place) -> frozenset[str]:
 
 def _opened(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it. Raises UnknownPlace, OSError."""
-    scheme = url.partition("://")[0]
+    scheme, shown = url.partition("://")[0], redacted(url)
     if "::" in url:
-        raise UnknownPlace(f"{url}: is a chain of file systems; name the folder itself")
+        raise UnknownPlace(f"{shown}: is a chain of file systems; name the folder itself")
     try:
         from fsspec.core import url_to_fs
         from fsspec.registry import known_implementations, registry
     except ImportError as error:
-        raise UnknownPlace(f"{url}: URLs are opened by fsspec, which is not installed; {_EXTRA}") from error
+        raise UnknownPlace(f"{shown}: URLs are opened by fsspec, which is not installed; {_EXTRA}") from error
     if scheme not in known_implementations and scheme not in registry:
-        raise UnknownPlace(f"{url}: no file system is known for {scheme}://; give s3://, gs://, or a path")
+        raise UnknownPlace(f"{shown}: no file system is known for {scheme}://; give s3://, gs://, or a path")
     try:
         system, path = _said(Remote(url), lambda: url_to_fs(url))
     except ImportError as error:
-        raise UnknownPlace(f"{url}: what opens {scheme}:// is not installed ({error}); {_EXTRA}") from error
+        raise UnknownPlace(
+            f"{shown}: what opens {scheme}:// is not installed ({_first_line(error, url)}); {_EXTRA}"
+        ) from error
     return system, str(path)
 
 
@@ -194,19 +246,31 @@ def _said(where: Remote, ask: Callable[[], T]) -> T:
     try:
         return ask()
     except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, "no such object or bucket", str(where)) from error
+        raise _missing(where, error) from error
     except IsADirectoryError:
         raise
     except PermissionError as error:
-        raise PermissionError(errno.EACCES, f"access denied ({_first_line(error)})", str(where)) from error
+        raise PermissionError(errno.EACCES, f"access denied ({_first_line(error, where.url)})", str(where)) from error
     except ImportError:
         raise
     except Exception as error:  # every library behind fsspec has errors of its own
         if _NO_CREDENTIALS.search(type(error).__name__):
-            text = f"no credentials that it takes ({_first_line(error)})"
+            text = f"no credentials that it takes ({_first_line(error, where.url)})"
             raise PermissionError(errno.EACCES, text, str(where)) from error
-        raise OSError(errno.EIO, f"{type(error).__name__}: {_first_line(error)}", str(where)) from error
+        raise OSError(errno.EIO, f"{type(error).__name__}: {_first_line(error, where.url)}", str(where)) from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+def _missing(where: Remote, error: FileNotFoundError) -> OSError:
+    """Say what fsspec calls missing: over HTTP that is whatever went wrong, with its reason as the cause."""
+    cause = error.__cause__
+    status = getattr(cause, "status", None)
+    if not where.is_http or cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410):
+        return FileNotFoundError(errno.ENOENT, "no such object or bucket", str(where))
+    if status in (401, 403):
+        return PermissionError(errno.EACCES, f"access denied (HTTP {status})", str(where))
+    answer = f"HTTP {status}" if status is not None else f"{type(cause).__name__}: {_first_line(cause, where.url)}"
+    return OSError(errno.EIO, answer, str(where))
+
+
+def _first_line(error: BaseException, url: str) -> str:
+    return redacted((str(error).splitlines() or [type(error).__name__])[0], url)[:_LONGEST_REASON]

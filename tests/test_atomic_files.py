@@ -1,7 +1,9 @@
 import os
 import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from torch import nn
@@ -117,3 +119,134 @@ def test_what_is_new_has_the_modes_of_the_umask_and_never_sets_it(tmp_path, monk
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
     with hidden_folder(tmp_path / "folder") as folder:
         assert folder.stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+# What an output's name leads to: files through links, and what is no ordinary file.
+
+
+def reader_of(path):
+    """What another process would read from a FIFO, or terminal, once it has been written."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    file, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
+    file.write_text("old")
+    link.symlink_to(file)
+    with pytest.raises(TracerError, match="exists already; give --force"):
+        write_text(link, "new", force=False)
+    write_text(link, "new", force=True)
+    assert link.is_symlink() and link.read_text() == file.read_text() == "new"
+    assert not file.is_symlink()
+    assert [each.name for each in file.parent.iterdir()] == ["file"]
+
+
+def test_a_link_to_nothing_names_the_file_that_is_made(tmp_path):
+    link, round_about = tmp_path / "link", tmp_path / "round"
+    link.symlink_to("later")
+    write_text(link, "new", force=False)
+    assert link.is_symlink() and (tmp_path / "later").read_text() == "new"
+    round_about.symlink_to(round_about)
+    with pytest.raises(TracerError, match=f"{round_about}: "):
+        write_text(round_about, "new", force=True)
+    assert round_about.is_symlink()
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("through_link", [False, True])
+def test_a_fifo_is_written_to_and_stays(tmp_path, force, through_link):
+    fifo, name = tmp_path / "fifo", tmp_path / "link"
+    os.mkfifo(fifo)
+    name.symlink_to(fifo)
+    with pytest.raises(TracerError, match="no process reads from this FIFO"):
+        write_text(fifo, "words", force)
+    reader = reader_of(fifo)
+    write_text(name if through_link else fifo, "words", force)
+    assert os.read(reader, 100) == b"words"
+    os.close(reader)
+    assert stat.S_ISFIFO(fifo.stat().st_mode) and name.is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_terminal_is_written_to_and_stays(tmp_path, force):
+    keyboard, screen = os.openpty()
+    link = tmp_path / "link"
+    link.symlink_to(os.ttyname(screen))
+    before = Path(os.ttyname(screen)).stat()
+    write_text(link, "words", force)
+    assert os.read(keyboard, 100) == b"words"
+    assert os.path.samestat(before, Path(os.ttyname(screen)).stat()) and link.is_symlink()
+    os.close(keyboard)
+    os.close(screen)
+
+
+def test_a_socket_is_refused_and_stays(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for force in (False, True):
+            with pytest.raises(TracerError, match="is a socket, no ordinary file; give another name"):
+                write_text(tmp_path / "socket", "words", force)
+        assert stat.S_ISSOCK((tmp_path / "socket").stat().st_mode)
+
+
+@pytest.fixture
+def device(tmp_path):
+    """Makes devices of our own: nobody else's is at stake."""
+
+    def made(kind, number):
+        node = tmp_path / "device"
+        try:
+            os.mknod(node, 0o600 | kind, number)
+            node.open("rb").close()
+        except PermissionError:
+            pytest.skip("only root makes devices, where the file system has them")
+        except OSError:  # of no driver
+            assert kind == stat.S_IFBLK
+        return node
+
+    return made
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_device_of_characters_is_written_to_and_stays(device, force):
+    node = device(stat.S_IFCHR, os.makedev(1, 3))  # as /dev/null
+    write_text(node, "words", force)
+    assert stat.S_ISCHR(node.stat().st_mode)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_disk_is_refused_and_stays(device, force):
+    node = device(stat.S_IFBLK, os.makedev(240, 255))  # which no driver has
+    with pytest.raises(TracerError, match="is a block device, no ordinary file"):
+        write_text(node, "words", force)
+    assert stat.S_ISBLK(node.stat().st_mode)
+
+
+REPORTS_TO = """
+import sys
+from pathlib import Path
+from tracer.atomic_files import write_text
+sys.stdout.write("before\\n")
+sys.stdout.flush()
+write_text(Path(sys.argv[1]), "words\\n", force=len(sys.argv) > 2)
+sys.stdout.write("behind\\n")
+"""
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("mode", ["wb", "ab", "pipe"])
+def test_stdout_by_its_name_is_written_to_wherever_it_leads(tmp_path, force, mode):
+    """The name is a link of ours, which leads where /dev/stdout does."""
+    name, file = tmp_path / "stdout", tmp_path / "file"
+    name.symlink_to("/proc/self/fd/1")
+    command = [sys.executable, "-c", REPORTS_TO, str(name), *force]
+    if mode == "pipe":
+        said = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    else:
+        with file.open(mode) as out:
+            subprocess.run(command, stdout=out, check=True)
+        said = file.read_bytes()
+    assert said == b"before\nwords\nbehind\n"
+    assert name.readlink() == Path("/proc/self/fd/1")

@@ -47,7 +47,7 @@ ROOMS = [
 ROOTS = {
     "analyzers": {
         *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "notices", "paths"),
-        *("ranks", "statistics", "units"),
+        *("ranks", "redaction", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }

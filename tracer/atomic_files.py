@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,18 +17,56 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
-from tracer.errors import TracerError
+from tracer.errors import NotWritten, TracerError
 
 # Folders of a run's recordings at several steps, and of its ranks on several hosts.
 PART_OF_RUN = re.compile(r"step\d+|ranks\d+-\d+")
 # In a hidden folder: the host and process that fill it, so that what was left of one that was killed can be told.
 OWNER = "owner"
+_OUTPUTS = (1, 2)
+_OTHER_TMPDIR = "free some room in it, or set TMPDIR to another folder"
+# What is never written to, let alone replaced.
+_REFUSED = {"socket": stat.S_ISSOCK, "block device": stat.S_ISBLK}
 
 
 def refuse_existing(path: Path, force: bool) -> None:
-    """Raise TracerError where a path exists and may not be replaced."""
-    if path.exists() and not force:
+    """Raise TracerError where a path exists and may not be replaced.
+
+    A FIFO, a terminal and such devices may always be written to: nothing is lost by it, and they are never replaced.
+    """
+    status = _status(path)
+    if status is None or _is_stream(status):
+        return
+    for kind, is_of in _REFUSED.items():
+        if is_of(status.st_mode):
+            raise TracerError(f"{path}: is a {kind}, no ordinary file; give another name")
+    if not force:
         raise TracerError(f"{path}: exists already; give --force to replace it, or another name")
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """Return what a path leads to, None where that is nothing yet. Raises TracerError."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise TracerError(f"{path}: cannot be written ({error.strerror or error}); give another name") from error
+
+
+def _is_stream(status: os.stat_result) -> bool:
+    """Whether a file is written to as it stands: a FIFO, a terminal, or what stdout or stderr leads to."""
+    is_stream = stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
+    return is_stream or _own_output(status) is not None
+
+
+def _own_output(status: os.stat_result) -> int | None:
+    """Return the descriptor of this process's stdout or stderr, where that is the file."""
+    for number in _OUTPUTS:
+        with suppress(OSError):
+            if os.path.samestat(status, os.fstat(number)):
+                return number
+    return None
 
 
 def write_text(path: Path, text: str, force: bool) -> None:
@@ -42,22 +82,72 @@ def write_bytes(path: Path, data: bytes, force: bool) -> None:
 
 @contextmanager
 def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
-    """A temporary file beside `path` to fill, which takes its name when the block ends well. Raises TracerError."""
+    """A temporary file beside `path` to fill, which takes its name when the block ends well. Raises TracerError.
+
+    A link stays, and leads to the new file; a FIFO and a terminal are written to.
+    """
     refuse_existing(path, force)
-    if path.exists() and not path.is_file():
+    status = _status(path)
+    if status is not None and stat.S_ISDIR(status.st_mode):
         raise TracerError(f"{path}: is no ordinary file; give another name")
+    filling = _stream(path, status) if status is not None and _is_stream(status) else _replacing(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{token_hex(8)}")
-        try:
-            # The kernel takes the umask off its mode; to read the umask is to set it, for all threads.
-            with temporary.open("xb") as file:
-                yield file
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with filling as file:
+            yield file
     except OSError as error:
-        raise TracerError(f"{path}: cannot be written ({error.strerror or error})") from error
+        raise NotWritten(path, error) from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file beside what a path leads to, which replaces that. Raises OSError."""
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{token_hex(8)}")
+    try:
+        # The kernel takes the umask off its mode; to read the umask is to set it, for all threads.
+        with temporary.open("xb") as file:
+            yield file
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _stream(path: Path, status: os.stat_result) -> Iterator[IO[bytes]]:
+    """What is written to as it stands. Raises TracerError for a FIFO that would keep us waiting, OSError."""
+    own = _own_output(status)
+    if own is not None:
+        number = os.dup(own)
+    else:
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            raise TracerError(f"{path}: no process reads from this FIFO; start its reader first") from error
+        os.set_blocking(number, True)
+    with os.fdopen(number, "wb") as file:
+        yield file
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder that is gone when the block ends. Raises TracerError that tells of TMPDIR."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as error:
+        where = Path(error.filename).parent if error.filename else "TMPDIR"
+        why = f"no temporary folder can be made there ({error.strerror or error})"
+        raise TracerError(f"{where}: {why}; {_OTHER_TMPDIR}") from error
+    with made as name:
+        folder = Path(name)
+        try:
+            yield folder
+        except NotWritten as error:
+            if not error.path.is_relative_to(folder):
+                raise
+            raise TracerError(f"{error}; {_OTHER_TMPDIR}") from error
 
 
 def hidden_name(path: Path, token: str) -> Path:

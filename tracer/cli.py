@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from analyzers.errors import AnalysisError
+from analyzers.redaction import redacted
 from tracer.commands import COMMANDS, RECORD, record_words
 from tracer.errors import TracerError
 from tracer.version import VERSION
@@ -25,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with 2, and say why."""
-        self.exit(2, f"{self.prog}: {plain(message)} ({self.prog} --help has the options)\n")
+        self.exit(2, f"{self.prog}: {plain(redacted(message))} ({self.prog} --help has the options)\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -119,6 +120,6 @@ def _discard_stdout() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    lines = "\n".join(map(plain, message.split("\n")))
+    lines = "\n".join(map(plain, redacted(message).split("\n")))
     print(f"tracer: {lines}", file=sys.stderr)
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 
 class TracerError(Exception):
@@ -15,6 +16,14 @@ class UsageError(TracerError):
     """Options that contradict one another."""
 
     exit_code = 2
+
+
+class NotWritten(TracerError):
+    """A file that the system did not let us write."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"{path}: cannot be written ({error.strerror or error})")
+        self.path = path
 
 
 class SessionIncomplete(TracerError):

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from analyzers.arrays import Float64
 from analyzers.errors import UnreadableCalibration
 from analyzers.json_documents import encoded
-from analyzers.paths import Place
+from analyzers.paths import Place, read_file
 from analyzers.trace import KINDS, bus_factor
 
 SCHEMA = "tracer.calibration/1"
@@ -84,7 +84,7 @@ def read_calibration(path: Place) -> Calibration:
     """
     remedy = f"write one with `tracer calibrate -o {path.name}`"
     try:
-        written = msgspec.json.decode(path.read_bytes(), type=_WrittenCalibration)
+        written = msgspec.json.decode(read_file(path), type=_WrittenCalibration)
     except OSError as error:
         raise UnreadableCalibration(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from error
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from analyzers.errors import UnreadableCalibration, UnusableRun
 from analyzers.notices import Code, Notice
-from analyzers.paths import Place, Where, names, places
+from analyzers.paths import Place, Where, is_there, names, places
 from analyzers.run.calibration import Calibration, read_calibration
 from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, joined, read_manifest
 
@@ -118,7 +118,7 @@ def _find(path: Place) -> Recording:
 
 def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
     """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
-    if path.is_dir() or not (path.parent / MANIFEST).is_file():
+    if path.is_dir() or not is_there(path.parent / MANIFEST):
         return read_manifest(path)
     message = f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
     return None, [Notice(Code.FILE_OF_A_RUN, message + "controls, model and strategy are unknown (null)")]
@@ -127,7 +127,7 @@ def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
 def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
     """What the run's links were measured to do, where it lies beside its traces."""
     file = (path if path.is_dir() else path.parent) / LINKS
-    if not file.is_file():
+    if not is_there(file):
         return None, []
     try:
         return read_calibration(file), []

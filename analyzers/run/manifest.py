@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from analyzers.notices import Code, Notice
-from analyzers.paths import Place
+from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.run.controls import Controls, joined_controls
 
@@ -163,13 +163,14 @@ def _joined_states(parts: Sequence[dict[str, list[DeviceState]]]) -> dict[str, l
 def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
     """Read a folder's manifest; None with a notice that says what is unknown without it."""
     file = folder / MANIFEST
-    if not file.is_file():
+    if not is_there(file):
         message = "no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"
         return None, [Notice(Code.RUN_JSON_MISSING, message)]
     try:
-        manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(read_file(file), type=Manifest)
     except (OSError, ValueError, RecursionError) as error:
-        message = f"{MANIFEST}: cannot be read ({error}); controls and bucket layout are unknown (null)"
+        why = getattr(error, "strerror", None) or error
+        message = f"{MANIFEST}: cannot be read ({why}); controls and bucket layout are unknown (null)"
         return None, [Notice(Code.RUN_JSON_UNREADABLE, message)]
     if manifest.schema != SCHEMA:
         message = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"

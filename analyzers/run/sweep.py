@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from analyzers.errors import UnreadableDocument
 from analyzers.notices import Code, Notice
+from analyzers.paths import read_file
 from analyzers.run.manifest import SWEEP
 
 SCHEMA = "tracer.sweep/1"
@@ -72,7 +73,7 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
     """Read a folder's sweep, with a notice for each cell left out as nonsense. Raises UnreadableDocument."""
     file = folder / SWEEP
     try:
-        written = msgspec.json.decode(file.read_bytes(), type=_WrittenSweep)
+        written = msgspec.json.decode(read_file(file), type=_WrittenSweep)
     except FileNotFoundError as error:
         raise UnreadableDocument(f"{folder}: no {SWEEP} in it; give a folder that `tracer sweep` wrote") from error
     except (OSError, ValueError, RecursionError) as error:

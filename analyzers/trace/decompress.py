@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from analyzers.errors import UnreadableTrace
-from analyzers.paths import Place
+from analyzers.paths import Place, open_file
 
 # Blocks of this size beat larger ones by half: what is decoded from them stays in the processor's cache.
 BLOCK = 1 << 19
@@ -33,7 +33,7 @@ class Blocks:
         stream yielded before it was noticed cannot be told from right ones.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 first = self._read(file, _COMPRESSED_BLOCK)
                 blocks = self._inflated(first, file) if first.startswith(_GZIP) else self._plain(first, file)
                 yield from _gathered(blocks)

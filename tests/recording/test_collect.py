@@ -22,7 +22,9 @@ def finisher(tmp_path, output):
     return Finisher(tmp_path / "hidden", output)
 
 
-def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a", states=(), steps=None, **more):
+def leave(
+    finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a", states=(), steps=None, command=(), **more
+):
     """What a rank leaves of a recording of two rounds."""
     folder = finisher.folder / place
     for number in range(1, rounds + 1):
@@ -37,7 +39,7 @@ def leave(finisher, rank, *, size=2, place="run", rounds=2, ended=True, job="a",
         world_size=size,
         recording=f"{job}-{place}",
         host="here",
-        facts=Facts(model="Toy"),
+        facts=Facts(model="Toy", command=list(command)),
         devices=["cpu"],
         versions={},
         environment={},
@@ -88,6 +90,14 @@ def test_run_json_has_the_states_of_devices_where_nvml_said_any(finisher, output
     finisher.take_complete()
     manifest, _ = read_manifest(output)
     assert manifest.device_states == {"1": states}
+
+
+def test_run_json_has_the_command_without_its_secrets(finisher, output):
+    for rank in (0, 1):
+        leave(finisher, rank, command=["train.py", "--data=https://me:secret@host/x?X-Amz-Signature=secret", "--lr=1"])
+    finisher.take_complete()
+    assert read_manifest(output)[0].command == ["train.py", "--data=https://***@host/x?***", "--lr=1"]
+    assert "secret" not in (output / "run.json").read_text()
 
 
 def test_run_json_has_every_single_step_of_each_block(finisher, output):

@@ -2,9 +2,11 @@
 
 import http.client
 import os
+import re
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,18 +17,30 @@ from tracer.serving.files import LOOPBACK, Site, files_of, server
 SECRET = "not to be read"
 
 
+@dataclass(frozen=True)
+class Address:
+    """Where a site is: its port, and what stands before its paths."""
+
+    number: int
+    root: str
+
+
 @contextmanager
 def serving(site: Site):
     with server(site, free_port(), or_next=True) as found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
-        yield found.server_address[1]
+        yield Address(found.server_address[1], site.root)
         found.shutdown()
         thread.join()
 
 
-def ask(port: int, target: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+def ask(port: Address, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    return ask_bare(port, port.root + path, method, **headers)
+
+
+def ask_bare(port: Address, target: str, method: str = "GET", **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection(LOOPBACK, port.number, timeout=5)
     connection.putrequest(method, target, skip_host="Host" in headers)
     for name, value in headers.items():
         connection.putheader(name, value)
@@ -88,9 +102,10 @@ def test_head_has_no_body(port):
     ],
 )
 def test_nothing_else_is(port, target):
-    status, body, _ = ask(port, target)
-    assert status in (400, 404)
-    assert SECRET.encode() not in body
+    for asked in (ask, ask_bare):
+        status, body, _ = asked(port, target)
+        assert status in (400, 404)
+        assert SECRET.encode() not in body
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"])
@@ -144,8 +159,28 @@ def test_a_browser_that_hangs_up_is_no_error(tmp_path, capfd):
     large = tmp_path / "large"
     large.write_bytes(os.urandom(1) * 30_000_000)
     with serving(Site({"/": large})) as port:
-        with socket.create_connection((LOOPBACK, port)) as client:
-            client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        with socket.create_connection((LOOPBACK, port.number)) as client:
+            client.sendall(f"GET {port.root}/ HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
             assert client.recv(10) == b"HTTP/1.0 2"
         assert ask(port, "/", "HEAD")[0] == 200
     assert capfd.readouterr().err == ""
+
+
+# Other users of this machine, who reach the loopback address too.
+
+
+@pytest.mark.parametrize("target", ["/", "/index.html", "/assets/a%20b.wasm", "", "//", "/?token=", "/index.html/"])
+def test_without_the_token_nothing_is_served(port, target):
+    for wrong in ("", "/", "/" + "A" * (len(port.root) - 1), port.root[:-1], port.root.upper(), port.root + "x"):
+        status, body, _ = ask_bare(port, wrong + target)
+        assert status in (400, 404) and b"index" not in body and port.root.encode() not in body
+
+
+def test_every_site_has_a_token_that_nobody_guesses():
+    roots = {Site({}).root for _ in range(100)}
+    assert len(roots) == 100
+    assert all(re.fullmatch(r"/[\w-]{22,}", root) for root in roots)
+
+
+def test_a_page_tells_nobody_where_it_came_from(port):
+    assert ask(port, "/")[2]["Referrer-Policy"] == "no-referrer"

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,13 +156,35 @@ def test_without_tensorboard_the_error_says_what_to_install(monkeypatch, tmp_pat
     assert code == 1
     assert "pip install 'tracer-toolkit[tensorboard]'" in err
     with pytest.raises(TracerError, match="pip install"):
-        board.serve_tensorboard(tmp_path)
+        board.serve_tensorboard(tmp_path, "/root")
 
 
 def test_tensorboard_is_started_on_loopback(tmp_path):
     words = board.command(tmp_path, 7)
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert words[words.index("--port") + 1] == "7"
+
+
+TENSORBOARD = """
+import os, sys
+def run_main():
+    open("said", "w").write(" ".join([*sys.argv[1:], *(name for name in os.environ if name.startswith("TRACER_"))]))
+"""
+
+
+def test_its_path_is_seen_by_its_owner_alone(tmp_path, monkeypatch):
+    """Neither in its command, nor in what it writes of itself."""
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "__init__.py").touch()
+    (tmp_path / "tensorboard" / "main.py").write_text(TENSORBOARD)
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("TRACER_")]:
+        monkeypatch.delenv(name)
+    assert board.serve_tensorboard(tmp_path, "/unguessable", 7) == 0
+    said = tmp_path / "said"
+    assert said.read_text() == f"--logdir {tmp_path} --host 127.0.0.1 --port 7 --path_prefix /unguessable"
+    assert said.stat().st_mode & 0o777 == 0o600
+    assert not any("unguessable" in word for word in board.command(tmp_path, 7))
 
 
 STUDY = studied([cell("single", 1, 32, 8.0), cell("ddp", 2, 32, 10.0, exposed_ms=1.0)])
@@ -249,13 +273,108 @@ def test_a_request_names_no_path(runs, key):
 
 def test_every_answer_is_guarded(runs):
     _, client = asked(runs)
-    for route in ("/index.js", "/tab.css", "/runs", "/report"):
+    for route in ROUTES:
         answer = client.get(route)
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert client.post(route).status_code == 405
     assert client.get("/index.js").mimetype == "text/javascript"
     assert "document.baseURI" in client.get("/index.js").text
+
+
+ROUTES = ("/index.js", "/tab.css", "/runs", "/report")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:6006", "127.0.0.1.evil.example", "10.0.0.5", "[::1]:x", ""]
+)
+def test_another_name_of_this_machine_is_refused(runs, host):
+    _, client = asked(runs)
+    for route in ROUTES:
+        answer = client.get(route, headers={"Host": host})
+        assert answer.status_code == 421
+        assert b"group" not in answer.data and b"script" not in answer.data
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:6006", "LOCALHOST:8080"])
+def test_a_tunnel_to_tensorboard_may_have_another_port(runs, host):
+    assert asked(runs)[1].get("/runs", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "host", "status"),
+    [
+        ({"host": "node7"}, "node7:6006", 200),
+        ({"host": "node7"}, "node8", 421),
+        ({"host": "node7"}, "10.0.0.5", 421),
+        ({"bind_all": True}, "10.0.0.5:6006", 200),
+        ({"bind_all": True}, "[fe80::1]:6006", 200),
+        ({"bind_all": True}, socket.gethostname(), 200),
+        ({"bind_all": True}, "evil.example", 421),
+        ({"host": "0.0.0.0"}, "10.0.0.5", 200),
+        ({"host": "0.0.0.0"}, "evil.example", 421),
+    ],
+)
+def test_whoever_starts_tensorboard_for_others_may_reach_it_as_such(runs, flags, host, status):
+    """A name that leads here by somebody's ill will stays refused."""
+    plugin = tab.TracerPlugin(TBContext(logdir=str(runs), flags=SimpleNamespace(**flags)))
+    client = Client(plugin.get_plugin_apps()["/runs"])
+    assert client.get("/", headers={"Host": host}).status_code == status
+
+
+def outside(place: Path) -> None:
+    (place / "rank0.json.gz").unlink()
+    (place / "rank0.json.gz").symlink_to(place.parents[2] / "outside" / "rank0.json.gz")
+
+
+def manifest_outside(place: Path) -> None:
+    (place / "run.json").unlink()
+    (place / "run.json").symlink_to(place.parents[2] / "outside" / "run.json")
+
+
+def folder_outside(place: Path) -> None:
+    shutil.rmtree(place / "light")
+    (place / "light").symlink_to(place.parents[2] / "outside" / "light")
+
+
+def host_outside(place: Path) -> None:
+    (place / "ranks0-0").symlink_to(place.parents[2] / "outside")
+
+
+def outside_round_about(place: Path) -> None:
+    inside = place.parents[1] / ".inside"
+    inside.mkdir()
+    (inside / "rank0.json.gz").symlink_to(place.parents[2] / "outside" / "light" / "rank0.json.gz")
+    shutil.rmtree(place / "light")
+    (place / "light").symlink_to(inside)
+
+
+def nowhere(place: Path) -> None:
+    (place / "nosync" / "rank0.json.gz").unlink()
+    (place / "nosync" / "rank0.json.gz").symlink_to(place.parents[2] / "gone")
+
+
+@pytest.mark.parametrize(
+    "made", [outside, manifest_outside, folder_outside, host_outside, outside_round_about, nowhere]
+)
+def test_links_out_of_the_log_directory_are_not_followed(runs, made):
+    place = runs / "group" / "one"
+    made(place)
+    plugin, client = asked(runs)
+    key = next(run.key for run in plugin._runs().values() if run.name == "group/one")
+    answer = client.get(f"/report?run={key}")
+    assert "leads out of the log directory" in answer.text
+    assert "A step takes" not in answer.text and "ResNet" not in answer.text
+
+
+def test_links_within_the_log_directory_are_followed(runs):
+    place = runs / "group" / "one"
+    shutil.move(place / "light", runs / "shared")
+    (place / "light").symlink_to(runs / "shared")
+    (place / "loop").symlink_to(place)
+    plugin, client = asked(runs)
+    key = next(run.key for run in plugin._runs().values() if run.name == "group/one")
+    assert "A step takes" in client.get(f"/report?run={key}").text
 
 
 def test_tensorboard_finds_the_tab_and_its_files_are_shipped():

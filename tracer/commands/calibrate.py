@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +13,7 @@ import msgspec
 
 from analyzers.run import LINKS, Calibration, read_calibration, to_json
 from analyzers.units import binary_size
-from tracer.atomic_files import refuse_existing, write_text
+from tracer.atomic_files import refuse_existing, temporary_folder, write_text
 from tracer.commands.options import add_device_arguments, pick_devices, positive, progress, say
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError, UsageError
@@ -83,8 +82,7 @@ def calibrate(config: CalibrateConfig) -> Calibration:
     from tracer.recording import take_notes
 
     quiet_launcher()
-    with tempfile.TemporaryDirectory(prefix="tracer-calibrate-") as name, progress("row") as heard:
-        folder = Path(name)
+    with temporary_folder("tracer-calibrate-") as folder, progress("row") as heard:
         arguments = rank_arguments("calibrate", msgspec.json.encode(config).decode(), folder)
         launch(Job(arguments, config.device, config.processes), folder, heard)
         notes = take_notes(folder)

@@ -29,6 +29,7 @@ from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
 from tracer.commands.options import run_place, terminal
 from tracer.errors import UsageError
+from tracer.views import csv_text
 from tracer.views.perfetto import groups, path_group, write_trace
 from tracer.views.sections import hta_text
 
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         _write_timeline(source, path, options)
     if options.csv is not None:
         for table in analysis.tables:
-            write_text(options.csv / f"{table.name}.csv", table.to_frame().to_csv(index=False), options.force)
+            write_text(options.csv / f"{table.name}.csv", csv_text(table.to_frame()), options.force)
     sys.stdout.write(f"{to_json(analysis)}\n" if options.json else hta_text(analysis, options.top, *terminal()))
     return 0
 

@@ -39,6 +39,7 @@ from tracer.commands.options import (
     write_page,
 )
 from tracer.errors import UsageError
+from tracer.views import csv_text
 from tracer.views.sections import report_text
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_all_existing((options.output, options.html, *tables), options.force)
     run_report, document = _read(options, links_of(options))
     for path, frame in tables.items():
-        write_text(path, frame(run_report).to_csv(index=False), options.force)
+        write_text(path, csv_text(frame(run_report)), options.force)
     if document is not None:
         write_page(options.html, document, options.force)
     emit(options, partial(to_json, run_report), partial(report_text, run_report, options.by))

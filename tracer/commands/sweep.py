@@ -18,6 +18,7 @@ import msgspec
 
 from analyzers.comparison import Scaling, cells_frame, epochs_frame, scaling_json, strong_frame, study, weak_frame
 from analyzers.rank import RunSummary
+from analyzers.redaction import redacted
 from analyzers.run import SINGLE, SWEEP, Cell, Sweep, read_sweep
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
@@ -37,7 +38,7 @@ from tracer.commands.options import (
 )
 from tracer.config import CIFAR10_SAMPLES, STRATEGIES, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
-from tracer.views import DARK, LIGHT
+from tracer.views import DARK, LIGHT, csv_text
 from tracer.views.html import scaling_html
 from tracer.views.plots import PICTURES, plots
 from tracer.views.sections import as_markdown, scaling_text
@@ -150,7 +151,12 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
         check_data(config)
     first = next(iter(configs.values()))
     cells = [Cell(name, config.strategy, config.devices, config.batch, "pending") for name, config in configs.items()]
-    wanted = Sweep(name=folder.resolve().name, command=first.command, settings=settings_of(options), cells=cells)
+    wanted = Sweep(
+        name=folder.resolve().name,
+        command=[redacted(word) for word in first.command],
+        settings=settings_of(options),
+        cells=cells,
+    )
     quiet_launcher()
     with alone_in(folder):
         written = read_sweep(folder)[0] if (folder / SWEEP).is_file() else None
@@ -253,5 +259,5 @@ def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[st
     yield MARKDOWN, as_markdown(scaling, pictures).encode()
     yield from pictures.items()
     for name, frame in TABLES.items():
-        yield name, frame(scaling).to_csv(index=False).encode()
+        yield name, csv_text(frame(scaling)).encode()
     yield DOCUMENT, (scaling_json(scaling) + "\n").encode()

@@ -10,15 +10,15 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
 from analyzers.reporting import Lanes
-from tracer.atomic_files import new_file
+from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
     add_drawing_arguments,
     add_links_argument,
@@ -35,6 +35,7 @@ from tracer.serving import (
     Site,
     check_tensorboard,
     files_of,
+    new_root,
     serve_tensorboard,
     server,
     tensorboard_address,
@@ -122,10 +123,10 @@ def _interrupt(number: int, frame: object) -> None:
 def html(options: argparse.Namespace) -> int:
     """Serve the report's page."""
     _, document = read_page(options, links_of(options))
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
-        file = Path(folder) / "report.html"
-        file.write_text(document, encoding="utf-8")
-        return _serve(Site({"/": file}, None), options, lambda address: f"{address}/", options.port is None)
+    with temporary_folder("tracer-") as folder:
+        file = folder / "report.html"
+        write_text(file, document, force=False)
+        return _serve(Site({"/": file}), options, lambda address: f"{address}/", options.port is None)
 
 
 def tensorboard(options: argparse.Namespace) -> int:
@@ -138,11 +139,9 @@ def tensorboard(options: argparse.Namespace) -> int:
     if options.ranks is not None or options.readers is not None or options.scheduler is not None:
         raise UsageError("--ranks, --workers and --scheduler are of the other viewers: TensorBoard reads for itself")
     check_tensorboard()
-    port = options.port or TENSORBOARD_PORT
-    if options.no_open or "SSH_CONNECTION" in os.environ or not webbrowser.open(tensorboard_address(port)):
-        print(tensorboard_address(port), flush=True)
-        print(_tunnel(port), file=sys.stderr)
-    return serve_tensorboard(folder, port)
+    port, root = options.port or TENSORBOARD_PORT, new_root()
+    with _shown(tensorboard_address(root, port), port, options):
+        return serve_tensorboard(folder, root, port)
 
 
 def perfetto(options: argparse.Namespace) -> int:
@@ -151,10 +150,10 @@ def perfetto(options: argparse.Namespace) -> int:
         raise UsageError(f"{PERFETTO} reads from port {PORT} alone: leave --port out, or give --offline")
     pages = _perfetto_files() if options.offline else {}
     links = links_of(options)
-    with tempfile.TemporaryDirectory(prefix="tracer-") as folder:
+    with temporary_folder("tracer-") as folder:
         summary, run_report, drawn = read_drawn(options, links)
         path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"
-        file = Path(folder) / "run.pftrace"
+        file = folder / "run.pftrace"
         with new_file(file, force=False) as opened:
             write_trace(opened, groups(drawn, run_report))
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
@@ -184,18 +183,35 @@ def _serve(site: Site, options: argparse.Namespace, url_at: Callable[[str], str]
     """Serve a site, at the next free port where `or_next` allows it; open it or say where it is; stop at Ctrl-C."""
     with server(site, options.port or PORT, or_next=or_next) as serving:
         number = int(serving.server_address[1])
-        url = url_at(f"http://{LOOPBACK}:{number}")
-        remote = "SSH_CONNECTION" in os.environ
-        opened = not remote and not options.no_open and webbrowser.open(url)
+        with _shown(url_at(f"http://{LOOPBACK}:{number}{site.root}"), number, options):
+            print("serving until Ctrl-C", file=sys.stderr, flush=True)
+            try:
+                serving.serve_forever()
+            except KeyboardInterrupt:
+                print(file=sys.stderr)
+    return 0
+
+
+@contextmanager
+def _shown(url: str, port: int, options: argparse.Namespace) -> Iterator[None]:
+    """Print an address, and open it where a browser is at hand, else say how to reach it."""
+    with temporary_folder("tracer-") as folder:
+        opened = not options.no_open and "SSH_CONNECTION" not in os.environ and webbrowser.open(_door(folder, url))
         print(url, flush=True)
         if not opened:
-            print(_tunnel(number), file=sys.stderr)
-        print("serving until Ctrl-C", file=sys.stderr, flush=True)
-        try:
-            serving.serve_forever()
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
-    return 0
+            print(_tunnel(port), file=sys.stderr)
+        yield
+
+
+def _door(folder: Path, url: str) -> str:
+    """Return the address of a page in a folder of ours that leads on to the URL.
+
+    A browser's command line is seen by every user of the machine, and the URL holds the token.
+    """
+    page = folder / "open.html"
+    leads_on = f"<meta name='referrer' content='no-referrer'><meta http-equiv='refresh' content='0; url={escape(url)}'>"
+    write_text(page, f"<!DOCTYPE html><meta charset='utf-8'>{leads_on}<a href='{escape(url)}'>tracer</a>", force=False)
+    return page.as_uri()
 
 
 def _tunnel(port: int) -> str:

@@ -36,6 +36,7 @@ from tracer.commands.options import (
     write_page,
 )
 from tracer.errors import TracerError, UsageError
+from tracer.views import csv_text
 from tracer.views.html import report_html
 from tracer.views.plots import FORMS, prediction_picture
 from tracer.views.sections import prediction_text
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 def _write(options: argparse.Namespace, prediction: WhatIf) -> None:
     """Write the files that go with the text."""
     if options.csv is not None:
-        write_text(options.csv, scenarios_frame(prediction).to_csv(index=False), options.force)
+        write_text(options.csv, csv_text(scenarios_frame(prediction)), options.force)
     if options.plot is not None:
         write_bytes(options.plot, prediction_picture(prediction, _form(options.plot)), options.force)
 

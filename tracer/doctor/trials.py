@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from tracer.atomic_files import temporary_folder
 from tracer.doctor.findings import Finding
+from tracer.errors import TracerError
 
 # Importing torch takes seconds, on a cold network disk a minute.
 LONGEST_S = 180.0
@@ -52,10 +53,13 @@ def try_profilers(profilers: Sequence[str]) -> list[Trial]:
 
 def try_profiler(profiler: str, program: Sequence[str] = PROGRAM, longest_s: float = LONGEST_S) -> Trial:
     """Return a program's trial of a profiler, or how it ended without one. It is given the profiler and a file."""
-    with tempfile.TemporaryDirectory(prefix="tracer-doctor-") as folder:
-        file = Path(folder) / "trial"
-        ending = _run([*program, profiler, str(file)], longest_s)
-        return msgspec.json.decode(file.read_bytes(), type=Trial) if file.exists() else Trial(profiler, why=ending)
+    try:
+        with temporary_folder("tracer-doctor-") as folder:
+            file = folder / "trial"
+            ending = _run([*program, profiler, str(file)], longest_s)
+            return msgspec.json.decode(file.read_bytes(), type=Trial) if file.exists() else Trial(profiler, why=ending)
+    except TracerError as error:
+        return Trial(profiler, why=str(error))
 
 
 def trial_findings(trials: Sequence[Trial], parameters: str) -> Iterator[Finding]:

@@ -7,12 +7,13 @@ Decisions: docs/decisions/reading.md
 """
 
 from tracer.reading.processes import Readers, read_lanes, read_run
-from tracer.reading.run_listing import ListedRun, listed
+from tracer.reading.run_listing import ListedRun, leads_out, listed
 from tracer.reading.second_opinion import second_opinions
 
 __all__ = [
     "ListedRun",
     "Readers",
+    "leads_out",
     "listed",
     "read_lanes",
     "read_run",

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.errors import LostRank
-from analyzers.paths import Place
+from analyzers.paths import Place, Remote
+from analyzers.redaction import redacted
 from analyzers.run import RankFile
 from tracer.errors import TracerError
 from tracer.version import VERSION
@@ -84,7 +85,9 @@ class Cluster(Executor):
                 except KilledWorker:
                     killed.append(number)
                 except (ImportError, MemoryError) as error:
-                    why = f"{type(error).__name__} on its worker: {error}"
+                    file = todo[number][0].path
+                    said = redacted(str(error), file.url if isinstance(file, Remote) else "")
+                    why = f"{type(error).__name__} on its worker: {said}"
                     results[number] = LostRank(f"{todo[number][0].path}: {why}")
                 else:
                     self._on_done(todo[number][0])
@@ -118,7 +121,7 @@ def cluster(address: str, places: Sequence[Place], on_done: Callable[[RankFile],
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as error:
-        why = str(error).splitlines()[0] if str(error) else "no answer"
+        why = redacted(str(error)).splitlines()[0] if str(error) else "no answer"
         raise TracerError(
             f"{address}: no Dask scheduler answers there ({why[:200]}); start one with `dask scheduler`"
         ) from error
@@ -156,7 +159,7 @@ def _check(client: Any, address: str, paths: Sequence[Path]) -> None:
             continue
         if isinstance(answer, Exception):
             raise TracerError(
-                f"{address}: worker {worker} cannot run tracer ({type(answer).__name__}: {answer}); "
+                f"{address}: worker {worker} cannot run tracer ({type(answer).__name__}: {redacted(str(answer))}); "
                 f"install tracer-toolkit {VERSION} there"
             )
         versions, unseen = answer

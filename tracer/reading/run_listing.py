@@ -27,6 +27,11 @@ class ListedRun:
         """Return the key that a request asks by."""
         return hashlib.sha256(f"{self.is_sweep}{self.name}".encode(errors="surrogateescape")).hexdigest()[:20]
 
+    @property
+    def root(self) -> Path:
+        """Return the folder that was listed."""
+        return self.path if self.name == "." else self.path.parents[len(Path(self.name).parts) - 1]
+
     def state(self) -> tuple[tuple[str, int, int], ...]:
         """Return what changes when any of its files does: names, times of modification, sizes."""
         stamps = []
@@ -55,6 +60,36 @@ def listed(root: Path) -> Iterator[ListedRun]:
             # What lies in a run is its own: other windows, other hosts' ranks.
             folders.clear()
             yield ListedRun(name, path, False)
+
+
+def leads_out(folder: Path, root: Path) -> Path | None:
+    """Return a link in a folder that leads out of the root, or nowhere; None where all that is in it lies inside.
+
+    Links to folders inside of the root are gone through too.
+    """
+    within, todo = root.resolve(), [folder]
+    seen: set[Path] = set()
+    while todo:
+        start = todo.pop()
+        for inside, folders, files in os.walk(start):
+            for path in (start, *(Path(inside, name) for name in (*folders, *files))):
+                if not path.is_symlink():
+                    continue
+                target = _target(path)
+                if target is None or not target.is_relative_to(within) or len(seen) > MOST_FOLDERS:
+                    return path
+                if target.is_dir() and target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+    return None
+
+
+def _target(link: Path) -> Path | None:
+    # A link that goes round in circles is a RuntimeError until Python 3.13.
+    try:
+        return link.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return None
 
 
 def _is_of_hosts(path: Path, folders: Sequence[str]) -> bool:

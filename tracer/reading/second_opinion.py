@@ -21,7 +21,9 @@ def second_opinions(path: Where) -> list[Notice]:
     files = [file.path for file in find(path).files]
     if not all(isinstance(file, Path) for file in files):
         raise UsageError("--validate: torch reads traces from this machine's disks: copy the run here")
-    return [notice for file in files for notice in _opinion(Path(str(file)))]
+    # What is no ordinary file has been left out, with a notice of its own; torch would wait for it.
+    ordinary = (path for path in (Path(str(file)) for file in files) if path.is_file())
+    return [notice for path in ordinary for notice in _opinion(path)]
 
 
 def _opinion(file: Path) -> Iterator[Notice]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzers.redaction import redacted
 from analyzers.run import MANIFEST, NOSYNC, Control, Controls, Manifest, Memory, control
 from tracer.recording.rank_part import PART, ROUND, RankPart, kept_rounds, read_parts
 from tracer.recording.windows import FULL
@@ -97,7 +98,7 @@ def _manifest(
     return Manifest(
         id=first.recording,
         name=name,
-        command=facts.command,
+        command=[redacted(word) for word in facts.command],
         versions=first.versions,
         hosts=list(dict.fromkeys(part.host for part in parts)),
         host_of_rank={str(part.rank): part.host for part in parts},

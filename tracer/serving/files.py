@@ -1,39 +1,52 @@
 """Server of a few files, on loopback only.
 
 A request is answered only if it came to the loopback address under that name (another name may have been made to lead
-here by whoever owns it: DNS rebinding), and only with a file that was listed before.
+here by whoever owns it: DNS rebinding), if it holds the site's token (every user of this machine reaches the address),
+and only with a file that was listed before.
 """
 
 from __future__ import annotations
 
 import mimetypes
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tracer.errors import TracerError
 
 LOOPBACK = "127.0.0.1"
-_NAMES = (LOOPBACK, "localhost")
+_NAMES = frozenset({LOOPBACK, "localhost"})
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::\d*)?")
+# 128 bits, as a name of 22 characters.
+_TOKEN_BYTES = 16
 _LAST_PORT = 65535
 # How many ports behind a taken one are tried.
 _TRIES = 100
 
 
+def new_root() -> str:
+    """Return a path that only those know who are told: `/` and a token."""
+    return f"/{token_urlsafe(_TOKEN_BYTES)}"
+
+
 @dataclass(frozen=True)
 class Site:
-    """Files by the paths of their URLs, and the other origin, if any, whose pages may read them."""
+    """Files by the paths of their URLs below the root, and the other origin, if any, whose pages may read them."""
 
     files: Mapping[str, Path]
     reader: str | None = None
+    root: str = field(default_factory=new_root, repr=False)
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -95,11 +108,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, with_body: bool) -> None:
-        if not _is_ours(self.headers.get_all("Host")):
+        if not names_this_machine(self.headers.get_all("Host")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, f"Only {LOOPBACK} is served here")
             return
         path = _path(self.path)
-        file = self.site.files.get(path) if path is not None else None
+        inside = path is not None and path.startswith(f"{self.site.root}/")
+        file = self.site.files.get(path[len(self.site.root) :]) if path is not None and inside else None
         try:
             opened = file.open("rb") if file is not None else None
         except OSError:
@@ -119,6 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(length))
         self.send_header("Cache-Control", "no-cache")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         if self.site.reader is not None:
             self.send_header("Access-Control-Allow-Origin", self.site.reader)
@@ -128,12 +143,25 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: stderr is for people."""
 
 
-def _is_ours(hosts: list[str] | None) -> bool:
-    """Whether a request names this machine, under whatever port (a tunnel may have another)."""
-    if hosts is None or len(hosts) != 1:
+def names_this_machine(hosts: list[str] | None, also: Collection[str] = (), *, any_address: bool = False) -> bool:
+    """Whether a request's Host names this machine's loopback address, under whatever port (a tunnel may have another).
+
+    `also` are further names, in small letters. `any_address` allows every address in figures: only a name can be made
+    to lead elsewhere.
+    """
+    match = _HOST.fullmatch(hosts[0]) if hosts is not None and len(hosts) == 1 else None
+    if match is None:
         return False
-    name, _, port = hosts[0].partition(":")
-    return name.lower() in _NAMES and (not port or port.isdecimal())
+    name = match[1].lower()
+    return name in _NAMES or name in also or (any_address and _is_address(name.strip("[]")))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _path(target: str) -> str | None:

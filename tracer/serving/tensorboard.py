@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,16 @@ from tracer.errors import TracerError
 from tracer.serving.files import LOOPBACK
 
 MISSING = "TensorBoard is not installed: pip install 'tracer-toolkit[tensorboard]'"
+# Every user of the machine sees a command's words, and may read what TensorBoard says of itself in /tmp: the path
+# goes by the environment, and the mask keeps that file for its owner.
+_ROOT = "TRACER_TENSORBOARD_ROOT"
+_START = f"""
+import os, sys
+os.umask(0o077)
+sys.argv[1:] += ["--path_prefix", os.environ.pop({_ROOT!r})]
+from tensorboard.main import run_main
+run_main()
+"""
 # TensorBoard's own.
 TENSORBOARD_PORT = 6006
 
@@ -23,15 +34,18 @@ def check_tensorboard() -> None:
 
 def command(logdir: Path, port: int = TENSORBOARD_PORT) -> list[str]:
     """Build the command that starts TensorBoard over a folder, to be reached from this machine alone."""
-    return [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
+    return [sys.executable, "-c", _START, "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
 
 
-def tensorboard_address(port: int = TENSORBOARD_PORT) -> str:
+def tensorboard_address(root: str, port: int = TENSORBOARD_PORT) -> str:
     """Return the address where TensorBoard shows our tab."""
-    return f"http://{LOOPBACK}:{port}/#tracer"
+    return f"http://{LOOPBACK}:{port}{root}/#tracer"
 
 
-def serve_tensorboard(logdir: Path, port: int = TENSORBOARD_PORT) -> int:
-    """Run TensorBoard over a folder until interrupted; returns its exit code. Raises TracerError if it is missing."""
+def serve_tensorboard(logdir: Path, root: str, port: int = TENSORBOARD_PORT) -> int:
+    """Run TensorBoard over a folder, below a path, until interrupted; returns its exit code.
+
+    Raises TracerError if it is missing.
+    """
     check_tensorboard()
-    return subprocess.run(command(logdir, port), check=False).returncode
+    return subprocess.run(command(logdir, port), env=os.environ | {_ROOT: root}, check=False).returncode

@@ -1,11 +1,13 @@
 """Views: results as text, markdown, pages, plots, timelines, none computes.
 
 A section is a list of blocks (`document`), with numbers from `format` and colours from `palette`; `terminal` and
-`markdown` render it. The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` show.
+`markdown` render it, and `csv_tables` writes frames. The rooms inside: `sections` arrange a result; `html`, `plots`,
+`perfetto` and `tensorboard` show.
 
 Decisions: docs/decisions/views.md
 """
 
+from tracer.views.csv_tables import csv_text
 from tracer.views.document import (
     Block,
     Caution,
@@ -86,6 +88,7 @@ __all__ = [
     "TitledTable",
     "columns",
     "count",
+    "csv_text",
     "escaped",
     "gbps",
     "in_legend",

@@ -63,4 +63,4 @@ def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[R
 def write_page(path: Path, document: str, force: bool) -> None:
     """Write a page, and say on stderr that it is there."""
     write_text(path, document, force)
-    print(f"{path}: written ({size(path.stat().st_size)}); open it in a browser", file=sys.stderr)
+    print(f"{path}: written ({size(len(document.encode()))}); open it in a browser", file=sys.stderr)

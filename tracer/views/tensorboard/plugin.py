@@ -6,10 +6,12 @@ TensorBoard loads this by its entry point, `tensorboard_plugins`. Requests name 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugi
 from werkzeug.wrappers import Request, Response
 
 from tracer.reading import ListedRun, listed
+from tracer.serving import names_this_machine
 from tracer.views import plain
 from tracer.views.html import scripts_policy
 from tracer.views.tensorboard.tab import ASSETS, asset, page
@@ -34,6 +37,8 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 App = Callable[[Any, Any], Any]
+Answer = Callable[[Request], Response]
+EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
@@ -45,6 +50,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         self._root = Path(context.logdir).absolute() if context.logdir else None
         self._listing: tuple[float, Mapping[str, ListedRun]] = (-FRESH_S, {})
         self._reports: OrderedDict[str, tuple[Any, str]] = OrderedDict()
+        self._names, self._is_open = _names(context.flags)
         self._list_lock, self._report_lock = threading.Lock(), threading.Lock()
 
     def frontend_metadata(self) -> FrontendMetadata:
@@ -57,8 +63,24 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
 
     def get_plugin_apps(self) -> dict[str, App]:
         """Return what TensorBoard serves of ours, by route."""
-        assets = {f"/{name}": _serving(name) for name in ASSETS}
-        return {**assets, "/runs": _answering(self._serve_runs), "/report": _answering(self._serve_report)}
+        answers = {f"/{name}": _serving(name) for name in ASSETS}
+        answers |= {"/runs": self._serve_runs, "/report": self._serve_report}
+        return {route: self._answering(answer) for route, answer in answers.items()}
+
+    def _answering(self, answer: Answer) -> App:
+        """Build a WSGI application that answers requests to read that came under a name of this machine."""
+
+        @Request.application
+        def application(request: Request) -> Response:
+            host = request.environ.get("HTTP_HOST")
+            known = names_this_machine([host] if host else None, self._names, any_address=self._is_open)
+            if not known:
+                return _respond("not served under this name", "text/plain", HTTPStatus.MISDIRECTED_REQUEST)
+            if request.method not in ("GET", "HEAD"):
+                return _respond("only to be read", "text/plain", HTTPStatus.METHOD_NOT_ALLOWED)
+            return answer(request)
+
+        return application
 
     def _runs(self) -> Mapping[str, ListedRun]:
         """Return the runs by key, listed anew after a while."""
@@ -93,22 +115,18 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
             return html
 
 
-def _serving(name: str) -> App:
-    return _answering(lambda request: _respond(*asset(name)))
+def _names(flags: Any) -> tuple[frozenset[str], bool]:
+    """Return the further names that whoever started TensorBoard lets it be reached by, and whether by every address."""
+    host = str(getattr(flags, "host", None) or "").lower()
+    if getattr(flags, "bind_all", False) or host in EVERY_ADDRESS:
+        return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()}), True
+    return frozenset({host} - {""}), False
+
+
+def _serving(name: str) -> Answer:
+    return lambda request: _respond(*asset(name))
 
 
 def _respond(content: str | bytes, mimetype: str, status: int = 200, policy: str = POLICY) -> Response:
     headers = {**HEADERS, "Content-Security-Policy": f"{policy}; frame-ancestors 'self'"}
     return Response(content, status, headers, mimetype=mimetype)
-
-
-def _answering(answer: Callable[[Request], Response]) -> App:
-    """Build a WSGI application that answers requests to read, and nothing else."""
-
-    @Request.application
-    def application(request: Request) -> Response:
-        if request.method not in ("GET", "HEAD"):
-            return _respond("only to be read", "text/plain", 405)
-        return answer(request)
-
-    return application

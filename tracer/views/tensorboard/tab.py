@@ -10,7 +10,7 @@ from analyzers.prediction import usual
 from analyzers.rank import summarize
 from analyzers.reporting import MANY, drawn_ranks, lanes, report
 from analyzers.run import find
-from tracer.reading import ListedRun, Readers, read_lanes, read_run
+from tracer.reading import ListedRun, Readers, leads_out, read_lanes, read_run
 from tracer.views import DARK, LIGHT
 from tracer.views.html import error_html, report_html, scaling_html
 from tracer.views.plots import plots
@@ -31,6 +31,9 @@ def asset(name: str) -> tuple[bytes, str]:
 
 def page(run: ListedRun) -> str:
     """Build a run's or sweep's page as `tracer report --html` and `tracer sweep` do; if there is none, say why."""
+    link = leads_out(run.path, run.root)
+    if link is not None:
+        return error_html(run.name, f"{link}: leads out of the log directory, or nowhere; copy what it names into it")
     try:
         return _of_sweep(run.path) if run.is_sweep else _of_run(run.path)
     except AnalysisError as error:

@@ -1,0 +1,127 @@
+"""FIFOs, sockets and devices where a run's files are looked for: refused at once, each for itself."""
+
+import os
+import signal
+import socket
+import stat
+
+import pytest
+
+import analyzers
+from analyzers.errors import AnalysisError, UnreadableCalibration, UnreadableDocument, UnreadableTrace
+from analyzers.notices import Code
+from analyzers.run import read_calibration, read_sweep
+from tests.support.kineto_files import write_run
+from tracer.cli import main
+
+LONGEST_S = 5.0
+
+
+@pytest.fixture(autouse=True)
+def no_waiting():
+    """What waits for the other end of a FIFO is interrupted."""
+
+    def late(*_):
+        raise AssertionError("waits for whoever writes into it")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def fifo(path):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def listener(path):
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+def device(path):
+    path.unlink(missing_ok=True)
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # as /dev/zero: without an end
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+def link(path):
+    fifo(path.with_name("fifo"))
+    path.unlink(missing_ok=True)
+    path.symlink_to("fifo")
+
+
+KINDS = {fifo: "a FIFO", listener: "a socket", device: "a device", link: "a FIFO"}
+
+
+@pytest.fixture(params=KINDS)
+def special(request, monkeypatch):
+    """Makes a file that is none, and what it is to be called."""
+
+    def made(path):
+        monkeypatch.chdir(path.parent)  # a socket's name has 100 characters at most
+        request.param(path if request.param is not listener else path.relative_to(path.parent))
+        return path
+
+    return made, KINDS[request.param]
+
+
+def test_one_among_the_ranks_costs_itself(tmp_path, special):
+    make, kind = special
+    make(write_run(tmp_path / "run", [0, 1], 2) / "rank1.json")
+    run = analyzers.load(tmp_path / "run")
+    assert [trace.rank for trace in run.ranks] == [0]
+    (left_out,) = [str(each) for each in run.warnings if each.code == Code.RANK_UNREADABLE]
+    assert left_out == f"left out: {tmp_path / 'run' / 'rank1.json'}: cannot be read (is {kind}, no ordinary file)"
+
+
+def test_by_its_name_it_is_refused_with_a_line(tmp_path, special, capsys):
+    make, kind = special
+    file = make(tmp_path / "rank0.json")
+    with pytest.raises(UnreadableTrace, match=f"is {kind}, no ordinary file"):
+        analyzers.load(file)
+    assert main(["report", str(file)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_as_manifest_and_calibration_of_a_run_it_is_said(tmp_path, special):
+    make, kind = special
+    folder = write_run(tmp_path / "run", [0, 1], 2)
+    for name in ("run.json", "links.json"):
+        make(folder / name)
+    run = analyzers.load(folder)
+    assert [trace.rank for trace in run.ranks] == [0, 1]
+    said = {each.code: str(each) for each in run.warnings}
+    assert f"is {kind}, no ordinary file" in said[Code.RUN_JSON_UNREADABLE]
+    assert f"is {kind}, no ordinary file" in said[Code.CALIBRATION_UNREADABLE]
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "error"),
+    [(read_calibration, "links.json", UnreadableCalibration), (read_sweep, "sweep.json", UnreadableDocument)],
+)
+def test_as_another_document_it_is_refused(tmp_path, special, read, name, error):
+    make, kind = special
+    file = make(tmp_path / name)
+    with pytest.raises(error, match=f"is {kind}, no ordinary file"):
+        read(file.parent if read is read_sweep else file)
+
+
+def test_torchs_validator_is_not_shown_it(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", [0, 1], 2)
+    fifo(folder / "rank1.json")
+    assert main(["report", str(folder), "--validate"]) == 0
+    assert "rank1.json: cannot be read (is a FIFO" in capsys.readouterr().out
+
+
+def test_a_folder_is_still_called_a_folder(tmp_path):
+    (write_run(tmp_path / "run", [0], 1) / "rank1.json").mkdir()
+    (left_out,) = [str(each) for each in analyzers.load(tmp_path / "run").warnings if "rank1" in str(each)]
+    assert "a folder, not a trace file" in left_out
+    with pytest.raises(AnalysisError):
+        read_calibration(tmp_path)
