@@ -8,7 +8,7 @@ analyzers.collectives_frame(analyzers.report(run))
 Nothing flows back: trace -> run -> rank -> collectives -> layers -> reporting -> prediction, comparison, hta. Below the
 rooms are modules without a word of the domain: `arrays`, `common_sequence`, `intervals`, `statistics`, `confidence`,
 `units`; `paths` and `json_documents` for files; `errors`, `notices` and `redaction` for what is said; `ranks` for
-their numbers.
+their numbers; `memory` for what reading may take.
 
 Decisions: docs/decisions/structure.md
 """

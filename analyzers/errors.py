@@ -11,6 +11,10 @@ class UnreadableTrace(AnalysisError):
     """A file that should hold a trace and does not."""
 
 
+class TooLarge(UnreadableTrace):
+    """A trace that cannot be read within its budget of memory, or with more in it than any machine has."""
+
+
 class UnusableRun(AnalysisError):
     """Files that are no run, or not one run: none, several of one rank, or none with device activity."""
 

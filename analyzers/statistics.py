@@ -38,8 +38,19 @@ def _spread(values: NDArray[np.float64]) -> Spread:
     known = values[~np.isnan(values)]
     if not len(known):
         return Spread(0)
-    low, median, high = (float(value) for value in np.percentile(known, [25, 50, 75]))
-    return Spread(len(known), median, low, high, float(known.min()), float(known.max()))
+    ordered = np.sort(known)
+    low, median, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    return Spread(len(known), median, low, high, float(ordered[0]), float(ordered[-1]))
+
+
+def _quantile(ordered: NDArray[np.float64], share: float) -> float:
+    """The same number as numpy's percentile, which takes longer for a few values than all else of their line."""
+    place = share * (len(ordered) - 1)
+    index = int(place)
+    low, high = ordered[index], ordered[min(index + 1, len(ordered) - 1)]
+    past = place - index
+    # Written as numpy does, to the last bit.
+    return float(low + (high - low) * past if past < 0.5 else high - (high - low) * (1 - past))
 
 
 def row_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:

@@ -44,6 +44,12 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
+def megabytes(nbytes: float) -> str:
+    """Format megabytes, 1e6 bytes, with the digits that matter: `0.4 MB`, `12,000 MB`."""
+    value = nbytes / 1e6
+    return f"{value:,.0f} MB" if value >= 100 else f"{value:.3g} MB"
+
+
 def binary_size(nbytes: int) -> str:
     """Format bytes exactly: `4 KiB`, `1 GiB` where they are whole, `4,098 B` where not."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):

@@ -46,8 +46,8 @@ ROOMS = [
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
     "analyzers": {
-        *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "notices", "paths"),
-        *("ranks", "redaction", "statistics", "units"),
+        *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "memory", "notices"),
+        *("paths", "ranks", "redaction", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }

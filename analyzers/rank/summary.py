@@ -17,6 +17,7 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals
+from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.rank.activity import Activity, activities
@@ -153,16 +154,18 @@ def summarize(
     lanes: bool = False,
     schedules: bool = True,
     steps: str | None = None,
+    memory: int | None = None,
     on_bytes: OnBytes | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
     `analyzers.whatif` alone needs, it is made sooner. `steps` is the annotation whose repeats are the steps, instead of
-    the profiler's. `on_bytes` hears of each block of bytes where it is read: for
+    the profiler's. `memory` is what reading one rank may take, in bytes: by default half of the machine's, with an
+    executor the share of one core in that. `on_bytes` hears of each block of bytes where it is read: for
     other processes it is pickled. Raises as `analyzers.load` does.
     """
-    recording = find(path, steps)
+    recording = find(path, steps, budget_of(memory) if executor is None else memory)
     mapped = executor.map if executor is not None else map
     one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
     ranks, warnings = gather(recording, mapped(tried(one), recording.files))

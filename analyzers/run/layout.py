@@ -37,6 +37,7 @@ class RankFile:
     nosync: Place | None
     expects_light: bool
     steps: str | None = None  # the annotation whose repeats are the steps, instead of the profiler's
+    memory: int | None = None  # bytes that reading it may take; None: a core's share of what the reader's machine has
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,17 @@ class Recording:
         return self.path.resolve().name
 
 
-def find(where: Where, steps: str | None = None) -> Recording:
+def find(where: Where, steps: str | None = None, memory: int | None = None) -> Recording:
     """Find the files of a run, without reading them; `steps` is the annotation whose repeats are its steps.
+
+    `memory` is what reading each may take, in bytes.
 
     Raises UnusableRun for none or several runs.
     """
     given = places(where)
     try:
         recording = _found(given)
-        return replace(recording, files=tuple(replace(file, steps=steps) for file in recording.files))
+        return replace(recording, files=tuple(replace(file, steps=steps, memory=memory) for file in recording.files))
     except OSError as error:
         raise _not_looked_into(error.filename or given[0], error) from error
 

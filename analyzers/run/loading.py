@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from analyzers.errors import AnalysisError, UnusableRun
+from analyzers.errors import AnalysisError, TooLarge, UnusableRun
+from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.ranks import RankNumber, rank_number
@@ -68,14 +69,15 @@ class Run:
     calibration: Calibration | None = None
 
 
-def load(path: Where, steps: str | None = None) -> Run:
+def load(path: Where, steps: str | None = None, memory: int | None = None) -> Run:
     """Read a run: a folder of traces (ours or anyone's), one trace file, or the folders that several hosts wrote.
 
-    `steps` is the annotation whose repeats are the steps, instead of the profiler's. What cannot be read of it is left
-    out and said in the run's warnings. Raises UnreadableTrace where nothing is left, and UnusableRun, also where two
+    `steps` is the annotation whose repeats are the steps, instead of the profiler's; `memory` is what reading one rank
+    may take, in bytes (default: half of the machine's). What cannot be read of it is left out and said in the run's
+    warnings. Raises UnreadableTrace where nothing is left, and UnusableRun, also where two
     files claim one rank.
     """
-    recording = find(path, steps)
+    recording = find(path, steps, budget_of(memory))
     ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(rank.in_full() for rank in ranks)
@@ -92,6 +94,8 @@ def _tried(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
         return read(file)
     except AnalysisError as error:
         return error
+    except MemoryError:
+        return TooLarge(f"{file.path}: memory ran out while it was read; read fewer ranks at once with --workers")
 
 
 def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[Notice, ...]]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.errors import UnreadableTrace, UnusableRun
+from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
@@ -18,6 +19,7 @@ from analyzers.run.health import healthy
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
+from analyzers.run.size_limits import check_windows
 from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, Kind, looks_like_communication, read_trace
 
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -109,9 +111,10 @@ class RankTrace:
 def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
     """Read one rank from its files; `on_bytes` hears about each block of bytes.
 
-    Raises UnreadableTrace, UnusableRun.
+    Raises UnreadableTrace, TooLarge, UnusableRun.
     """
-    trace = read_trace(file.path, on_bytes=on_bytes)
+    limit = budget_of(file.memory, cores() if file.memory is None else 1)
+    trace = read_trace(file.path, on_bytes=on_bytes, memory=limit)
     if trace.refusal is not None:
         raise UnreadableTrace(f"{file.path}: {trace.refusal}")
     header, doubted = _believed(file, trace.header)
@@ -119,12 +122,14 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     events, ill = healthy(trace.events, file.path.name)
     if file.steps is not None:
         events = with_steps(events, file.steps, file.path)
+    check_windows(events, Budget(file.path, limit), trace.nbytes)
+    left = limit - trace.nbytes
     retimed: Joined | Mismatch | None = None
     lost = (*trace.lost, *doubted, *ill)
     if file.expects_light:
-        retimed, more = _light_times(events, file.light, on_bytes)
+        retimed, more = _light_times(events, file.light, on_bytes, left)
         lost += more
-    nosync, more = _nosync_events(file.nosync, on_bytes)
+    nosync, more = _nosync_events(file.nosync, on_bytes, left // 2)
     lost += more
     loaded = _with_times(RankTrace(rank, file.path, header, events, events, nosync, lost), retimed)
     if loaded.is_cpu_run and trace.unknown:
@@ -150,13 +155,13 @@ def _with_times(trace: RankTrace, retimed: Joined | Mismatch | None) -> RankTrac
 
 
 def _light_times(
-    full: Events, light: Place | None, on_bytes: Callable[[int], None] | None
+    full: Events, light: Place | None, on_bytes: Callable[[int], None] | None, memory: int
 ) -> tuple[Joined | Mismatch, tuple[Notice, ...]]:
     """The full window's rows at the light window's times, or why not; and what of the light window was lost."""
     if light is None:
         return Mismatch("there is none"), ()
     try:
-        trace = read_trace(light, on_bytes=on_bytes)
+        trace = read_trace(light, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
         return Mismatch(str(error)), ()
     events, ill = healthy(trace.events, light.name)
@@ -164,13 +169,13 @@ def _light_times(
 
 
 def _nosync_events(
-    nosync: Place | None, on_bytes: Callable[[int], None] | None
+    nosync: Place | None, on_bytes: Callable[[int], None] | None, memory: int
 ) -> tuple[Events | None, tuple[Notice, ...]]:
     """The window without gradient synchronization, None where there is none; and what of it was lost."""
     if nosync is None:
         return None, ()
     try:
-        trace = read_trace(nosync, on_bytes=on_bytes)
+        trace = read_trace(nosync, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
         return None, (Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it"),)
     return trace.events, tuple(notice.within(f"{NOSYNC}/") for notice in trace.lost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -171,13 +172,21 @@ def _values(concrete: bytes) -> list[str]:
 
 
 K = TypeVar("K", bound=Hashable)
+# An entry of a dictionary, beside its key.
+_ENTRY_BYTES = 128
+# Lists become so much larger than their text: `[],` is a list of 56 bytes, and a place of 8 in another.
+_PARSED_BYTES = 24
 
 
 class Codes(dict[K, int]):
-    """Dictionary encoding: what is new gets the next code."""
+    """Dictionary encoding: what is new gets the next code. `nbytes` is about what the keys take."""
+
+    nbytes = 0
 
     def __missing__(self, key: K) -> int:
         self[key] = code = len(self)
+        parts = key if isinstance(key, tuple) else (key,)
+        self.nbytes += _ENTRY_BYTES + sum(map(sys.getsizeof, parts))
         return code
 
 
@@ -189,6 +198,11 @@ class CallColumns:
         self._said: list[Args] = []
         self._shapes = Codes[tuple[bytes, bytes, bytes]]()
         self._grids = Codes[tuple[bytes, bytes]]()
+
+    @property
+    def nbytes(self) -> int:
+        """About what they will take once they are parsed, in bytes."""
+        return (self._calls.nbytes + self._shapes.nbytes + self._grids.nbytes) * _PARSED_BYTES
 
     @property
     def has_any(self) -> bool:

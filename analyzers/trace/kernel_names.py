@@ -81,12 +81,15 @@ _LOOKS_LIKE_COMMUNICATION = re.compile(
     "|(?<![a-z])ep::|userbuffers|mscclpp",
     re.IGNORECASE,
 )
+# So much of a name is looked at; the longest that were met have a tenth of it.
+_LOOKED_AT = 1 << 16
 # Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
 _INDUCTOR = "triton_"
 
 # What the Itanium ABI makes of a::b::kernel<...>(...): _ZN1a1b6kernelI...
 _MANGLED = re.compile(r"_Z(?P<nested>N?[rVK]*)")
 _LENGTH = re.compile(r"L?(\d{1,4})")
+_BRACKET = re.compile("[<>(]")
 _UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N_\w*)::")
 
 
@@ -111,14 +114,22 @@ def _demangled(kernel: str) -> str | None:
 
 def _without_types(kernel: str) -> str:
     """The name without return type, template arguments and parameters; those of a namespace or class are cut out."""
-    name, depth = [], 0
-    for character in _UNNAMED.sub("", kernel).partition(" [clone")[0]:
-        if character == "(" and not depth:
+    text = _UNNAMED.sub("", kernel).partition(" [clone")[0]
+    name, depth, begin, end = [], 0, 0, len(text)
+    for match in _BRACKET.finditer(text):
+        bracket, place = match[0], match.start()
+        if bracket == "(" and not depth:
+            end = place
             break
-        depth += character == "<"
-        if not depth:
-            name.append(character)
-        depth -= character == ">" and depth > 0
+        if bracket == "<":
+            if not depth:
+                name.append(text[begin:place])
+            depth += 1
+        elif bracket == ">" and depth:
+            depth -= 1
+            begin = place + 1
+    if not depth:
+        name.append(text[begin:end])
     return "".join(name).rstrip().rpartition(" ")[2].lstrip("*&")
 
 
@@ -129,15 +140,19 @@ def is_waiting(name: str) -> bool:
 
 def is_communication(kernel: str) -> bool:
     """Whether a kernel's name is that of a collective or point-to-point operation."""
-    path = path_of(kernel)
-    return not path.startswith(_INDUCTOR) and _COMMUNICATION.search(path) is not None
+    return _communicates(path_of(kernel))
+
+
+def _communicates(path: str) -> bool:
+    return not path.startswith(_INDUCTOR) and _COMMUNICATION.search(path, 0, _LOOKED_AT) is not None
 
 
 def looks_like_communication(kernel: str) -> bool:
     """Whether a kernel that no rule knows still has a word for communication in its name."""
-    if is_communication(kernel) or path_of(kernel).startswith(_INDUCTOR):
+    path = path_of(kernel)
+    if path.startswith(_INDUCTOR) or _communicates(path):
         return False
-    return any(map(_LOOKS_LIKE_COMMUNICATION.search, (kernel, path_of(kernel))))
+    return any(_LOOKS_LIKE_COMMUNICATION.search(text, 0, _LOOKED_AT) for text in (kernel, path))
 
 
 def kinds(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.errors import UnreadableTrace
+from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.trace.arguments import (
@@ -55,6 +56,12 @@ _LAST_DEVICE = np.iinfo(np.int32).max
 _LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
 _DIGITS = 19  # that an int64 holds in any case, plus one
 
+# What a row takes until its rank is summarized, and what each piece takes that rows are read in; see docs/decisions.
+ROW_BYTES = 640
+_PART_BYTES = 4_096
+# What JSON becomes at most while it is decoded, for each byte of its text.
+_TEXT_BYTES = 26
+
 
 class _Event(msgspec.Struct, gc=False):
     ph: str = ""
@@ -89,20 +96,26 @@ class Trace:
     lost: tuple[Notice, ...]
     unknown: tuple[str, ...] = ()
     refusal: str | None = None
+    nbytes: int = 0  # about what its rows take until they are summarized
 
 
 def read_trace(
-    path: Place, categories: Iterable[Category] = ANALYZED, on_bytes: Callable[[int], None] | None = None
+    path: Place,
+    categories: Iterable[Category] = ANALYZED,
+    on_bytes: Callable[[int], None] | None = None,
+    memory: int | None = None,
 ) -> Trace:
     """Read one trace file, gzip or plain, an object with `traceEvents` or a bare array of events.
 
     Only rows of the categories asked for are kept. What a damaged file still holds is read, and the rest said in
-    `lost`. `on_bytes` hears of each block of bytes that was read.
+    `lost`. `on_bytes` hears of each block of bytes that was read. `memory` is what its rows may take until they
+    are summarized, in bytes; by default the share of one core in half of the machine's.
 
-    Raises UnreadableTrace where the file cannot be opened, is no trace, or cannot be trusted.
+    Raises UnreadableTrace where the file cannot be opened, is no trace, or cannot be trusted, and TooLarge.
     """
     blocks = Blocks(path, on_bytes)
-    columns = _Columns(categories)
+    limit = budget_of(memory, cores() if memory is None else 1)
+    columns = _Columns(categories, Budget(path, limit))
     stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair)
     try:
         stream.run()
@@ -117,7 +130,14 @@ def read_trace(
         "events without a time": columns.untimed,
     }
     lost += [f"{count} {what}" for what, count in counts.items() if count]
-    return Trace(header, events, tuple(_said(path.name, lost, columns.endless)), tuple(columns.marks.unknown), refusal)
+    return Trace(
+        header,
+        events,
+        tuple(_said(path.name, lost, columns.endless)),
+        tuple(columns.marks.unknown),
+        refusal,
+        columns.nbytes,
+    )
 
 
 def _said(name: str, lost: Sequence[str], endless: int) -> Iterator[Notice]:
@@ -131,7 +151,8 @@ def _said(name: str, lost: Sequence[str], endless: int) -> Iterator[Notice]:
 class _Columns:
     """Columns in the making: texts of events go in, arrays come out. What is not wanted leaves no trace."""
 
-    def __init__(self, categories: Iterable[Category]) -> None:
+    def __init__(self, categories: Iterable[Category], budget: Budget) -> None:
+        self._budget = budget
         wanted = frozenset(categories)
         self._categories = {cat: category for cat, category in CATEGORIES.items() if category in wanted}
         self._phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
@@ -147,7 +168,8 @@ class _Columns:
         self._exact: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
 
     def take(self, text: memoryview, lenient: bool) -> None:
-        """Take the events of a JSON array. Raises CannotDecode."""
+        """Take the events of a JSON array. Raises CannotDecode, TooLarge."""
+        self._budget.check(self.nbytes + len(text) * _TEXT_BYTES, "its events")
         try:
             if lenient:
                 self._take_rows(loads(text))
@@ -231,7 +253,14 @@ class _Columns:
         })  # fmt: skip
         self._count += count
         self._seen += len(events)
+        self._budget.check(self.nbytes, f"{self._count:,} or more rows of it")
         return True
+
+    @property
+    def nbytes(self) -> int:
+        """About what these rows take until they are summarized."""
+        names = 2 * self._codes.nbytes
+        return self._count * ROW_BYTES + len(self._parts) * _PART_BYTES + names + self._calls.nbytes
 
     def _device_columns(self, events: Sequence[_Event]) -> dict[str, Int64]:
         args = [event.args for event in events]

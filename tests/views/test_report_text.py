@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
 from tests.support.samples import RUNS, SAMPLES
+from tracer.views.sections.communication import _twins
 from tracer.views.sections.overview import By, report_text
 
 NAMES = [run.name for run in RUNS if run.parent == SAMPLES]
@@ -407,3 +409,28 @@ def test_names_of_layers_and_lanes_cannot_steer_a_terminal(by: By):
     shown = report_text(hostile, by)
     assert "\x1b" not in shown
     assert sum(line.startswith("A step takes") for line in shown.splitlines()) == 1
+
+
+def test_groups_of_the_same_ranks_are_found_in_linear_time():
+    compared = 0
+
+    class Ranks(tuple):
+        __hash__ = tuple.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return tuple.__eq__(self, other)
+
+    class Row(SimpleNamespace):
+        kind = "all_reduce"
+
+    def effort(count):
+        nonlocal compared
+        compared = 0
+        rows = [Row(group_name=str(at), group=(Ranks((at // 2, at)),)) for at in range(count)]
+        assert set(_twins([*rows, Row(group_name="twin", group=rows[0].group)])) == {"0", "twin"}
+        return compared
+
+    few = effort(100)
+    assert effort(400) <= 4.6 * (few + 100)

@@ -27,7 +27,7 @@ from analyzers.reporting import lanes, report
 from analyzers.run import Run, load
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.options import run_place, terminal
+from tracer.commands.options import memory, run_place, terminal
 from tracer.errors import UsageError
 from tracer.views import csv_text
 from tracer.views.perfetto import groups, path_group, write_trace
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, let HTA analyze, print."""
     _check_usage(options)
     hta_library()
-    source = load(options.run)
+    source = load(options.run, memory=memory())
     path = critical_path(source, options.rank, options.step) if options.analysis == PATH else None
     analysis = path_tables(path) if path is not None else _analyzed(source, options)
     analysis = replace(analysis, facts={"run": source.name, **analysis.facts})
@@ -120,7 +120,7 @@ def _check_tables(options: argparse.Namespace, analysis: Analysis) -> None:
 
 def _analyzed(source: Run, options: argparse.Namespace) -> Analysis:
     if options.analysis == DIFF:
-        return diff(source, load(options.other), options.rank, options.step)
+        return diff(source, load(options.other, memory=memory()), options.rank, options.step)
     return OF_RANKS[options.analysis](source, options.rank)
 
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 
+from analyzers.memory import budget_of
 from analyzers.paths import Place, Remote, Where, places, size
 from analyzers.rank import OnBytes, RunSummary, summarize, with_lanes
 from analyzers.run import RankFile, find
@@ -40,6 +41,7 @@ class Readers:
     workers: int | None = None
     scheduler: str | None = None
     progress: Progress = silent
+    memory: int | None = None  # bytes that reading one rank may take; None: a share of half of the machine's
 
 
 BY_CORES = Readers()
@@ -59,8 +61,12 @@ def read_run(
     annotation whose repeats are the steps, instead of the profiler's. Raises as `analyzers.load` does, and TracerError.
     """
     path = _named(path, by)
-    with _executor(path, find(path).files, by) as (executor, on_bytes):
-        return summarize(path, executor, lanes=lanes, schedules=schedules, steps=steps, on_bytes=on_bytes)
+    files = find(path).files
+    memory = _memory(path, files, by)
+    with _executor(path, files, by) as (executor, on_bytes):
+        return summarize(
+            path, executor, lanes=lanes, schedules=schedules, steps=steps, memory=memory, on_bytes=on_bytes
+        )
 
 
 def read_lanes(
@@ -70,6 +76,8 @@ def read_lanes(
     path = _named(path, by)
     chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
     files = [file for file in find(path, steps).files if file.path in chosen]
+    memory = _memory(path, files, by)
+    files = [replace(file, memory=memory) for file in files]
     with _executor(path, files, by) as (executor, on_bytes):
         return with_lanes(run, files, executor, on_bytes)
 
@@ -87,20 +95,18 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
 @contextmanager
 def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Reading]:
     """Who reads some files, and who hears of it there. Raises TracerError where they are lost."""
-    sizes = {file: sum(size(place) for place in (file.path, file.light) if place is not None) for file in files}
+    sizes = _sizes(files)
     if by.scheduler is not None:
         with _on_cluster(by.scheduler, path, sizes, by.progress) as executor:
             yield executor, None
         return
     total = sum(sizes.values())
-    private = any(isinstance(place, Remote) and place.is_private for place in path)
-    asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
     context = multiprocessing.get_context(start_method(path))
     done: Synchronized[int] = context.Value("q", 0)
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
-            _pool(1 if private else min(asked, len(files)), context, done) as reading,
+            _pool(_processes(path, total, len(files), by), context, done) as reading,
             by.progress(lambda: done.value, total),
         ):
             yield reading
@@ -108,6 +114,24 @@ def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> 
         raise TracerError(
             f"{_in_words(path)}: a process that read its ranks was killed (out of memory?); report fewer ranks at once"
         ) from error
+
+
+def _sizes(files: Sequence[RankFile]) -> dict[RankFile, int]:
+    return {file: sum(size(place) for place in (file.path, file.light) if place is not None) for file in files}
+
+
+def _processes(path: Sequence[Place], total: int, ranks: int, by: Readers) -> int:
+    """How many processes here read so many ranks of so many bytes."""
+    private = any(isinstance(place, Remote) and place.is_private for place in path)
+    asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
+    return 1 if private else min(asked, ranks)
+
+
+def _memory(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int | None:
+    """What reading one rank may take: None where a cluster's workers are to look what they have."""
+    if by.memory is not None or by.scheduler is not None:
+        return by.memory
+    return budget_of(None, _processes(path, sum(_sizes(files).values()), len(files), by))
 
 
 @contextmanager

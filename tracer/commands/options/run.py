@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -28,6 +29,10 @@ _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 _SCHEDULER = re.compile(r"(?:tcp|tls)://\S+:\d{1,5}")
 MOST_DRAWN = 4096
+# The environment's default of --memory, for commands without the option too.
+MEMORY = "TRACER_MEMORY"
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kMGT]?B)", re.IGNORECASE)
+_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 def run_place(text: str) -> Place:
@@ -51,7 +56,15 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say who reads the ranks."""
-    group = parser.add_argument_group("reading").add_mutually_exclusive_group()
+    reading_group = parser.add_argument_group("reading")
+    reading_group.add_argument(
+        "--memory",
+        type=_bytes,
+        metavar="SIZE",
+        help=f"what reading one rank may take, 500MB or 4GB (default: {MEMORY}, else half of the machine's, shared by "
+        "the processes that read)",
+    )
+    group = reading_group.add_mutually_exclusive_group()
     group.add_argument(
         "--workers",
         type=_count,
@@ -108,7 +121,19 @@ def readers(options: argparse.Namespace) -> Readers:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
     _hush()
-    return Readers(getattr(options, "readers", None), options.scheduler, reading)
+    return Readers(getattr(options, "readers", None), options.scheduler, reading, memory(options))
+
+
+def memory(options: argparse.Namespace | None = None) -> int | None:
+    """Return what reading one rank may take, as an option or else the environment says. Raises UsageError."""
+    given: int | None = getattr(options, "memory", None)
+    said = os.environ.get(MEMORY)
+    if given is not None or not said:
+        return given
+    try:
+        return _bytes(said)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{MEMORY}: {error}") from error
 
 
 def _hush() -> None:
@@ -137,7 +162,7 @@ def _steps(options: argparse.Namespace) -> str | None:
 
 def read_here(path: Path) -> RunSummary:
     """Read the summary of a run that has just been recorded here."""
-    return read_run(path, by=Readers(progress=reading))
+    return read_run(path, by=Readers(progress=reading, memory=memory()))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
@@ -197,6 +222,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 4096:
         raise argparse.ArgumentTypeError(f"{text}: no number of processes; give 1 or more")
     return int(text)
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not int(float(match[1]) * _UNITS[match[2].upper()]):
+        raise argparse.ArgumentTypeError(f"{text[:40]}: no size of memory; give it as 500MB or 4GB")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _address(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -80,8 +81,8 @@ def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table
 def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
     """Name groups whose ranks are also another group's, to tell them apart."""
     groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
-    members = [ranks for _, ranks in groups]
-    return {name: f" (group {name})" for name, ranks in groups if members.count(ranks) > 1}
+    members = Counter(ranks for _, ranks in groups)
+    return {name: f" (group {name})" for name, ranks in groups if members[ranks] > 1}
 
 
 def _total_ns(row: BandwidthRow) -> float:

@@ -1,0 +1,94 @@
+"""Memory: what this machine has, and the budget of reading one rank.
+
+machine    |################################|  RAM, or the least limit of a cgroup or of the process
+readers    |#######|#######|                |  half of it, shared by the processes that read at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzers.errors import TooLarge
+from analyzers.paths import Place, size
+from analyzers.units import megabytes
+
+# What readers take of a machine; the rest is the system's, and the report's that is made of what they read.
+SHARE = 0.5
+# Where the system does not say what it has (no /proc).
+UNSAID = 8_000_000_000
+_MEMORY_LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
+
+
+@dataclass
+class Budget:
+    """Bytes that reading one rank's file may take; what is over raises TooLarge."""
+
+    file: Place
+    limit: int
+
+    def check(self, nbytes: int, why: str) -> None:
+        """Raise TooLarge where more is needed than there is."""
+        if nbytes > self.limit:
+            raise TooLarge(
+                f"{self.file} ({megabytes(size(self.file))}): reading {why} takes more than {megabytes(self.limit)} "
+                "of memory, the budget of one rank; give it more with --memory or TRACER_MEMORY, or read fewer ranks "
+                "at once with --workers"
+            )
+
+
+def budget_of(memory: int | None, readers: int = 1) -> int:
+    """Return the bytes that one rank may take: those given, else the share of each of so many readers."""
+    return int(machine_memory() * SHARE) // max(readers, 1) if memory is None else memory
+
+
+def machine_memory(root: Path = Path("/")) -> int:
+    """Return the bytes that this process can have: the machine's, or the least limit of its cgroups and its own."""
+    limits = [*_installed(root), *_of_cgroups(root), *_of_process()]
+    return min(limits, default=UNSAID)
+
+
+def cores() -> int:
+    """Return how many cores the machine has: as many ranks are read at once where nobody says otherwise."""
+    import multiprocessing  # which most who import this do without
+
+    return multiprocessing.cpu_count()
+
+
+def _installed(root: Path) -> Iterator[int]:
+    for line in _lines(root / "proc/meminfo"):
+        name, _, value = line.partition(":")
+        if name == "MemTotal":
+            yield int(value.split()[0]) * 1024
+
+
+def _of_cgroups(root: Path) -> Iterator[int]:
+    """Limits of this process's cgroup and of those around it, of versions 1 and 2 alike."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        kind = "memory" if "memory" in controllers.split(",") else controllers
+        if kind not in _MEMORY_LIMITS:
+            continue
+        # In a container the path may be the host's, which is not seen here: its own limit is then at the top.
+        parts = [part for part in path.strip("/").split("/") if part not in ("", "..")]
+        for depth in range(len(parts) + 1):
+            folder = root.joinpath("sys/fs/cgroup", kind, *parts[:depth])
+            yield from (int(text) for text in _lines(folder / _MEMORY_LIMITS[kind]) if text.isdecimal())
+
+
+def _of_process() -> Iterator[int]:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        yield soft
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
