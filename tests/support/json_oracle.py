@@ -126,7 +126,7 @@ def _ns(microseconds: Any) -> int:
     if type(microseconds) not in (int, Decimal):
         raise Unknown
     value = Decimal(microseconds)
-    if not value.is_finite() or abs(value) >= _LATEST_US or value != round(value, 3):
+    if not value.is_finite() or value.adjusted() > 20 or abs(value) >= _LATEST_US or value != round(value, 3):
         raise Unknown
     return int(value * 1000)
 
