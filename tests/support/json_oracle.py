@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.trace.reader import Trace
+from tests.support.generator import dumps
 
 CATEGORIES = {
     "kernel": 1, "gpu_memcpy": 2, "gpu_memset": 3, "cuda_runtime": 4, "cuda_driver": 4, "cpu_op": 5,
@@ -165,5 +166,5 @@ def plain(value: Any) -> Any:
 
 def rewritten(document: Any, path: Path) -> Path:
     """A file with the same document as json writes it, every key once."""
-    path.write_text(json.dumps(plain(document)))
+    path.write_text(dumps(document))
     return path
