@@ -18,6 +18,7 @@ class Code(str, Enum):
     RECORDING_NOTE = "recording_note"
     CALIBRATION_UNREADABLE = "calibration_unreadable"
     TRACE_INCOMPLETE = "trace_incomplete"
+    TRACE_IS_NO_JSON = "trace_is_no_json"
     EVENTS_WITHOUT_DURATION = "events_without_duration"
     TIMES_ARE_CORRUPT = "times_are_corrupt"
     LAUNCHES_ARE_LOST = "launches_are_lost"
@@ -103,6 +104,7 @@ class Code(str, Enum):
 REPEATED = frozenset(
     {
         Code.TRACE_INCOMPLETE,
+        Code.TRACE_IS_NO_JSON,
         Code.EVENTS_WITHOUT_DURATION,
         Code.TIMES_ARE_CORRUPT,
         Code.LAUNCHES_ARE_LOST,
@@ -125,6 +127,7 @@ NOTES = frozenset(
         Code.RUN_JSON_MISSING,
         Code.FILE_OF_A_RUN,
         Code.RECORDING_NOTE,
+        Code.TRACE_IS_NO_JSON,
         Code.TORCH_DOUBTS,
         Code.LIGHT_WINDOW_JOINED_IN_PART,
         Code.LAUNCHES_ARE_ESTIMATED,

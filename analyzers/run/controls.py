@@ -6,7 +6,7 @@ is a sample; a control is the median of all, and blocks tell how well it is know
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 
@@ -86,6 +86,11 @@ class Controls(msgspec.Struct, frozen=True):
     light: Control | None = None
     full: Control | None = None
     reasons: dict[str, str] = {}
+
+    def each(self, change: Callable[[Control], Control]) -> Controls:
+        """Return the same controls with each timed one changed."""
+        timed = {name: timing for name in _NAMES if (timing := getattr(self, name)) is not None}
+        return msgspec.structs.replace(self, **{name: change(timing) for name, timing in timed.items()})
 
     def step_ns(self, name: str) -> int | None:
         """Return the median step in one control, null where none was timed."""

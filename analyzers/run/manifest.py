@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
-from analyzers.run.controls import Controls, joined_controls
+from analyzers.run.controls import Control, Controls, joined_controls
 
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.
@@ -18,6 +18,10 @@ LINKS = "links.json"
 # In a folder of runs: the grid that they are the cells of.
 SWEEP = "sweep.json"
 SCHEMA = "tracer.run/1"
+# So many of a file's odd keys are named.
+_LISTED = 3
+
+V = TypeVar("V")
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -178,5 +182,31 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
     if manifest.world_size is not None and not is_world_size(manifest.world_size):
         message = f"{MANIFEST}: world_size {quoted(manifest.world_size)} can be none; it is as traces and ranks say"
         notice = Notice(Code.RANK_IS_IMPOSSIBLE, message)
-        return msgspec.structs.replace(manifest, world_size=None), [notice]
-    return manifest, []
+        manifest, odd = _of_ranks(msgspec.structs.replace(manifest, world_size=None))
+        return manifest, [notice, *odd]
+    return _of_ranks(manifest)
+
+
+def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
+    """Leave aside what a manifest says of keys that can be no ranks, and say so."""
+    odd: dict[str, None] = {}
+
+    def kept(by_rank: dict[str, V]) -> dict[str, V]:
+        odd.update(dict.fromkeys(key for key in by_rank if rank_number(key) is None))
+        return {key: value for key, value in by_rank.items() if key not in odd}
+
+    memory, states = manifest.memory, manifest.device_states
+    manifest = msgspec.structs.replace(
+        manifest,
+        host_of_rank=kept(manifest.host_of_rank),
+        controls=manifest.controls.each(
+            lambda control: Control(kept(control.steps_ns), kept(control.samples_ns)),
+        ),
+        memory=memory and Memory(memory.source, kept(memory.peak_bytes)),
+        device_states=states and kept(states),
+    )
+    if not odd:
+        return manifest, []
+    listed = ", ".join(map(quoted, [*odd][:_LISTED])) + (", ..." if len(odd) > _LISTED else "")
+    message = f"{MANIFEST}: no ranks are {listed}: what it says of them is left aside"
+    return manifest, [Notice(Code.RANK_IS_IMPOSSIBLE, message)]

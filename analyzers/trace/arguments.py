@@ -89,7 +89,7 @@ _KEPT_AS_TEXT = ("Input Dims", "Input type", "Concrete Inputs", "grid", "block")
 
 def with_raw(args: Mapping[str, Any]) -> dict[str, Any]:
     """Build arguments from parsed JSON, with those that are kept as text put into text again."""
-    texts = {key: msgspec.Raw(json.dumps(args[key]).encode()) for key in _KEPT_AS_TEXT if key in args}
+    texts = {key: msgspec.Raw(json.dumps(args[key], default=float).encode()) for key in _KEPT_AS_TEXT if key in args}
     return dict(args) | texts
 
 
@@ -243,6 +243,12 @@ class CallColumns:
             self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNKNOWN for args in rows
         )
         return np.fromiter(codes, np.int64, len(rows))
+
+    def same_grids(self, code: Int64) -> Int64:
+        """Return one code for one grid and block, however their numbers are spaced."""
+        codes = Codes[tuple[bytes, ...]]()
+        renumbered = [codes[tuple(text.translate(None, b" \t\r\n") for text in texts)] for texts in self._grids]
+        return np.array([*renumbered, UNKNOWN], dtype=np.int64)[code]
 
     def _code(self, args: Args) -> int:
         code = self._calls[call_key(args)]

@@ -6,6 +6,9 @@
 A chunk is cut where the text between two events (learned from the first two) occurs last, and the cut is right exactly
 if the chunk then decodes strictly. Where it does not, the structure of the bytes is looked at; where that fails too,
 the chunk is damaged, and is walked from brace to brace. Nothing is scanned more than a bounded number of times.
+
+Chunks that decode strictly, and have exactly one comma between them, are one list that decodes strictly: whatever else
+was read was no JSON, and is counted in `damaged` or `lost_events`.
 """
 
 from __future__ import annotations
@@ -27,9 +30,8 @@ LONGEST = 1 << 25
 # So many bytes tell what a file is that holds no JSON.
 _FIRST = 64
 _SPACE = b" \t\r\n"
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS_KEY = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _GAP = " \t\r\n,"
-_COMMA = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
 _BEHIND = re.compile(rb"[ \t\r\n,]*")
 _BETWEEN = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 # The list's end behind a damaged event: nothing but the rest of a flat document follows it.
@@ -52,6 +54,8 @@ class CannotDecode(Exception):
 class EventStream:
     """Runs through a document once. `header`, `tail` and what was `lost` are complete afterwards.
 
+    `damaged` counts the places where the text is no JSON and was read all the same: events may be missing there.
+
     `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
     CannotDecode, having taken none, where it is no such array. `take_one` reads the JSON value that begins at a place
     in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says if it
@@ -66,6 +70,11 @@ class EventStream:
     tail: bytes = b""
     lost: list[str] = field(default_factory=list)
     lost_events: int = 0
+    damaged: int = 0
+    # Commas since the last event, and how many there have to be before the next one.
+    _commas: int = 0
+    _due: int = 0
+    _is_walked: bool = False
     _separator: bytes | None = None
     _ended: bool = False
 
@@ -92,35 +101,46 @@ class EventStream:
         if not self._ended:
             self.lost.append("the end of the file, which ends early (cut short, or still being written)")
             del text[1:]
+        if self._is_walked and not (self.damaged or self.lost_events or self.lost):
+            self.damaged = 1
         self._read_tail(bytes(text[1:]))
 
     def _head(self) -> bytes:
         """Read up to the list of events; what follows its bracket."""
-        text, patience = b"", 0
+        text, patience, is_front = b"", 0, True
         for block in self.blocks:
             if not text and (other := seems(block[:_FIRST])):
                 raise NoEvents(f"it looks like {other}")
             # White space in front is let go as it comes, however much there is of it.
-            text = (text + block).lstrip(_SPACE)
+            text += block
             if len(text) < max(patience, len(_BYTE_ORDER_MARK)):
                 continue
-            text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+            text, is_front = self._without_mark(text, is_front), False
             body = self._body(text)
             if body is not None:
                 return body
             patience = 2 * len(text)
             if len(text) > LONGEST:
                 break
-        text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+        text = self._without_mark(text, is_front)
         body = self._body(text)
         if body is None and (likely := _LIKELY_EVENTS.search(text)) and not _is_json(text):
             # A damaged header hides the key from its brackets.
             self.header, body = text[: likely.start()], text[text.index(b"[", likely.start()) + 1 :]
+            self.damaged += 1
         if body is None and len(text) > LONGEST:
             raise NoEvents(f"no traceEvents in its first {LONGEST >> 20} MB")
         if body is None:
             raise NoEvents("JSON without a list of traceEvents" if _is_json(text) else _why_no_json(text))
         return body
+
+    def _without_mark(self, text: bytes, is_front: bool) -> bytes:
+        """The text without white space and byte-order mark; behind its front, no JSON has such a mark."""
+        text = (text.removeprefix(_BYTE_ORDER_MARK) if is_front else text).lstrip(_SPACE)
+        while text.startswith(_BYTE_ORDER_MARK):
+            self.damaged += 1
+            text = text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)
+        return text
 
     def _body(self, text: bytes) -> bytes | None:
         """What follows the bracket of the list of events, and keep what precedes it; None where it is not there yet."""
@@ -139,12 +159,11 @@ class EventStream:
 
         Where none is whole, more may come, unless the text is all there is.
         """
-        # The comma behind the last event taken, where a cut or a block ended before it.
-        if text[1:2] != b"{" and (comma := _COMMA.match(text, 1)):
-            del text[1 : comma.end()]
+        self._skip_gap(text)
         if self._separator is not None:
             cut = text.rfind(self._separator)
             if cut > 0 and self._take(text, cut + 1):
+                self._commas = self._due = 1
                 return cut + len(self._separator) - 2
         structure = scan(text)
         if self._separator is None:
@@ -153,10 +172,23 @@ class EventStream:
         end = structure.list_end if is_last else structure.last_event_end
         if end is not None and (self._take(text, end) or self._take(text, end, lenient=True)):
             self._ended = is_last
+            self._commas, self._due = 0, 1
             return end - 1
         if end is None and not structure.is_broken and not is_all:
             return 0
         return self._walk(text, is_all)
+
+    def _skip_gap(self, text: bytearray) -> None:
+        """Let go of what stands before the next event, where a cut or a block ended before it: one comma, or damage."""
+        if text[1:2] != b"{" and (gap := _BEHIND.match(text, 1)):
+            self._commas += text.count(b",", 1, gap.end())
+            del text[1 : gap.end()]
+        if len(text) > 1:
+            self._check_commas(0 if text[1:2] == b"]" else self._due)
+
+    def _check_commas(self, due: int) -> None:
+        self.damaged += self._commas != due
+        self._commas = due
 
     def _is_list_end(self, text: bytearray, bracket: int, is_all: bool) -> bool:
         """Whether a bracket ends the list: not if events follow it, nor before it is known what does."""
@@ -182,6 +214,7 @@ class EventStream:
 
         What stands between events and is no comma, and what is no event, is counted as lost.
         """
+        self._is_walked = True
         written = text[1:].decode("utf-8", errors="surrogateescape")
         readable = cleaned(written)
         offset = 0
@@ -190,15 +223,19 @@ class EventStream:
             if "]" in gap and not _SEEMS_EVENT.match(readable, begin):
                 break
             self.lost_events += bool(gap.strip(_GAP))
+            self._commas += gap.count(",")
+            self._check_commas(self._due)
             end = self.take_one(readable, begin)
             if end is None:
                 end = self._past_damage(readable, begin, is_all)
             if end is None:
                 offset = begin
                 break
-            offset = end
+            self._commas, self._due, offset = 0, 1, end
         listed = readable.find("]", offset)
         if listed >= 0 and not readable[offset:listed].strip(_GAP):
+            self._commas += readable.count(",", offset, listed)
+            self._check_commas(0)
             self._ended = True
             offset = listed
         return len(written[:offset].encode("utf-8", errors="surrogateescape"))
@@ -210,10 +247,13 @@ class EventStream:
             return None
         close = _CLOSE.search(readable, begin) if end is None else None
         stop = close.end() - 1 if close else len(readable) if end is None else end
-        whole = end is not None or close is not None
-        if not self.repair(readable[begin:stop].strip(_GAP)) and whole:
+        event = readable[begin:stop].rstrip(_GAP)
+        if self.repair(event):
+            # It may be the head of one event and the tail of another, with all between them gone.
+            self.damaged += 1
+        elif end is not None or close is not None:
             self.lost_events += 1
-        return stop
+        return begin + len(event)
 
     def _next_event(self, readable: str, begin: int) -> int | None:
         """Where the event behind a damaged one seems to begin."""

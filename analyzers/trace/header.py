@@ -9,12 +9,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from analyzers.trace.lenient_json import cleaned
+from analyzers.trace.lenient_json import Oddity, readable
 from analyzers.trace.timestamps import LAST_NS
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 _BASE = "baseTimeNanoseconds"
+_SPACE = b" \t\r\n"
+_GAP = _SPACE + b","
+_BEHIND = "text behind the document"
 
 
 @dataclass(frozen=True)
@@ -38,29 +41,49 @@ class _WrittenHeader(msgspec.Struct):
     cuda_driver_version: int | None = None
 
 
-def whole_header(before: bytes, behind: bytes) -> tuple[Header, list[str]]:
-    """Build the header from the text on both sides of the event list, and list what was lost."""
-    behind = behind.lstrip(b" \t\r\n,")
+@dataclass(frozen=True)
+class Outside:
+    """What stands around the events: the header, what of it was lost, and what of it is no JSON but was read."""
+
+    header: Header
+    lost: tuple[str, ...] = ()
+    oddities: frozenset[Oddity] = frozenset()
+
+
+def outside(before: bytes, behind: bytes) -> Outside:
+    """Build the header from the text on both sides of the event list; where commas are wrong, something may be gone."""
+    before, behind = before.strip(_SPACE), behind.strip(_SPACE)
     if not before:
-        return Header(), (["text behind the document"] if behind.strip(b"\0") else [])
+        return Outside(Header(), (_BEHIND,) if behind else ())
     lost = []
-    parsed, rest = _object(before.rstrip(b" \t\r\n,") + b"}")
-    if parsed is None or rest:
-        lost.append(f"the header before the events{_but_for(parsed := _recovered(before))}")
-    more, rest = _object(b"{" + behind)
-    if more is None:
-        lost.append(f"what follows the events{_but_for(more := _recovered(behind))}")
-    elif "traceEvents" in more:
+    front = _object(before.rstrip(_GAP) + b"}")
+    if front is None or front.rest:
+        front = _Object(_recovered(before))
+        lost.append(f"the header before the events{_but_for(front.values)}")
+    elif before[len(before.rstrip(_GAP)) :].count(b",") != bool(front.values):
+        lost.append("what may have stood before the events (a comma is missing there, or one too many)")
+    back = _object(b"{" + behind.lstrip(_GAP))
+    if back is None:
+        back = _Object(_recovered(behind))
+        lost.append(f"what follows the events{_but_for(back.values)}")
+    elif behind[: -len(behind.lstrip(_GAP))].count(b",") != bool(back.values):
+        lost.append("what may have followed the events (a comma is missing there, or one too many)")
+    if "traceEvents" in back.values:
         lost.append("a second list of traceEvents")
-    if rest.strip("\0 \t\r\n"):
-        lost.append("text behind the document")
-    values = (parsed or {}) | more
+    if back.rest:
+        lost.append(_BEHIND)
+    header, odd = _header(front.values | back.values)
+    return Outside(header, (*lost, *odd), frozenset(front.oddities | back.oddities))
+
+
+def _header(values: dict[str, Any]) -> tuple[Header, list[str]]:
+    """Those values that are of their type, and what is said of the others."""
     header = convert(values, _WrittenHeader)
     if header is None or not 0 <= header.base_time_ns <= LAST_NS:
         kept = _fields(values)
         header = convert(kept, _WrittenHeader) or _WrittenHeader()
-        lost.append(f"the header's {', '.join(sorted(set(values) - set(kept)))}")
-    return _public(header), lost
+        return _public(header), [f"the header's {', '.join(sorted(set(values) - set(kept)))}"]
+    return _public(header), []
 
 
 def _recovered(text: bytes) -> dict[str, Any]:
@@ -78,14 +101,23 @@ def _but_for(values: dict[str, Any]) -> str:
     return f" (but for {', '.join(sorted(values))})" if values else ""
 
 
-def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+@dataclass(frozen=True)
+class _Object:
+    values: dict[str, Any]
+    rest: str = ""
+    oddities: frozenset[Oddity] = frozenset()
+
+
+def _object(data: bytes) -> _Object | None:
     """A JSON object at the front of a text, and what stands behind it; None where there is none."""
-    document = cleaned(text.decode("utf-8", errors="replace"))
-    try:
-        parsed, end = json.JSONDecoder(strict=False).raw_decode(document)
-    except (ValueError, RecursionError):
-        return None, ""
-    return parsed, document[end:]
+    text, oddities = readable(data)
+    for decoder, more in ((json.JSONDecoder(), set()), (json.JSONDecoder(strict=False), {Oddity.CHARACTERS})):
+        try:
+            parsed, end = decoder.raw_decode(text)
+        except (ValueError, RecursionError):
+            continue
+        return _Object(parsed, text[end:].strip(" \t\r\n"), frozenset(oddities | more))
+    return None
 
 
 def _fields(values: dict[str, Any]) -> dict[str, Any]:

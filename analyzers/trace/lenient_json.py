@@ -1,10 +1,14 @@
-"""Lenient JSON: NaN, inf, control characters, lone surrogates, bare quotes."""
+"""Lenient JSON: NaN, inf, control characters, lone surrogates, bare quotes.
+
+What is read here and is no JSON is always said: by `Oddity` where its value is certain, as damage where it is not.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 from analyzers.trace.timestamps import NO_TIME
@@ -25,8 +29,17 @@ def _decimal(digits: str) -> Decimal:
         return Decimal(NO_TIME)  # an exponent beyond all bounds
 
 
-# Every digit of its numbers is kept.
+# Every digit of their numbers is kept.
+_STRICT = json.JSONDecoder(parse_float=_decimal)
 _LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
+
+
+class Oddity(Enum):
+    """What is no JSON, and costs nothing: it is clear what was meant."""
+
+    BYTES = "bytes that are no UTF-8"
+    NUMBERS = "numbers written inf or nan"
+    CHARACTERS = "control characters in texts"
 
 
 # What C++ writes of floats that are no numbers (Kineto: a bandwidth of no time); bytes that are no UTF-8, as Python
@@ -42,9 +55,15 @@ _HALF = re.compile(
 
 def cleaned(text: str) -> str:
     """Return the text as valid JSON, equally long: NaN for what C++ writes, a replacement for what is no character."""
-    if _FOREIGN.search(text) is None:
-        return text
-    return _HALF.sub(_character, _NO_NUMBER.sub(_number, text))
+    return _with_characters(_with_numbers(text)) if _FOREIGN.search(text) else text
+
+
+def _with_numbers(text: str) -> str:
+    return _NO_NUMBER.sub(_number, text)
+
+
+def _with_characters(text: str) -> str:
+    return _HALF.sub(_character, text)
 
 
 def _number(match: re.Match[str]) -> str:
@@ -57,9 +76,35 @@ def _character(match: re.Match[str]) -> str:
     return r"\ufffd" if match["half"] else match[0]
 
 
-def loads(text: memoryview) -> Any:
-    """Parse a whole text. Raises ValueError, RecursionError."""
-    return _LENIENT.decode(cleaned(bytes(text).decode("utf-8", errors="replace")))
+def is_utf8(text: bytes) -> bool:
+    """Whether bytes are text: decoders of JSON do not look into what they skip."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def readable(data: bytes) -> tuple[str, set[Oddity]]:
+    """Return bytes as text that is as valid as it can be, and what had to be replaced in it."""
+    oddities = set() if is_utf8(data) else {Oddity.BYTES}
+    text = data.decode(errors="replace")
+    if _FOREIGN.search(text):
+        numbered = _with_numbers(text)
+        oddities |= {Oddity.NUMBERS} if numbered != text else set()
+        text = _with_characters(numbered)
+    return text, oddities
+
+
+def loads(data: bytes) -> tuple[Any, set[Oddity]]:
+    """Parse a whole text, and say what of it is no JSON. Raises ValueError, RecursionError."""
+    text, oddities = readable(data)
+    try:
+        return _STRICT.decode(text), oddities
+    except json.JSONDecodeError:
+        return _LENIENT.decode(text), oddities | {Oddity.CHARACTERS}
 
 
 def first_at(text: str, begin: int) -> tuple[Any, int] | None:

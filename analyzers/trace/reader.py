@@ -7,6 +7,7 @@ Kineto writes microseconds with three decimals; they arrive as exact integer nan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import compress
@@ -36,10 +37,10 @@ from analyzers.trace.copy_collectives import with_copy_collectives
 from analyzers.trace.decompress import Blocks
 from analyzers.trace.event_stream import CannotDecode, EventStream, NoEvents
 from analyzers.trace.events import SAID, Events, Syncs, launch_times, said
-from analyzers.trace.header import Header, convert, whole_header
+from analyzers.trace.header import Header, convert, outside
 from analyzers.trace.integer_columns import int64_column, spread
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category, is_waiting, kinds
-from analyzers.trace.lenient_json import first_at, loads, with_escaped_name
+from analyzers.trace.lenient_json import Oddity, first_at, is_utf8, loads, with_escaped_name
 from analyzers.trace.range_names import PREFIX as MODULE
 from analyzers.trace.range_names import STEP
 from analyzers.trace.timestamps import NEVER, NO_TIME, nanoseconds
@@ -122,28 +123,25 @@ def read_trace(
     except NoEvents as error:
         raise UnreadableTrace(f"{path}: no trace ({error}); give a file that torch.profiler exported") from error
     refusal = columns.marks.refusal(stream.header + stream.tail)
-    header, lost = whole_header(stream.header, stream.tail)
-    lost = [*blocks.lost, *stream.lost, *lost]
-    events = with_copy_collectives(columns.build(header.base_time_ns))
+    around = outside(stream.header, stream.tail)
+    events = with_copy_collectives(columns.build(around.header.base_time_ns))
     counts = {
         "events that make no sense": stream.lost_events + columns.lost_events,
         "events without a time": columns.untimed,
+        "places that are no JSON, where any number of events may be missing": stream.damaged,
     }
-    lost += [f"{count} {what}" for what, count in counts.items() if count]
-    return Trace(
-        header,
-        events,
-        tuple(_said(path.name, lost, columns.endless)),
-        tuple(columns.marks.unknown),
-        refusal,
-        columns.nbytes,
-    )
+    lost = [*blocks.lost, *stream.lost, *around.lost, *(f"{count} {what}" for what, count in counts.items() if count)]
+    said = _said(path.name, lost, columns.oddities | around.oddities, columns.endless)
+    return Trace(around.header, events, tuple(said), tuple(columns.marks.unknown), refusal, columns.nbytes)
 
 
-def _said(name: str, lost: Sequence[str], endless: int) -> Iterator[Notice]:
-    """Yield what a reader must know of a file: what was lost of it, and how many of its events have no end."""
+def _said(name: str, lost: Sequence[str], oddities: AbstractSet[Oddity], endless: int) -> Iterator[Notice]:
+    """Yield what a reader must know of a file: what was lost or guessed of it, and how many events have no end."""
     if lost:
         yield Notice(Code.TRACE_INCOMPLETE, f"{name}: not read: {'; '.join(lost)}; all else is kept")
+    if oddities:
+        words = ", ".join(oddity.value for oddity in Oddity if oddity in oddities)
+        yield Notice(Code.TRACE_IS_NO_JSON, f"{name}: no valid JSON, but all of it was read: {words}")
     if endless:
         yield Notice(Code.EVENTS_WITHOUT_DURATION, f"{name}: {endless} events have no duration, and count as empty")
 
@@ -163,6 +161,7 @@ class _Columns:
         self._needs_more = False
         self.marks = Marks()
         self.lost_events = self.untimed = self.endless = 0
+        self.oddities: set[Oddity] = set()
         self._fast: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_Event]).decode
         self._typed: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
         self._exact: Callable[[memoryview], Sequence[_Event]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
@@ -171,11 +170,17 @@ class _Columns:
         """Take the events of a JSON array. Raises CannotDecode, TooLarge."""
         self._budget.check(self.nbytes + len(text) * _TEXT_BYTES, "its events")
         try:
-            if lenient:
-                self._take_rows(loads(text))
-                return
             # Of its own, since what is kept as text points into it, for as long as an error may keep it.
-            text = memoryview(bytes(text))
+            data = bytes(text)
+            if lenient:
+                rows, oddities = loads(data)
+                self._take_rows(rows)
+                self.oddities |= oddities
+                return
+            # The decoder does not look into texts that nobody reads.
+            if not is_utf8(data):
+                raise CannotDecode
+            text = memoryview(data)
             if not self._needs_more:
                 events = self._fast(text)
                 self._needs_more = self._lacks(events)
@@ -331,7 +336,7 @@ class _Columns:
             shapes=self._calls.shapes,
             forward=self._sparse("forward", "forward_row"),
             forward_thread=self._sparse("forward_thread", "forward_row"),
-            grid=spread(self._whole("grid"), on_device),
+            grid=spread(self._calls.same_grids(self._whole("grid")), on_device),
             launched_ns=launch_times(category, correlation, start_ns),
             position=self._whole("position"),
             syncs=syncs,

@@ -15,6 +15,7 @@ _EXACT_FLOAT_US = 2.0**43
 # Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
 LAST_NS = 2**62
 _LAST_US = LAST_NS // NS_PER_US
+_MOST_DIGITS = 20
 # What is no time, among microseconds, and among nanoseconds: none that fits an int64 once the epoch is added.
 NO_TIME = float("nan")
 NEVER = np.iinfo(np.int64).min
@@ -40,6 +41,7 @@ def nanoseconds(microseconds: Sequence[float | Decimal]) -> Int64 | None:
 
 def _exact_ns(microseconds: float | Decimal) -> int:
     value = Decimal(microseconds)
-    if not value.is_finite() or abs(value) >= _LAST_US:
+    # By its exponent first: numbers beyond what decimals compute with are an error to compare.
+    if not value.is_finite() or value.adjusted() > _MOST_DIGITS or abs(value) >= _LAST_US:
         return NEVER
     return int((value * NS_PER_US).to_integral_value(ROUND_HALF_EVEN))

@@ -95,10 +95,6 @@ HARMLESS = {
     "a byte-order mark": lambda data: b"\xef\xbb\xbf" + data,
     "white space around": lambda data: b" \n\t" * 9999 + data + b" \n" * 9999,
     "duplicate keys": lambda data: data.replace(b'"ph": "X", ', b'"ph": "M", "ph": "X", ', 3),
-    "control characters": lambda data: data.replace(b"gemm", b"ge\x01mm\t"),
-    "bytes that are no UTF-8": lambda data: data.replace(b"gemm", b"ge\xff\xfemm"),
-    "a quote in a name": lambda data: data.replace(b"void gemm<a>", b'void "gemm"<"a">'),
-    "a backslash in a name": lambda data: data.replace(b"void gemm<a>", b"void \\gemm\\<a>"),
     "infinities among arguments": lambda data: data.replace(b'"stream": 7', b'"stream": 7, "x": [Infinity, NaN]'),
     "numbers beyond 64 bits": lambda data: data.replace(b'"stream": 7', b'"stream": 7, "bytes": ' + b"9" * 40),
 }
@@ -111,6 +107,54 @@ def test_what_costs_nothing(tmp_path, damage):
     path.write_bytes(HARMLESS[damage](data))
     trace = read_trace(path)
     assert (len(trace.events), trace.lost) == (rows, ())
+
+
+# What is no JSON, though nothing of it is lost; and whether it is certain that nothing is.
+GUESSED = {
+    "control characters": (lambda data: data.replace(b"gemm", b"ge\x01mm\t"), "control characters in texts"),
+    "bytes that are no UTF-8": (lambda data: data.replace(b"gemm", b"ge\xff\xfemm"), "bytes that are no UTF-8"),
+    "bytes in an argument": (
+        lambda data: data.replace(b'"stream": 7', b'"stream": 7, "x": "\xff"', 1),
+        "bytes that are no UTF-8",
+    ),
+    "a number of C++": (lambda data: data.replace(b'"stream": 7', b'"stream": 7, "x": -inf', 1), "written inf or nan"),
+    "bytes in the header": (lambda data: data.replace(b"nccl", b"nc\xffl", 1), "bytes that are no UTF-8"),
+    "characters behind the events": (lambda data: data.replace(b"rank0.j", b"rank0\n.j", 1), "control characters"),
+    "a quote in a name": (lambda data: data.replace(b"void gemm<a>", b'void "gemm"<"a">'), "4 places"),
+    "a backslash in a name": (lambda data: data.replace(b"void gemm<a>", b"void \\gemm\\<a>"), "4 places"),
+    "a comma too many before the events": (lambda data: data.replace(b'"traceEvents"', b', "traceEvents"'), "one too"),
+    "no comma before the events": (lambda data: data.replace(b'00,\n  "traceEvents"', b'00 "traceEvents"'), "a comma"),
+    "a comma too many behind them": (lambda data: data.replace(b',\n  "traceName"', b',, "traceName"'), "one too many"),
+    "no comma behind them": (lambda data: data.replace(b',\n  "traceName"', b' "traceName"'), "a comma is missing"),
+    "a comma before the first event": (
+        lambda data: data.replace(b'"traceEvents": [', b'"traceEvents": [,'),
+        "1 places",
+    ),
+    "two commas": (lambda data: data.replace(b"  },\n  {", b"  },,\n  {", 1), "1 places"),
+    "no comma": (lambda data: data.replace(b"  },\n  {", b"  }\n  {", 1), "1 places"),
+    "a comma behind the last event": (lambda data: data.replace(b"}\n  ],", b"},\n  ],"), "1 places"),
+    "zeros behind it": (lambda data: data + bytes(9), "text behind the document"),
+    "a mark behind a space": (lambda data: b" \xef\xbb\xbf" + data, "1 places"),
+    "two marks": (lambda data: b"\xef\xbb\xbf" * 2 + data, "1 places"),
+    "a space that JSON has not": (lambda data: data.replace(b'"traceEvents": [', b'"traceEvents"\x0b: ['), "1 places"),
+}
+
+
+@pytest.mark.parametrize("guess", GUESSED)
+@pytest.mark.parametrize("block", [50, 1 << 19])
+def test_what_is_no_json_is_said_where_nothing_is_lost(tmp_path, monkeypatch, guess, block):
+    data, rows = whole(tmp_path)
+    monkeypatch.setattr(inflate, "BLOCK", block)
+    monkeypatch.setattr(inflate, "_COMPRESSED_BLOCK", block)
+    damage, said = GUESSED[guess]
+    damaged = damage(data)
+    assert damaged != data
+    path = tmp_path / "rank0.json"
+    path.write_bytes(damaged)
+    trace = read_trace(path)
+    assert len(trace.events) == rows
+    (notice,) = trace.lost
+    assert said in notice.text
 
 
 COSTLY = {
@@ -148,21 +192,21 @@ INNER = ",".join(f'{{"a":{n}}}' for n in range(20))
 # Documents with one fault each: the names that are still read, and a word of what is said.
 FAULTS = {
     "an absurd exponent": ("[" + event("a", more=',"args":{"x":1e99999999999999999999,"y":NaN}') + "]", "a", ""),
-    "a missing comma": ("[" + event("a") + event("b") + "," + event("c") + "]", "abc", ""),
-    "a comma too many": ("[" + event("a") + "," + event("b") + ",]", "ab", ""),
+    "a missing comma": ("[" + event("a") + event("b") + "," + event("c") + "]", "abc", "1 places"),
+    "a comma too many": ("[" + event("a") + "," + event("b") + ",]", "ab", "1 places"),
     "a bracket for a comma": ("[" + event("a") + "]" + event("b") + "," + event("c") + "]", "abc", "1 events"),
     "a brace too many": ("[" + event("a") + "}," + event("b") + "]", "ab", "1 events"),
     "a damaged event before one with many objects": (
         "[" + event('a"b') + "," + event("big", more=f',"args":{{"l":[{INNER}]}}') + "," + event("c") + "]",
         ['a"b', "big", "c"],
-        "",
+        "1 places",
     ),
     "a name that never ends": (
         "[" + event("a") + ',\n{"ph":"X","cat":"cpu_op","name":"aten::ad\n},\n' + event("b") + "]",
         "ab",
         "1 events",
     ),
-    "a repaired name keeps its escapes": ("[" + event('a\\n"b\\"c') + "]", ['a\n"b"c'], ""),
+    "a repaired name keeps its escapes": ("[" + event('a\\n"b\\"c') + "]", ['a\n"b"c'], "1 places"),
     "no duration": ("[" + event("a").replace('"dur":1', '"dur":null') + "]", "a", "no duration"),
     "a ruined header": (
         '{"x":1,"y":[{"z":"x"},"baseTimeNanoseconds":5,"traceEvents":[' + event("a") + "," + event("b") + '],"z":1}',

@@ -7,11 +7,12 @@ import pytest
 
 import analyzers
 from analyzers.collectives.measured import exchange
+from analyzers.notices import Code
 from analyzers.rank.summary import summary_of
-from analyzers.ranks import MOST_RANKS
+from analyzers.ranks import MOST_RANKS, quoted
 from analyzers.run.controls import Control, Controls, control, joined_controls
 from analyzers.run.loading import hosts
-from analyzers.run.manifest import Manifest
+from analyzers.run.manifest import Manifest, Memory, read_manifest
 from tests.support.kineto_files import small_trace, write, write_run
 
 NO_RANKS = [10**30, 2**63, 2**31, MOST_RANKS, -1, -(10**30), True, 1.5, "3", [0], {}]
@@ -89,6 +90,26 @@ def test_a_run_of_several_hosts_with_a_key_that_is_no_rank_is_reported(tmp_path,
         )
         (folder / "run.json").write_bytes(msgspec.json.encode(manifest))
     assert analyzers.report(analyzers.load(tmp_path / "run")).run.ranks == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key[:8])
+@pytest.mark.parametrize("size", [2, 2**63])
+def test_what_run_json_says_of_keys_that_are_no_ranks_is_left_aside_and_said(tmp_path, key, size):
+    manifest = Manifest(
+        world_size=size,
+        host_of_rank={"0": "a", key: "b"},
+        controls=Controls(unprofiled=Control({"0": [[10, 10]], key: [[99]]}), light=Control({}, {"1": [5], key: [9]})),
+        memory=Memory("torch", {"1": 5, key: 99}),
+        device_states={"0": [], key: []},
+    )
+    (tmp_path / "run.json").write_bytes(msgspec.json.encode(manifest))
+    found, notices = read_manifest(tmp_path)
+    assert [*found.host_of_rank] == [*found.device_states] == ["0"]
+    assert found.controls == Controls(unprofiled=Control({"0": [[10, 10]]}), light=Control({}, {"1": [5]}))
+    assert found.memory.peak_bytes == {"1": 5}
+    assert {notice.code for notice in notices} == {Code.RANK_IS_IMPOSSIBLE}
+    assert f"no ranks are {quoted(key)}: " in notices[-1].text
+    assert len(notices) == (1 if size == 2 else 2)
 
 
 @pytest.mark.parametrize("size", [10**12, 2**63, -4, 0])
