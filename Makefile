@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test check pictures docs clean
+.PHONY: install demo test check packages lowest pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -26,6 +26,24 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The wheel and the source distribution, each installed where there is nothing else, and a report made with it.
+packages: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --quiet --outdir build/dist .
+	for kind in whl tar.gz; do \
+	    rm -rf build/$$kind && $(PYTHON) -m venv build/$$kind && \
+	    build/$$kind/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.$$kind && \
+	    (cd build && $$kind/bin/tracer report ../traces/resnet18-ddp4 --html $$kind.html --force > /dev/null) || exit 1; \
+	done
+
+# The least versions that setup.cfg allows, on the oldest Python, and what needs neither torch nor an extra.
+OLDEST ?= python3.10
+lowest:
+	rm -rf build/lowest && $(OLDEST) -m venv build/lowest
+	$(OLDEST) -m tests.support.lowest > build/lowest.txt
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check . pytest hypothesis --constraint build/lowest.txt
+	build/lowest/bin/python -m pytest -q -p no:cacheprovider tests/run tests/comparison tests/test_packages.py
 
 # The pictures in the README, drawn anew from a sample run.
 pictures: install

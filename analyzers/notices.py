@@ -84,6 +84,7 @@ class Code(str, Enum):
     LAYERS_DIFFER = "layers_differ"
     LAYOUTS_DIFFER = "layouts_differ"
     STEPS_TOO_FEW = "steps_too_few"
+    LAUNCHES_DIFFER = "launches_differ"
     CELL_LEFT_OUT = "cell_left_out"
     CELL_UNREADABLE = "cell_unreadable"
     TIMED_UNDER_PROFILER = "timed_under_profiler"

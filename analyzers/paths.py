@@ -139,6 +139,9 @@ Place = Path | Remote
 # What a user names: one place, or several.
 Where = str | Place | Sequence[str | Place]
 
+# What file systems tell an object's version by.
+VERSION_KEYS = ("ETag", "etag", "generation", "LastModified", "mtime", "size")
+
 
 @dataclass
 class _Reading:
@@ -146,6 +149,7 @@ class _Reading:
 
     place: Remote
     file: IO[bytes]
+    taken: int = 0
 
     def __enter__(self) -> _Reading:
         return self
@@ -154,8 +158,25 @@ class _Reading:
         self.file.close()
 
     def read(self, size: int = -1) -> bytes:
-        """Read up to so many bytes. Raises OSError."""
-        return _said(self.place, lambda: self.file.read(size))
+        """Read up to so many bytes. Raises OSError, at the end also where the object changed."""
+        data = _said(self.place, lambda: self.file.read(size))
+        self.taken += len(data)
+        if size < 0 or (size and not data):
+            self._check()
+        return data
+
+    def _check(self) -> None:
+        length = getattr(self.file, "size", None)
+        if length is not None and self.taken != length:
+            raise OSError(errno.EIO, f"ended after {self.taken} of {length} bytes; read it again", str(self.place))
+        # What was fetched at once is one version of it.
+        if self.taken > READ_AHEAD and self._version(getattr(self.file, "details", None)) != self._version(
+            self.place._info()
+        ):
+            raise OSError(errno.EIO, "changed while it was read; read it again", str(self.place))
+
+    def _version(self, details: object) -> list[object]:
+        return [details.get(key) for key in VERSION_KEYS] if isinstance(details, dict) else []
 
 
 def place(where: str | Place) -> Place:

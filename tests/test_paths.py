@@ -1,5 +1,6 @@
 """Runs behind URLs: fsspec's memory, and S3 as moto serves it."""
 
+import io
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
+from analyzers import paths
 from analyzers.errors import UnknownPlace, UnusableRun
 from analyzers.paths import Remote, names, place, size
 from analyzers.run.layout import find
@@ -169,3 +171,34 @@ def test_a_page_and_an_archive_are_made_of_a_remote_run(memory, tmp_path, capsys
         assert main(["export", where, "-o", str(tmp_path / f"{name}.zip")]) == 0
     assert (tmp_path / "here.pftrace").read_bytes() == (tmp_path / "there.pftrace").read_bytes()
     assert (tmp_path / "there.zip").stat().st_size == pytest.approx((tmp_path / "here.zip").stat().st_size, rel=0.01)
+
+
+def test_an_object_that_ends_early_while_it_is_read_is_refused(memory):
+    memory.pipe("/bucket/rank0.json", b"x" * 100)
+    with Remote("memory://bucket/rank0.json").open() as file:
+        assert file.read(60) == b"x" * 60
+        # Told as 100 bytes long, by then 80.
+        file.file = Shortened(file.file.read(20), size=100)
+        assert file.read(60) == b"x" * 20
+        with pytest.raises(OSError, match="ended after 80 of 100 bytes"):
+            file.read(60)
+
+
+class Shortened(io.BytesIO):
+    def __init__(self, data: bytes, size: int, details: object = None) -> None:
+        super().__init__(data)
+        self.size, self.details = size, details
+
+
+def test_an_object_that_changes_while_it_is_read_is_refused(memory, monkeypatch):
+    monkeypatch.setattr(paths, "READ_AHEAD", 10)
+    memory.pipe("/bucket/rank0.json", b"x" * 100)
+    where = Remote("memory://bucket/rank0.json")
+    for now, is_same in (({"ETag": "1"}, True), ({"ETag": "2"}, False), (None, False)):
+        monkeypatch.setattr(Remote, "_info", lambda self, now=now: now)
+        reading = paths._Reading(where, Shortened(b"x" * 100, 100, {"ETag": "1"}))
+        if is_same:
+            assert len(reading.read()) == 100
+            continue
+        with pytest.raises(OSError, match="changed while it was read"):
+            reading.read()

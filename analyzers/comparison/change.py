@@ -1,8 +1,8 @@
 """Change of one figure between two runs, beyond the steps' spread.
 
-A difference is marked as changed if the test finds it, corrected for all
-figures of its table, and it is at least `LEAST_SHARE` of A's figure: another launch of the same thing differs, too, by
-what the steps of one launch do not show.
+A difference is marked as changed if the test finds it, corrected for all figures of its table and for what steps carry
+over from the step before, and it is at least `LEAST_SHARE` of A's figure: another launch of the same thing differs,
+too, by what the steps of one launch do not show.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import Literal, TypeVar
 import msgspec
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
+from analyzers.arrays import Float64
 from analyzers.comparison.permutation_test import Significance, shift_interval, significance
+from analyzers.comparison.serial import OF_BLOCKS, OF_STEPS, correlation, freed
 from analyzers.confidence import Limits
 from analyzers.statistics import LEAST_SHARE
 
 # The chance that a table of figures that did not change has any that is marked.
 LEVEL = 0.05
 
-State = Literal["changed", "within", "small", "too_few", "same", "only_a", "only_b"]
+State = Literal["changed", "correlated", "within", "small", "too_few", "same", "only_a", "only_b"]
 Key = TypeVar("Key", bound=Hashable)
 
 METHOD = (
     "permutation test over whole steps (rank sums; a step's value is the median over its ranks; a control's block "
-    "counts as one), corrected for all figures of a table by the least p of each permutation (Westfall and Young "
-    "1993); the step without the profiler stands alone"
+    "counts as one), each less what it may carry over from the one before, corrected for all figures of a table by "
+    "the least p of each permutation (Westfall and Young 1993); the step without the profiler stands alone"
 )
 
 
@@ -45,11 +46,13 @@ class Method(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """One figure in A and B: medians, B less A, that over A, and what the test over their steps says.
 
-    `state`: `changed`, marked; `small`, beyond the steps' spread but below `least_change`; `within`, not beyond the
-    steps' spread; `too_few` steps to tell; `same`, no difference at all; `only_a` and `only_b`, what the other run has
-    not. `apart`: every step of one run lies beyond all of the other's. Both p are null where nothing was tested.
+    `state`: `changed`, marked; `correlated`, beyond the steps' spread only if no step resembled the one before;
+    `small`, beyond the steps' spread but below `least_change`; `within`, not beyond the steps' spread; `too_few` steps
+    to tell; `same`, no difference at all; `only_a` and `only_b`, what the other run has not. `apart`: every step of one
+    run lies beyond all of the other's. Both p are null where nothing was tested.
     `interval` is what the difference of a control lies between, low and high, by the same test at its own p; null of
-    other figures, and where there are too few blocks to tell.
+    other figures, and where there are too few blocks to tell. `correlation` is what that of neighbouring steps (of
+    controls, blocks) was taken to be; null where nothing came apart.
     """
 
     a: float | None
@@ -63,6 +66,7 @@ class Change(msgspec.Struct, frozen=True):
     apart: bool
     state: State
     interval: list[float] | None = None
+    correlation: float | None = None
 
     @property
     def limits(self) -> Limits | None:
@@ -108,15 +112,38 @@ def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
 Pair = tuple[Samples, Samples]
 
 
-def changes(pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
-    """Judge the figures in one table, corrected for all; figures that neither run has are left out."""
+@dataclass(frozen=True, eq=False)
+class _Tested:
+    """What the test says of a table's figures: of their steps as they are, and in the end."""
+
+    as_they_are: Significance
+    p: Float64
+    adjusted_p: Float64
+    correlation: Float64 | None = None
+
+
+def changes(pairs: Mapping[Key, Pair], assumed: float = OF_STEPS) -> dict[Key, Change]:
+    """Judge the figures in one table, corrected for all; figures that neither run has are left out.
+
+    `assumed` is the correlation of neighbours, steps or blocks, that is withstood however few there are.
+    """
     present = {key: pair for key, pair in pairs.items() if any(samples.median is not None for samples in pair)}
     testable = [
         pair for pair in present.values() if all(samples.median is not None and samples.steps for samples in pair)
     ]
-    tested = significance(_matrix([a for a, _ in testable]), _matrix([b for _, b in testable]))
+    tested = _tested(_matrix([a for a, _ in testable]), _matrix([b for _, b in testable]), assumed)
     column_of = {id(pair): number for number, pair in enumerate(testable)}
     return {key: _change(pair, tested, column_of.get(id(pair))) for key, pair in present.items()}
+
+
+def _tested(a: Float64, b: Float64, assumed: float) -> _Tested:
+    """Test steps as they are, and where that finds anything, freed of what they carry over: both have to find it."""
+    found = significance(a, b)
+    if not (found.adjusted_p <= LEVEL).any():
+        return _Tested(found, found.p, found.adjusted_p)
+    carried = correlation(a, b, assumed)
+    also = significance(freed(a, carried), freed(b, carried))
+    return _Tested(found, np.maximum(found.p, also.p), np.maximum(found.adjusted_p, also.adjusted_p), carried)
 
 
 def with_intervals(judged: Mapping[Key, Change], pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
@@ -125,19 +152,35 @@ def with_intervals(judged: Mapping[Key, Change], pairs: Mapping[Key, Pair]) -> d
 
 
 def _with_interval(change: Change, a: Samples, b: Samples) -> Change:
-    a_steps, b_steps = (np.array([*samples.steps.values()], dtype=np.float64) for samples in (a, b))
-    limits = shift_interval(a_steps, b_steps, LEVEL)
+    limits = interval(*(np.array([*samples.steps.values()], dtype=np.float64) for samples in (a, b)))
     return change if limits is None else replace(change, interval=list(limits))
 
 
-def _matrix(columns: Sequence[Samples]) -> NDArray[np.float64]:
+def interval(a: Float64, b: Float64) -> Limits | None:
+    """Return what the difference of two runs' blocks lies between: it holds 0 unless `changes` finds them apart.
+
+    None where there are too few blocks to tell.
+    """
+    columns = a[:, np.newaxis], b[:, np.newaxis]
+    (carried,) = correlation(*columns, OF_BLOCKS)
+    as_they_are = shift_interval(a, b, LEVEL)
+    freed_a, freed_b = (freed(column, carried).ravel() for column in columns)
+    scaled = shift_interval(freed_a, freed_b, LEVEL)
+    if as_they_are is None or scaled is None:
+        return None
+    # Of a difference, being freed leaves as much as of a step.
+    limits = [float(limit / (1 - carried)) for limit in scaled]
+    return min(as_they_are[0], limits[0]), max(as_they_are[1], limits[1])
+
+
+def _matrix(columns: Sequence[Samples]) -> Float64:
     """Build a row for each step that any of the figures has, a column for each figure."""
     steps = sorted({step for samples in columns for step in samples.steps})
     rows = [[samples.steps.get(step, np.nan) for samples in columns] for step in steps]
     return np.array(rows, dtype=np.float64).reshape(len(steps), len(columns))
 
 
-def _change(pair: Pair, tested: Significance, column: int | None) -> Change:
+def _change(pair: Pair, tested: _Tested, column: int | None) -> Change:
     a, b = pair
     counts = (len(a.steps), len(b.steps))
     if a.median is None or b.median is None:
@@ -146,16 +189,22 @@ def _change(pair: Pair, tested: Significance, column: int | None) -> Change:
     difference = b.median - a.median
     relative = difference / abs(a.median) if a.median else None
     if column is None:
-        state: State = "too_few" if difference else "same"
-        return Change(a.median, b.median, difference, relative, *counts, None, None, False, state)
+        untested: State = "too_few" if difference else "same"
+        return Change(a.median, b.median, difference, relative, *counts, None, None, False, untested)
     p, adjusted, apart = float(tested.p[column]), float(tested.adjusted_p[column]), _apart(a, b)
+    carried = float(tested.correlation[column]) if tested.correlation is not None else None
+    state = _state(tested, column, difference, LEAST_SHARE * abs(a.median), apart)
+    return Change(a.median, b.median, difference, relative, *counts, p, adjusted, apart, state, correlation=carried)
+
+
+def _state(tested: _Tested, column: int, difference: float, least: float, apart: bool) -> State:
     if difference == 0:
-        state = "same"
-    elif adjusted <= LEVEL:
-        state = "changed" if abs(difference) >= LEAST_SHARE * abs(a.median) else "small"
-    else:
-        state = "too_few" if apart or tested.least_p[column] > LEVEL else "within"
-    return Change(a.median, b.median, difference, relative, *counts, p, adjusted, apart, state)
+        return "same"
+    if tested.as_they_are.adjusted_p[column] <= LEVEL:
+        if abs(difference) < least:
+            return "small"
+        return "changed" if tested.adjusted_p[column] <= LEVEL else "correlated"
+    return "too_few" if apart or tested.as_they_are.least_p[column] > LEVEL else "within"
 
 
 def enough(a_steps: int, b_steps: int) -> bool:

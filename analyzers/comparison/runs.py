@@ -20,6 +20,7 @@ from analyzers.comparison.document import (
     LayerChange,
     Layouts,
 )
+from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
 from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps
@@ -39,6 +40,10 @@ SCATTERED = 0.05
 # What no two runs that are the same thing measured twice may differ in.
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
+# What communicates between ranks on CPUs.
+GLOO = "gloo"
+REPEAT = "record more launches of each, and see whether they differ every time"
+
 GroupKey = tuple[str, int, int | None, str]
 
 
@@ -48,7 +53,7 @@ def compare(a: Report, b: Report) -> Comparison:
     controls = {name: (_control(a, name), _control(b, name)) for name in CONTROLS}
     # What a comparison is made for is corrected for nothing else.
     others = {name: pair for name, pair in controls.items() if name != UNPROFILED}
-    judged = changes({UNPROFILED: controls[UNPROFILED]}) | changes(others)
+    judged = changes({UNPROFILED: controls[UNPROFILED]}, OF_BLOCKS) | changes(others, OF_BLOCKS)
     step = changes(_windows(a, b, STEP) | {BUSBW: (_busbw(a), _busbw(b))})
     comparison = Comparison(
         schema=SCHEMA,
@@ -73,7 +78,8 @@ def compare(a: Report, b: Report) -> Comparison:
         layers=_layers(a, b),
         collectives=_collectives(a, b),
     )
-    return replace(comparison, verdict=_verdict(comparison), warnings=[*comparison.warnings, *_too_few(comparison)])
+    warnings = [*comparison.warnings, *_too_few(comparison), *_of_launches(a, b, comparison)]
+    return replace(comparison, verdict=_verdict(comparison), warnings=warnings)
 
 
 def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
@@ -313,6 +319,18 @@ def _too_few(comparison: Comparison) -> Iterator[Notice]:
         )
 
 
+def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notice]:
+    """Say where steps of one launch do not tell what launches differ by."""
+    states = [figure.change.state for figure in comparison.figures()]
+    if number := states.count("correlated"):
+        figures = "1 figure differs" if number == 1 else f"{number} figures differ"
+        text = f"{figures}, but launches may differ by more than steps of one launch show: "
+        yield Notice(Code.LAUNCHES_DIFFER, f"{text}a step resembles the one before", REPEAT)
+    if "changed" in states and GLOO in (a.run.backend, b.run.backend):
+        text = "ranks shared CPUs: launches of the same thing may differ by what is marked, by which cores they got"
+        yield Notice(Code.LAUNCHES_DIFFER, text, REPEAT)
+
+
 def _verdict(comparison: Comparison) -> str:
     """Say in one sentence how the step changed, unprofiled where both have that; in one how much else is marked."""
     unprofiled, span = comparison.controls.get(UNPROFILED), comparison.step.get("span_ns")
@@ -340,6 +358,7 @@ def _step_sentence(change: Change, is_unprofiled: bool) -> str:
 
 IN_WORDS = {
     "changed": "beyond the steps' own spread",
+    "correlated": "but launches may differ by more than their steps do: record more launches",
     "within": "not told apart",
     "small": "beyond the steps' own spread, but less than 1 %",
     "too_few": "too few steps to tell",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from analyzers.comparison.change import NOTHING, Method, Samples, changes
 from analyzers.comparison.document import SWEEPS_SCHEMA, CellChange, SweepComparison
 from analyzers.comparison.scaling_document import CellRow, Scaling, StrongRow, WeakRow
+from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.units import percent
 
 Place = tuple[str, int, int]
@@ -32,7 +33,8 @@ def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
             (place, name): (_samples(a, of_a.get(place), name), _samples(b, of_b.get(place), name))
             for place in places
             for name in MEASURES
-        }
+        },
+        OF_BLOCKS,
     )
     cells = [
         CellChange(

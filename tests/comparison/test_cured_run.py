@@ -55,7 +55,10 @@ def test_the_step_is_shorter_by_about_what_rank_1_was_late():
 
 def test_rank_1_is_waited_for_less():
     waits = compared().parts["exposed_wait_ns"]
-    assert (waits.state, waits.difference is not None and waits.difference < -LATE_NS / 2) == ("changed", True)
+    assert waits.difference is not None
+    assert waits.difference < -LATE_NS / 2
+    # Within both windows it grows from step to step, by more than that: eight steps of one launch do not tell.
+    assert waits.state == "correlated"
     by_rank = {row.rank: row.caused_ns for row in sick().waiting}
     assert by_rank[0] == 0 < by_rank[1]
 

@@ -1,6 +1,8 @@
 """Ranks read by a real Dask cluster of processes, whose workers are killed."""
 
+import marshal
 import os
+import pickle
 import signal
 import sys
 from concurrent.futures import Future
@@ -131,6 +133,95 @@ def test_no_worker_sees_this_process_memory(run, capsys):
     assert "--scheduler's workers see nothing of it" in refusal(
         capsys, "memory://bucket/run", "--scheduler", "tcp://127.0.0.1:9"
     )
+
+
+class Rubbish:
+    """Unpickled only where it was made, as a class that another version has."""
+
+    def __reduce__(self):
+        return getattr, (os, "no_such_name")
+
+
+def returns_rubbish(file, **wanted):
+    return {DEADLY: Rubbish(), "rank1.json": "nonsense", "rank2.json": None}.get(file.path.name) or summarize_file(
+        file, **wanted
+    )
+
+
+def raises_rubbish(file, **wanted):
+    if file.path.name == DEADLY:
+        raise OSError("disk of the worker")
+    return summarize_file(file, **wanted)
+
+
+def test_a_worker_that_returns_rubbish_costs_its_ranks(address, run, capsys, monkeypatch):
+    monkeypatch.setattr(analyzers.rank.summary, "summarize_file", returns_rubbish)
+    found = from_json(report(capsys, str(run), "--scheduler", address))
+    assert found.run.ranks == [0, 2, 3, 5]
+    lost = sorted(str(each) for each in found.run.notices if "left out" in str(each))
+    assert "its worker returned no summary but a str" in lost[0]
+    assert "on its worker" in lost[1]
+
+
+def test_an_error_of_a_worker_is_not_the_schedulers(address, run, capsys, monkeypatch):
+    monkeypatch.setattr(analyzers.rank.summary, "summarize_file", raises_rubbish)
+    found = from_json(report(capsys, str(run), "--scheduler", address))
+    assert found.run.ranks == [0, 1, 2, 3, 5]
+
+
+def other_version(fn, wanted, file):
+    return wanted | {"tracer": "9.9"}, b""
+
+
+def test_a_worker_of_another_version_that_joined_later_costs_its_ranks(run, monkeypatch):
+    monkeypatch.setattr(cluster, "_read", other_version)
+    lost = list(cluster.Cluster(AtOnce(), "tcp://nowhere", lambda file: None).map(summarize_file, find(run).files))
+    assert all("its worker has tracer 9.9 (here" in str(each) for each in lost)
+
+
+def test_a_worker_that_hangs_costs_what_it_has_in_hand(run, monkeypatch):
+    monkeypatch.setattr(cluster, "HANG_S", 0.05)
+    monkeypatch.setattr(cluster, "LOOK_S", 0.01)
+    hanging = cluster.Cluster(Hanging(), "tcp://nowhere", lambda file: None)
+    lost = list(hanging.map(summarize_file, find(run).files))
+    assert all("its worker hangs" in str(each) for each in lost) and len(lost) == RUN.ranks
+
+
+class AtOnce:
+    """A client whose worker answers at once, and its executor."""
+
+    def get_executor(self, pure):
+        return self
+
+    def nthreads(self):
+        return {"worker": 1}
+
+    def submit(self, fn, *given):
+        future = Future()
+        future.set_result(fn(*given))
+        return future
+
+
+class Hanging(AtOnce):
+    """One whose worker never does."""
+
+    def submit(self, *_):
+        return Future()
+
+
+def test_nothing_is_unpickled_but_what_workers_send(run, monkeypatch):
+    """Files are read without pickle, marshal or eval, whatever they hold."""
+
+    def refuse(*_, **__):
+        raise AssertionError
+
+    for module, names in ((pickle, ("load", "loads", "Unpickler")), (marshal, ("load", "loads"))):
+        for name in names:
+            monkeypatch.setattr(module, name, refuse)
+    file = find(run).files[0]
+    text = file.path.read_bytes().replace(b"compute", b"\\u0080\\u0004cos\\nsystem")
+    file.path.write_bytes(text)
+    assert summarize_file(file).rank == 0
 
 
 class Deserted:

@@ -63,7 +63,7 @@ def test_what_changed_comes_first():
         *("10.025", "12.025", "+2.000", "+20.0 %", "6, 6", "0.002", "changed"),
     ]
     assert shown.index("Changed by more") < shown.index("The step, and what it is made of")
-    assert "Marked as changed: p at most 5.0 %" in shown
+    assert "Marked as changed: p at most 5.0 %" in " ".join(shown.split())
 
 
 def test_what_only_one_run_has_is_named_with_its_figure():
@@ -135,7 +135,7 @@ def test_json_is_one_document(capsys):
     assert found["test"]["level"] == 0.05
     assert set(found["step"]["span_ns"]) == {
         *("a", "b", "difference", "relative", "a_steps", "b_steps", "p", "adjusted_p", "apart", "state"),
-        "interval",
+        *("interval", "correlation"),
     }
     layers = {layer["layer"]: layer["measures"] for layer in found["layers"]}
     assert layers["conv1"]["forward_ns"]["b"] > 0

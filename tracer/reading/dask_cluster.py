@@ -8,6 +8,7 @@ rank's result; the others' stand.
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from collections import deque
@@ -18,8 +19,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import LostRank
+from analyzers.errors import AnalysisError, LostRank
 from analyzers.paths import Place, Remote
+from analyzers.rank import RankSummary
 from analyzers.redaction import redacted
 from analyzers.run import RankFile
 from tracer.errors import TracerError
@@ -32,6 +34,9 @@ LOOK_S = 1.0
 PATIENCE_S = 60.0
 # Handed out per thread of the cluster: the next rank is there when one is done.
 AHEAD = 2
+# For how long nothing at all may be read before what workers have in hand is given up: 5 GB take a core a minute.
+HANG_S = 900.0
+_HANGS = f"nothing was read for {HANG_S / 60:.0f} minutes: its worker hangs (a file system that does not answer?)"
 _KILLED = "the workers that read it were killed, also with nothing beside it (out of memory?)"
 _ALONE = f"no worker has been left for {PATIENCE_S:.0f} s"
 
@@ -69,26 +74,32 @@ class Cluster(Executor):
 
         running: dict[Future[Any], int] = {}
         killed: list[int] = []
+        heard = time.monotonic()
         while waiting or running:
             while waiting and len(running) < room():
                 number = waiting.popleft()
-                running[self._executor.submit(fn, *todo[number])] = number
+                running[self._executor.submit(_read, fn, own_versions(), *todo[number])] = number
             done, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
             if not done and not self._has_workers():
                 for number in (*running.values(), *waiting):
                     results[number] = LostRank(f"{todo[number][0].path}: {_ALONE}")
                 return killed
+            heard = time.monotonic() if done else heard
+            if time.monotonic() - heard > HANG_S:
+                for future, number in running.items():
+                    future.cancel()
+                    results[number] = LostRank(f"{todo[number][0].path}: {_HANGS}")
+                running, heard = {}, time.monotonic()
             for future in done:
                 number = running.pop(future)
                 try:
-                    results[number] = future.result()
+                    results[number] = _result(future)
                 except KilledWorker:
                     killed.append(number)
-                except (ImportError, MemoryError) as error:
+                except _Unusable as error:
                     file = todo[number][0].path
                     said = redacted(str(error), file.url if isinstance(file, Remote) else "")
-                    why = f"{type(error).__name__} on its worker: {said}"
-                    results[number] = LostRank(f"{todo[number][0].path}: {why}")
+                    results[number] = LostRank(f"{file}: {said}")
                 else:
                     self._on_done(todo[number][0])
         return killed
@@ -109,6 +120,51 @@ class Cluster(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let go of what is still running."""
         self._executor.shutdown(wait=False)
+
+
+class _Unusable(Exception):
+    """What a worker returned is no result; says why."""
+
+
+def _read(fn: Callable[..., Any], wanted: dict[str, str], file: RankFile) -> tuple[dict[str, str], bytes]:
+    """Read a file on a worker of the right versions: one may have joined since workers were asked for theirs.
+
+    The result is pickled here, and unpickled by its reader, since Dask asks for ever for what it cannot unpickle.
+    """
+    found = own_versions()
+    return found, pickle.dumps(fn(file)) if found == wanted else b""
+
+
+def _result(future: Future[Any]) -> Any:
+    """Return what a worker found. Raises _Unusable where that is nothing of ours, what Dask raises where it is lost."""
+    from distributed import KilledWorker
+
+    try:
+        versions, packed = future.result()
+        if other := _others(versions):
+            raise _Unusable(f"versions do not match: its worker has {', '.join(other)}")
+        result = pickle.loads(packed)
+    except (CancelledError, KilledWorker, _Unusable):
+        raise
+    # Whatever is wrong on a worker, or with what it sent, is of this rank alone.
+    except Exception as error:
+        raise _Unusable(f"{type(error).__name__} on its worker: {_short(error)}") from error
+    if not isinstance(result, RankSummary | AnalysisError):
+        raise _Unusable(f"its worker returned no summary but a {type(result).__name__}")
+    return result
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def _others(versions: dict[str, str]) -> list[str]:
+    """Return in words in what a worker's versions are not ours."""
+    return [
+        f"{name} {versions.get(name)} (here {ours})"
+        for name, ours in own_versions().items()
+        if versions.get(name) != ours
+    ]
 
 
 @contextmanager
@@ -163,9 +219,7 @@ def _check(client: Any, address: str, paths: Sequence[Path]) -> None:
                 f"install tracer-toolkit {VERSION} there"
             )
         versions, unseen = answer
-        other = [
-            f"{name} {versions[name]} (here {ours})" for name, ours in own_versions().items() if versions[name] != ours
-        ]
+        other = _others(versions)
         if other:
             raise TracerError(
                 f"{address}: versions do not match: worker {worker} has {', '.join(other)}; install the same in both"

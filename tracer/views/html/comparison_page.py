@@ -70,6 +70,10 @@ def _meanings(comparison: Comparison | SweepComparison) -> list[tuple[str, str]]
         ("steps", "how many steps (of controls, blocks of steps) of A and of B the test has."),
         ("p", "corrected for all figures of the table."),
         ("changed", " ".join(changed_means(comparison))),
+        (
+            "steps correlated",
+            "steps come apart, but resemble the ones before: another launch may differ as much. Record more launches.",
+        ),
         ("not told apart", "chance sets steps as far apart too often to tell (p above 5 %): a change, or none."),
         (
             "too few steps",

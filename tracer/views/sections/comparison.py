@@ -56,6 +56,7 @@ LABELS = {
 VERDICTS = {
     "changed": "changed",
     "small": "below 1 %",
+    "correlated": "steps correlated",
     "within": "not told apart",
     "too_few": "too few steps",
     "same": "same",
