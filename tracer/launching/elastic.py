@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
@@ -24,6 +25,8 @@ from torch.distributed.run import config_from_args, get_args_parser
 from tracer.config import DeviceType, Hook
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.launching.environment import command_environment, environment, rank_environment, script_environment
+from tracer.launching.guard import GUARD, guarded
+from tracer.launching.guard_process import started_by
 from tracer.recording import LAUNCHER, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
 
 LOGS = f"{WORK}/logs"
@@ -31,7 +34,11 @@ LAST_LINES = 15
 # A traceback's last line, as Python or torch prints it.
 RAISED = re.compile(r"(?:\[rank\d+\]: )?(\w[\w.]*(?:Error|Exception)\b.*)")
 POLL_S = 0.1
+# What schedulers and terminals send: to end a job, and to say that its end is near.
+ASKS_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+ANNOUNCES = (signal.SIGUSR1, signal.SIGUSR2)
 Program = Literal["train", "calibrate"]
+Handler = Callable[[int, FrameType | None], object]
 
 
 def quiet_launcher() -> None:
@@ -64,9 +71,9 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
     """
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL)
     wanted = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
-    with environment(wanted), following(folder, progress, on_look):
+    with environment(wanted), following(folder, progress, on_look), _handling(ASKS_TO_END + ANNOUNCES, _stop):
         try:
-            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
+            _run_ranks(job, logs)
         except ChildFailedError as error:
             raise _failure(error, folder) from error
         except SignalException as error:
@@ -81,9 +88,10 @@ def launch_script(job: Job, recording: Hook) -> int:
     """
     folder = Path(recording.folder)
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS))
-    with environment(script_environment(job.device, job.processes, recording)):
+    wanted = script_environment(job.device, job.processes, recording)
+    with environment(wanted), _handling(ASKS_TO_END, _stop), _handling(ANNOUNCES, _tell_children):
         try:
-            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
+            _run_ranks(job, logs)
         except ChildFailedError as error:
             _, failure = error.get_first_failure()
             return _exit_code(failure.exitcode)
@@ -98,34 +106,72 @@ def launch_command(command: Sequence[str], recording: Hook) -> int:
     Raises UsageError where there is no such command.
     """
     wanted, parent = command_environment(recording), os.getpid()
-    try:
-        process = subprocess.Popen(command, env=os.environ | wanted, preexec_fn=lambda: die_with(parent))
-    except OSError as error:
-        raise UsageError(f"{command[0]}: cannot be run ({error.strerror})") from error
-    with _passing_on_signals(process):
-        return _exit_code(process.wait())
+    with guarded() as guard:
+        environ = os.environ | wanted | {GUARD: guard.token}
+        try:
+            process = subprocess.Popen(command, env=environ, preexec_fn=lambda: die_with(parent))
+        except OSError as error:
+            guard.release()
+            raise UsageError(f"{command[0]}: cannot be run ({error.strerror})") from error
+        passed_on: set[int] = set()
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            passed_on.add(number)
+            process.send_signal(number)
+
+        with _handling(ASKS_TO_END + ANNOUNCES, pass_on):
+            if sys.stdin.isatty():
+                # A terminal's Ctrl-C reaches the command anyway.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            code = process.wait()
+        if not passed_on.intersection(ASKS_TO_END):
+            # Else a shell, say, has ended, and not what it waited for.
+            guard.release()
+    return _exit_code(code)
 
 
 def _exit_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
+def _run_ranks(job: Job, logs: DefaultLogsSpecs) -> None:
+    """Run ranks to their end, by torch's launcher. Raises ChildFailedError, SignalException."""
+    with guarded() as guard, environment({GUARD: guard.token}):
+        try:
+            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
+        except ChildFailedError:
+            guard.release()
+            raise
+        guard.release()
+
+
 @contextmanager
-def _passing_on_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """What asks this process to end goes to the child, which ends as it will; a terminal's Ctrl-C reaches it anyway."""
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number)),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN if sys.stdin.isatty() else _to(process)),
-    }
+def _handling(numbers: Iterable[signal.Signals], handler: Handler) -> Iterator[None]:
+    """Handle signals by a function until the block ends, also those that torch's launcher handles in it by its own.
+
+    What this process was started to ignore (nohup) stays ignored.
+    """
+    before = {number: signal.getsignal(number) for number in numbers}
+    handled = [number for number, earlier in before.items() if earlier != signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
-def _to(process: subprocess.Popen[bytes]) -> Callable[..., None]:
-    return lambda number, frame: process.send_signal(number)
+def _stop(number: int, frame: FrameType | None) -> None:
+    """End as torch's launcher does where one of its signals comes."""
+    raise SignalException(f"process {os.getpid()} got signal {number}", signal.Signals(number))
+
+
+def _tell_children(number: int, frame: FrameType | None) -> None:
+    """Pass a signal on to the ranks, which have sessions of their own."""
+    for pid in started_by(os.getpid()):
+        with suppress(OSError):
+            os.kill(pid, number)
 
 
 def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
@@ -145,7 +191,14 @@ def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
         config, _, _ = config_from_args(options)
     except (ValueError, AssertionError) as error:
         raise UsageError(f"torchrun's options: {error}") from error
+    if hasattr(config, "signals_to_handle"):  # torch 2.9 and later
+        heard = [name for name in config.signals_to_handle.split(",") if not _is_ignored(name)]
+        config = replace(config, signals_to_handle=",".join(heard))
     return replace(config, logs_specs=logs)
+
+
+def _is_ignored(name: str) -> bool:
+    return signal.getsignal(getattr(signal, name, signal.SIGTERM)) == signal.SIG_IGN
 
 
 @contextmanager
