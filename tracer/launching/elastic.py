@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,7 +44,9 @@ Handler = Callable[[int, FrameType | None], object]
 
 def quiet_launcher() -> None:
     """Silence torch's launcher, which reports failures at length through logging; ours says them once."""
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
+        # torch gives each a level of its own.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -215,23 +218,38 @@ def following(folder: Path, progress: Progress, on_look: Callable[[], object] = 
         thread.join()
 
 
-def _follow(file: Path, progress: Progress, on_look: Callable[[], object], wait: Callable[[float], bool]) -> None:
-    position = 0
-    last = False
+def _follow(
+    file: Path,
+    progress: Progress,
+    on_look: Callable[[], object],
+    wait: Callable[[float], bool],
+    now_s: Callable[[], float] = time.monotonic,
+) -> None:
+    position, newest, silent_min = 0, ("", 0, 0), 0
+    last, heard_s = False, now_s()
     while not last:
         last = wait(POLL_S)
         on_look()
-        if not file.exists():
-            continue
-        with file.open(encoding="utf-8") as lines:
-            lines.seek(position)
-            text = lines.read()
-        whole = text[: text.rfind("\n") + 1]
+        whole = _whole_lines(file, position)
         position += len(whole.encode())
         for line in whole.splitlines():
             label, *steps = line.split("\t")
             if len(steps) == 2:  # a full disk cuts lines short
-                progress(label, *map(int, steps))
+                newest, heard_s, silent_min = (label, int(steps[0]), int(steps[1])), now_s(), 0
+                progress(*newest)
+        label, done, total = newest
+        if done < total and (now_s() - heard_s) // 60 > silent_min:
+            silent_min += 1
+            progress(f"{label}: no step has ended for {silent_min} min", done, total)
+
+
+def _whole_lines(file: Path, position: int) -> str:
+    if not file.exists():
+        return ""
+    with file.open(encoding="utf-8") as lines:
+        lines.seek(position)
+        text = lines.read()
+    return text[: text.rfind("\n") + 1]
 
 
 def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
@@ -242,6 +260,8 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
         # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
         return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if -code == signal.SIGKILL:
+        how += ", perhaps by the kernel, for want of memory"
     last_lines = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept"
     raised = [match[1] for line in last_lines if (match := RAISED.match(line))] or last_lines
