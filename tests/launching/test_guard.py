@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.launching import environment_of_training
+from tracer.config import Hook, Plan
 from tracer.launching import guard_process
+from tracer.launching.elastic import launch_command
 from tracer.launching.guard import GUARD, guarded
 from tracer.launching.guard_process import end_all, marked, started_by
 
@@ -80,6 +83,31 @@ def test_a_script_s_ranks_end_though_their_launcher_is_killed_before_they_run_an
     while any(runs(pid, str(script)) for pid in ranks):
         assert time.monotonic() < ended_by
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGUSR1, 5), (signal.SIGTERM, 143), (signal.SIGHUP, 7)])
+def test_a_command_hears_what_a_scheduler_sends_and_nothing_under_nohup(tmp_path, number, code):
+    begun = tmp_path / "begun"
+    wait_s = 0.5 if number == signal.SIGHUP else 60
+    words = (
+        "import os, signal, sys, time; signal.signal(signal.SIGUSR1, lambda *_: os._exit(5));"
+        f"open({str(begun)!r}, 'w').close(); time.sleep({wait_s}); os._exit(7)"
+    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    sender = threading.Thread(target=send_when_there, args=(begun, number))
+    sender.start()
+    try:
+        hook = Hook(str(tmp_path), "", 0, [], Plan())
+        assert launch_command([sys.executable, "-S", "-c", words], hook) == code
+    finally:
+        sender.join()
+        signal.signal(signal.SIGHUP, before)
+
+
+def send_when_there(file: Path, number: int) -> None:
+    while not file.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), number)
 
 
 def runs(pid: int, script: str) -> bool:

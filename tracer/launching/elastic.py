@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,19 +149,16 @@ def _run_ranks(job: Job, logs: DefaultLogsSpecs) -> None:
 
 
 @contextmanager
-def _handling(numbers: Iterable[signal.Signals], handler: Handler) -> Iterator[None]:
-    """Handle signals by a function until the block ends, also those that torch's launcher handles in it by its own.
-
-    What this process was started to ignore (nohup) stays ignored.
-    """
+def _handling(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
+    """Handle signals by a function until the block ends; what torch's launcher changes of them meanwhile is undone."""
     before = {number: signal.getsignal(number) for number in numbers}
-    handled = [number for number, earlier in before.items() if earlier != signal.SIG_IGN]
-    for number in handled:
+    in_reach = threading.current_thread() is threading.main_thread()  # none but it may handle signals
+    for number in [number for number in numbers if in_reach and number not in _left_ignored()]:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, earlier in before.items():
+        for number, earlier in before.items() if in_reach else ():
             signal.signal(number, earlier)
 
 
@@ -195,13 +192,15 @@ def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
     except (ValueError, AssertionError) as error:
         raise UsageError(f"torchrun's options: {error}") from error
     if hasattr(config, "signals_to_handle"):  # torch 2.9 and later
-        heard = [name for name in config.signals_to_handle.split(",") if not _is_ignored(name)]
+        names = config.signals_to_handle.split(",")
+        heard = [name for name in names if getattr(signal, name, None) not in _left_ignored()]
         config = replace(config, signals_to_handle=",".join(heard))
     return replace(config, logs_specs=logs)
 
 
-def _is_ignored(name: str) -> bool:
-    return signal.getsignal(getattr(signal, name, signal.SIGTERM)) == signal.SIG_IGN
+def _left_ignored() -> list[signal.Signals]:
+    """What nohup has this process ignore; a shell's `&` has it ignore SIGINT, which may be sent all the same."""
+    return [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else []
 
 
 @contextmanager
