@@ -11,12 +11,14 @@ from torch import nn
 import tracer
 from tracer.atomic_files import (
     OWNER,
+    has_ended,
     hidden_folder,
     hidden_name,
     own,
     put_in_place,
     refuse_folder,
     remove_abandoned,
+    this_process,
     write_text,
 )
 from tracer.errors import TracerError
@@ -46,7 +48,7 @@ def test_folders_of_killed_recordings_are_removed(tmp_path):
 
     here, dead = socket.gethostname(), dead_pid()
     killed = hidden("a", f"{here} {dead}")
-    kept = [hidden("b", f"{here} {os.getpid()}"), hidden("c", f"elsewhere {dead}"), hidden("d", "garbage")]
+    kept = [hidden("b", this_process()), hidden("c", f"elsewhere {dead}"), hidden("d", "garbage")]
     (kept[-1] / OWNER).unlink()
     other = hidden_name(tmp_path / "other", "a")
     own(other)
@@ -57,9 +59,27 @@ def test_folders_of_killed_recordings_are_removed(tmp_path):
     assert all(folder.exists() for folder in (*kept, other))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say when a process began")
+def test_a_process_is_told_from_a_later_one_of_its_number():
+    host, pid, began, namespace = this_process().split()
+    assert not has_ended(this_process())
+    assert has_ended(f"{host} {pid} {int(began) - 1} {namespace}")
+    # A container's numbers are its own; what an earlier version wrote says less.
+    assert not has_ended(f"{host} {pid} {int(began) - 1} pid:[1]")
+    assert not has_ended(f"{host} {pid}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say how a process is")
+def test_a_process_that_nobody_has_waited_for_has_ended():
+    words = "from tracer.atomic_files import this_process; print(this_process())"
+    with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE, text=True) as killed:
+        os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+        assert has_ended(killed.stdout.read())
+
+
 def test_a_hidden_folder_is_its_process_s_while_it_is_filled(tmp_path):
     with hidden_folder(tmp_path / "mine") as folder:
-        assert (folder / OWNER).read_text() == f"{socket.gethostname()} {os.getpid()}"
+        assert (folder / OWNER).read_text() == this_process()
         remove_abandoned(tmp_path / "mine")
         assert folder.exists()
     assert list(tmp_path.iterdir()) == []
@@ -72,7 +92,7 @@ def test_a_session_removes_what_a_killed_one_left_and_owns_its_folder(tmp_path):
     with pytest.raises(KeyError), tracer.Session(tmp_path / "mine", nn.Linear(2, 2)):
         (folder,) = tmp_path.iterdir()
         assert folder != left
-        assert (folder / OWNER).read_text() == f"{socket.gethostname()} {os.getpid()}"
+        assert (folder / OWNER).read_text() == this_process()
         raise KeyError
     assert list(tmp_path.iterdir()) == []
 
@@ -101,6 +121,28 @@ def test_what_is_no_recording_is_never_replaced(tmp_path, extra):
     (old / extra).touch()
     with pytest.raises(TracerError, match="is no recording"):
         refuse_folder(old, True, MARKER)
+
+
+def test_what_a_killed_recording_was_replacing_is_put_back(tmp_path, monkeypatch):
+    old, new = recording(tmp_path / "old"), recording(hidden_name(tmp_path / "old", "a"))
+    rename = Path.rename
+
+    def killed(self, target):
+        if self == new:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", killed)
+        put_in_place(new, old, True, MARKER)
+    said = []
+    remove_abandoned(old, said.append)
+    assert (old.exists(), said) == (False, [])  # this process is still at it
+    for owner in tmp_path.glob(f".*/{OWNER}"):
+        owner.write_text(f"{socket.gethostname()} {dead_pid()}")
+    remove_abandoned(old, said.append)
+    assert (old / MARKER).is_file()
+    assert said == [f"put {old} back, which a recording that was killed was about to replace"]
 
 
 def test_what_came_up_meanwhile_stays_and_the_recording_lies_beside_it(tmp_path):

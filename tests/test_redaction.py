@@ -158,7 +158,7 @@ class Quarrelling:
     def nthreads(self):
         return {"worker": 1}
 
-    def submit(self, _, file):
+    def submit(self, read, fn, versions, file):
         future = Future()
         future.set_exception(MemoryError(f"{file.path.url} does not fit; AKIA{SECRET}/20261120"))
         return future

@@ -27,6 +27,9 @@ _OUTPUTS = (1, 2)
 _OTHER_TMPDIR = "free some room in it, or set TMPDIR to another folder"
 # What is never written to, let alone replaced.
 _REFUSED = {"socket": stat.S_ISSOCK, "block device": stat.S_ISBLK}
+# How hidden folders are named, before some more letters: one that is filled, and what is just being replaced.
+PARTIAL = ".{name}.partial-"
+REPLACED = ".{name}.replaced-"
 
 
 def refuse_existing(path: Path, force: bool) -> None:
@@ -152,7 +155,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 def hidden_name(path: Path, token: str) -> Path:
     """The hidden folder beside `path` that one recording fills; `token` tells it from others'."""
-    return path.with_name(f".{path.name}.partial-{token}")
+    return path.with_name(PARTIAL.format(name=path.name) + token)
 
 
 @contextmanager
@@ -181,11 +184,45 @@ def own(folder: Path) -> None:
     """Make a hidden folder, and make it this process's unless another has done so. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError), (folder / OWNER).open("x", encoding="utf-8") as file:
-        file.write(_here())
+        file.write(this_process())
 
 
-def _here() -> str:
-    return f"{socket.gethostname()} {os.getpid()}"
+def this_process() -> str:
+    """Name this process: its host and number, and as far as the system says, when it began and where the number counts.
+
+    Numbers come again, and a container has its own.
+    """
+    return " ".join([socket.gethostname(), str(os.getpid()), *_began(os.getpid()), *_namespace()])
+
+
+def has_ended(process: str) -> bool:
+    """Whether a process of this host, by `this_process`, has ended; False where nobody here can tell."""
+    host, pid, began, namespace = [*process.split(), "", "", ""][:4]
+    if host != socket.gethostname() or not pid.isdigit() or (namespace and [namespace] != _namespace()):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # somebody else's
+        return False
+    return bool(began) and [began] != _began(int(pid))
+
+
+def _began(pid: int) -> list[str]:
+    """When a process that runs began, in ticks since the system did: proc(5), stat."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return []
+    return [] if state in b"ZX" else [fields[18].decode()]
+
+
+def _namespace() -> list[str]:
+    """What tells this process's numbers from a container's: proc(5), ns/pid."""
+    with suppress(OSError):
+        return [os.readlink("/proc/self/ns/pid")]  # noqa: PTH115  # it names no file
+    return []
 
 
 @contextmanager
@@ -204,7 +241,7 @@ def alone_in(folder: Path) -> Iterator[None]:
                 f"ended, or remove {owner} if it is gone"
             ) from error
         with file:
-            file.write(_here())
+            file.write(this_process())
     except OSError as error:
         raise TracerError(f"{folder}: cannot be written ({error.strerror or error})") from error
     try:
@@ -214,24 +251,30 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def remove_abandoned(path: Path, say: Callable[[str], object] = lambda words: None) -> None:
-    """Remove the hidden folders beside `path` whose process was killed on this host, and say which they were."""
-    named = glob.escape(hidden_name(path, "").name) + "*"
-    for folder in [candidate for candidate in path.parent.glob(named) if _is_abandoned(candidate)]:
+    """Remove the hidden folders beside `path` whose process was killed on this host, and say which they were.
+
+    One that was killed just when it replaced `path` has left that without either: the old one is put back.
+    """
+    for replaced in _abandoned(path, REPLACED):
+        if (replaced / path.name).exists() and not path.exists():
+            (replaced / path.name).rename(path)
+            say(f"put {path} back, which a recording that was killed was about to replace")
+        shutil.rmtree(replaced, ignore_errors=True)
+    for folder in _abandoned(path, PARTIAL):
         shutil.rmtree(folder, ignore_errors=True)
         say(f"removed {folder}, left by a recording that was killed")
 
 
+def _abandoned(path: Path, prefix: str) -> list[Path]:
+    names = glob.escape(prefix.format(name=path.name)) + "*"
+    return [folder for folder in path.parent.glob(names) if _is_abandoned(folder)]
+
+
 def _is_abandoned(folder: Path) -> bool:
     try:
-        host, pid = (folder / OWNER).read_text(encoding="utf-8").split()
-        if host != socket.gethostname():
-            return False
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
+        return has_ended((folder / OWNER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return False
 
 
 def refuse_folder(path: Path, force: bool, marker: str) -> None:
@@ -270,7 +313,8 @@ def put_in_place(folder: Path, path: Path, force: bool, marker: str) -> None:
         folder.rename(kept)
         raise TracerError(f"{error}. The recording is in {kept}") from error
     if path.exists():
-        replaced = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.replaced-"))
+        replaced = Path(tempfile.mkdtemp(dir=path.parent, prefix=REPLACED.format(name=path.name)))
+        own(replaced)
         path.rename(replaced / path.name)
         folder.rename(path)
         shutil.rmtree(replaced, ignore_errors=True)

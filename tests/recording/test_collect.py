@@ -223,3 +223,11 @@ def test_parts_travel_as_json(finisher):
     leave(finisher, 0)
     file = finisher.folder / "run" / "rank0.part"
     assert msgspec.json.decode(file.read_bytes(), type=RankPart).facts.model == "Toy"
+
+
+def test_ranks_that_did_not_meet_are_no_run(finisher, output):
+    leave(finisher, 0)
+    leave(finisher, 1, job="b")
+    assert finisher.take_complete() == finisher.take_rest() == []
+    assert not output.exists()
+    assert "started anew" in finisher.how_far()

@@ -141,3 +141,17 @@ def test_without_a_store_there_is_no_meeting(ranks, monkeypatch):
     with pytest.raises(NotAllCame, match="its process group has no store"):
         first.together()
     first.leave("and leaving is no error")
+
+
+@pytest.mark.parametrize(("hosts", "restarts", "words"), [(1, "1", None), (1, "0", b"old"), (2, "1", b"old")])
+def test_what_ranks_said_before_torchrun_started_them_anew_is_not_heard(monkeypatch, hosts, restarts, words):
+    """On one host, whose ranks agree on how often that was."""
+    shared = HashStore()
+    monkeypatch.setattr(compat.distributed_c10d, "_get_default_store", lambda: shared)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(4 // hosts))
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
+    compat.meeting_store("tracer-0").set("said", "old")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+    store = compat.meeting_store("tracer-0")
+    assert (store.get("said") if store.check(["said"]) else None) == words

@@ -3,20 +3,23 @@
 import gc
 import inspect
 import os
+import subprocess
 import threading
 import weakref
 from typing import ClassVar
 
+import msgspec
 import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
+from tracer.atomic_files import this_process
 from tracer.config import Hook, Plan
 from tracer.errors import TracerError
-from tracer.recording import session
+from tracer.recording import rank_part, session
 from tracer.recording import unchanged_script as attach
-from tracer.recording.rank_process import PROGRESS, WORK, reasons, seldom_progress_of
+from tracer.recording.rank_process import CLAIM, PROGRESS, WORK, reasons, seldom_progress_of
 from tracer.recording.step_counter import SILENCE
 from tracer.recording.windows import ours
 
@@ -27,7 +30,8 @@ class Counting:
     length = 10**9
     all: ClassVar[list["Counting"]] = []
 
-    def __init__(self, folder, subject, plan, progress, patience):
+    def __init__(self, folder, subject, plan, progress, on_recorded, patience):
+        self.on_recorded = on_recorded
         self.model, self.progress, self.done, self.why = subject.model, progress, 0, None
         Counting.all.append(self)
 
@@ -245,10 +249,32 @@ def test_a_script_that_uses_cupti_itself_is_left_alone(watched, model, folder, m
 
 def test_a_second_process_of_one_rank_is_not_recorded(watched, model, folder):
     (optimizer,) = optimizers(model, 1)
-    (folder / WORK / "rank0.taken").touch()
+    (folder / CLAIM.format(rank=0, attempt=0)).write_text(this_process())
     watched.stepped(optimizer)
     assert reasons(folder) == ["another process of the script was recorded as rank 0 before"]
     assert watched.is_disabled
+
+
+@pytest.mark.parametrize("left", ["nothing", "a round", "a recording"])
+def test_a_process_follows_one_that_has_ended_without_a_round(watched, model, folder, left):
+    """As torchrun starts a rank anew, and a script its second process."""
+    (folder / CLAIM.format(rank=0, attempt=0)).write_text(ended_process())
+    if left == "a round":
+        part = rank_part.part(model, rank_part.Facts())
+        rank_part.write_part(folder / "run", msgspec.structs.replace(part, rounds=1))
+    elif left == "a recording":
+        attach._mark_recorded(folder / "step10")
+    (optimizer,) = optimizers(model, 1)
+    watched.stepped(optimizer)
+    assert len(Counting.all) == (1 if left == "nothing" else 0)
+    assert watched.is_disabled == (left != "nothing")
+
+
+def ended_process() -> str:
+    host, _, *rest = this_process().split()
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+        return " ".join([host, str(process.pid), *rest])
 
 
 def test_who_gives_up_before_the_first_step_tells_the_others_at_it(watched, model, monkeypatch):

@@ -1,7 +1,8 @@
 """Launch of ranks, scripts and grids, and what they leave.
 
 `elastic` launches through torch's own launcher with the `environment` that recording wants, `script` records somebody's
-script, `grid` a sweep. Importing this room imports torch.
+script, `grid` a sweep. A `guard` ends what a killed launcher leaves, by its `guard_process`. Importing this room
+imports torch.
 
 Decisions: docs/decisions/launching.md
 """

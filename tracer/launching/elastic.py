@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
@@ -24,6 +26,8 @@ from torch.distributed.run import config_from_args, get_args_parser
 from tracer.config import DeviceType, Hook
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.launching.environment import command_environment, environment, rank_environment, script_environment
+from tracer.launching.guard import GUARD, guarded
+from tracer.launching.guard_process import started_by
 from tracer.recording import LAUNCHER, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
 
 LOGS = f"{WORK}/logs"
@@ -31,12 +35,18 @@ LAST_LINES = 15
 # A traceback's last line, as Python or torch prints it.
 RAISED = re.compile(r"(?:\[rank\d+\]: )?(\w[\w.]*(?:Error|Exception)\b.*)")
 POLL_S = 0.1
+# What schedulers and terminals send: to end a job, and to say that its end is near.
+ASKS_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+ANNOUNCES = (signal.SIGUSR1, signal.SIGUSR2)
 Program = Literal["train", "calibrate"]
+Handler = Callable[[int, FrameType | None], object]
 
 
 def quiet_launcher() -> None:
     """Silence torch's launcher, which reports failures at length through logging; ours says them once."""
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]:
+        # torch gives each a level of its own.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True)
@@ -64,9 +74,9 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
     """
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL)
     wanted = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
-    with environment(wanted), following(folder, progress, on_look):
+    with environment(wanted), following(folder, progress, on_look), _handling(ASKS_TO_END + ANNOUNCES, _stop):
         try:
-            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
+            _run_ranks(job, logs)
         except ChildFailedError as error:
             raise _failure(error, folder) from error
         except SignalException as error:
@@ -81,9 +91,10 @@ def launch_script(job: Job, recording: Hook) -> int:
     """
     folder = Path(recording.folder)
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS))
-    with environment(script_environment(job.device, job.processes, recording)):
+    wanted = script_environment(job.device, job.processes, recording)
+    with environment(wanted), _handling(ASKS_TO_END, _stop), _handling(ANNOUNCES, _tell_children):
         try:
-            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
+            _run_ranks(job, logs)
         except ChildFailedError as error:
             _, failure = error.get_first_failure()
             return _exit_code(failure.exitcode)
@@ -98,34 +109,69 @@ def launch_command(command: Sequence[str], recording: Hook) -> int:
     Raises UsageError where there is no such command.
     """
     wanted, parent = command_environment(recording), os.getpid()
-    try:
-        process = subprocess.Popen(command, env=os.environ | wanted, preexec_fn=lambda: die_with(parent))
-    except OSError as error:
-        raise UsageError(f"{command[0]}: cannot be run ({error.strerror})") from error
-    with _passing_on_signals(process):
-        return _exit_code(process.wait())
+    with guarded() as guard:
+        environ = os.environ | wanted | {GUARD: guard.token}
+        try:
+            process = subprocess.Popen(command, env=environ, preexec_fn=lambda: die_with(parent))
+        except OSError as error:
+            guard.release()
+            raise UsageError(f"{command[0]}: cannot be run ({error.strerror})") from error
+        passed_on: set[int] = set()
+
+        def pass_on(number: int, frame: FrameType | None) -> None:
+            passed_on.add(number)
+            process.send_signal(number)
+
+        with _handling(ASKS_TO_END + ANNOUNCES, pass_on):
+            if sys.stdin.isatty():
+                # A terminal's Ctrl-C reaches the command anyway.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            code = process.wait()
+        if not passed_on.intersection(ASKS_TO_END):
+            # Else a shell, say, has ended, and not what it waited for.
+            guard.release()
+    return _exit_code(code)
 
 
 def _exit_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
+def _run_ranks(job: Job, logs: DefaultLogsSpecs) -> None:
+    """Run ranks to their end, by torch's launcher. Raises ChildFailedError, SignalException."""
+    with guarded() as guard, environment({GUARD: guard.token}):
+        try:
+            elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
+        except ChildFailedError:
+            guard.release()
+            raise
+        guard.release()
+
+
 @contextmanager
-def _passing_on_signals(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """What asks this process to end goes to the child, which ends as it will; a terminal's Ctrl-C reaches it anyway."""
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number)),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN if sys.stdin.isatty() else _to(process)),
-    }
+def _handling(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
+    """Handle signals by a function until the block ends; what torch's launcher changes of them meanwhile is undone."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    in_reach = threading.current_thread() is threading.main_thread()  # none but it may handle signals
+    for number in [number for number in numbers if in_reach and number not in _left_ignored()]:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items() if in_reach else ():
+            signal.signal(number, earlier)
 
 
-def _to(process: subprocess.Popen[bytes]) -> Callable[..., None]:
-    return lambda number, frame: process.send_signal(number)
+def _stop(number: int, frame: FrameType | None) -> None:
+    """End as torch's launcher does where one of its signals comes."""
+    raise SignalException(f"process {os.getpid()} got signal {number}", signal.Signals(number))
+
+
+def _tell_children(number: int, frame: FrameType | None) -> None:
+    """Pass a signal on to the ranks, which have sessions of their own."""
+    for pid in started_by(os.getpid()):
+        with suppress(OSError):
+            os.kill(pid, number)
 
 
 def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
@@ -145,7 +191,16 @@ def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
         config, _, _ = config_from_args(options)
     except (ValueError, AssertionError) as error:
         raise UsageError(f"torchrun's options: {error}") from error
+    if hasattr(config, "signals_to_handle"):  # torch 2.9 and later
+        names = config.signals_to_handle.split(",")
+        heard = [name for name in names if getattr(signal, name, None) not in _left_ignored()]
+        config = replace(config, signals_to_handle=",".join(heard))
     return replace(config, logs_specs=logs)
+
+
+def _left_ignored() -> list[signal.Signals]:
+    """What nohup has this process ignore; a shell's `&` has it ignore SIGINT, which may be sent all the same."""
+    return [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else []
 
 
 @contextmanager
@@ -162,23 +217,38 @@ def following(folder: Path, progress: Progress, on_look: Callable[[], object] = 
         thread.join()
 
 
-def _follow(file: Path, progress: Progress, on_look: Callable[[], object], wait: Callable[[float], bool]) -> None:
-    position = 0
-    last = False
+def _follow(
+    file: Path,
+    progress: Progress,
+    on_look: Callable[[], object],
+    wait: Callable[[float], bool],
+    now_s: Callable[[], float] = time.monotonic,
+) -> None:
+    position, newest, silent_min = 0, ("", 0, 0), 0
+    last, heard_s = False, now_s()
     while not last:
         last = wait(POLL_S)
         on_look()
-        if not file.exists():
-            continue
-        with file.open(encoding="utf-8") as lines:
-            lines.seek(position)
-            text = lines.read()
-        whole = text[: text.rfind("\n") + 1]
+        whole = _whole_lines(file, position)
         position += len(whole.encode())
         for line in whole.splitlines():
             label, *steps = line.split("\t")
             if len(steps) == 2:  # a full disk cuts lines short
-                progress(label, *map(int, steps))
+                newest, heard_s, silent_min = (label, int(steps[0]), int(steps[1])), now_s(), 0
+                progress(*newest)
+        label, done, total = newest
+        if done < total and (now_s() - heard_s) // 60 > silent_min:
+            silent_min += 1
+            progress(f"{label}: no step has ended for {silent_min} min", done, total)
+
+
+def _whole_lines(file: Path, position: int) -> str:
+    if not file.exists():
+        return ""
+    with file.open(encoding="utf-8") as lines:
+        lines.seek(position)
+        text = lines.read()
+    return text[: text.rfind("\n") + 1]
 
 
 def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
@@ -189,6 +259,8 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
         # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
         return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    if -code == signal.SIGKILL:
+        how += ", perhaps by the kernel, for want of memory"
     last_lines = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept"
     raised = [match[1] for line in last_lines if (match := RAISED.match(line))] or last_lines

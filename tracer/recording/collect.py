@@ -48,6 +48,8 @@ class Finisher:
     def how_far(self) -> str | None:
         """Return how far the recording is that could not be used; None where no rank has begun one."""
         for _, parts in self._unfinished():
+            if not _are_of_one(parts):
+                return "ranks were started anew during the recording, and not all of them were recorded again"
             least = min(parts, key=lambda part: part.rounds)
             rounds = "the one round" if least.plan.rounds == 1 else f"the first of {least.plan.rounds} rounds"
             return (
@@ -148,8 +150,13 @@ def _job(recording: str) -> str:
 
 
 def _is_complete(parts: Sequence[RankPart]) -> bool:
-    return all(part.ended for part in parts)
+    return all(part.ended for part in parts) and _are_of_one(parts)
 
 
 def _is_usable(parts: Sequence[RankPart]) -> bool:
-    return all(part.rounds > 0 for part in parts)
+    return all(part.rounds > 0 for part in parts) and _are_of_one(parts)
+
+
+def _are_of_one(parts: Sequence[RankPart]) -> bool:
+    """Whether these ranks met: one may be left of an attempt before torchrun started all anew."""
+    return len({part.recording for part in parts}) == 1

@@ -13,10 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import torch
 
+from tracer.atomic_files import has_ended, this_process
 from tracer.config import DeviceType
 from tracer.errors import TracerError
 from tracer.recording.recorder import Progress, silent
@@ -32,7 +34,8 @@ NOTES = f"{WORK}/notes"
 REASON = f"{WORK}/{{process}}.out"
 # In a recording's own folder: what its rank said that ran out of memory.
 OUT_OF_MEMORY = "out-of-memory"
-CLAIM = f"{WORK}/rank{{rank}}.taken"
+CLAIM = f"{WORK}/rank{{rank}}.taken{{attempt}}"
+RECORDED = f"{WORK}/rank{{rank}}.recorded"
 REFUSAL = f"{WORK}/rank{{rank}}.refusal"
 # Room for last words, taken before they are needed: what is overwritten in place needs none on a disk that is full.
 ERROR_FILE_BYTES = 1024
@@ -107,11 +110,16 @@ def take_notes(folder: Path) -> list[str]:
 
 
 def claim(folder: Path, rank: int) -> bool:
-    """Whether this process is the first that records as this rank."""
-    try:
-        (folder / CLAIM.format(rank=rank)).open("x").close()
-    except FileExistsError:
-        return False
+    """Whether no process but this one records as this rank: the first, or one after all before it have ended."""
+    for attempt in count():
+        file = folder / CLAIM.format(rank=rank, attempt=attempt)
+        try:
+            with file.open("x", encoding="utf-8") as claimed:
+                claimed.write(this_process())
+            break
+        except FileExistsError:
+            if not has_ended(file.read_text(encoding="utf-8")):
+                return False
     _take_room(folder / REASON.format(process=os.getpid()))
     return True
 

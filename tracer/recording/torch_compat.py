@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +22,17 @@ def meeting_store(name: str) -> Store:
 
     Raises ValueError where the group has none.
     """
-    return distributed_c10d.PrefixStore(name, distributed_c10d._get_default_store())
+    return distributed_c10d.PrefixStore(attempt() + name, distributed_c10d._get_default_store())
+
+
+def attempt() -> str:
+    """Return what tells these ranks from those that torchrun started before, whose words may still be in the store.
+
+    Agents of several hosts count their own restarts: their ranks have a new store each time (c10d's rendezvous).
+    """
+    on_one_host = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if on_one_host else "0"
+    return "" if restarts == "0" else f"attempt-{restarts}-"
 
 
 def rank_and_size() -> tuple[int, int]:

@@ -25,8 +25,8 @@ from tracer.errors import TracerError
 from tracer.recording import session
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import find_model
-from tracer.recording.rank_part import facts_of
-from tracer.recording.rank_process import claim, die_with, leave_reason, seldom_progress_of
+from tracer.recording.rank_part import facts_of, read_parts, recordings
+from tracer.recording.rank_process import RECORDED, claim, die_with, leave_reason, seldom_progress_of
 from tracer.recording.recorder import Recorder, Subject
 from tracer.recording.rendezvous import Meeting
 from tracer.recording.step_counter import Beat
@@ -109,7 +109,7 @@ class Watched:
         folder = Path(self._hook.folder)
         subject = Subject(model, facts_of(model, self._hook.command))
         progress = seldom_progress_of(compat.rank_and_size()[0], folder)
-        self._recorder = Recorder(folder, subject, self._hook.plan, progress, patience=PATIENCE)
+        self._recorder = Recorder(folder, subject, self._hook.plan, progress, _mark_recorded, PATIENCE)
         self._recorder.begin()
 
     def _objection(self, model: nn.Module | None) -> str | None:
@@ -120,7 +120,8 @@ class Watched:
         if other is not None:
             return f"{other} uses CUPTI in the script's process, and there can be but one"
         rank, _ = compat.rank_and_size()
-        if not claim(Path(self._hook.folder), rank):
+        folder = Path(self._hook.folder)
+        if _has_recorded(folder, rank) or not claim(folder, rank):
             return f"another process of the script was recorded as rank {rank} before"
         return None
 
@@ -156,6 +157,18 @@ class Watched:
             act()
         except Exception as error:
             self.disable(f"{type(error).__name__}: {error}" if not isinstance(error, TracerError) else str(error))
+
+
+def _mark_recorded(recording: Path) -> None:
+    """Say that this rank has a recording, which may be put in its place, and so be no longer in the folder."""
+    rank, _ = compat.rank_and_size()
+    (recording.parent / RECORDED.format(rank=rank)).touch()
+
+
+def _has_recorded(folder: Path, rank: int) -> bool:
+    """Whether a process that may have ended has left of this rank what can be used."""
+    parts = [part for recording in recordings(folder) for part in read_parts(recording)]
+    return (folder / RECORDED.format(rank=rank)).exists() or any(part.rank == rank and part.rounds for part in parts)
 
 
 def _after_steps(watched: Watched) -> None:
