@@ -1,3 +1,4 @@
+import errno
 import os
 import socket
 import stat
@@ -9,6 +10,7 @@ import pytest
 from torch import nn
 
 import tracer
+from tracer import atomic_files
 from tracer.atomic_files import (
     OWNER,
     has_ended,
@@ -48,33 +50,49 @@ def test_folders_of_killed_recordings_are_removed(tmp_path):
 
     here, dead = socket.gethostname(), dead_pid()
     killed = hidden("a", f"{here} {dead}")
-    kept = [hidden("b", this_process()), hidden("c", f"elsewhere {dead}"), hidden("d", "garbage")]
+    unnamed = hidden("e", "")
+    os.utime(unnamed / OWNER, (1, 1))
+    kept = [hidden("b", this_process()), hidden("c", f"elsewhere {dead}"), hidden("f", ""), hidden("d", "garbage")]
     (kept[-1] / OWNER).unlink()
     other = hidden_name(tmp_path / "other", "a")
     own(other)
     said = []
     with hidden_folder(tmp_path / "mine", said.append):
         assert not killed.exists()
-    assert said == [f"removed {killed}, left by a recording that was killed"]
+    assert sorted(said) == [f"removed {folder}, left by a recording that was killed" for folder in (killed, unnamed)]
     assert all(folder.exists() for folder in (*kept, other))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say when a process began")
-def test_a_process_is_told_from_a_later_one_of_its_number():
+def test_a_process_is_told_from_a_later_one_of_its_number(tmp_path):
+    def ended(words):
+        (tmp_path / "process").write_text(words)
+        return has_ended(tmp_path / "process")
+
     host, pid, began, namespace = this_process().split()
-    assert not has_ended(this_process())
-    assert has_ended(f"{host} {pid} {int(began) - 1} {namespace}")
-    # A container's numbers are its own; what an earlier version wrote says less.
-    assert not has_ended(f"{host} {pid} {int(began) - 1} pid:[1]")
-    assert not has_ended(f"{host} {pid}")
+    assert not ended(this_process())
+    assert ended(f"{host} {pid} {int(began) - 1} {namespace}")
+    # A container's numbers are its own; what an earlier version wrote says less, and one just being written nothing.
+    assert not ended(f"{host} {pid} {int(began) - 1} pid:[1]")
+    assert not any(ended(words) for words in (f"{host} {pid}", host, ""))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not say how a process is")
-def test_a_process_that_nobody_has_waited_for_has_ended():
+def test_a_process_that_nobody_has_waited_for_has_ended(tmp_path):
     words = "from tracer.atomic_files import this_process; print(this_process())"
-    with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE, text=True) as killed:
+    with (tmp_path / "process").open("w") as out, subprocess.Popen([sys.executable, "-c", words], stdout=out) as killed:
         os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
-        assert has_ended(killed.stdout.read())
+        assert has_ended(tmp_path / "process")
+
+
+def test_a_folder_that_cannot_be_owned_is_not_left(tmp_path, monkeypatch):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(atomic_files, "this_process", full)
+    with pytest.raises(TracerError, match="No space left"), hidden_folder(tmp_path / "mine"):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_hidden_folder_is_its_process_s_while_it_is_filled(tmp_path):

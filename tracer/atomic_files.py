@@ -10,6 +10,7 @@ import shutil
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -23,6 +24,8 @@ from tracer.errors import NotWritten, TracerError
 PART_OF_RUN = re.compile(r"step\d+|ranks\d+-\d+")
 # In a hidden folder: the host and process that fill it, so that what was left of one that was killed can be told.
 OWNER = "owner"
+# A file that names a process is written at once after it is made: an empty one this old is of one that was killed.
+_NAMED_WITHIN_S = 60
 _OUTPUTS = (1, 2)
 _OTHER_TMPDIR = "free some room in it, or set TMPDIR to another folder"
 # What is never written to, let alone replaced.
@@ -167,10 +170,13 @@ def hidden_folder(path: Path, say: Callable[[str], object] = lambda words: None)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(path, say)
-        folder = hidden_name(path, token_hex(8))
-        folder.mkdir()
+    except OSError as error:
+        raise TracerError(f"{path}: cannot be created ({error.strerror or error})") from error
+    folder = hidden_name(path, token_hex(8))
+    try:
         own(folder)
     except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
         raise TracerError(f"{path}: cannot be created ({error.strerror or error})") from error
     try:
         yield folder
@@ -183,8 +189,19 @@ def hidden_folder(path: Path, say: Callable[[str], object] = lambda words: None)
 def own(folder: Path) -> None:
     """Make a hidden folder, and make it this process's unless another has done so. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError), (folder / OWNER).open("x", encoding="utf-8") as file:
-        file.write(this_process())
+    with suppress(FileExistsError):
+        name_process(folder / OWNER)
+
+
+def name_process(file: Path) -> None:
+    """Write this process's name into a new file. Raises FileExistsError where there is one, OSError."""
+    with file.open("x", encoding="utf-8") as named:
+        try:
+            named.write(this_process())
+            named.flush()
+        except OSError:
+            file.unlink(missing_ok=True)
+            raise
 
 
 def this_process() -> str:
@@ -195,9 +212,12 @@ def this_process() -> str:
     return " ".join([socket.gethostname(), str(os.getpid()), *_began(os.getpid()), *_namespace()])
 
 
-def has_ended(process: str) -> bool:
-    """Whether a process of this host, by `this_process`, has ended; False where nobody here can tell."""
-    host, pid, began, namespace = [*process.split(), "", "", ""][:4]
+def has_ended(file: Path) -> bool:
+    """Whether the process that a file names has ended; False where nobody on this host can tell. Raises OSError."""
+    process = file.read_text(encoding="utf-8", errors="replace")
+    if not process:
+        return time.time() - file.stat().st_mtime > _NAMED_WITHIN_S
+    host, pid, began, namespace = [*process.split(), "", "", "", ""][:4]
     if host != socket.gethostname() or not pid.isdigit() or (namespace and [namespace] != _namespace()):
         return False
     try:
@@ -234,14 +254,12 @@ def alone_in(folder: Path) -> Iterator[None]:
         if _is_abandoned(folder):
             owner.unlink(missing_ok=True)
         try:
-            file = owner.open("x", encoding="utf-8")
+            name_process(owner)
         except FileExistsError as error:
             raise TracerError(
                 f"{folder}: another process is at work in it ({owner.read_text(encoding='utf-8')}): wait until it has "
                 f"ended, or remove {owner} if it is gone"
             ) from error
-        with file:
-            file.write(this_process())
     except OSError as error:
         raise TracerError(f"{folder}: cannot be written ({error.strerror or error})") from error
     try:
@@ -272,8 +290,8 @@ def _abandoned(path: Path, prefix: str) -> list[Path]:
 
 def _is_abandoned(folder: Path) -> bool:
     try:
-        return has_ended((folder / OWNER).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return has_ended(folder / OWNER)
+    except OSError:
         return False
 
 

@@ -358,7 +358,7 @@ def _step_sentence(change: Change, is_unprofiled: bool) -> str:
 
 IN_WORDS = {
     "changed": "beyond the steps' own spread",
-    "correlated": "but launches may differ by more than their steps do: record more launches",
+    "correlated": "but not marked, since launches may differ by more than their steps do: record more launches",
     "within": "not told apart",
     "small": "beyond the steps' own spread, but less than 1 %",
     "too_few": "too few steps to tell",

@@ -113,6 +113,7 @@ def test_as_another_document_it_is_refused(tmp_path, special, read, name, error)
 
 
 def test_torchs_validator_is_not_shown_it(tmp_path, capsys):
+    pytest.importorskip("torch")
     folder = write_run(tmp_path / "run", [0, 1], 2)
     fifo(folder / "rank1.json")
     assert main(["report", str(folder), "--validate"]) == 0

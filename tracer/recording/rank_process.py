@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from tracer.atomic_files import has_ended, this_process
+from tracer.atomic_files import has_ended, name_process
 from tracer.config import DeviceType
 from tracer.errors import TracerError
 from tracer.recording.recorder import Progress, silent
@@ -43,10 +43,14 @@ REPORT_EVERY_S = 0.5
 NO_ERROR_TEXT = "a process could not leave its reason (is the disk full?)"
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent does, however that ends; on Linux alone."""
+def die_with(parent: int) -> bool:
+    """Have the kernel end this process when its parent does, however that ends; on Linux alone.
+
+    Returns whether it is there still: of one that ended before, the kernel says nothing.
+    """
     if sys.platform == "linux" and os.getppid() == parent:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    return os.getppid() == parent
 
 
 def pick_device(kind: DeviceType) -> torch.device:
@@ -114,11 +118,10 @@ def claim(folder: Path, rank: int) -> bool:
     for attempt in count():
         file = folder / CLAIM.format(rank=rank, attempt=attempt)
         try:
-            with file.open("x", encoding="utf-8") as claimed:
-                claimed.write(this_process())
+            name_process(file)
             break
         except FileExistsError:
-            if not has_ended(file.read_text(encoding="utf-8")):
+            if not has_ended(file):
                 return False
     _take_room(folder / REASON.format(process=os.getpid()))
     return True

@@ -20,7 +20,9 @@ def main(program: str, config: str, folder: Path) -> None:
     gc.disable()
     from tracer.recording import LAUNCHER, die_with
 
-    die_with(int(os.environ.get(LAUNCHER, 0)))
+    launcher = int(os.environ.get(LAUNCHER, 0))
+    if not die_with(launcher) and launcher:
+        sys.exit("the launcher has ended")
     if program == "train":
         from tracer.workload import train
 
