@@ -5,6 +5,7 @@ import json
 import pickle
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -18,6 +19,7 @@ from tests.support.ports import free_port
 from tracer.cli import main
 from tracer.reading.dask_cluster import Cluster
 
+DDP4 = Path(__file__).resolve().parents[1] / "traces" / "resnet18-ddp4"
 SECRET = "5f00dbad5ec2e7"
 QUERY = f"X-Amz-Credential=AKIA{SECRET}%2F20261120&X-Amz-Signature={SECRET}/"
 
@@ -91,6 +93,10 @@ def test_http_errors_are_called_what_they_are(address, capsys):
     [
         f"https://host/run?{QUERY}", f"zzz://host/run?sig={SECRET}", f"memory://a::s3://b/c?token={SECRET}",
         f"zzz://me:{SECRET}@host/run", f"file://me:{SECRET}@elsewhere/run", f"zzz://{SECRET}@host/run",
+        f"filecache::http://me:{SECRET}@127.0.0.1:1/rank0.json.gz?key={SECRET}",
+        f" http://me:{SECRET}@127.0.0.1:1/r?key={SECRET}",
+        f"http:/me:{SECRET}@127.0.0.1:1/r?{SECRET}", f"http:///me:{SECRET}@127.0.0.1:1/r",
+        f"zzz://h/r?key=(a) '{SECRET}'",
         f"zzz://me:{SECRET}/x@host/run", f"zzz://host/run#access_token={SECRET}", f"ftp://me:pa@{SECRET}@nowhere.invalid/r",
     ],
 )  # fmt: skip
@@ -102,6 +108,13 @@ def test_no_refusal_holds_a_secret(url, capsys, monkeypatch):
 def test_usage_errors_hold_no_secret(capsys):
     refusal(capsys, "report", "traces", f"--htm=https://host/x?{QUERY}")
     refusal(capsys, "report", "traces", "--scheduler", f"ftp://me:{SECRET}@host")
+    refusal(capsys, "report", "traces", "--links", f"http://127.0.0.1:1/x?key={SECRET}")
+
+
+@pytest.mark.parametrize("user", [f"me:{SECRET}", "u:PW"])
+def test_a_schedulers_address_is_shown_without_its_password(user, capsys):
+    err = refusal(capsys, "report", str(DDP4), "--scheduler", f"tls://{user}@127.0.0.1:1")
+    assert user not in err and "no Dask scheduler answers" in err
 
 
 @pytest.mark.parametrize(
@@ -111,6 +124,8 @@ def test_usage_errors_hold_no_secret(capsys):
         ("see https://docs.pytest.org/en/stable", None),
         ("http://host:8080/run@2/rank0.json is fine", None),
         ("tcp://10.0.0.1:8786: no scheduler", None),
+        ("/data/a:/data/b@2, C:/me@home, file:///run@2", None),
+        (f"http:/me:{SECRET}@h/p?key=1: no such file", "http:/***@h/p?*** no such file"),
         (f"url='https://h/p?{QUERY}' failed", "url='https://h/p?***' failed"),
         (f"(caused by https://me:{SECRET}@h/p)", "(caused by https://***@h/p)"),
         (
