@@ -186,7 +186,7 @@ def place(where: str | Place) -> Place:
     if scheme[1].lower() != "file":
         if not where[scheme.end() :].strip("/"):
             raise UnknownPlace(f"{redacted_url(where)}: names no folder; give {scheme[0]}BUCKET/RUN")
-        path, query = Remote(where)._parts
+        path, query = Remote(f"{scheme[1].lower()}{where[scheme.end(1) :]}")._parts
         return Remote(f"{path.rstrip('/')}{query}")
     parts = urlsplit(where)
     if parts.netloc not in ("", "localhost"):
