@@ -195,6 +195,15 @@ def place(where: str | Place) -> Place:
     return Path(url2pathname(parts.path))
 
 
+def local_path(name: str | Path) -> Path:
+    """Return the path on this machine that a user names. Raises UnknownPlace for a URL, and for an empty name."""
+    if not str(name).strip():
+        raise UnknownPlace("the name is empty; give a path of this machine")
+    if isinstance(name, str) and _URL.match(name.strip()):
+        raise UnknownPlace(f"{redacted_url(name)} is a URL; give a path of this machine")
+    return Path(name)
+
+
 def places(where: Where) -> list[Place]:
     """Return what a user names, one place or several. Raises UnknownPlace."""
     return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+import tracer
 from analyzers.errors import LostRank
 from analyzers.paths import Remote, place
 from analyzers.redaction import redacted
@@ -17,6 +18,7 @@ from analyzers.run.layout import RankFile
 from tests.support.kineto_files import small_trace
 from tests.support.ports import free_port
 from tracer.cli import main
+from tracer.errors import TracerError
 from tracer.reading.dask_cluster import Cluster
 
 DDP4 = Path(__file__).resolve().parents[1] / "traces" / "resnet18-ddp4"
@@ -184,3 +186,37 @@ def test_a_workers_own_words_are_redacted():
     (lost,) = Cluster(Quarrelling(), "tcp://nowhere", lambda file: None).map(len, [file])
     assert isinstance(lost, LostRank) and "MemoryError on its worker" in str(lost)
     assert SECRET not in f"{lost} {file!r} {lost!r}"
+
+
+URL = f"http://host/out?X-Amz-Signature={SECRET}"
+OUTPUTS = [
+    *(("report", str(DDP4), option) for option in ("-o", "--csv", "--html")),
+    *(("compare", str(DDP4), str(DDP4), option) for option in ("-o", "--html")),
+    *(("hta", str(DDP4), "idle", option) for option in ("-o", "--csv")),
+    *(("whatif", str(DDP4), option) for option in ("-o", "--csv", "--html", "--plot", "--links")),
+    ("plot", str(DDP4), "-o"), ("export", str(DDP4), "-o"), ("calibrate", "-o"), ("record", "-o"), ("sweep", "-o"),
+    ("tensorboard", str(DDP4), "--logdir"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_what_is_written_is_named_by_a_path(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in (URL, f" {URL}", f"filecache::{URL}", "file:///elsewhere/out"):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, url])
+        assert ended.value.code == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and "give a path of this machine" in err and SECRET not in err, err
+    with pytest.raises(SystemExit) as ended:
+        main([*words, ""])
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1 and "the name is empty" in err, err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("output", [URL, ""])
+def test_a_sessions_folder_is_named_by_a_path(output):
+    with pytest.raises(TracerError) as refused:
+        tracer.Session(output)
+    assert "give a path of this machine" in str(refused.value) and SECRET not in str(refused.value)
