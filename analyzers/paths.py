@@ -20,13 +20,13 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from analyzers.errors import UnknownPlace
-from analyzers.redaction import redacted
+from analyzers.redaction import redacted, redacted_url
 
 # Bytes asked for ahead of the reader; fsspec's own 50 MB would be most of a worker's memory.
 READ_AHEAD = 1 << 22
 _HTTP_QUERY = re.compile(r"[?#].*", re.DOTALL)
 _SIGNED = re.compile(r"[?#][\w.~%-]+=.*", re.DOTALL)
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_URL = re.compile(r"((?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]+)://")
 # File systems that only the process sees that filled them.
 _PRIVATE = ("memory",)
 # What libraries raise where nobody has said who asks: botocore, google.auth, azure.
@@ -45,7 +45,7 @@ class Remote:
     url: str
 
     def __str__(self) -> str:
-        return redacted(self.url)
+        return redacted_url(self.url)
 
     def __repr__(self) -> str:
         return f"Remote({str(self)!r})"
@@ -185,14 +185,23 @@ def place(where: str | Place) -> Place:
         return Path(where) if isinstance(where, str) else where
     if scheme[1].lower() != "file":
         if not where[scheme.end() :].strip("/"):
-            raise UnknownPlace(f"{redacted(where)}: names no folder; give {scheme[0]}BUCKET/RUN")
-        path, query = Remote(where)._parts
+            raise UnknownPlace(f"{redacted_url(where)}: names no folder; give {scheme[0]}BUCKET/RUN")
+        path, query = Remote(f"{scheme[1].lower()}{where[scheme.end(1) :]}")._parts
         return Remote(f"{path.rstrip('/')}{query}")
     parts = urlsplit(where)
     if parts.netloc not in ("", "localhost"):
         instead = redacted(f"file:///{parts.netloc}{parts.path}", where)
-        raise UnknownPlace(f"{redacted(where)}: names another host; file:// is of this one: {instead}?")
+        raise UnknownPlace(f"{redacted_url(where)}: names another host; file:// is of this one: {instead}?")
     return Path(url2pathname(parts.path))
+
+
+def local_path(name: str | Path) -> Path:
+    """Return the path on this machine that a user names. Raises UnknownPlace for a URL, and for an empty name."""
+    if not str(name).strip():
+        raise UnknownPlace("the name is empty; give a path of this machine")
+    if isinstance(name, str) and _URL.match(name.strip()):
+        raise UnknownPlace(f"{redacted_url(name)} is a URL; give a path of this machine")
+    return Path(name)
 
 
 def places(where: Where) -> list[Place]:
@@ -243,7 +252,7 @@ def names(folder: Place) -> frozenset[str]:
 
 def _opened(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it. Raises UnknownPlace, OSError."""
-    scheme, shown = url.partition("://")[0], redacted(url)
+    scheme, shown = url.partition("://")[0], redacted_url(url)
     if "::" in url:
         raise UnknownPlace(f"{shown}: is a chain of file systems; name the folder itself")
     try:

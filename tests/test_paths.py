@@ -202,3 +202,12 @@ def test_an_object_that_changes_while_it_is_read_is_refused(memory, monkeypatch)
             continue
         with pytest.raises(OSError, match="changed while it was read"):
             reading.read()
+
+
+@pytest.mark.parametrize("where", ["MEMORY://case/run", "Memory://case/run"])
+def test_schemes_have_no_case(memory, where):
+    memory.pipe("/case/run/rank0.json", b"{}")
+    assert place(where) == Remote("memory://case/run")
+    assert place(where).is_private and names(place(where)) == {"rank0.json"}
+    assert place("HTTP://Host/Run?Key=S").url == "http://Host/Run?Key=S"
+    assert place("FILE:///data/Run") == Path("/data/Run")

@@ -5,10 +5,12 @@ import json
 import pickle
 import threading
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+import tracer
 from analyzers.errors import LostRank
 from analyzers.paths import Remote, place
 from analyzers.redaction import redacted
@@ -16,8 +18,10 @@ from analyzers.run.layout import RankFile
 from tests.support.kineto_files import small_trace
 from tests.support.ports import free_port
 from tracer.cli import main
+from tracer.errors import TracerError
 from tracer.reading.dask_cluster import Cluster
 
+DDP4 = Path(__file__).resolve().parents[1] / "traces" / "resnet18-ddp4"
 SECRET = "5f00dbad5ec2e7"
 QUERY = f"X-Amz-Credential=AKIA{SECRET}%2F20261120&X-Amz-Signature={SECRET}/"
 
@@ -91,6 +95,10 @@ def test_http_errors_are_called_what_they_are(address, capsys):
     [
         f"https://host/run?{QUERY}", f"zzz://host/run?sig={SECRET}", f"memory://a::s3://b/c?token={SECRET}",
         f"zzz://me:{SECRET}@host/run", f"file://me:{SECRET}@elsewhere/run", f"zzz://{SECRET}@host/run",
+        f"filecache::http://me:{SECRET}@127.0.0.1:1/rank0.json.gz?key={SECRET}",
+        f" http://me:{SECRET}@127.0.0.1:1/r?key={SECRET}",
+        f"http:/me:{SECRET}@127.0.0.1:1/r?{SECRET}", f"http:///me:{SECRET}@127.0.0.1:1/r",
+        f"zzz://h/r?key=(a) '{SECRET}'",
         f"zzz://me:{SECRET}/x@host/run", f"zzz://host/run#access_token={SECRET}", f"ftp://me:pa@{SECRET}@nowhere.invalid/r",
     ],
 )  # fmt: skip
@@ -102,6 +110,13 @@ def test_no_refusal_holds_a_secret(url, capsys, monkeypatch):
 def test_usage_errors_hold_no_secret(capsys):
     refusal(capsys, "report", "traces", f"--htm=https://host/x?{QUERY}")
     refusal(capsys, "report", "traces", "--scheduler", f"ftp://me:{SECRET}@host")
+    refusal(capsys, "report", "traces", "--links", f"http://127.0.0.1:1/x?key={SECRET}")
+
+
+@pytest.mark.parametrize("user", [f"me:{SECRET}", "u:PW"])
+def test_a_schedulers_address_is_shown_without_its_password(user, capsys):
+    err = refusal(capsys, "report", str(DDP4), "--scheduler", f"tls://{user}@127.0.0.1:1")
+    assert user not in err and "no Dask scheduler answers" in err
 
 
 @pytest.mark.parametrize(
@@ -111,6 +126,8 @@ def test_usage_errors_hold_no_secret(capsys):
         ("see https://docs.pytest.org/en/stable", None),
         ("http://host:8080/run@2/rank0.json is fine", None),
         ("tcp://10.0.0.1:8786: no scheduler", None),
+        ("/data/a:/data/b@2, C:/me@home, file:///run@2", None),
+        (f"http:/me:{SECRET}@h/p?key=1: no such file", "http:/***@h/p?*** no such file"),
         (f"url='https://h/p?{QUERY}' failed", "url='https://h/p?***' failed"),
         (f"(caused by https://me:{SECRET}@h/p)", "(caused by https://***@h/p)"),
         (
@@ -169,3 +186,37 @@ def test_a_workers_own_words_are_redacted():
     (lost,) = Cluster(Quarrelling(), "tcp://nowhere", lambda file: None).map(len, [file])
     assert isinstance(lost, LostRank) and "MemoryError on its worker" in str(lost)
     assert SECRET not in f"{lost} {file!r} {lost!r}"
+
+
+URL = f"http://host/out?X-Amz-Signature={SECRET}"
+OUTPUTS = [
+    *(("report", str(DDP4), option) for option in ("-o", "--csv", "--html")),
+    *(("compare", str(DDP4), str(DDP4), option) for option in ("-o", "--html")),
+    *(("hta", str(DDP4), "idle", option) for option in ("-o", "--csv")),
+    *(("whatif", str(DDP4), option) for option in ("-o", "--csv", "--html", "--plot", "--links")),
+    ("plot", str(DDP4), "-o"), ("export", str(DDP4), "-o"), ("calibrate", "-o"), ("record", "-o"), ("sweep", "-o"),
+    ("tensorboard", str(DDP4), "--logdir"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_what_is_written_is_named_by_a_path(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in (URL, f" {URL}", f"filecache::{URL}", "file:///elsewhere/out"):
+        with pytest.raises(SystemExit) as ended:
+            main([*words, url])
+        assert ended.value.code == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and "give a path of this machine" in err and SECRET not in err, err
+    with pytest.raises(SystemExit) as ended:
+        main([*words, ""])
+    err = capsys.readouterr().err
+    assert ended.value.code == 2 and err.count("\n") == 1 and "the name is empty" in err, err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("output", [URL, ""])
+def test_a_sessions_folder_is_named_by_a_path(output):
+    with pytest.raises(TracerError) as refused:
+        tracer.Session(output)
+    assert "give a path of this machine" in str(refused.value) and SECRET not in str(refused.value)

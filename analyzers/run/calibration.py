@@ -14,6 +14,7 @@ from analyzers.arrays import Float64
 from analyzers.errors import UnreadableCalibration
 from analyzers.json_documents import encoded
 from analyzers.paths import Place, read_file
+from analyzers.redaction import redacted_url
 from analyzers.trace import KINDS, bus_factor
 
 SCHEMA = "tracer.calibration/1"
@@ -82,7 +83,7 @@ def read_calibration(path: Place) -> Calibration:
     Needed are the schema, and of each row collective, group_size, bytes and time_ns; bandwidths are always derived
     from these. Raises UnreadableCalibration.
     """
-    remedy = f"write one with `tracer calibrate -o {path.name}`"
+    remedy = f"write one with `tracer calibrate -o {redacted_url(path.name)}`"
     try:
         written = msgspec.json.decode(read_file(path), type=_WrittenCalibration)
     except OSError as error:

@@ -1,7 +1,9 @@
 """What TensorBoard reads back of runs and sweeps, and our tab of it, asked as TensorBoard asks."""
 
+import argparse
 import configparser
 import html
+import importlib
 import json
 import os
 import re
@@ -165,6 +167,15 @@ def test_tensorboard_is_started_on_loopback(tmp_path):
     assert words[words.index("--port") + 1] == "7"
 
 
+@pytest.mark.filterwarnings("ignore:html5lib:DeprecationWarning")
+def test_tensorboard_reads_by_itself_and_starts_no_server_of_its_data(tmp_path):
+    """That server answers whoever asks, at a port of its own."""
+    words = board.command(tmp_path, 7)
+    parser = argparse.ArgumentParser()
+    importlib.import_module("tensorboard.plugins.core.core_plugin").CorePluginLoader().define_flags(parser)
+    assert parser.parse_known_args(words[words.index("--logdir") :])[0].load_fast == "false"
+
+
 TENSORBOARD = """
 import os, sys
 def run_main():
@@ -182,7 +193,10 @@ def test_its_path_is_seen_by_its_owner_alone(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     assert board.serve_tensorboard(tmp_path, "/unguessable", 7) == 0
     said = tmp_path / "said"
-    assert said.read_text() == f"--logdir {tmp_path} --host 127.0.0.1 --port 7 --path_prefix /unguessable"
+    assert (
+        said.read_text()
+        == f"--logdir {tmp_path} --host 127.0.0.1 --port 7 --load_fast=false --path_prefix /unguessable"
+    )
     assert said.stat().st_mode & 0o777 == 0o600
     assert not any("unguessable" in word for word in board.command(tmp_path, 7))
 

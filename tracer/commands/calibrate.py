@@ -14,7 +14,7 @@ import msgspec
 from analyzers.run import LINKS, Calibration, read_calibration, to_json
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
-from tracer.commands.options import add_device_arguments, pick_devices, positive, progress, say
+from tracer.commands.options import add_device_arguments, here, pick_devices, positive, progress, say
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError, UsageError
 from tracer.views.sections import calibration_text
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print the file's JSON instead of the table")
-    out.add_argument("-o", "--output", type=Path, default=Path(LINKS), metavar="FILE", help=f"default: {LINKS}")
+    out.add_argument("-o", "--output", type=here, default=Path(LINKS), metavar="FILE", help=f"default: {LINKS}")
     out.add_argument("--force", action="store_true", help="replace the file if it exists")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from functools import partial
-from pathlib import Path
 
 from analyzers.comparison import SCALING_SCHEMA as STUDY
 from analyzers.comparison import (
@@ -34,6 +33,7 @@ from tracer.commands.options import (
     add_steps_argument,
     cell_reader,
     emit,
+    here,
     judged,
     links_of,
     parsed,
@@ -59,11 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=run_place, metavar="A", help=f"the baseline: {what}")
     parser.add_argument("b", type=run_place, metavar="B", help="what is compared with it: another of the same")
     parser.add_argument(
-        "--links", type=Path, metavar="FILE", help="what the links of both can do (default: each run's own links.json)"
+        "--links",
+        type=here,
+        metavar="FILE",
+        help="what the links of both can do (default: each run's own links.json)",
     )
     parser.add_argument("--json", action="store_true", help="the whole comparison as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write it as one page, which loads nothing")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of stdout")
+    parser.add_argument("--html", type=here, metavar="FILE", help="also write it as one page, which loads nothing")
+    parser.add_argument("-o", "--output", type=here, metavar="FILE", help="write to a file instead of stdout")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     add_steps_argument(parser)
     add_reading_arguments(parser)

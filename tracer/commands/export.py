@@ -17,6 +17,7 @@ from tracer.commands.options import (
     add_reading_arguments,
     add_run_argument,
     add_steps_argument,
+    here,
     links_of,
     read_drawn,
 )
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=here,
         required=True,
         metavar="FILE",
         help="run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline",

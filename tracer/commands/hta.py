@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 from analyzers.hta import (
     Analysis,
@@ -27,7 +26,7 @@ from analyzers.reporting import lanes, report
 from analyzers.run import Run, load
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.options import memory, run_place, terminal
+from tracer.commands.options import here, memory, run_place, terminal
 from tracer.errors import UsageError
 from tracer.views import csv_text
 from tracer.views.perfetto import groups, path_group, write_trace
@@ -68,9 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top", type=_count, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
     )
     parser.add_argument("--json", action="store_true", help="all rows as JSON")
-    parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
+    parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="critical-path: also the run's timeline with the path in it"
+        "-o",
+        "--output",
+        type=here,
+        metavar="FILE",
+        help="critical-path: also the run's timeline with the path in it",
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from analyzers.comparison import study
 from analyzers.reporting import report
@@ -12,6 +11,7 @@ from tracer.commands.options import (
     add_links_argument,
     add_reading_arguments,
     cell_reader,
+    here,
     links_of,
     read,
     run_place,
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "layers: those that take longest; bandwidth: busbw over message size; scaling: speedups of a sweep",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="its ending says what: .png, .svg or .pdf"
+        "-o", "--output", type=here, required=True, metavar="FILE", help="its ending says what: .png, .svg or .pdf"
     )
     add_links_argument(parser)
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")

@@ -23,6 +23,7 @@ from tracer.commands.options import (
     check_data,
     configuration,
     describe,
+    here,
     positive,
     progress,
     read_here,
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_host_arguments(parser)
     out = parser.add_argument_group("output")
-    out.add_argument("-o", "--output", type=Path, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
+    out.add_argument("-o", "--output", type=here, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
     parser.set_defaults(unset=vars(parser.parse_args([])))
 

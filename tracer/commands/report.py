@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.comparison import RunFigures, names
@@ -30,6 +29,7 @@ from tracer.commands.options import (
     add_run_argument,
     add_steps_argument,
     emit,
+    here,
     judged,
     links_of,
     parsed,
@@ -71,12 +71,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
-    parser.add_argument("--csv", type=Path, metavar="DIR", help="also write the tables as CSV into this folder")
+    parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="also write all of it as one page for a browser, which loads nothing"
+        "--html",
+        type=here,
+        metavar="FILE",
+        help="also write all of it as one page for a browser, which loads nothing",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write the report to a file instead of stdout"
+        "-o", "--output", type=here, metavar="FILE", help="write the report to a file instead of stdout"
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument(

@@ -29,6 +29,7 @@ from tracer.commands.options import (
     check_data,
     configuration,
     devices_of,
+    here,
     positive,
     progress,
     run_place,
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=here,
         metavar="DIR",
         help="the sweep's folder, where cells that are done are kept (default: traces/sweep); "
         "with --report where tables, plots and page go (default: DIR/report)",

@@ -13,7 +13,7 @@ from analyzers.paths import Place
 from analyzers.reporting import report
 from analyzers.run import SWEEP
 from tracer.atomic_files import refuse_existing, write_bytes
-from tracer.commands.options import add_reading_arguments, cell_reader, read, run_place
+from tracer.commands.options import add_reading_arguments, cell_reader, here, read, run_place
 from tracer.errors import TracerError, UsageError
 from tracer.serving import check_tensorboard
 from tracer.views.sections import as_markdown
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer tensorboard`."""
     parser.add_argument("run", type=run_place, nargs="+", metavar="RUN", help="a folder of traces, or a sweep's folder")
     parser.add_argument(
-        "--logdir", type=Path, required=True, metavar="DIR", help="where TensorBoard looks: a folder for each RUN"
+        "--logdir", type=here, required=True, metavar="DIR", help="where TensorBoard looks: a folder for each RUN"
     )
     parser.add_argument("--force", action="store_true", help="replace what an earlier call has written")
     add_reading_arguments(parser)

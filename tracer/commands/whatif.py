@@ -28,6 +28,7 @@ from tracer.commands.options import (
     add_run_argument,
     add_steps_argument,
     emit,
+    here,
     links_of,
     positive,
     read,
@@ -61,17 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_links(parser.add_argument_group("links (default: the run's own links.json, or else its own transfers)"))
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="all of it as JSON")
-    out.add_argument("--csv", type=Path, metavar="FILE", help="also write the scenarios as CSV")
-    out.add_argument("--plot", type=Path, metavar="FILE", help="also draw them: .png, .svg or .pdf")
-    out.add_argument("--html", type=Path, metavar="FILE", help="also write the report's page with these scenarios")
-    out.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to a file instead of stdout")
+    out.add_argument("--csv", type=here, metavar="FILE", help="also write the scenarios as CSV")
+    out.add_argument("--plot", type=here, metavar="FILE", help="also draw them: .png, .svg or .pdf")
+    out.add_argument("--html", type=here, metavar="FILE", help="also write the report's page with these scenarios")
+    out.add_argument("-o", "--output", type=here, metavar="FILE", help="write to a file instead of stdout")
     out.add_argument("--force", action="store_true", help="replace files that exist")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
 
 
 def _add_links(links: argparse._ArgumentGroup) -> None:
-    links.add_argument("--links", type=Path, metavar="FILE", help="what `tracer calibrate` measured of them")
+    links.add_argument("--links", type=here, metavar="FILE", help="what `tracer calibrate` measured of them")
     links.add_argument("--bus-gbps", type=rate, metavar="GB/S", help="bus bandwidth of all-reduces, for all sizes")
     links.add_argument("--latency-us", type=latency, metavar="US", help="what the smallest takes (default: 0)")
     links.add_argument("--gpus-per-host", type=positive, metavar="N", help="GPUs beyond so many are on other hosts")

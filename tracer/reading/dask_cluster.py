@@ -177,7 +177,7 @@ def cluster(address: str, places: Sequence[Place], on_done: Callable[[RankFile],
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as error:
-        why = redacted(str(error)).splitlines()[0] if str(error) else "no answer"
+        why = redacted(str(error), address).splitlines()[0] if str(error) else "no answer"
         raise TracerError(
             f"{address}: no Dask scheduler answers there ({why[:200]}); start one with `dask scheduler`"
         ) from error
@@ -214,8 +214,9 @@ def _check(client: Any, address: str, paths: Sequence[Path]) -> None:
         if isinstance(answer, OSError):  # it has gone meanwhile
             continue
         if isinstance(answer, Exception):
+            why = redacted(str(answer), address)
             raise TracerError(
-                f"{address}: worker {worker} cannot run tracer ({type(answer).__name__}: {redacted(str(answer))}); "
+                f"{address}: worker {worker} cannot run tracer ({type(answer).__name__}: {why}); "
                 f"install tracer-toolkit {VERSION} there"
             )
         versions, unseen = answer

@@ -14,6 +14,8 @@ from types import TracebackType
 
 from torch import nn
 
+from analyzers.errors import UnknownPlace
+from analyzers.paths import local_path
 from analyzers.run import MANIFEST
 from tracer.atomic_files import hidden_name, own, refuse_folder, remove_abandoned
 from tracer.config import Plan, hooked
@@ -46,8 +48,11 @@ class Session:
     def __init__(
         self, output: str | Path, model: nn.Module | None = None, *, plan: Plan | None = None, force: bool = False
     ) -> None:
-        """Raises TracerError where the plan cannot be followed."""
-        self._output = Path(output).absolute()
+        """Raises TracerError where the plan cannot be followed, or `output` is no path of this machine."""
+        try:
+            self._output = local_path(output).absolute()
+        except UnknownPlace as error:
+            raise TracerError(str(error)) from error
         self._model = model
         self._plan = plan or Plan()
         self._plan.check()

@@ -22,6 +22,8 @@ sys.argv[1:] += ["--path_prefix", os.environ.pop({_ROOT!r})]
 from tensorboard.main import run_main
 run_main()
 """
+# Its faster reader is a server at another loopback port, which gives the data to any user of the machine.
+_OWN_READER = "--load_fast=false"
 # TensorBoard's own.
 TENSORBOARD_PORT = 6006
 
@@ -34,7 +36,8 @@ def check_tensorboard() -> None:
 
 def command(logdir: Path, port: int = TENSORBOARD_PORT) -> list[str]:
     """Build the command that starts TensorBoard over a folder, to be reached from this machine alone."""
-    return [sys.executable, "-c", _START, "--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
+    where = ["--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
+    return [sys.executable, "-c", _START, *where, _OWN_READER]
 
 
 def tensorboard_address(root: str, port: int = TENSORBOARD_PORT) -> str:

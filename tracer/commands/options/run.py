@@ -16,7 +16,7 @@ from msgspec import structs
 
 from analyzers.errors import AnalysisError, UnknownPlace
 from analyzers.notices import Code
-from analyzers.paths import Place, Where, place
+from analyzers.paths import Place, Where, local_path, place
 from analyzers.rank import RunSummary
 from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
 from analyzers.run import Calibration, find, read_calibration
@@ -39,6 +39,14 @@ def run_place(text: str) -> Place:
     """Parse RUN as an argument: a path, or a URL that fsspec opens."""
     try:
         return place(text)
+    except UnknownPlace as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def here(text: str) -> Path:
+    """Parse a path of this machine as an argument: what is written, and files of links."""
+    try:
+        return local_path(text)
     except UnknownPlace as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
@@ -96,7 +104,7 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
 def add_links_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option that says what the links can do."""
     parser.add_argument(
-        "--links", type=Path, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+        "--links", type=here, metavar="FILE", help="what the links can do (default: the run's own links.json)"
     )
 
 
