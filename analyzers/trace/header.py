@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
 
-from analyzers.trace.lenient_json import Oddity, readable
+from analyzers.trace.lenient_json import Oddity, raw_decode, readable
 from analyzers.trace.timestamps import LAST_NS
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -111,13 +110,11 @@ class _Object:
 def _object(data: bytes) -> _Object | None:
     """A JSON object at the front of a text, and what stands behind it; None where there is none."""
     text, oddities = readable(data)
-    for decoder, more in ((json.JSONDecoder(), set()), (json.JSONDecoder(strict=False), {Oddity.CHARACTERS})):
-        try:
-            parsed, end = decoder.raw_decode(text)
-        except (ValueError, RecursionError):
-            continue
-        return _Object(parsed, text[end:].strip(" \t\r\n"), frozenset(oddities | more))
-    return None
+    try:
+        parsed, end, oddities = raw_decode(text, oddities)
+    except (ValueError, RecursionError):
+        return None
+    return _Object(parsed, text[end:].strip(" \t\r\n"), frozenset(oddities))
 
 
 def _fields(values: dict[str, Any]) -> dict[str, Any]:
