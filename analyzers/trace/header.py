@@ -16,7 +16,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 _BASE = "baseTimeNanoseconds"
 _SPACE = b" \t\r\n"
 _GAP = _SPACE + b","
-_BEHIND = "text behind the document"
 
 
 @dataclass(frozen=True)
@@ -42,18 +41,22 @@ class _WrittenHeader(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Outside:
-    """What stands around the events: the header, what of it was lost, and what of it is no JSON but was read."""
+    """What stands around the events: the header, what of it was lost, and what of it is no JSON but was read.
+
+    `behind` is how many bytes of text follow the document, none of which were read.
+    """
 
     header: Header
     lost: tuple[str, ...] = ()
     oddities: frozenset[Oddity] = frozenset()
+    behind: int = 0
 
 
 def outside(before: bytes, behind: bytes) -> Outside:
     """Build the header from the text on both sides of the event list; where commas are wrong, something may be gone."""
     before, behind = before.strip(_SPACE), behind.strip(_SPACE)
     if not before:
-        return Outside(Header(), (_BEHIND,) if behind else ())
+        return Outside(Header(), behind=len(behind))
     lost = []
     front = _object(before.rstrip(_GAP) + b"}")
     if front is None or front.rest:
@@ -69,10 +72,8 @@ def outside(before: bytes, behind: bytes) -> Outside:
         lost.append("what may have followed the events (a comma is missing there, or one too many)")
     if "traceEvents" in back.values:
         lost.append("a second list of traceEvents")
-    if back.rest:
-        lost.append(_BEHIND)
     header, odd = _header(front.values | back.values)
-    return Outside(header, (*lost, *odd), frozenset(front.oddities | back.oddities))
+    return Outside(header, (*lost, *odd), frozenset(front.oddities | back.oddities), len(back.rest.encode()))
 
 
 def _header(values: dict[str, Any]) -> tuple[Header, list[str]]:
