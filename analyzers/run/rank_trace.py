@@ -139,10 +139,14 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
         )
     if not loaded.events.on_device.any() and not loaded.is_cpu_run:
         # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
-        what = f" in what could be read ({lost[0]})" if lost else ""
-        raise UnusableRun(
-            f"{file.path}: no device activity{what}; profile with ProfilerActivity.CUDA, and at least one whole step"
+        damage = next((notice for notice in lost if notice.code == Code.TRACE_INCOMPLETE), None)
+        what = f" in what could be read ({damage.text})" if damage else ""
+        remedy = (
+            "copy or record the file again, since the damage may have taken its device's events"
+            if damage
+            else "profile with ProfilerActivity.CUDA, and at least one whole step"
         )
+        raise UnusableRun(f"{file.path}: no device activity{what}; {remedy}")
     return loaded
 
 

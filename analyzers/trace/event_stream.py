@@ -36,8 +36,13 @@ _BEHIND = re.compile(rb"[ \t\r\n,]*")
 _BETWEEN = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 # The list's end behind a damaged event: nothing but the rest of a flat document follows it.
 _CLOSE = re.compile(r"\}\s*\](?=[^\[\]{}]*\}?\s*$)")
+# A file that ends whole ends so, whatever stands before.
+_WHOLE = re.compile(rb"\][^\[\]{}]*\}[ \t\r\n]*\Z")
 _KEYS = "ph|cat|name|pid|tid|ts|dur|args|id|s|bp"
 _SEEMS_EVENT = re.compile(rf'\{{\s*"(?:{_KEYS})"\s*:')
+# A bracket and a brace that end the document, if not for the event behind them; and what may become that.
+_STRAY_END = re.compile(rf"\][ \t\r\n]*\}}[ \t\r\n]*,[ \t\r\n]*{_SEEMS_EVENT.pattern}".encode())
+_PERHAPS_STRAY = re.compile(rb'\][ \t\r\n]*(?:\}[ \t\r\n]*(?:,[ \t\r\n]*(?:\{\s*(?:"[a-z]{0,4}"?\s*)?)?)?)?')
 _LIKELY_EVENTS = re.compile(rf'"traceEvents"\s*:\s*\[\s*\{{\s*"(?:{_KEYS})"'.encode())
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -94,12 +99,13 @@ class EventStream:
             if self._ended:
                 break
             if len(text) > LONGEST:
-                self.lost.append(f"everything behind {len(text) >> 20} MB without the boundary of an event")
+                nbytes = len(text) - 1 + sum(map(len, self.blocks))
+                self.lost.append(f"the last {nbytes:,} bytes, in whose first {len(text) >> 20} MB no event ends")
                 return
         while not self._ended and (taken := self._take_front(text, is_all=True)):
             del text[1 : 1 + taken]
         if not self._ended:
-            self.lost.append("the end of the file, which ends early (cut short, or still being written)")
+            self.lost.append(_end(bytes(text[1:])))
             del text[1:]
         if self._is_walked and not (self.damaged or self.lost_events or self.lost):
             self.damaged = 1
@@ -169,12 +175,13 @@ class EventStream:
         if self._separator is None:
             self._separator = structure.separator(text)
         is_last = structure.list_end is not None and self._is_list_end(text, structure.list_end, is_all)
+        goes_on = structure.list_end is not None and _STRAY_END.match(text, structure.list_end) is not None
         end = structure.list_end if is_last else structure.last_event_end
         if end is not None and (self._take(text, end) or self._take(text, end, lenient=True)):
             self._ended = is_last
             self._commas, self._due = 0, 1
             return end - 1
-        if end is None and not structure.is_broken and not is_all:
+        if end is None and not structure.is_broken and not goes_on and not is_all:
             return 0
         return self._walk(text, is_all)
 
@@ -194,7 +201,9 @@ class EventStream:
         """Whether a bracket ends the list: not if events follow it, nor before it is known what does."""
         behind = _BEHIND.match(text, bracket + 1)
         following = text[behind.end() : behind.end() + 1] if behind else b""
-        return following != b"{" and (bool(following) or is_all)
+        if following == b"{" or _STRAY_END.match(text, bracket):
+            return False
+        return is_all or not _PERHAPS_STRAY.fullmatch(text, bracket)
 
     def _take(self, text: bytearray, end: int, lenient: bool = False) -> bool:
         """Take the array that a closing bracket at `end` makes of the text; False, and no change, if it is none."""
@@ -268,7 +277,8 @@ class EventStream:
         """What follows the list of events: the rest of the document, with nothing behind it."""
         for block in self.blocks:
             if len(text) > LONGEST:
-                self.lost.append("what follows the events")
+                nbytes = len(text) + len(block) + sum(map(len, self.blocks))
+                self.lost.append(f"what follows the events ({nbytes:,} bytes)")
                 return
             text += block
         self.tail = text.lstrip(_SPACE).removeprefix(b"]").strip(_SPACE)
@@ -337,6 +347,13 @@ def _is_escaped(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[
     before = np.where(offsets > 0, other[offsets - 1], offsets - 1)
     escaped: NDArray[np.bool_] = (offsets - 1 - before) % 2 == 1
     return escaped
+
+
+def _end(text: bytes) -> str:
+    """Say of a text behind the last event, where the list has no end that was found, why it is lost."""
+    if _WHOLE.search(text):
+        return f"the last {len(text):,} bytes: the file ends whole, but is damaged where they begin"
+    return f"the last {len(text):,} bytes of the file, which ends early (cut short, or still being written)"
 
 
 def _find_events(text: bytes) -> tuple[int, int] | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
 
-from analyzers.trace.lenient_json import Oddity, readable
+from analyzers.trace.lenient_json import Oddity, raw_decode, readable
 from analyzers.trace.timestamps import LAST_NS
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -17,7 +16,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 _BASE = "baseTimeNanoseconds"
 _SPACE = b" \t\r\n"
 _GAP = _SPACE + b","
-_BEHIND = "text behind the document"
 
 
 @dataclass(frozen=True)
@@ -43,18 +41,22 @@ class _WrittenHeader(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Outside:
-    """What stands around the events: the header, what of it was lost, and what of it is no JSON but was read."""
+    """What stands around the events: the header, what of it was lost, and what of it is no JSON but was read.
+
+    `behind` is how many bytes of text follow the document, none of which were read.
+    """
 
     header: Header
     lost: tuple[str, ...] = ()
     oddities: frozenset[Oddity] = frozenset()
+    behind: int = 0
 
 
 def outside(before: bytes, behind: bytes) -> Outside:
     """Build the header from the text on both sides of the event list; where commas are wrong, something may be gone."""
     before, behind = before.strip(_SPACE), behind.strip(_SPACE)
     if not before:
-        return Outside(Header(), (_BEHIND,) if behind else ())
+        return Outside(Header(), behind=len(behind))
     lost = []
     front = _object(before.rstrip(_GAP) + b"}")
     if front is None or front.rest:
@@ -70,10 +72,8 @@ def outside(before: bytes, behind: bytes) -> Outside:
         lost.append("what may have followed the events (a comma is missing there, or one too many)")
     if "traceEvents" in back.values:
         lost.append("a second list of traceEvents")
-    if back.rest:
-        lost.append(_BEHIND)
     header, odd = _header(front.values | back.values)
-    return Outside(header, (*lost, *odd), frozenset(front.oddities | back.oddities))
+    return Outside(header, (*lost, *odd), frozenset(front.oddities | back.oddities), len(back.rest.encode()))
 
 
 def _header(values: dict[str, Any]) -> tuple[Header, list[str]]:
@@ -111,13 +111,11 @@ class _Object:
 def _object(data: bytes) -> _Object | None:
     """A JSON object at the front of a text, and what stands behind it; None where there is none."""
     text, oddities = readable(data)
-    for decoder, more in ((json.JSONDecoder(), set()), (json.JSONDecoder(strict=False), {Oddity.CHARACTERS})):
-        try:
-            parsed, end = decoder.raw_decode(text)
-        except (ValueError, RecursionError):
-            continue
-        return _Object(parsed, text[end:].strip(" \t\r\n"), frozenset(oddities | more))
-    return None
+    try:
+        parsed, end, oddities = raw_decode(text, oddities)
+    except (ValueError, RecursionError):
+        return None
+    return _Object(parsed, text[end:].strip(" \t\r\n"), frozenset(oddities))
 
 
 def _fields(values: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -30,7 +31,6 @@ def _decimal(digits: str) -> Decimal:
 
 
 # Every digit of their numbers is kept.
-_STRICT = json.JSONDecoder(parse_float=_decimal)
 _LENIENT = json.JSONDecoder(strict=False, parse_float=_decimal)
 
 
@@ -38,7 +38,7 @@ class Oddity(Enum):
     """What is no JSON, and costs nothing: it is clear what was meant."""
 
     BYTES = "bytes that are no UTF-8"
-    NUMBERS = "numbers written inf or nan"
+    NUMBERS = "numbers written inf or nan"  # in any spelling: Python's json writes and reads Infinity and NaN
     CHARACTERS = "control characters in texts"
 
 
@@ -92,19 +92,39 @@ def readable(data: bytes) -> tuple[str, set[Oddity]]:
     oddities = set() if is_utf8(data) else {Oddity.BYTES}
     text = data.decode(errors="replace")
     if _FOREIGN.search(text):
-        numbered = _with_numbers(text)
-        oddities |= {Oddity.NUMBERS} if numbered != text else set()
-        text = _with_characters(numbered)
+        text = _with_characters(_with_numbers(text))
     return text, oddities
+
+
+def raw_decode(
+    text: str, oddities: set[Oddity], parse_float: Callable[[str], Any] = float
+) -> tuple[Any, int, set[Oddity]]:
+    """Parse the value at the front of a readable text: it, its end, and what of it is no JSON besides.
+
+    Raises ValueError, RecursionError.
+    """
+    found = set(oddities)
+
+    def constant(word: str) -> float:
+        found.add(Oddity.NUMBERS)
+        return float(word)
+
+    try:
+        value, end = json.JSONDecoder(parse_float=parse_float, parse_constant=constant).raw_decode(text)
+    except json.JSONDecodeError:
+        found = oddities | {Oddity.CHARACTERS}
+        decoder = json.JSONDecoder(strict=False, parse_float=parse_float, parse_constant=constant)
+        value, end = decoder.raw_decode(text)
+    return value, end, found
 
 
 def loads(data: bytes) -> tuple[Any, set[Oddity]]:
     """Parse a whole text, and say what of it is no JSON. Raises ValueError, RecursionError."""
     text, oddities = readable(data)
-    try:
-        return _STRICT.decode(text), oddities
-    except json.JSONDecodeError:
-        return _LENIENT.decode(text), oddities | {Oddity.CHARACTERS}
+    value, end, oddities = raw_decode(text, oddities, _decimal)
+    if text[end:].strip(" \t\r\n"):
+        raise ValueError("text behind the value")
+    return value, oddities
 
 
 def first_at(text: str, begin: int) -> tuple[Any, int] | None:

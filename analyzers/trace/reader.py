@@ -130,15 +130,24 @@ def read_trace(
         "events without a time": columns.untimed,
         "places that are no JSON, where any number of events may be missing": stream.damaged,
     }
-    lost = [*blocks.lost, *stream.lost, *around.lost, *(f"{count} {what}" for what, count in counts.items() if count)]
-    said = _said(path.name, lost, columns.oddities | around.oddities, columns.endless)
+    behind = [f"{around.behind:,} bytes of text behind the document"] if around.behind else []
+    ends = [*blocks.lost, *stream.lost, *behind]
+    lost = [*ends, *around.lost, *(f"{count} {what}" for what, count in counts.items() if count)]
+    is_open_ended = bool(ends or stream.damaged)
+    said = _said(path.name, lost, is_open_ended, columns.oddities | around.oddities, columns.endless)
     return Trace(around.header, events, tuple(said), tuple(columns.marks.unknown), refusal, columns.nbytes)
 
 
-def _said(name: str, lost: Sequence[str], oddities: AbstractSet[Oddity], endless: int) -> Iterator[Notice]:
-    """Yield what a reader must know of a file: what was lost or guessed of it, and how many events have no end."""
+def _said(
+    name: str, lost: Sequence[str], is_open_ended: bool, oddities: AbstractSet[Oddity], endless: int
+) -> Iterator[Notice]:
+    """Yield what a reader must know of a file: what was lost or guessed of it, and how many events have no end.
+
+    An open-ended loss is of all that follows a place, or of any number of events: no one knows what else is kept.
+    """
     if lost:
-        yield Notice(Code.TRACE_INCOMPLETE, f"{name}: not read: {'; '.join(lost)}; all else is kept")
+        kept = "" if is_open_ended else "; all else is kept"
+        yield Notice(Code.TRACE_INCOMPLETE, f"{name}: not read: {'; '.join(lost)}{kept}")
     if oddities:
         words = ", ".join(oddity.value for oddity in Oddity if oddity in oddities)
         yield Notice(Code.TRACE_IS_NO_JSON, f"{name}: no valid JSON, but all of it was read: {words}")

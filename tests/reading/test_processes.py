@@ -95,7 +95,6 @@ HARMLESS = {
     "a byte-order mark": lambda data: b"\xef\xbb\xbf" + data,
     "white space around": lambda data: b" \n\t" * 9999 + data + b" \n" * 9999,
     "duplicate keys": lambda data: data.replace(b'"ph": "X", ', b'"ph": "M", "ph": "X", ', 3),
-    "infinities among arguments": lambda data: data.replace(b'"stream": 7', b'"stream": 7, "x": [Infinity, NaN]'),
     "numbers beyond 64 bits": lambda data: data.replace(b'"stream": 7', b'"stream": 7, "bytes": ' + b"9" * 40),
 }
 
@@ -118,6 +117,10 @@ GUESSED = {
         "bytes that are no UTF-8",
     ),
     "a number of C++": (lambda data: data.replace(b'"stream": 7', b'"stream": 7, "x": -inf', 1), "written inf or nan"),
+    "numbers of Python": (
+        lambda data: data.replace(b'"stream": 7', b'"stream": 7, "x": [Infinity, NaN]'),
+        "written inf or nan",
+    ),
     "bytes in the header": (lambda data: data.replace(b"nccl", b"nc\xffl", 1), "bytes that are no UTF-8"),
     "characters behind the events": (lambda data: data.replace(b"rank0.j", b"rank0\n.j", 1), "control characters"),
     "a quote in a name": (lambda data: data.replace(b"void gemm<a>", b'void "gemm"<"a">'), "4 places"),
@@ -160,7 +163,7 @@ def test_what_is_no_json_is_said_where_nothing_is_lost(tmp_path, monkeypatch, gu
 COSTLY = {
     "a truncated gzip": (lambda data: gzip.compress(data)[:-40], "the end of the gzip stream"),
     "a cut in an event": (lambda data: data[:-700], "which ends early"),
-    "text behind it": (lambda data: data + b"\n# recorded by hand", "text behind the document"),
+    "text behind it": (lambda data: data + b"\n# recorded by hand", "18 bytes of text behind the document"),
     "another document behind it": (lambda data: data + data, "text behind the document"),
     "bytes behind the gzip stream": (lambda data: gzip.compress(data) + b"junk", "bytes behind the gzip stream"),
     "events that are no objects": (
@@ -191,10 +194,20 @@ def event(name: str, ts: int = 1, more: str = "") -> str:
 INNER = ",".join(f'{{"a":{n}}}' for n in range(20))
 # Documents with one fault each: the names that are still read, and a word of what is said.
 FAULTS = {
-    "an absurd exponent": ("[" + event("a", more=',"args":{"x":1e99999999999999999999,"y":NaN}') + "]", "a", ""),
+    "an absurd exponent": (
+        "[" + event("a", more=',"args":{"x":1e99999999999999999999,"y":NaN}') + "]",
+        "a",
+        "inf or nan",
+    ),
     "a missing comma": ("[" + event("a") + event("b") + "," + event("c") + "]", "abc", "1 places"),
     "a comma too many": ("[" + event("a") + "," + event("b") + ",]", "ab", "1 places"),
     "a bracket for a comma": ("[" + event("a") + "]" + event("b") + "," + event("c") + "]", "abc", "1 events"),
+    "an end amidst": ("[" + event("a") + "]}," + event("b") + "," + event("c") + "]", "abc", "1 events"),
+    "an end amidst an object": (
+        '{"traceEvents":[' + event("a") + "\n ] } ,\n" + event("b") + "," + event("c") + '],"z":1}',
+        "abc",
+        "1 events",
+    ),
     "a brace too many": ("[" + event("a") + "}," + event("b") + "]", "ab", "1 events"),
     "a damaged event before one with many objects": (
         "[" + event('a"b') + "," + event("big", more=f',"args":{{"l":[{INNER}]}}') + "," + event("c") + "]",
@@ -230,6 +243,27 @@ def test_one_fault_costs_nothing_else(tmp_path, monkeypatch, fault, block):
     assert [trace.events.names[code] for code in trace.events.name] == list(names)
     assert said in "".join(map(str, trace.lost))
     assert bool(said) == bool(trace.lost)
+
+
+WHOLE_END = '],"displayTimeUnit":"ms"}'
+AMIDST = ',[],"x":{"y":1}},'
+OPEN_ENDED = {
+    "text behind the document": (event("a") + "]}]" + event("b") + WHOLE_END, "bytes of text behind the document"),
+    "a list for an event": (event("a") + AMIDST + event("b") + WHOLE_END, "the file ends whole, but is damaged"),
+    "a cut": (event("a") + AMIDST + event("b"), "ends early (cut short"),
+}
+
+
+@pytest.mark.parametrize("damage", OPEN_ENDED)
+def test_a_loss_of_all_that_follows_is_measured_and_not_made_small(tmp_path, damage):
+    text, said = OPEN_ENDED[damage]
+    path = tmp_path / "rank0.json"
+    path.write_text('{"traceEvents":[' + text)
+    (notice,) = read_trace(path).lost
+    assert said in notice.text
+    assert re.search(r"\d bytes", notice.text)
+    assert "all else is kept" not in notice.text
+    assert ("ends early" in notice.text) == (damage == "a cut")
 
 
 @pytest.fixture(scope="module")

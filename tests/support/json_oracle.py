@@ -47,13 +47,17 @@ def inflated(data: bytes) -> bytes:
 def parsed(data: bytes) -> Any:
     """The document that strict JSON makes of bytes, its fractions as Decimals. Raises NotJson, Unknown."""
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_float=Decimal)
+        return json.loads(data.decode("utf-8-sig"), parse_float=Decimal, parse_constant=_no_number)
     except RecursionError as error:
         raise Unknown from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise NotJson(str(error)) from error
     except (ValueError, ArithmeticError) as error:
         raise Unknown from error  # Python's limit for the digits of a number; JSON has none
+
+
+def _no_number(word: str) -> None:
+    raise NotJson(word)
 
 
 def events_of(document: Any) -> list[Any]:

@@ -213,8 +213,26 @@ def test_a_bandwidth_that_cpp_writes_as_no_number_costs_no_kernel(tmp_path, numb
     rows, lost = read_rows(tmp_path / "trace.json")
     assert [row[1] for row in rows] == ["a: inf, -nan"] * 2
     assert any(notice.code == Code.TRACE_INCOMPLETE for notice in lost) == bool(behind)
-    # Python's json reads the last two.
-    assert bool(lost) == bool(behind or number not in ("NaN", "-Infinity"))
+    assert behind or [str(notice) for notice in lost] == [NO_NUMBERS]
+
+
+NO_NUMBERS = "trace.json: no valid JSON, but all of it was read: numbers written inf or nan"
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "nan", "-inf"])
+@pytest.mark.parametrize("place", ["x", "dur", "Ev Idx", "meta", "behind"])
+def test_a_number_that_python_writes_as_none_is_said_wherever_it_stands(tmp_path, number, place):
+    values = dict.fromkeys(("x", "dur", "Ev Idx", "meta", "behind"), "1") | {place: number}
+    event = (
+        f'{{"name": "NaN, Infinity", "cat": "kernel", "ph": "X", "ts": 1.5, "dur": {values["dur"]}, '
+        f'"args": {{"Ev Idx": {values["Ev Idx"]}}}}}'
+    )
+    meta = f'{{"ph": "M", "name": "process_name", "args": {{"labels": [{values["meta"]}]}}}}'
+    text = f'{{"x": [{values["x"]}], "traceEvents": [{meta}, {event}], "y": {values["behind"]}}}'
+    (tmp_path / "trace.json").write_text(text)
+    rows, lost = read_rows(tmp_path / "trace.json")
+    assert [row[1] for row in rows] == ["NaN, Infinity"]
+    assert [str(notice) for notice in lost] == [NO_NUMBERS]
 
 
 HALF = "\\ud800"

@@ -117,12 +117,12 @@ def test_times_that_cannot_be_are_left_out(tmp_path):
 
 
 def test_a_missing_duration_is_an_empty_event_and_is_said(tmp_path):
-    text = json.dumps([step(1, 5, 1), step(2, 1, 1)]).replace('"dur": 1}]', '"dur": NaN}]')
+    text = json.dumps([step(1, 5, 1), step(2, 1, 1)]).replace('"dur": 1}]', '"dur": null}]')
     trace = read_trace(write(tmp_path / "a.json", text))
     words = "1 events have no duration, and count as empty"
     assert trace.events.dur_ns.tolist() == [1000, 0]
     assert trace.lost == (Notice(Code.EVENTS_WITHOUT_DURATION, f"a.json: {words}"),)
-    negative = read_trace(write(tmp_path / "b.json", text.replace("NaN", "-1")))
+    negative = read_trace(write(tmp_path / "b.json", text.replace("null", "-1")))
     assert negative.events.dur_ns.tolist() == [1000, 0]
     assert negative.lost == (Notice(Code.EVENTS_WITHOUT_DURATION, f"b.json: {words}"),)
 
