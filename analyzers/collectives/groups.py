@@ -213,7 +213,11 @@ def _configured(distributed: dict[str, Any]) -> dict[str, Group]:
             size = entry.get("pg_size")
             whole = size == len(ranks) or not isinstance(size, int)
             if len(ranks) > 1 or (isinstance(size, int) and size > 1):
+                description = entry.get("pg_desc")
                 groups[name] = Group(
-                    name, size if isinstance(size, int) else len(ranks), tuple(ranks) if whole else None
+                    name,
+                    size if isinstance(size, int) else len(ranks),
+                    tuple(ranks) if whole else None,
+                    description if isinstance(description, str) else "",
                 )
     return groups

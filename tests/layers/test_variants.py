@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analyzers.layers.bucket_table import BucketRow
-from analyzers.rank.communication import Purpose
+from analyzers.rank.strategies import Purpose
 from analyzers.reporting.document import Report
 from analyzers.trace.collective_calls import Collective
 from tests.support import laws

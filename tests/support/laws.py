@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzers.rank.activity import device_label
-from analyzers.rank.communication import Purpose
+from analyzers.rank.strategies import Purpose
 from analyzers.rank.summary import RunSummary
 from analyzers.trace.collective_calls import Collective, itemsize
 from tests.support.samples import reported, summarized
