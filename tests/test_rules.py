@@ -18,6 +18,7 @@ ROOMS = [
     "analyzers.rank.host",
     "analyzers.rank.idle",
     "analyzers.rank.kernels",
+    "analyzers.rank.strategies",
     "analyzers.rank",
     "analyzers.collectives",
     "analyzers.layers",

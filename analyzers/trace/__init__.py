@@ -22,6 +22,7 @@ from analyzers.trace.collective_calls import (
     Group,
     Inputs,
     bus_factor,
+    is_description,
     itemsize,
     kind_of_call,
     kind_of_kernel,
@@ -31,7 +32,7 @@ from analyzers.trace.collective_calls import (
 )
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header
-from analyzers.trace.kernel_names import Category, Kind, looks_like_communication
+from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication
 from analyzers.trace.operator_flops import COUNTED, matrix_dtype
 from analyzers.trace.operator_flops import flops as flops_of
 from analyzers.trace.range_names import (
@@ -94,6 +95,8 @@ __all__ = [
     "Module",
     "bus_factor",
     "flops_of",
+    "is_communication",
+    "is_description",
     "itemsize",
     "kind_of_call",
     "kind_of_kernel",

@@ -59,6 +59,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     dtype: Any = ""
     group_size: Any = msgspec.field(default=UNKNOWN, name="Group size")
     group_name: Any = msgspec.field(default="", name="Process Group Name")
+    group_description: Any = msgspec.field(default="", name="Process Group Description")
     group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
     sequence: Any = msgspec.field(default=UNKNOWN, name="Seq")
     source: Any = msgspec.field(default=UNKNOWN, name="Src Rank")
@@ -140,7 +141,8 @@ def _group(args: Args) -> Group | None:
         return None
     # Long lists are written shortened, with dots.
     ranks = ranks if ranks and (len(ranks) == size or size == UNKNOWN) else None
-    return Group(name, size if size > 0 else len(ranks or ()), ranks)
+    description = args.group_description if isinstance(args.group_description, str) else ""
+    return Group(name, size if size > 0 else len(ranks or ()), ranks, description)
 
 
 def _peer(written: Any, group: Group | None) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -118,13 +118,26 @@ _ATEN_DTYPE = {
 }
 
 
+# What PyTorch writes where nobody described a group.
+_NO_DESCRIPTIONS = ("", "default_pg", "undefined")
+
+
 @dataclass(frozen=True)
 class Group:
-    """A process group: its name, which all its members share, its size, and its ranks in order where they are known."""
+    """A process group: its name, which all its members share, its size, and its ranks in order where they are known.
+
+    `description` is what its maker called it (`mesh_tp`), and no part of what it is.
+    """
 
     name: str
     size: int
     ranks: tuple[int, ...] | None
+    description: str = field(default="", compare=False)
+
+
+def is_description(text: str) -> bool:
+    """Whether a process group's description tells of it: the default group's, and new_group's own, do not."""
+    return text not in _NO_DESCRIPTIONS
 
 
 @dataclass(frozen=True)
