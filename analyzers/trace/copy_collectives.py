@@ -16,12 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, find
-from analyzers.trace.collective_calls import Collective, kind_of_call
+from analyzers.trace.collective_calls import kind_of_call
 from analyzers.trace.events import Events
 from analyzers.trace.kernel_names import Category, Kind
-from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH, NCCL
+from analyzers.trace.libraries import COALESCED, Collective
+from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH
 
-_BATCH = NCCL + "coalesced"
 # Between host and device no collective copies: it stages, as gloo does.
 _STAGING = ("HtoD", "DtoH", "HtoH")
 
@@ -85,7 +85,7 @@ def _outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
 
 def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
     """Whether the next kernel of communication that a copy's thread launches is a batch's."""
-    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(_BATCH))
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(COALESCED))
     of_batch = np.zeros(copies, dtype=bool)
     kernels = launches[copies:][launches[copies:] >= 0]
     kernels = kernels[np.lexsort((events.start_ns[kernels], events.thread[kernels]))]

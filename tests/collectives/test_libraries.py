@@ -6,7 +6,8 @@ import pytest
 
 from analyzers.collectives.matching import Matching, match_run
 from analyzers.rank.summary import summarize
-from analyzers.trace.collective_calls import Collective, kind_of_kernel, library_kernel, ranks_in_name
+from analyzers.trace.collective_calls import kind_of_kernel, library_kernel
+from analyzers.trace.libraries import Collective, ranks_in_name
 from tests.support import damage
 from tests.support.damage import Document, Event
 from tests.support.pairs import judge, left
