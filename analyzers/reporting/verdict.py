@@ -103,7 +103,9 @@ def _hidden(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) 
     if shares["overlap"] is not None:
         hidden = percent(shares["overlap"])
         if any(notice.code == Code.TRANSFER_NOT_SHOWN for notice in run.warnings):
-            return f"; how much of communication is hidden behind compute is not known: {hidden} of its kernels' time is"
+            return (
+                f"; how much of communication is hidden behind compute is not known: {hidden} of its kernels' time is"
+            )
         return f"; {hidden} of communication is hidden behind compute"
     several = run.world_size > 1 or len(np.unique(rows.device)) > 1
     return "; no communication was found" if several else ""

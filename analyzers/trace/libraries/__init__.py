@@ -22,6 +22,7 @@ from analyzers.trace.libraries.lookup import (
     kind_in,
     kind_in_call,
     library_of,
+    only_signals,
     ranks_in_name,
     shows_transfer,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "kind_in_call",
     "letters_of",
     "library_of",
+    "only_signals",
     "ranks_in_name",
     "shows_transfer",
 ]

@@ -20,6 +20,7 @@ LIBRARY = Library(
     words=(
         ("crossdevicereduce", Collective.ALL_REDUCE),
         ("hybridcubemesh", Collective.ALL_REDUCE),
+        ("shotallall", Collective.ALL_TO_ALL),
     ),
     # vLLM's custom_all_reduce.cuh has the ranks as its first number, behind a type at most.
     ranks=(r"\bcross_device_reduce\w*<(?:[\w:]+, )?(\d+)",),

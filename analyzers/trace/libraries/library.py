@@ -25,6 +25,9 @@ class Library:
     * `posts`: patterns of kernels that may return while what they sent is still on its way. How much of a transfer is
       hidden does not show where these run.
 
+    * `signals`: patterns of kernels that signal to others and wait for them, and move nothing: what a call with none
+      but these moves is in its copies.
+
     On the host:
 
     * `ranges`: beginnings of the ranges in which PyTorch's process groups launch it, with their tensors' shapes.
@@ -41,6 +44,7 @@ class Library:
     hints: tuple[str, ...] = ()
     ranks: tuple[str, ...] = ()
     posts: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     sized_by: tuple[str, ...] = ()

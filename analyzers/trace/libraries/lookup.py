@@ -29,6 +29,7 @@ def _joined(*patterns: str) -> str:
 
 _KERNELS = [(library, re.compile(_joined(*library.kernels))) for library in LISTED if library.kernels]
 _POSTS = re.compile(_joined(*(pattern for library in LISTED for pattern in library.posts)))
+_SIGNALS = re.compile(_joined(*(pattern for library in LISTED for pattern in library.signals)))
 _RANKS = [re.compile(pattern) for library in LISTED for pattern in library.ranks]
 _HINTS = re.compile(_joined(*(hint for library in LISTED for hint in library.hints), *_COMMON_HINTS), re.IGNORECASE)
 _WORDS: Words = (*(word for library in LISTED for word in library.words), *COMMON_WORDS)
@@ -70,6 +71,11 @@ def ranks_in_name(kernel: str) -> int:
     """Return the number of ranks that a kernel was compiled for, 0 where its name does not tell."""
     compiled = next((match for pattern in _RANKS if (match := pattern.search(kernel)) is not None), None)
     return int(compiled[1]) if compiled else 0
+
+
+def only_signals(path: str) -> bool:
+    """Whether a kernel that communicates moves nothing, and only waits for others and lets them go on."""
+    return library_of(path) is not None and _SIGNALS.search(path, 0, _LOOKED_AT) is not None
 
 
 def shows_transfer(path: str) -> bool:
