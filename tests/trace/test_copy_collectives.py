@@ -91,17 +91,21 @@ def test_copies_communicate_where_no_kernel_does(tmp_path, case):
     assert events.kind[events.on_device].tolist() == kinds
 
 
-@pytest.mark.parametrize("seed", range(20))
+CALLS = ["c10d::allgather_", "nccl:all_gather", "symm_mem::fused_all_gather_matmul", "aten::copy_"]
+WORK = [COPY, KERNEL, BARRIER, "Memcpy HtoD (Pinned -> Device)", "gemm"]
+
+
+@pytest.mark.parametrize("seed", range(30))
 def test_windows_are_those_of_brute_force(tmp_path, seed):
     chance = random.Random(seed)
     rows: list[Event] = [step(1, 0, 1000)]
     for correlation, at in enumerate(range(0, 900, 30), 1):
         inside = chance.randrange(4)
         if inside:
-            rows.append(host(chance.choice(["c10d::allgather_", "nccl:all_gather", "aten::copy_"]), at, 25))
+            rows.append(host(chance.choice(CALLS), at, 25))
         if inside > 1:
             rows.append(host("record_param_comms", at + 1, 20, **SAID))
-        for index, name in enumerate(chance.choices([COPY, KERNEL, "Memcpy HtoD (Pinned -> Device)", "gemm"], k=3)):
+        for index, name in enumerate(chance.choices(WORK, k=3)):
             category = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
             rows += launched(name, at + 3 + 4 * index, 10 * correlation + index, category)
     path = write(tmp_path / "rank0.json", rows)
