@@ -10,7 +10,7 @@ Decisions: docs/decisions/trace.md
 """
 
 from analyzers.trace.libraries.collective_kinds import Collective, letters_of
-from analyzers.trace.libraries.gloo import GLOO, GLOO_BACKEND
+from analyzers.trace.libraries.gloo import GLOO_BACKEND
 from analyzers.trace.libraries.library import Library
 from analyzers.trace.libraries.listed import LISTED
 from analyzers.trace.libraries.lookup import (
@@ -30,7 +30,6 @@ from analyzers.trace.libraries.nccl import COALESCED, NCCL
 
 __all__ = [
     "COALESCED",
-    "GLOO",
     "GLOO_BACKEND",
     "LISTED",
     "NCCL",
