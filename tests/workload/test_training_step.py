@@ -9,7 +9,7 @@ from torch import nn
 from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DdpOptions, LearningRate
 from tracer.recording import torch_compat as compat
-from tracer.recording.module_ranges import module_ranges
+from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.workload import models_and_data as workloads
 from tracer.workload import training_step as step
 
