@@ -1,4 +1,4 @@
-"""Parallelism of a run, as its processes described it: meshes, strategies, their settings."""
+"""Parallelism of a run: meshes, strategies and their settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
     """Modules that FSDP wraps alike; `*` in `modules` stands for a number, `count` of them are on one rank at most.
 
     `version` is 1 (FullyShardedDataParallel) or 2 (fully_shard). `reshard_after_forward` is a number where parameters
-    are resharded to fewer ranks. `shard_dims` and `replicate_dims` are dimensions of a mesh.
+    are resharded to fewer ranks. `shard_dims` and `replicate_dims` are dimensions of a mesh. `forward_prefetch` and
+    `backward_prefetch` count the modules that the program has gathered ahead explicitly; `reduce_scatter_group` says
+    whether the reduce-scatter has a group of its own, null where this torch cannot have one.
     """
 
     modules: str
@@ -48,6 +50,9 @@ class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
     param_dtype: str | None = None
     reduce_dtype: str | None = None
     offload: bool = False
+    forward_prefetch: int | None = None
+    backward_prefetch: int | None = None
+    reduce_scatter_group: bool | None = None
 
 
 class StyledModules(msgspec.Struct, frozen=True, kw_only=True):

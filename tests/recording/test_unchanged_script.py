@@ -260,7 +260,7 @@ def test_a_process_follows_one_that_has_ended_without_a_round(watched, model, fo
     """As torchrun starts a rank anew, and a script its second process."""
     (folder / CLAIM.format(rank=0, attempt=0)).write_text(ended_process())
     if left == "a round":
-        part = rank_part.part(model, rank_part.Facts())
+        part = rank_part.part([model], rank_part.Facts())
         rank_part.write_part(folder / "run", msgspec.structs.replace(part, rounds=1))
     elif left == "a recording":
         attach._mark_recorded(folder / "step10")

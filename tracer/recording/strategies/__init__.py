@@ -1,4 +1,4 @@
-"""How a program that trains is parallelized: each strategy recognised, and described for run.json.
+"""Strategies of programs: recognised, and described for run.json.
 
 `program` gathers what the process trains with (`tracked_objects` finds it, `wrappers` unwraps the model); `protocol`
 says what a strategy is asked, and each of `ddp`, `fsdp`, `data_parallel`, `tensor`, `pipeline`, `context` and `expert`

@@ -1,4 +1,4 @@
-"""What torch.compile compiled of a program."""
+"""Modules and frames that torch.compile compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Context parallelism by torch: which tensors are split along the sequence, how balanced, how rotated."""
+"""Context parallelism: tensors split along the sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: the only strategy that can run steps without synchronization and undo them."""
+"""DistributedDataParallel, which alone can leave out gradient synchronization."""
 
 from __future__ import annotations
 

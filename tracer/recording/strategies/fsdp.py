@@ -1,4 +1,4 @@
-"""FSDP of both versions: which modules are units, sharded over what, kept or freed after the forward."""
+"""FSDP of both versions: its units and their settings."""
 
 from __future__ import annotations
 
@@ -76,6 +76,12 @@ def _of_second_version(name: str, state: Any, group: Any) -> ShardedModules:
         param_dtype=_dtype(policy.param_dtype),
         reduce_dtype=_dtype(policy.reduce_dtype),
         offload=type(group.offload_policy).__name__ == "CPUOffloadPolicy",
+        forward_prefetch=len(state._states_to_forward_prefetch),
+        backward_prefetch=len(state._states_to_backward_prefetch),
+        # torch 2.15's set_separate_reduce_scatter_group; 2.11 has none.
+        reduce_scatter_group=info.reduce_scatter_process_group is not None
+        if hasattr(info, "reduce_scatter_process_group")
+        else None,
     )
 
 

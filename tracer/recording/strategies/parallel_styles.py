@@ -1,4 +1,4 @@
-"""Parallel styles of modules: `parallelize_module` leaves them in the modules' hooks, and parameters as DTensors."""
+"""Parallel styles of modules, found in their hooks and parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List of the strategies, and what all of them say of one program."""
+"""List of strategies, and what they say of a program."""
 
 from __future__ import annotations
 

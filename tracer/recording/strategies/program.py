@@ -1,4 +1,4 @@
-"""What a process trains with: its model, meshes, pipeline schedules, and sequences that it splits."""
+"""Program of one process: model, meshes, pipeline schedules, split sequences."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def program_of(model: nn.Module, rank: int, size: int) -> Program:
     if size == 1:
         return Program(model, rank)
     found = objects_of(_KINDS)
-    schedules = tuple(schedule for schedule in found[SCHEDULE] if stages_of(schedule))
     inside = {id(module) for module in model.modules()}
+    # Others are of another model, or left over.
+    schedules = tuple(schedule for schedule in found[SCHEDULE] if _trains(schedule, model, inside))
     stages = {id(stage.submod): stage.submod for schedule in schedules for stage in stages_of(schedule)}
-    parts = tuple(part for part in stages.values() if id(inner(part)) not in inside and id(part) not in inside)
-    # A model that is a wrapper around all stages has them inside.
-    return Program(model, rank, _outermost(parts), tuple(found[MESH]), schedules)
+    parts = tuple(part for part in stages.values() if not _is_inside(part, model, inside))
+    return Program(model, rank, parts, tuple(found[MESH]), schedules)
 
 
 def stages_of(schedule: Any) -> list[Any]:
@@ -62,6 +62,10 @@ def stages_of(schedule: Any) -> list[Any]:
     return [stage] if stage is not None else list(getattr(schedule, "_stages", None) or [])
 
 
-def _outermost(parts: tuple[nn.Module, ...]) -> tuple[nn.Module, ...]:
-    children = {id(module) for part in parts for module in part.modules() if module is not part}
-    return tuple(part for part in parts if id(part) not in children)
+def _trains(schedule: Any, model: nn.Module, inside: set[int]) -> bool:
+    return any(_is_inside(stage.submod, model, inside) for stage in stages_of(schedule))
+
+
+def _is_inside(part: nn.Module, model: nn.Module, inside: set[int]) -> bool:
+    """Whether a stage is in a model, or the model in it: either may be wrapped."""
+    return id(part) in inside or any(module is model for module in part.modules())

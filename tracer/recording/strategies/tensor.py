@@ -1,4 +1,4 @@
-"""Tensor and sequence parallelism: which modules are split, in which style."""
+"""Tensor and sequence parallelism: modules split, in which style."""
 
 from __future__ import annotations
 
