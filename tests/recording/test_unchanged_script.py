@@ -139,6 +139,24 @@ def test_of_optimizers_that_step_as_often_the_last_counts_where_an_iteration_end
     assert Counting.all[0].done == before + 1 == 21
 
 
+def test_optimizers_of_a_container_count_once_a_step(hearing):
+    """As torchtitan steps one optimizer for each part of a pipeline's model, in an optimizer around them."""
+
+    class Container(Optimizer):
+        def __init__(self, parts):
+            self.optimizers = [SGD(part.parameters(), lr=0.1) for part in parts]
+            super().__init__([parameter for part in parts for parameter in part.parameters()], {})
+
+        def step(self):
+            for optimizer in self.optimizers:
+                optimizer.step()
+
+    container = Container([nn.Linear(4, 2), nn.Linear(2, 4)])
+    for _ in range(20):
+        container.step()
+    assert Counting.all[0].done == 20
+
+
 def test_an_optimizer_that_was_replaced_during_the_wait_counts_no_more(watched, model):
     first, second = optimizers(model)
     watched.stepped(first)
