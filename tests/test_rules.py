@@ -30,6 +30,7 @@ ROOMS = [
     "tracer.recording.windows",
     "tracer.recording",
     "tracer.doctor",
+    "tracer.workload.strategies",
     "tracer.workload",
     "tracer.launching",
     "tracer.reading",
@@ -59,7 +60,7 @@ MOST_WORDS = 12
 # Rooms whose modules may import torch: who imports from them does so inside a function.
 WITH_TORCH = (
     *("tracer.recording.strategies", "tracer.recording.windows", "tracer.recording"),
-    *("tracer.workload", "tracer.launching"),
+    *("tracer.workload.strategies", "tracer.workload", "tracer.launching"),
 )
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 
