@@ -29,18 +29,18 @@ LIGHT_RECORDERS: tuple[str, ...] = get_args(LightRecorder)
 class StrategyTraits(msgspec.Struct, frozen=True):
     """What is known of one strategy of the built-in workload before torch is imported.
 
-    `calibrated` is what the links are measured with: what it synchronizes with. The texts refuse what it cannot do;
-    None where it can.
+    `calibrated` is what the links are measured with: what it synchronizes with. The texts refuse what it cannot do,
+    and are empty where it can.
     """
 
     one_process: bool = False  # drives all its devices from one process, without a process group
     takes_ddp_options: bool = False
     calibrated: tuple[Collective, ...] = ()
-    not_on_several: str | None = None
-    not_on_cpu: str | None = None
-    not_over_hosts: str | None = None
-    not_channels_last: str | None = None
-    not_compiled: str | None = None
+    not_on_several: str = ""
+    not_on_cpu: str = ""
+    not_over_hosts: str = ""
+    not_channels_last: str = ""
+    not_compiled: str = ""
 
 
 # In the order in which help names them.

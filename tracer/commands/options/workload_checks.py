@@ -23,8 +23,8 @@ DDP_OPTIONS = (
 def check_usage(options: argparse.Namespace, setup: Setup) -> None:
     """Raise UsageError, with its reason, for the first of the options that is to be refused."""
     traits = STRATEGY_TRAITS[setup.strategy]
-    # What a strategy has nothing against is under None.
-    refusals: dict[str | None, bool] = {
+    # What a strategy has nothing against has no text.
+    refusals = {
         traits.not_on_several: setup.hosts * setup.devices > 1,
         traits.not_on_cpu: setup.device == "cpu",
         traits.not_over_hosts: setup.hosts > 1,
@@ -36,7 +36,7 @@ def check_usage(options: argparse.Namespace, setup: Setup) -> None:
         **_learning_refusals(options),
     }
     for reason, refused in refusals.items():
-        if refused and reason is not None:
+        if refused and reason:
             raise UsageError(reason)
 
 

@@ -30,8 +30,7 @@ class Context:
         """Return what was seen of a sequence that was split, else of modules in torch's style for attention."""
         if program.splits:
             return {"context": program.splits[0]}
-        styled = (styled_modules(name, module, ()) for name, module in program.modules())
-        row = next((row for row in styled if row is not None and is_of_context(row)), None)
+        row = next(filter(is_of_context, styled_modules(program)), None)
         return None if row is None else {"context": RecordedContext(dims=row.dims, rotate_method=_rotate_method())}
 
     def no_sync(self, model: nn.Module) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from torch import nn
 
 from analyzers.run import StyledModules
-from tracer.recording.strategies.fsdp import fsdp_dims
 from tracer.recording.strategies.module_names import grouped
 from tracer.recording.strategies.parallel_styles import styled_modules
 from tracer.recording.strategies.program import Program
@@ -23,9 +22,7 @@ class Expert:
 
     def describe(self, program: Program) -> dict[str, Any] | None:
         """Return a row for the modules that are alike."""
-        without = fsdp_dims(program) - _DIMS
-        styled = (styled_modules(name, module, without) for name, module in program.modules())
-        rows = [row for row in styled if row is not None and is_of_experts(row)]
+        rows = [row for row in styled_modules(program) if is_of_experts(row)]
         return {"expert": grouped(rows)} if rows else None
 
     def no_sync(self, model: nn.Module) -> None:

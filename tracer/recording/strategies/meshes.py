@@ -11,7 +11,9 @@ from analyzers.run import MOST_MESH_RANKS, RecordedMesh
 def recorded_meshes(meshes: Sequence[Any], rank: int) -> list[RecordedMesh]:
     """Return each mesh once, those of most dimensions first; a slice of another is none of its own."""
     rows: list[RecordedMesh] = []
-    for mesh in sorted(meshes, key=lambda mesh: -len(mesh.shape)):
+    # Each `mesh["tp"]` is an object of its own.
+    alike = {_key(mesh): mesh for mesh in meshes}
+    for mesh in sorted(alike.values(), key=lambda mesh: -len(mesh.shape)):
         row = _row(mesh, rank)
         if row is not None and row not in rows and not any(_is_slice(row, larger) for larger in rows):
             rows.append(row)
@@ -30,8 +32,7 @@ def _row(mesh: Any, rank: int) -> RecordedMesh | None:
     except RuntimeError:
         return None  # a slice that this rank is not in
     names = mesh.mesh_dim_names or (None,) * len(mesh.shape)
-    # Made together with the mesh: nothing is set up by reading them.
-    groups = [None if name is None else str(name) for name in getattr(mesh, "_dim_group_names", None) or ()]
+    groups = _groups(mesh)
     return RecordedMesh(
         dims=list(names),
         shape=[int(size) for size in mesh.shape],
@@ -39,6 +40,17 @@ def _row(mesh: Any, rank: int) -> RecordedMesh | None:
         device_type=str(mesh.device_type),
         groups={str(rank): groups} if groups else {},
     )
+
+
+def _key(mesh: Any) -> tuple[Any, ...]:
+    """Meshes of this rank that are the same: over the same groups, or without any, the same object."""
+    groups = _groups(mesh)
+    return mesh.mesh_dim_names, tuple(mesh.shape), tuple(groups) if groups else id(mesh)
+
+
+def _groups(mesh: Any) -> list[str | None]:
+    """This rank's group along each dimension; made with the mesh, so that nothing is set up by reading them."""
+    return [None if name is None else str(name) for name in getattr(mesh, "_dim_group_names", None) or ()]
 
 
 def _is_slice(row: RecordedMesh, larger: RecordedMesh) -> bool:

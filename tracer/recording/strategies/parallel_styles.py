@@ -11,16 +11,25 @@ from typing import Any
 from torch import nn
 
 from analyzers.run import StyledModules
+from tracer.recording.strategies.fsdp import fsdp_dims
 from tracer.recording.strategies.meshes import dims_of
-from tracer.recording.strategies.program import MESH
+from tracer.recording.strategies.program import MESH, Program
 from tracer.recording.strategies.tracked_objects import imported
 
 # A hook leads to its style in two or three steps: a lambda, a partial, a method.
 _DEPTH = 4
 
 
-def styled_modules(name: str, module: nn.Module, without: Collection[str]) -> StyledModules | None:
-    """Return how one module is parallelized, dimensions of `without` left aside; None where nothing tells that."""
+def styled_modules(program: Program) -> list[StyledModules]:
+    """Return how each module is parallelized for which something tells that, FSDP's dimensions left aside."""
+    if not program.styled:
+        without = fsdp_dims(program)
+        rows = (_styled(name, module, without) for name, module in program.modules())
+        program.styled.extend(row for row in rows if row is not None)
+    return program.styled
+
+
+def _styled(name: str, module: nn.Module, without: Collection[str]) -> StyledModules | None:
     style = imported("torch.distributed.tensor.parallel.style", "ParallelStyle")
     styles: dict[str, None] = {}
     dims: dict[str, None] = {}

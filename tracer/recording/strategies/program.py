@@ -30,6 +30,8 @@ class Program:
     meshes: tuple[Any, ...] = ()
     schedules: tuple[Any, ...] = ()
     splits: list[Any] = field(default_factory=list)
+    # Of `parallel_styles`, which three strategies ask: found once.
+    styled: list[Any] = field(default_factory=list)
 
     @property
     def models(self) -> tuple[nn.Module, ...]:

@@ -8,7 +8,6 @@ from torch import nn
 
 from tracer.recording.strategies.context import is_of_context
 from tracer.recording.strategies.expert import is_of_experts
-from tracer.recording.strategies.fsdp import fsdp_dims
 from tracer.recording.strategies.module_names import grouped
 from tracer.recording.strategies.parallel_styles import styled_modules
 from tracer.recording.strategies.program import Program
@@ -21,9 +20,7 @@ class Tensor:
 
     def describe(self, program: Program) -> dict[str, Any] | None:
         """Return a row for the modules that are alike."""
-        without = fsdp_dims(program)
-        styled = (styled_modules(name, module, without) for name, module in program.modules())
-        rows = [row for row in styled if row is not None and not is_of_experts(row) and not is_of_context(row)]
+        rows = [row for row in styled_modules(program) if not is_of_experts(row) and not is_of_context(row)]
         return {"tensor": grouped(rows)} if rows else None
 
     def no_sync(self, model: nn.Module) -> None:

@@ -37,14 +37,16 @@ def objects_of(kinds: Mapping[str, str]) -> dict[str, list[Any]]:
     """Return all objects of classes that are named `name: module`; none of a module that was never imported."""
     classes = {name: imported(module, name) for name, module in kinds.items()}
     wanted = {name: kind for name, kind in classes.items() if isinstance(kind, type)}
-    tracked = all_objects() if wanted else []
-    # The type alone decides: isinstance would ask objects for `__class__`, which proxies answer by loading things.
-    return {
-        name: [candidate for candidate in tracked if issubclass(type(candidate), wanted[name])]
-        if name in wanted
-        else []
-        for name in kinds
-    }
+    found: dict[str, list[Any]] = {name: [] for name in kinds}
+    by_type: dict[type, str | None] = {}
+    for candidate in all_objects() if wanted else ():
+        # The type alone decides: isinstance would ask objects for `__class__`, which proxies answer by loading things.
+        kind = type(candidate)
+        if kind not in by_type:
+            by_type[kind] = next((name for name, base in wanted.items() if issubclass(kind, base)), None)
+        if (name := by_type[kind]) is not None:
+            found[name].append(candidate)
+    return found
 
 
 def imported(module: str, name: str) -> Any:

@@ -111,7 +111,7 @@ def why_none(report: Report) -> str:
     kinds = {comm.kind for row in report.layers if is_layer(row.layer) for comm in row.comm}
     if not any(window.comm_ns for window in report.windows):
         return "No buckets: no communication is found here."
-    if report.run.strategy == "fsdp" or "reduce_scatter" in kinds:
+    if "fsdp" in (report.run.strategy or "").split("+") or "reduce_scatter" in kinds:
         return "No buckets: gradients are reduced by a reduce_scatter of each sharded module; see --by layer."
     if report.run.strategy == "dp":
         return "No buckets: nn.DataParallel adds gradients up on one device; see --by layer."
