@@ -341,6 +341,8 @@ class Recorder:
         if taken.rounds <= 1:
             # Before the first step of all some settings are not final; after a round they are.
             self._parallelism = parallelism_of(self._program)
+        if taken.rounds > 0:
+            self._watching.close()
         rank_part = part(self._program.models, self._subject.facts, self._parallelism)
         self.part = msgspec.structs.replace(
             rank_part,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from analyzers.run import RecordedContext, SequenceBuffer, StyledModules
 from tracer.recording.strategies.meshes import dims_of
@@ -76,7 +76,12 @@ def _note(program: Program, mesh: Any, buffers: Any, *arguments: Any, **options:
         names = ("buffer_seq_dims", "load_balancer")
         given = dict(zip(names, arguments, strict=False)) | options
         balancer = given.get("load_balancer")
-        split = zip(buffers, given.get("buffer_seq_dims", ()), strict=False)
+        # Masks in blocks are split, too, and have no shape of a tensor.
+        split = [
+            (buffer, dim)
+            for buffer, dim in zip(buffers, given.get("buffer_seq_dims", ()), strict=False)
+            if isinstance(buffer, Tensor)
+        ]
         found = RecordedContext(
             dims=dims_of(mesh),
             ranks=int(mesh.size()),
