@@ -237,16 +237,17 @@ def _share_out(
 
 def _other_communication(windows: Windows, measured: Measured, buckets: Buckets, wait_ns: Int64, nbytes: Int64) -> None:
     """Add what reduces no bucket: a sharded module's collectives, and what is for no layer, by its purpose."""
-    comm, sharded = measured.communication, measured.sharding
+    comm, owned = measured.communication, measured.communication.owners
     types = {buckets.layer(line.name): line.type for line in measured.work.lines}
     reduced = set(measured.reductions.kernel.tolist())
     for row in range(len(comm)):
         if row in reduced:
             continue
-        ahead = None if sharded.prefetched[row] < 0 else bool(sharded.prefetched[row])
-        if sharded.module[row] >= 0:
-            name = layer_name(sharded.modules[sharded.module[row]])
-            kind, backward = types.get(name, "FSDP"), bool(sharded.backward[row])
+        ahead = None if owned.prefetched[row] < 0 else bool(owned.prefetched[row])
+        if owned.module[row] >= 0:
+            name = layer_name(owned.modules[owned.module[row]])
+            # What FSDP wraps may be no module of which the trace has a range.
+            kind, backward = types.get(name, "FSDP"), bool(owned.backward[row])
         else:
             purpose = Purpose(int(comm.purpose[row]))
             # DDP broadcasts buffers, and DataParallel parameters and inputs, before the forward.

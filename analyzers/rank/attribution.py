@@ -17,21 +17,19 @@ from enum import IntEnum
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, find, places_since
-from analyzers.rank.communication import Purpose
 from analyzers.rank.host import Autograd, Host, Places, Source, Spans, autograd, forwards
+from analyzers.rank.strategies import SPREADING, Launches, Purpose, packing
 from analyzers.run import RankTrace
 from analyzers.trace import (
-    ACCUMULATE,
     C10D,
-    COPIES_IN,
     DDP_FORWARD,
     DP_FORWARD,
     NODE,
-    OF_FSDP,
     OPTIMIZER,
     STEP,
     Category,
     Events,
+    Kind,
     Module,
 )
 
@@ -54,15 +52,8 @@ NO_LAYERS = frozenset([*(line.name for line in OWN_LINES), *(f"({purpose.label})
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 _LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
 _COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
-# What DDP does with buffers before the model's own forward begins.
-_FLATTENING = re.compile(
-    r"c10d::|record_param_comms|nccl:|aten::(?:(?:un)?flatten_dense_tensors|cat|copy_|_foreach_copy_|view|narrow|slice|"
-    r"as_strided|detach|empty\w*|resize_|contiguous|clone)$|detach$"
-)
 # Operators that only record a collective.
 _RECORDING = (C10D, "record_param_comms")
-# What nn.DataParallel runs to spread and gather tensors, and their backwards.
-_SPREADING = ("Broadcast", "Scatter", "Gather", "ReduceAddCoalesced", "flatten_dense_tensors")
 
 
 def is_layer(name: str) -> bool:
@@ -81,7 +72,8 @@ class Attribution:
 
     Gradients are the nodes that take a parameter's gradient, by start: their rows, the lines of their parameters, the
     forward and backward pass each is of, counted over the trace. `pass_start_ns` is when each pass's forward began.
-    `nodes` are autograd's, and `modules` the forwards that modules are known by.
+    `nodes` are autograd's, and `modules` the forwards that modules are known by. Communication's rows, sorted, with the
+    lines of their calls are `comm_row`, `comm_line`, `comm_backward`.
     """
 
     host: Host
@@ -96,10 +88,20 @@ class Attribution:
     gradient_row: Int64
     gradient_line: Int64
     pass_start_ns: Int64
+    comm_row: Int64
+    comm_line: Int64
+    comm_backward: Mask
 
     def pass_at(self, instant_ns: Int64) -> Int64:
         """Return the pass that each instant on the host lies in or after, -1 before the first."""
         return np.searchsorted(self.pass_start_ns, instant_ns, side="right") - 1
+
+    def calling(self, rows: Int64) -> tuple[Int64, Mask]:
+        """Return for rows of communication the module (its line) that calls, -1 for none, and whether backward does."""
+        index = find(self.comm_row, rows)
+        line, backward = np.r_[self.comm_line, UNKNOWN][index], np.r_[self.comm_backward, False][index]
+        is_module = (line >= len(OtherLine)) & (self.source in (Source.MODULES, Source.FSDP))
+        return np.where(is_module, line, UNKNOWN), backward
 
 
 def attribution(trace: RankTrace) -> Attribution:
@@ -113,7 +115,9 @@ def attribution(trace: RankTrace) -> Attribution:
     else:
         rows = trace.device_rows
         launches = host.launches(rows)
-    return _Attributing(host).run(rows, launches)
+    communicates = trace.gloo if trace.is_cpu_run else (events.kind == Kind.COMM) | (trace.timed.kind == Kind.COMM)
+    comm = np.flatnonzero(communicates)
+    return _Attributing(host).run(rows, launches, comm)
 
 
 class _Attributing:
@@ -135,13 +139,14 @@ class _Attributing:
         if self.source == Source.OPERATORS:
             for row, number in owners:
                 name = _operator_name(host.events, row)
-                if name in _SPREADING:
+                if name in SPREADING:
                     continue  # through it gradients reach all parameters at once
                 self.owner_line[row] = self.lines.code(Module(f"{name}_{number}", name))
 
-    def run(self, rows: Int64, launches: Int64) -> Attribution:
-        """Attribute every row to a line."""
+    def run(self, rows: Int64, launches: Int64, comm: Int64) -> Attribution:
+        """Attribute every row to a line, and the calls of the rows `comm`."""
         line, backward = self._lines_of(launches)
+        comm_line, comm_backward = self._lines_of(self.host.launches(comm))
         self._packing(launches, line, backward)
         line[self.host.inside(launches, OPTIMIZER)] = OtherLine.OPTIMIZER
         line = self._with_graphs(launches, line)
@@ -162,6 +167,9 @@ class _Attributing:
             gradient_row=gradient,
             gradient_line=gradient_line,
             pass_start_ns=self.pass_start_ns,
+            comm_row=comm,
+            comm_line=comm_line,
+            comm_backward=comm_backward,
         )
 
     def _line_of_module(self, module: Module) -> int:
@@ -225,7 +233,7 @@ class _Attributing:
                 line[named] = OtherLine.LOSS
                 continue
             line[named] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
-            if name.startswith(_RECORDING) or name.removeprefix("aten::") in _SPREADING:
+            if name.startswith(_RECORDING) or name.removeprefix("aten::") in SPREADING:
                 continue
             line[differentiable & ~inside & (line != OtherLine.COPIES)] = OtherLine.LOSS
             if self.source == Source.OPERATORS and (differentiable & inside).any():
@@ -243,65 +251,12 @@ class _Attributing:
         return top[self.host.spans(forwards).outermost(self.host.places(top)) >= 0]
 
     def _packing(self, launches: Int64, line: Int64, backward: Mask) -> None:
-        """Mark what exists only for communication, and what nn.DataParallel's replicas ran, with operators unseen."""
-        self._packing_ddp(launches, line, backward)
-        self._packing_fsdp(launches, line, backward)
-        replicated = self.host.named(DP_FORWARD)
-        if len(replicated):
-            spreading = self.host.inside(launches, *_SPREADING, *(NODE + name for name in _SPREADING))
-            line[spreading] = OtherLine.PACKING
-            line[self._replicas(launches, replicated)] = OtherLine.REPLICAS
-
-    def _packing_ddp(self, launches: Int64, line: Int64, backward: Mask) -> None:
-        """Mark DDP's copies into and out of buckets: in gradients' nodes beside taking them, and after backward."""
-        within, host = self.host.inside, self.host
-        gradients = self.nodes.row[self.nodes.is_gradient]
-        node = host.around(launches, self.nodes.row)
-        in_gradient = (node >= 0) & np.isin(node, gradients)
-        reduces = host.around(host.named(C10D + "allreduce_", COPIES_IN), gradients) >= 0
-        if reduces.any():
-            threads = np.unique(host.events.thread[gradients])
-            forward_threads = np.unique(host.events.thread[self.nodes.maker[self.nodes.maker >= 0]])
-            after = np.isin(host.places(launches).thread, np.setdiff1d(threads, forward_threads)) & ~backward
-            line[after | (in_gradient & ~within(launches, ACCUMULATE))] = OtherLine.PACKING
-            backward |= after
-        copies = within(launches, COPIES_IN, "torch.distributed.ddp.reducer::")
-        line[copies] = OtherLine.PACKING
-        backward |= copies
-        line[self._buffers(launches)] = OtherLine.PACKING
-
-    def _packing_fsdp(self, launches: Int64, line: Int64, backward: Mask) -> None:
-        """Mark FSDP's splitting and concatenating, and its casts."""
-        line[self.host.inside(launches, *OF_FSDP)] = OtherLine.PACKING
-        backward |= self.host.inside(launches, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
-
-    def _buffers(self, launches: Int64) -> Mask:
-        """Whether DDP copies buffers before or after their broadcast: its forward, before the model's begins."""
-        host, events = self.host, self.host.events
-        forwards = host.named(DDP_FORWARD)
-        broadcasts = host.named(C10D + "broadcast_")
-        forwards = forwards[np.isin(forwards, host.around(broadcasts, forwards))]
-        if not len(forwards):
-            return np.zeros(len(launches), dtype=bool)
-        operators = self.nodes.operators
-        flattening = np.array([_FLATTENING.match(name) is not None for name in events.names], dtype=bool)
-        outer = self.nodes.top_operators(host.places(operators)) == operators
-        others = operators[(outer & ~flattening[events.name[operators]]) | (events.forward[operators] >= 0)]
-        model = np.sort(np.r_[events.start_ns[others], self.ranges.start_ns])
-        holder = host.around(launches, forwards)
-        begun = np.searchsorted(model, events.start_ns[holder])
-        begins = np.r_[model, np.iinfo(np.int64).max][begun]
-        before_model: Mask = (holder >= 0) & (events.start_ns[launches] < begins)
-        return before_model
-
-    def _replicas(self, launches: Int64, replicated: Int64) -> Mask:
-        """Whether a thread without operators launches in nn.DataParallel's forward: CUDA names threads otherwise."""
-        events = self.host.events
-        operator_threads = np.unique(events.thread[self.nodes.operators])
-        stranger = (launches >= 0) & ~np.isin(events.thread[launches], operator_threads)
-        first = np.searchsorted(events.start_ns[replicated], events.start_ns[launches], side="right") - 1
-        during = (first >= 0) & (events.end_ns[replicated][first] > events.start_ns[launches])
-        return stranger & during
+        """Mark what exists only for communication, and what replicas ran unseen."""
+        packed = packing(Launches(self.host, self.nodes, self.ranges, launches, backward.copy()))
+        line[packed.rows] = OtherLine.PACKING
+        backward |= packed.backward
+        if packed.replicas is not None:
+            line[packed.replicas] = OtherLine.REPLICAS
 
     def _with_graphs(self, launches: Int64, line: Int64) -> Int64:
         """Return lines with one for each captured graph in a step that no module holds, in order."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,45 +18,28 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals
 from analyzers.rank.activity import CPU_DEVICE, Activity
+from analyzers.rank.attribution import Attribution
 from analyzers.rank.calls import calls_of
 from analyzers.rank.host import Host
 from analyzers.rank.idle import fetches
+from analyzers.rank.strategies import Calls, Owners, claims, owners
 from analyzers.rank.windows import Steps, is_unmarked, profiler_steps
 from analyzers.run import RankTrace
 from analyzers.trace import (
     C10D,
     COLLECTIVE_CALLS,
-    COPIES_IN,
-    DDP_FORWARD,
-    DP_FORWARD,
     INTEGRAL,
     NCCL,
-    NODE,
-    SHARDED,
-    STEP,
-    TAKES_GRADIENT,
     Call,
     Category,
     Collective,
     Kind,
+    is_communication,
+    is_description,
     kind_of_call,
     kind_of_kernel,
+    library_kernel,
 )
-
-
-class Purpose(IntEnum):
-    """What is communicated."""
-
-    OTHER = 0
-    GRADIENTS = 1
-    BUFFERS = 2
-    PARAMETERS = 3
-    INPUTS = 4
-
-    @property
-    def label(self) -> str:
-        """Return the name that every output uses."""
-        return self.name.lower()
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +51,8 @@ class Communication:
     is what no compute of the device covers, `peer_exposed_ns` the same for a copy's other device. `computed_ns` is the
     end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
     the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
-    PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy.
+    PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy. `strategy` indexes
+    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for.
     """
 
     device: NDArray[np.int32]
@@ -87,6 +70,8 @@ class Communication:
     step: Int64
     window: Int64
     purpose: NDArray[np.int8]
+    strategy: NDArray[np.int8]
+    owners: Owners
     nbytes: Int64
     exposed_ns: Int64
     peer_exposed_ns: Int64
@@ -112,14 +97,14 @@ class Communication:
         return copies
 
 
-def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communication:
+def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution) -> Communication:
     """Return the communication in a rank whose devices did what `devices` says."""
     events = trace.timed
     rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     codes, name = np.unique(events.name[rows], return_inverse=True)
     names = tuple(events.names[code] for code in codes.tolist())
-    host = Host(trace.events)
+    host = attributed.host
     launches = host.launches(rows)
     call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
     kind = np.array([kind_of_kernel(kernel) for kernel in names], dtype=np.int8)[name]
@@ -130,6 +115,9 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
     steps = profiler_steps(trace.events)
     step = _steps(trace, rows, steps)
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+    called = _called(host, launches)
+    asked = _asked(attributed, rows, (launches, called), (kind, call, calls), names=(name, names))
+    claimed = claims(asked)
     return Communication(
         device=device,
         peer=events.peer[rows],
@@ -145,7 +133,9 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         sequence=events.sequence[rows],
         step=step,
         window=_windows(devices, device, step, steps),
-        purpose=_purposes(host, launches, kind, _integral(call, calls)),
+        purpose=claimed.purpose,
+        strategy=claimed.strategy,
+        owners=owners(asked, claimed),
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
         peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
@@ -155,8 +145,44 @@ def communication(trace: RankTrace, devices: Sequence[Activity]) -> Communicatio
         if trace.is_cpu_run
         else events.launched_ns[rows],
         input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
-        called=_called(host, launches),
+        called=called,
     )
+
+
+def _asked(
+    attributed: Attribution,
+    rows: Int64,
+    on_host: tuple[Int64, Int64],
+    said: tuple[NDArray[np.int8], NDArray[np.int32], tuple[Call, ...]],
+    names: tuple[Int64, tuple[str, ...]],
+) -> Calls:
+    """Return the calls as strategies look at them: launches and calls `on_host`, and what is `said` of each."""
+    (launches, called), (kind, call, calls), (name, kernels) = on_host, said, names
+    module, backward = attributed.calling(rows)
+    described = [one.group.description if one.group is not None else "" for one in calls]
+    descriptions = {text: code for code, text in enumerate(dict.fromkeys(filter(is_description, described)))}
+    return Calls(
+        host=attributed.host,
+        nodes=attributed.nodes,
+        launches=launches,
+        called=called,
+        kind=kind,
+        elements=np.array([*(one.elements for one in calls), UNKNOWN], dtype=np.int64)[call],
+        is_integral=_integral(call, calls),
+        is_message=np.array([*(bool(one.sent_to or one.received_from) for one in calls), False], dtype=bool)[call],
+        is_library=np.array(
+            [bool(library_kernel(kernel)) and is_communication(kernel) for kernel in kernels] or [False], dtype=bool
+        )[name],
+        module=module,
+        modules=attributed.lines,
+        is_backward=backward,
+        description=np.array([*(descriptions.get(text, UNKNOWN) for text in described), UNKNOWN], dtype=np.int64)[call],
+        descriptions=tuple(descriptions),
+    )
+
+
+def _is_of_library(kernel: str) -> bool:
+    return bool(library_kernel(kernel)) and is_communication(kernel)
 
 
 def _kinds_of_copies(host: Host, launches: Int64) -> Int64:
@@ -230,42 +256,6 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
         begin = np.full(int(on_device.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
         busy[on_device] = activity.compute.length_within(np.minimum(begin, start_ns[on_device]), start_ns[on_device])
     return busy
-
-
-def _purposes(host: Host, launches: Int64, kind: NDArray[np.int8], integral: Mask) -> NDArray[np.int8]:
-    """Return what each row is for, by the host's ranges around its launch; `integral` rows carry whole numbers."""
-
-    def inside(*prefixes: str) -> Mask:
-        return host.inside(launches, *prefixes)
-
-    def of(*kinds: Collective) -> Mask:
-        return np.isin(kind, kinds)
-
-    sharded = inside(*SHARDED)
-    backward = inside(TAKES_GRADIENT, "ReduceAddCoalesced") | _behind_backward(host, launches)
-    data_parallel = inside(DP_FORWARD)
-    purpose = np.full(len(kind), Purpose.OTHER, dtype=np.int8)
-    rules = {
-        Purpose.BUFFERS: of(Collective.BROADCAST) & (inside(DDP_FORWARD) | data_parallel),
-        Purpose.PARAMETERS: (of(Collective.BROADCAST) & inside("Broadcast")) | (of(Collective.ALL_GATHER) & sharded),
-        Purpose.GRADIENTS: (of(Collective.ALL_REDUCE, Collective.REDUCE) & backward & ~integral)
-        | (of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded),
-        Purpose.INPUTS: of(Collective.SEND_RECV) & inside("Scatter") & data_parallel,
-    }
-    for name, chosen in rules.items():
-        purpose[chosen] = name
-    return purpose
-
-
-def _behind_backward(host: Host, launches: Int64) -> Mask:
-    """Whether a thread that only runs backwards launches outside all nodes: DDP's with a static graph, in its first."""
-    events = host.events
-    nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT, COPIES_IN)
-    steps = host.named(STEP)
-    threads = np.setdiff1d(events.thread[takers], events.thread[steps])
-    places = host.places(launches)
-    behind: Mask = np.isin(places.thread, threads) & (host.spans(nodes).around(places) < 0)
-    return behind
 
 
 def _input(fetched: Intervals, launched: Int64) -> Int64:

@@ -13,10 +13,11 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, begins, first_of, places_since
 from analyzers.rank.attribution import Attribution
-from analyzers.rank.communication import Communication, Purpose
+from analyzers.rank.communication import Communication
+from analyzers.rank.strategies import DDP, STRATEGIES, Purpose
 from analyzers.rank.windows import profiler_steps
 from analyzers.run import RankTrace
-from analyzers.trace import ACCUMULATE, SHARDED, Category, Collective, Kind
+from analyzers.trace import ACCUMULATE, Category, Collective, Kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +73,8 @@ class Gradients:
 def reductions(trace: RankTrace, attribution: Attribution, comm: Communication) -> tuple[Reductions, Gradients]:
     """Return one rank's reductions, and the gradients in its steps."""
     events = trace.events
-    kernels = np.flatnonzero(
-        (comm.kind == Collective.ALL_REDUCE) & (comm.purpose == Purpose.GRADIENTS) & (comm.step != UNKNOWN)
-    )
-    # FSDP's own all-reduces are of no bucket: they are the wrapped module's.
-    kernels = kernels[~attribution.host.inside(comm.called[kernels], *SHARDED)]
+    in_buckets = (comm.purpose == Purpose.GRADIENTS) & (comm.strategy == STRATEGIES.index(DDP))
+    kernels = np.flatnonzero((comm.kind == Collective.ALL_REDUCE) & in_buckets & (comm.step != UNKNOWN))
     calls = comm.called[kernels]
     kernels, calls = kernels[calls >= 0], calls[calls >= 0]
     order = np.lexsort((events.start_ns[calls], comm.step[kernels]))

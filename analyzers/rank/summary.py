@@ -24,7 +24,6 @@ from analyzers.rank.activity import Activity, activities
 from analyzers.rank.attribution import Attribution, attribution
 from analyzers.rank.communication import Communication, communication
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
-from analyzers.rank.fsdp import Sharding, sharding
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
 from analyzers.rank.idle import Cause, DeviceTime, Divided, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import Usage, usage_of
@@ -79,7 +78,6 @@ class Measured:
     reductions: Reductions
     gradients: Gradients
     cost: Cost
-    sharding: Sharding
     occupancy: Occupancy
     usage: Usage
     copies: Copies
@@ -224,7 +222,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
 
 def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
-    windows, comm = breakdown(trace), communication(trace, devices)
+    windows, comm = breakdown(trace), communication(trace, devices, attributed)
     idle, divided = _idle(trace, devices, attributed, windows)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
@@ -238,7 +236,6 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         reductions=reduced,
         gradients=gradients,
         cost=costs,
-        sharding=sharding(attributed.host, comm),
         occupancy=occupancy(devices, windows),
         usage=_usage(trace, devices, attributed, windows),
         copies=_copies(trace.timed),

@@ -23,6 +23,7 @@ from analyzers.collectives import (
     copy_rows,
     exchange,
     exchange_warnings,
+    group_rows,
     traffic,
     unmatched_rows,
     waiting_rows,
@@ -79,8 +80,6 @@ from analyzers.units import ms
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 _MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
-# Purposes that no analysis tells apart yet: they are in `other`.
-_NOT_TOLD_APART: dict[str, int | None] = dict.fromkeys(("activations", "messages", "attention", "tokens", "norms"))
 # What exposed communication is made of.
 EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns")
 
@@ -119,9 +118,10 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         operators=kernel_rows(run, lambda usage: usage.operators),
         compute=computed,
         timeline=_timeline(analyses),
-        traffic=_NOT_TOLD_APART | traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
+        traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
         idle=idle,
+        groups=group_rows(exchanged, rows),
     )
 
 

@@ -9,7 +9,8 @@ import pytest
 import analyzers
 from analyzers.collectives.matching import NO_GROUP
 from analyzers.rank.activity import activities
-from analyzers.rank.communication import Communication, Purpose, communication
+from analyzers.rank.communication import Communication, communication
+from analyzers.rank.strategies import Purpose
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report

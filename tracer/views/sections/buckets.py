@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.layers import BucketSummary, HiddenBy
-from analyzers.rank import is_layer
+from analyzers.rank import STRATEGIES
 from analyzers.reporting import Report
 from analyzers.statistics import Spread
 from analyzers.units import percent
@@ -108,13 +108,12 @@ def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
 
 def why_none(report: Report) -> str:
     """Say why a run has no buckets, in one line."""
-    kinds = {comm.kind for row in report.layers if is_layer(row.layer) for comm in row.comm}
     if not any(window.comm_ns for window in report.windows):
         return "No buckets: no communication is found here."
-    if "fsdp" in (report.run.strategy or "").split("+") or "reduce_scatter" in kinds:
-        return "No buckets: gradients are reduced by a reduce_scatter of each sharded module; see --by layer."
-    if report.run.strategy == "dp":
-        return "No buckets: nn.DataParallel adds gradients up on one device; see --by layer."
+    roles = {row.role for row in report.groups}
+    reasons = [asked.why_no_buckets for asked in STRATEGIES if asked.name in roles and asked.why_no_buckets]
+    if reasons:
+        return f"No buckets: {reasons[0]}"
     return (
         "No buckets: no all-reduce here is known to be of DDP's gradients (it is the autograd thread that calls them)."
     )

@@ -1,0 +1,72 @@
+"""FSDP and HSDP: collectives by the module that FSDP's ranges name.
+
+host    |pre_forward (a)|            |pre_backward (b)                       |
+          |all_gather (a)|             |backward_prefetch for a: |all_gather (a)|
+        asked for in its own turn                                  prefetched
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Mask
+from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy, dimension
+from analyzers.trace import OF_FSDP, ROOT, SHARDED, Collective, Events
+
+# The ranges that hold the collectives themselves, and those that say whose turn it is.
+_COLLECTIVES = ("FSDP::all_gather", "FSDP::post_backward_reduce", "FSDP::post_backward_all_reduce")
+_PREFETCH = ("FSDP::backward_prefetch", "FSDP::forward_prefetch", "FSDP::prefetch")
+_TURNS = ("FSDP::pre_forward", "FSDP::pre_backward")
+_BACKWARD = ("FSDP::pre_backward", "FSDP::post_backward", "FSDP::backward_prefetch")
+_NAME = re.compile(r"FSDP::\w+(?: \((.+)\))?")
+
+
+def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
+    # FSDP1's range is around its module's forward, in which others communicate; these call functional collectives.
+    sharded = calls.inside(*SHARDED) & ~calls.inside("_c10d_functional")
+    over, outside = calls.over(FSDP.dimension) & calls.is_floating, ~calls.in_model
+    yield Purpose.PARAMETERS, calls.of(Collective.ALL_GATHER) & (sharded | (over & outside))
+    yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded
+    yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER) & over & outside
+
+
+def _packing(launches: Launches) -> Packing:
+    """Mark splitting and concatenating, and casts."""
+    inside = launches.host.inside
+    backward = inside(launches.rows, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
+    return Packing(inside(launches.rows, *OF_FSDP), backward)
+
+
+def _owners(calls: Calls) -> Owners:
+    host, events = calls.host, calls.host.events
+    collective = host.around(calls.called, host.named(*_COLLECTIVES))
+    turn = host.around(calls.called, host.named(*_TURNS))
+    ahead = host.around(calls.called, host.named(*_PREFETCH)) >= 0
+    modules: dict[str, int] = {}
+    module, prefetched = (np.full(len(calls), UNKNOWN, dtype=np.int64) for _ in range(2))
+    for row in np.flatnonzero(collective >= 0).tolist():
+        name = _module(events, collective[row])
+        module[row] = modules.setdefault(name, len(modules))
+        if events.names[events.name[collective[row]]].startswith("FSDP::all_gather"):
+            in_turn = turn[row] >= 0 and _module(events, turn[row]) == name and not ahead[row]
+            prefetched[row] = 0 if in_turn else 1
+    return Owners(module, tuple(modules), host.inside(calls.called, *_BACKWARD), prefetched)
+
+
+def _module(events: Events, row: int) -> str:
+    match = _NAME.fullmatch(events.names[events.name[row]])
+    return match[1] if match is not None and match[1] else ROOT
+
+
+FSDP = Strategy(
+    name="fsdp",
+    # torchtitan's dimensions; with experts and context parallelism they are joined: dp_shard_cp, dp_shard_mod_ep.
+    dimension=dimension(r"e?fsdp", r"dp_shard\w*", r"dp_mod_ep", "hsdp", "zero"),
+    purposes=_purposes,
+    packing=_packing,
+    owners=_owners,
+    why_no_buckets="gradients are reduced by a reduce_scatter of each sharded module; see --by layer.",
+)

@@ -1,0 +1,76 @@
+"""All strategies, in order, and what they say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import UNKNOWN
+from analyzers.rank.strategies.after_backward import AFTER_BACKWARD
+from analyzers.rank.strategies.context import CONTEXT
+from analyzers.rank.strategies.data_parallel import DATA_PARALLEL
+from analyzers.rank.strategies.ddp import DDP
+from analyzers.rank.strategies.expert import EXPERT
+from analyzers.rank.strategies.fsdp import FSDP
+from analyzers.rank.strategies.metrics import METRICS
+from analyzers.rank.strategies.pipeline import PIPELINE
+from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy
+from analyzers.rank.strategies.tensor import TENSOR
+
+# Who is asked first has the call: the narrower its own ranges, the earlier.
+STRATEGIES = (DATA_PARALLEL, FSDP, DDP, CONTEXT, EXPERT, PIPELINE, TENSOR, AFTER_BACKWARD, METRICS)
+
+
+@dataclass(frozen=True, eq=False)
+class Claims:
+    """Of each row of a rank's communication: its Purpose, and the strategy that says so (indexes STRATEGIES, -1)."""
+
+    purpose: NDArray[np.int8]
+    strategy: NDArray[np.int8]
+
+
+def claims(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Claims:
+    """Ask each strategy for its calls; who is asked first has them."""
+    purpose = np.full(len(calls), Purpose.OTHER, dtype=np.int8)
+    strategy = np.full(len(calls), UNKNOWN, dtype=np.int8)
+    if not len(calls):
+        return Claims(purpose, strategy)
+    for code, asked in enumerate(strategies):
+        for carried, chosen in asked.purposes(calls):
+            new = chosen & (strategy == UNKNOWN)
+            purpose[new], strategy[new] = carried, code
+    return Claims(purpose, strategy)
+
+
+def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STRATEGIES) -> Owners:
+    """Return the module of each row, as the strategy that has it says; of what nobody has, as any says."""
+    module, prefetched = (np.full(len(calls), UNKNOWN, dtype=np.int64) for _ in range(2))
+    backward = np.zeros(len(calls), dtype=bool)
+    names: dict[str, int] = {}
+    for code, asked in enumerate(strategies):
+        if asked.owners is None or not np.isin(claimed.strategy, (code, UNKNOWN)).any():
+            continue
+        said = asked.owners(calls)
+        new = (said.module >= 0) & (module < 0) & np.isin(claimed.strategy, (code, UNKNOWN))
+        table = np.array([names.setdefault(name, len(names)) for name in said.modules] + [UNKNOWN], dtype=np.int64)
+        module[new], prefetched[new], backward[new] = table[said.module[new]], said.prefetched[new], said.backward[new]
+    return Owners(module, tuple(names), backward, prefetched)
+
+
+def packing(launches: Launches, strategies: tuple[Strategy, ...] = STRATEGIES) -> Packing:
+    """Return what all strategies call packing, together."""
+    rows, backward, replicas = np.zeros((3, len(launches.rows)), dtype=bool)
+    for asked in strategies:
+        if asked.packing is None:
+            continue
+        packed = asked.packing(launches)
+        rows, backward = rows | packed.rows, backward | packed.backward
+        replicas = replicas if packed.replicas is None else replicas | packed.replicas
+    return Packing(rows, backward, replicas)
+
+
+def role_of(description: str, strategies: tuple[Strategy, ...] = STRATEGIES) -> str | None:
+    """Return the strategy that a process group's description names; None where it names none."""
+    return next((asked.name for asked in strategies if asked.dimension.search(description)), None)

@@ -1,0 +1,31 @@
+"""Tensor and sequence parallelism: activations gathered and reduced by modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from analyzers.arrays import Mask
+from analyzers.rank.strategies.protocol import Calls, Purpose, Strategy, callers, dimension
+from analyzers.trace import Collective
+
+# These gather statistics over all samples, whatever holds the weights.
+_STATISTICS = re.compile(r"SyncBatchNorm", re.IGNORECASE)
+
+
+def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
+    kinds = calls.of(Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+    spread = (kinds | calls.of(Collective.ALL_TO_ALL)) & calls.is_floating
+    statistics = calls.in_module(_STATISTICS) | calls.inside_any(_STATISTICS)
+    yield Purpose.ACTIVATIONS, spread & calls.over(TENSOR.dimension) & calls.in_model
+    yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.in_model & ~statistics
+    # Kernels of their own (symmetric memory, vLLM's cross_device_reduce) are written for these activations.
+    yield Purpose.ACTIVATIONS, kinds & calls.is_library
+
+
+TENSOR = Strategy(
+    name="tensor",
+    dimension=dimension("tp", "sp", "asynctp", r"tensor_(?:model_)?parallel\w*"),
+    purposes=_purposes,
+    owners=callers,
+)
