@@ -34,6 +34,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from analyzers.run import Parallelism, RecordedContext, RecordedMesh, SequenceBuffer
 from tracer.recording.strategies import parallelism_of, program_of, strategy_name, watched_splits
 from tracer.recording.strategies.ddp import Ddp
+from tracer.recording.strategies.parallelism import STRATEGIES
 
 RANK, SIZE = 5, 8
 
@@ -224,6 +225,24 @@ def test_compiled_modules_are_told():
     for layer in model.layers:
         layer.compile(backend="eager")
     assert described(model).compiled.modules == ["layers.*"]
+
+
+class Toy:
+    """A strategy as a file of `strategies` would hold it; a line in STRATEGIES lists it."""
+
+    name = "toy"
+
+    def describe(self, program):
+        return {} if any(isinstance(module, Block) for _, module in program.modules()) else None
+
+    def no_sync(self, model):
+        return None
+
+
+def test_a_strategy_is_one_class_and_one_line():
+    strategies = (*STRATEGIES, Toy())
+    assert parallelism_of(program_of(Model(), RANK, SIZE), strategies).strategies == ["toy"]
+    assert parallelism_of(program_of(nn.Linear(2, 2), RANK, SIZE), strategies).strategies == []
 
 
 def test_what_cannot_be_read_is_unknown_and_costs_only_itself():
