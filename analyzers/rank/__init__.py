@@ -4,7 +4,7 @@ In order: `activity` (when devices computed, communicated, copied), `windows` an
 `analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle) and
 `analyzers.rank.kernels` (what the compute is); `calls` finds which collective a kernel carries out; `communication`,
 `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`, `sync_overhead` and
-`gradient_schedule` what gradients cost. `summary` puts them together; after it no file is read.
+`gradient_schedule` what gradients cost, `strategies` what else a strategy does. `summary` puts them together; after it no file is read.
 
 Decisions: docs/decisions/rank.md
 """
@@ -16,6 +16,8 @@ from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
 from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
 from analyzers.rank.layer_time import Parts, kernel_times
+from analyzers.rank.strategies.pipeline_actions import PipelineActions
+from analyzers.rank.strategies.pipeline_spans import ActionKind
 from analyzers.rank.summary import (
     DeviceTrack,
     Measured,
@@ -36,6 +38,7 @@ __all__ = [
     "NOT_KNOWN",
     "OTHERS",
     "OWN_LINES",
+    "ActionKind",
     "Breakdown",
     "Cause",
     "Communication",
@@ -48,6 +51,7 @@ __all__ = [
     "OtherLine",
     "Parts",
     "Phase",
+    "PipelineActions",
     "Purpose",
     "RankSummary",
     "RunSummary",
