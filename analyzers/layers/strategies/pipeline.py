@@ -228,12 +228,18 @@ def _order(member: _Member, rows: Int64) -> list[Action]:
 
 
 def _is_whole(orders: Sequence[Sequence[Action]]) -> bool:
-    """Whether every stage has the same forwards, and the same backwards, whole or apart."""
-    by_stage: dict[int, list[tuple[bool, int]]] = {}
+    """Whether every stage has the same forwards, and backwards of the same microbatches, whole or apart."""
+    forwards: dict[int, list[int]] = {}
+    backwards: dict[int, set[int]] = {}
     for kind, stage, microbatch in (action for order in orders for action in order):
-        by_stage.setdefault(stage, []).extend([(kind == ActionKind.FORWARD, microbatch)] * (kind != ActionKind.BACKWARD_WEIGHT))
-    held = [sorted(actions) for actions in by_stage.values()]
-    return all(map(len, orders)) and all(actions == held[0] for actions in held)
+        forwards.setdefault(stage, [])
+        backwards.setdefault(stage, set())
+        if kind == ActionKind.FORWARD:
+            forwards[stage].append(microbatch)
+        else:
+            backwards[stage].add(microbatch)
+    distinct = {(tuple(sorted(forwards[stage])), tuple(sorted(backwards[stage]))) for stage in forwards}
+    return all(map(len, orders)) and len(distinct) == 1
 
 
 def _equal(busy_ns: Int64, kind: Int64) -> Int64:

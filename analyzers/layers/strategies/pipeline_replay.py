@@ -34,10 +34,11 @@ def dependencies(orders: Sequence[Sequence[Action]]) -> list[tuple[int, int]]:
     last = max((stage for _, stage, _ in actions), default=0)
     pairs = []
     for (kind, stage, microbatch, turn), after in number.items():
+        same_input = (ActionKind.BACKWARD_INPUT, stage, microbatch, turn)
         if kind == ActionKind.FORWARD:
             before = [(ActionKind.FORWARD, stage - 1, microbatch, turn)]
-        elif kind == ActionKind.BACKWARD_WEIGHT:
-            before = [(ActionKind.BACKWARD_INPUT, stage, microbatch, turn)]
+        elif kind == ActionKind.BACKWARD_WEIGHT and same_input in number:
+            before = [same_input]
         elif stage == last:
             before = [(ActionKind.FORWARD, stage, microbatch, turn)]
         else:

@@ -39,7 +39,7 @@ class PipelineActions:
     `stretch` are the steps and stages in which there are actions, with the bubble of each: int64 rows (step, stage,
     bubble in ns). `previous` and `following` are the ranks from which forwards receive and to which they send, UNKNOWN
     for none, SEVERAL; `peers` all ranks with which the pipeline's messages are exchanged. `left_out` counts actions
-    of which these times hold no kernel; their steps have no rows.
+    whose kernels these times do not hold; their steps have no rows. An action that launches nothing has none either.
     """
 
     device: int
@@ -91,8 +91,9 @@ def pipeline_actions(
     ran = _ran(trace, attribution, spans, comm.correlation[messages.row])
     timed = _times(ran, len(spans))
     step = np.r_[steps.number, UNKNOWN][steps.index_at(spans.start_ns)]
-    lost = (timed.start_ns < 0) & (step >= 0)
-    rows = np.flatnonzero((step >= 0) & ~np.isin(step, step[lost]))
+    lost = (timed.start_ns < 0) & (step >= 0) & ran.has_launched
+    # A first stage has no inputs' gradients to make, so that of its I and W one launches nothing.
+    rows = np.flatnonzero((step >= 0) & (timed.start_ns >= 0) & ~np.isin(step, step[lost]))
     rows = rows[np.lexsort((timed.start_ns[rows], step[rows]))]
     chosen = _Timed(*(getattr(timed, field.name)[rows] for field in fields(_Timed)))
     busy = _busy(devices, ran.device, comm, messages)
@@ -171,13 +172,17 @@ def _only(ranks: set[int]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Ran:
-    """Rows of one device that actions launched: which action, when, and whether it is compute."""
+    """Rows of one device that actions launched: which action, when, and whether it is compute.
+
+    `has_launched` says of each action whether it launched any compute, whatever these times hold.
+    """
 
     device: int
     action: Int64
     start_ns: Int64
     end_ns: Int64
     is_compute: Mask
+    has_launched: Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +199,8 @@ def _ran(trace: RankTrace, attribution: Attribution, spans: ActionSpans, message
     timed, rows, launches = trace.timed, attribution.rows, attribution.launches
     action = _action_of(attribution, spans, launches)
     chosen = action >= 0
+    recorded = chosen & ((trace.events.kind[rows] == Kind.COMPUTE) | trace.is_cpu_run)
+    has_launched = np.bincount(action[recorded], minlength=len(spans)) > 0
     if not trace.is_cpu_run:
         chosen &= timed.on_device[rows] & ~((timed.kind[rows] == Kind.COMM) & np.isin(timed.correlation[rows], messages))
     rows, action = rows[chosen], action[chosen]
@@ -202,8 +209,14 @@ def _ran(trace: RankTrace, attribution: Attribution, spans: ActionSpans, message
     device = int(devices[np.argmax(count)]) if len(devices) else UNKNOWN
     on_device = timed.device[rows] == device
     rows = rows[on_device]
-    start, end = timed.start_ns[rows], timed.end_ns[rows]
-    return _Ran(CPU_DEVICE if trace.is_cpu_run else device, action[on_device], start, end, is_compute[on_device])
+    return _Ran(
+        device=CPU_DEVICE if trace.is_cpu_run else device,
+        action=action[on_device],
+        start_ns=timed.start_ns[rows],
+        end_ns=timed.end_ns[rows],
+        is_compute=is_compute[on_device],
+        has_launched=has_launched,
+    )
 
 
 def _action_of(attribution: Attribution, spans: ActionSpans, launches: Int64) -> Int64:
