@@ -1,7 +1,8 @@
 """DDP's buckets and the model's layers, and what hid their communication.
 
 `ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction (ready, launched,
-queued, hidden), `layer_table` one for each layer and window. `strategies` has what a strategy's ranks are together: a pipeline's stages and bubble.
+queued, hidden), `layer_table` one for each layer and window. `strategies` has what only all ranks together tell: a
+pipeline's stages and its bubble.
 
 Decisions: docs/decisions/layers.md
 """

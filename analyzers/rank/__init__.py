@@ -4,7 +4,8 @@ In order: `activity` (when devices computed, communicated, copied), `windows` an
 `analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle) and
 `analyzers.rank.kernels` (what the compute is); `calls` finds which collective a kernel carries out; `communication`,
 `attribution` and `layer_time` are the columns that result, `ddp_reductions`, `fsdp`, `sync_overhead` and
-`gradient_schedule` what gradients cost, `strategies` what else a strategy does. `summary` puts them together; after it no file is read.
+`gradient_schedule` what gradients cost, `strategies` what else a strategy does. `summary` puts them together; after it
+no file is read.
 
 Decisions: docs/decisions/rank.md
 """

@@ -1,1 +1,1 @@
-"""Strategies as all ranks together show them: what one rank alone cannot say of them."""
+"""Strategies across ranks: what one rank alone cannot say of them."""

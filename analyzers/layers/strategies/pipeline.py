@@ -1,6 +1,6 @@
-"""Pipelines across ranks: stages, actions on one clock, and each stage's bubble in three parts.
+"""Pipelines across ranks: stages, actions, each stage's bubble in three parts.
 
-    measured           F0 F1 .  . .B0 .F2 ....B1     what the device leaves empty between a stage's first action and last
+    measured           F0 F1 .  . .B0 .F2 ....B1     what the device leaves empty from first action to last
     replay, measured   F0 F1 . . B0 F2 . B1          less this: what messages and hosts add (rest)
     replay, equal      F0 F1 . . B0 F2 B1            less this: what unequal stages add; and this: the schedule's own
 
@@ -24,7 +24,10 @@ from analyzers.rank import ActionKind, PipelineActions
 from analyzers.ranks import RankNumber
 
 MISSING = "of the pipeline's ranks {ranks} are not in the run"
-UNTOLD = "nothing in the trace of rank {ranks} tells one microbatch from the next (no ranges of modules or of the schedule)"
+UNTOLD = (
+    "nothing in the trace of rank {ranks} tells one microbatch from the next (no ranges of modules or of the schedule)"
+)
+NAMELESS = "nothing in the trace of rank {ranks} tells between whom some of its messages are"
 UNORDERED = "messages do not tell the order of the stages on ranks {ranks}"
 UNEVEN = "ranks {ranks} do not hold the same microbatches in {steps}"
 DEADLOCKED = "in the order seen on ranks {ranks}, actions wait for one another in {steps}"
@@ -47,9 +50,9 @@ class PipelineRow(msgspec.Struct, frozen=True):
     """One stage in one step: its actions, and its bubble in three parts that add up to it, ns.
 
     The bubble is the time between the stage's first action and the end of its last in which its device runs nothing,
-    or messages of the pipeline alone. Stages of one rank share a device, so that their bubbles overlap. `schedule_ns` is
-    what the schedule leaves with equal stages and free messages; `imbalance_ns` what unequal stages add, and `rest_ns`
-    what messages and hosts add: both are negative where they shorten the bubble of a stage, as a slow stage does its own.
+    or messages of the pipeline alone. Stages of one rank share a device, so that their bubbles overlap. `schedule_ns`
+    is what the schedule leaves with equal stages and free messages; `imbalance_ns` what unequal stages add, and
+    `rest_ns` what messages and hosts add: both are negative where they shorten a stage's bubble, as a slow stage does.
     `stage` is null where the trace does not tell, and the parts are where ranks are missing, with a note.
     """
 
@@ -115,7 +118,11 @@ def pipelines(exchange: Exchange) -> list[Pipeline]:
 
 def pipeline_notices(found: Sequence[Pipeline]) -> list[Notice]:
     """Return why parts of bubbles are null."""
-    return [Notice(Code.PIPELINE_IS_NULL, f"parts of the pipeline's bubble are null: {why}") for one in found for why in one.why]
+    return [
+        Notice(Code.PIPELINE_IS_NULL, f"parts of the pipeline's bubble are null: {why}")
+        for one in found
+        for why in one.why
+    ]
 
 
 def _connected(by_rank: dict[RankNumber, PipelineActions]) -> Iterator[list[RankNumber]]:
@@ -194,6 +201,9 @@ def _incomplete(by_rank: dict[RankNumber, PipelineActions], members: Sequence[_M
     untold = [rank for rank, one in by_rank.items() if not one.is_told]
     if untold:
         return [UNTOLD.format(ranks=_listed(untold))]
+    nameless = [rank for rank, one in by_rank.items() if one.nameless]
+    if nameless:
+        return [NAMELESS.format(ranks=_listed(nameless))]
     stages = np.unique(np.concatenate([member.stage for member in members]))
     if not np.array_equal(stages, np.arange(len(stages))):
         return [UNORDERED.format(ranks=_listed(list(by_rank)))]

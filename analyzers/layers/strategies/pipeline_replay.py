@@ -1,4 +1,4 @@
-"""Replay of a pipeline's actions in the order observed on each rank, with durations as given.
+"""Replay of a pipeline's actions, in each rank's order.
 
     rank 0    F0 F1 .  .  B0 F2 .  B1 .  B2      F(s, m) runs after F(s-1, m), B(s, m) after B(s+1, m);
     rank 1    .  F0 B0 F1 B1 .  F2 B2            on a rank one action follows the other, in its order

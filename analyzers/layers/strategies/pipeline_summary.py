@@ -1,4 +1,4 @@
-"""Pipelines in figures: medians by stage, the slowest stage, and what other schedules would bring at most."""
+"""Pipelines in figures: medians by stage, gains of other schedules."""
 
 from __future__ import annotations
 

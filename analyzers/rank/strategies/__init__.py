@@ -1,1 +1,1 @@
-"""Strategies as one rank's trace shows them: what their ranges, calls and actions are."""
+"""Strategies in one rank's trace: their ranges, calls and actions."""

@@ -1,9 +1,9 @@
-"""Pipeline actions of one rank on its device: when each microbatch's forward and backward ran, and the bubble.
+"""Pipeline actions on one rank's device, and the bubble between them.
 
-    host     |F0 |  |F1 |     |B0     |
-    device      aa.aa   bb.b   mmm   cc.cccc     a forward's kernels, b another's, c a backward's, m a message
-    actions     |F0 |   |F1|         |B0   |
-    bubble             ..  ....... ..      the device runs nothing, or messages alone, between the first and the last
+host     |F0 |  |F1 |     |B0     |
+device      aa.aa   bb.b   mmm   cc.cccc     a forward's kernels, b another's, c a backward's, m a message
+actions     |F0 |   |F1|         |B0   |
+bubble             ..  ....... ..      the device runs nothing, or messages alone, between the first and the last
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class PipelineActions:
 
     `stretch` are the steps and stages in which there are actions, with the bubble of each: int64 rows (step, stage,
     bubble in ns). `previous` and `following` are the ranks from which forwards receive and to which they send, UNKNOWN
-    for none, SEVERAL; `peers` all ranks with which the pipeline's messages are exchanged. `left_out` counts actions
+    for none, SEVERAL; `peers` all ranks with which the pipeline's messages are exchanged, `nameless` how many messages
+    there are of which nothing tells between whom. `left_out` counts actions
     whose kernels these times do not hold; their steps have no rows. An action that launches nothing has none either.
     """
 
@@ -54,6 +55,7 @@ class PipelineActions:
     previous: int
     following: int
     peers: tuple[int, ...]
+    nameless: int = 0
     left_out: int = 0
     is_told: bool = True
 
@@ -110,6 +112,7 @@ def pipeline_actions(
         previous=previous,
         following=following,
         peers=_peers(messages),
+        nameless=_nameless(messages),
         left_out=int(lost.sum()),
     )
 
@@ -129,6 +132,7 @@ def _untold(messages: _Messages) -> PipelineActions:
         previous=SEVERAL,
         following=SEVERAL,
         peers=_peers(messages),
+        nameless=_nameless(messages),
         is_told=False,
     )
 
@@ -150,6 +154,11 @@ def _messages(attribution: Attribution, comm: Communication) -> _Messages:
 
 def _peers(messages: _Messages) -> tuple[int, ...]:
     return tuple(sorted({rank for peers in (*messages.sent_to, *messages.received_from) for rank in peers}))
+
+
+def _nameless(messages: _Messages) -> int:
+    both = zip(messages.sent_to, messages.received_from, strict=True)
+    return sum(not sent and not received for sent, received in both)
 
 
 def _neighbours(spans: ActionSpans, messages: _Messages) -> tuple[int, int]:
@@ -202,7 +211,9 @@ def _ran(trace: RankTrace, attribution: Attribution, spans: ActionSpans, message
     recorded = chosen & ((trace.events.kind[rows] == Kind.COMPUTE) | trace.is_cpu_run)
     has_launched = np.bincount(action[recorded], minlength=len(spans)) > 0
     if not trace.is_cpu_run:
-        chosen &= timed.on_device[rows] & ~((timed.kind[rows] == Kind.COMM) & np.isin(timed.correlation[rows], messages))
+        chosen &= timed.on_device[rows] & ~(
+            (timed.kind[rows] == Kind.COMM) & np.isin(timed.correlation[rows], messages)
+        )
     rows, action = rows[chosen], action[chosen]
     is_compute = (timed.kind[rows] == Kind.COMPUTE) | trace.is_cpu_run
     devices, count = np.unique(timed.device[rows][is_compute], return_counts=True)
@@ -224,15 +235,14 @@ def _action_of(attribution: Attribution, spans: ActionSpans, launches: Int64) ->
     places = attribution.host.places(launches)
     action = np.searchsorted(spans.start_ns, places.instant_ns, side="right") - 1
     inside = (action >= 0) & (places.instant_ns != UNKNOWN) & (places.instant_ns < spans.end_ns[action])
-    action = np.where(inside, action, UNKNOWN)
     overlapped = inside & (spans.launches[action] == Launches.IN_NODES)
     in_node = attribution.nodes.spans.around(places) >= 0
     # Of the two that torch overlaps in one span the forward is the row before.
-    return action - (overlapped & ~in_node)
+    return np.where(inside, action - (overlapped & ~in_node), UNKNOWN)
 
 
 def _times(ran: _Ran, count: int) -> _Timed:
-    """Return when each of so many actions ran: its kernels' time in disjoint pieces, an instant of two the earlier's."""
+    """Return when each of so many actions ran, and how long its kernels did; an instant of two is the earlier's."""
     start, end = np.full(count, np.iinfo(np.int64).max), np.full(count, UNKNOWN)
     np.minimum.at(start, ran.action[ran.is_compute], ran.start_ns[ran.is_compute])
     np.maximum.at(end, ran.action[ran.is_compute], ran.end_ns[ran.is_compute])
@@ -264,4 +274,4 @@ def _stretches(step: Int64, stage: Int64, timed: _Timed, busy: Intervals) -> NDA
     np.minimum.at(start, index, timed.start_ns)
     np.maximum.at(end, index, timed.end_ns)
     bubble = end - start - busy.length_within(start, end)
-    return np.r_[keys, bubble[None]]
+    return np.concatenate([keys, bubble[None]])

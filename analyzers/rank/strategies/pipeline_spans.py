@@ -142,8 +142,8 @@ def _of_gpipe(host: Host) -> tuple[Int64, Int64]:
 
 
 def _steps_and_optimizers(host: Host, steps: Steps) -> Int64:
-    optimizers = host.named(OPTIMIZER)
-    return np.r_[host.events.start_ns[optimizers], steps.start_ns, steps.end_ns]
+    began: Int64 = host.events.start_ns[host.named(OPTIMIZER)]
+    return np.concatenate([began, steps.start_ns, steps.end_ns])
 
 
 def _model_forwards(host: Host, nodes: Autograd) -> Int64 | None:

@@ -29,15 +29,14 @@ from tracer.views.sections.step_timeline import axis
 
 NONE = "There is no pipeline in this run: no rank sends on what a forward makes"
 _PARTS = (
-    "bubble: from a stage's first action to the end of its last, the time in which its device runs nothing, or messages "
-    "of the pipeline alone; schedule: what is left of it with equal stages and free messages; unequal stages: what "
-    "durations as measured add to that; rest: what messages and hosts add. These add up in every step, and the last two "
-    "are negative where they shorten a stage's bubble."
+    "bubble: from a stage's first action to the end of its last, the time in which its device runs nothing, or "
+    "messages of the pipeline alone; schedule: what is left of it with equal stages and free messages; unequal stages: "
+    "what durations as measured add to that; rest: what messages and hosts add. These add up in every step, and the "
+    "last two are negative where they shorten a stage's bubble."
 )
 _SHARED = "Stages of one rank share its device, so that their bubbles overlap."
 _LEGEND = (
-    f"digits: microbatches (of 10 and more the last digit); {FORWARD.label.split()[0]} ░, "
-    f"{BACKWARD.label.split()[0]} █"
+    f"digits: microbatches (of 10 and more the last digit); {FORWARD.label.split()[0]} ░, {BACKWARD.label.split()[0]} █"
 )
 _GLYPHS = {"F": ("░", FORWARD.color)}
 _FEWEST_CELLS = 40
