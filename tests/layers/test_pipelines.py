@@ -15,6 +15,7 @@ from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
 from tests.support.pipelines import OF_INPUT, RANGES, B, F, W, any_order, idle_between, run_of, simulated
 from tests.support.samples import RUNS, reported, summarized
+from tracer.views.html import report_html
 from tracer.views.sections import report_text
 
 US = 1000
@@ -192,3 +193,14 @@ def test_llama_pp2_is_1f1b_slot_for_slot_and_its_messages_are_short():
         assert row.rank == row.stage
     assert all(window.exposed_transfer_ns < 1_500 * US for window in document.windows)
     assert not summarized(path).warnings
+
+
+def test_the_page_has_the_same_table_and_drawing_and_none_without_a_pipeline(tmp_path):
+    run_of(tmp_path / "two", one_f_one_b(2, 4), even)
+    document = report(summarize(tmp_path / "two"))
+    page = report_html(document)
+    drawn = [line for line in report_text(document, "pipeline").splitlines() if line.startswith("stage 0  ")]
+    assert '<section id="pipeline">' in page
+    assert drawn[0] in page
+    run_of(tmp_path / "one", [[(F, 0, 0), (B, 0, 0)]], even)
+    assert 'id="pipeline"' not in report_html(report(summarize(tmp_path / "one")))
