@@ -13,7 +13,7 @@ from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
-from tests.support.pipelines import OF_INPUT, RANGES, B, F, W, any_order, idle_between, run_of, simulated
+from tests.support.pipelines import OF_INPUT, RANGES, SEND_RECV, B, F, W, any_order, idle_between, run_of, simulated
 from tests.support.samples import RUNS, reported, summarized
 from tracer.views.html import report_html
 from tracer.views.sections import report_text
@@ -71,6 +71,24 @@ def test_every_action_is_found_whatever_tells_it(tmp_path, ranges, make, stages,
         schedule, imbalance = expected_parts(orders, busy.__getitem__, row.rank, row.stage)
         assert (row.schedule_ns, row.imbalance_ns) == (schedule * US, imbalance * US) and imbalance == 0
         assert row.schedule_ns + row.imbalance_ns + row.rest_ns == row.bubble_ns
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_messages_without_metadata_are_matched_by_order_and_peer(tmp_path, stages, batched):
+    """A stage in the middle has batches with the rank before and the rank behind in turn."""
+    drawn = run_of(tmp_path, one_f_one_b(stages, 6), even, batched=batched)
+    document = report(summarize(tmp_path))
+    assert not document.unmatched
+    assert {row.kind for row in document.collectives} == {"send_recv"}
+    kernels = sum(event["name"] == SEND_RECV for one in drawn for event in one.rows)
+    assert 2 * len(document.collectives) == kernels
+    assert [row.stage for row in document.pipeline] == list(range(stages))
+    assert all(row.rest_ns is not None for row in document.pipeline)
+    # A message lasts 10 us here; all else of its kernels is waiting.
+    for row in document.collectives:
+        assert row.transfer_ns <= 10 * US
+        assert all(member.wait_ns <= member.dur_ns - min(one.dur_ns for one in row.members) for member in row.members)
 
 
 @settings(max_examples=12, deadline=None)

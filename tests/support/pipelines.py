@@ -114,16 +114,26 @@ def ran(orders: Orders, dur: Callable[[Action], int], message_us: int) -> list[D
 
 
 def run_of(
-    folder: Path, orders: Orders, dur: Callable[[Action], int], *, ranges: str = "modules", message_us: int = 10
+    folder: Path,
+    orders: Orders,
+    dur: Callable[[Action], int],
+    *,
+    ranges: str = "modules",
+    message_us: int = 10,
+    batched: bool = False,
 ) -> list[Drawn]:
-    """Write one step of a pipeline, a trace for each rank; `ranges` tell its actions, those of RANGES."""
+    """Write one step of a pipeline, a trace for each rank; `ranges` tell its actions, those of RANGES.
+
+    `batched`: what a rank sends behind one action and receives before the next, from one peer, is one kernel, as in
+    torch's 1F1B; else each message has its own, as in its schedule runtime.
+    """
     ranks = ran(orders, dur, message_us)
     where = {action[1]: rank for rank, order in enumerate(orders) for action in order}
     for rank, drawn in enumerate(ranks):
         drawn.rows.append(ranged("ProfilerStep#3", 0, STEP_US))
         for at in range(len(drawn.order)):
             _draw(drawn, at, ranges)
-            _messages(drawn, at, rank, where)
+            _messages(drawn, at, rank, where, batched)
         group = {"pg_name": "0", "pg_desc": "default_pg", "pg_size": len(orders), "ranks": list(range(len(orders)))}
         header = {"rank": rank, "world_size": len(orders), "backend": "nccl", "pg_config": [group]}
         document = {"schemaVersion": 1, "distributedInfo": header, "host_name": "one", "traceEvents": drawn.rows}
@@ -163,39 +173,42 @@ def _launched(name: str, launched: float, ts: float, dur: float, stream: int = 7
     ]
 
 
-def _messages(drawn: Drawn, at: int, rank: int, where: dict[int, int]) -> None:
-    """What an action receives, called for as soon as the rank is free, and what it sends when it is over."""
-    action = drawn.order[at]
+def _peer(action: Action, rank: int, where: dict[int, int], *, sends: bool) -> int | None:
+    """The other rank to which an action's result goes, or that its input comes from; None for none."""
     kind, stage, _ = action
-    start, end = drawn.start_us[at], drawn.end_us[at]
-    if kind == W:
-        return
-    source = stage - 1 if kind == F else stage + 1
-    target = stage + 1 if kind == F else stage - 1
+    onward = 1 if (kind == F) == sends else -1
+    other = where.get(stage + onward, rank) if kind != W else rank
+    return other if other != rank else None
+
+
+def _messages(drawn: Drawn, at: int, rank: int, where: dict[int, int], batched: bool) -> None:
+    """What a rank receives before an action, called for as soon as it is free, and sends behind the one before."""
     world = len(set(where.values()))
-    if where.get(source, rank) != rank:
-        free = drawn.end_us[at - 1] if at else 0
-        drawn.rows += _message("recv", "Src Rank", (where[source], world), free + 4, start)
-    if where.get(target, rank) != rank:
-        drawn.rows += _message("send", "Dst Rank", (where[target], world), end + 1, end + 3)
+    start, ended = drawn.start_us[at], drawn.end_us[at - 1] if at else 0
+    sent_to = _peer(drawn.order[at - 1], rank, where, sends=True) if at else None
+    received_from = _peer(drawn.order[at], rank, where, sends=False)
+    send, receive = (("send", "Dst Rank", sent_to), ("recv", "Src Rank", received_from))
+    if batched and sent_to is not None and sent_to == received_from:
+        drawn.rows += _batch([send, receive], world, ended + 1, start)
+    else:
+        drawn.rows += _batch([send], world, ended + 1, ended + 3) if sent_to is not None else []
+        drawn.rows += _batch([receive], world, ended + 4, start) if received_from is not None else []
+    if at == len(drawn.order) - 1:
+        last = _peer(drawn.order[at], rank, where, sends=True)
+        end = drawn.end_us[at]
+        drawn.rows += _batch([("send", "Dst Rank", last)], world, end + 1, end + 3) if last is not None else []
 
 
-def _message(name: str, key: str, peer_of: tuple[int, int], called: float, end: float) -> list[Event]:
-    """One message to a peer in a world as a batch of one: torch's batch_isend_irecv leaves nothing on the kernel."""
-    peer, world = peer_of
-    # Each row of a thread has an id of its own.
-    external = {"External id": round(10 * called)}
-    said = external | {
-        "Collective name": name,
-        "In msg nelems": 100,
-        "Out msg nelems": 100,
-        "dtype": "Float",
-        key: peer,
-    }
+def _batch(messages: Sequence[tuple[str, str, int | None]], world: int, called: float, end: float) -> list[Event]:
+    """Messages that one kernel carries: torch's batch_isend_irecv leaves nothing on it."""
+    rows: list[Event] = []
     group = {"Group size": world, "Process Group Name": "0", "Process Group Ranks": str(list(range(world)))}
-    return [
-        host(f"c10d::{name}{'_' if name == 'recv' else ''}", called, 0.4, **{"External id": round(10 * called) + 1}),
-        host("record_param_comms", called + 0.1, 0.2, **said, **group),
-        ranged("nccl:coalesced", called + 0.5, 0.6),
-        *_launched(SEND_RECV, called + 0.6, called + 0.8, end - called - 0.8, stream=17),
-    ]
+    for place, (name, key, peer) in enumerate(messages):
+        at = called + 0.4 * place
+        # Each row of a thread has an id of its own.
+        said = {"External id": round(10 * at), "In msg nelems": 100, "Out msg nelems": 100, "dtype": "Float", key: peer}
+        operator = f"c10d::{name}{'_' if name == 'recv' else ''}"
+        rows.append(host(operator, at, 0.3, **{"External id": round(10 * at) + 1}))
+        rows.append(host("record_param_comms", at + 0.1, 0.1, **{"Collective name": name}, **said, **group))
+    rows.append(ranged("nccl:coalesced", called + 1, 0.6))
+    return [*rows, *_launched(SEND_RECV, called + 1.1, called + 1.2, end - called - 1.2, stream=17)]
