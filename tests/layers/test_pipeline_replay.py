@@ -18,6 +18,7 @@ from analyzers.layers.strategies.pipeline_replay import (
     schedule_name,
 )
 from tests.support.pipelines import OF_INPUT, B, F, W, any_order, simulated
+from tests.support.samples import RUNS, reported
 
 SHAPES = [(1, 3), (2, 2), (2, 8), (3, 4), (4, 8), (5, 5)]
 
@@ -145,18 +146,15 @@ def ours(table):
 
 
 INTERLEAVED = [(2, 2, 4), (2, 3, 8), (4, 2, 8), (3, 2, 6)]
-ORDERS = [
-    *((f"1F1B {shape}", lambda shape=shape: one_f_one_b(*shape)) for shape in SHAPES),
-    *((f"GPipe {shape}", lambda shape=shape: gpipe(*shape)) for shape in SHAPES),
-    *((f"Interleaved1F1B {shape}", lambda shape=shape: ours(interleaved(*shape))) for shape in INTERLEAVED),
-]
 
 
-@pytest.mark.parametrize("orders", [make for _, make in ORDERS], ids=[name for name, _ in ORDERS])
-def test_with_unit_durations_a_replay_is_the_table_of_torchs_simulator_slot_for_slot(orders):
-    """Messages are actions there: a receive may run in the slot of its send, that is once the send may."""
+def replayed_slots(orders):
+    """Return the slot of each action, messages too, in our replay and in torch's simulator, all of them a slot long.
+
+    A receive may run in the slot of its send, that is once the send may.
+    """
     torch = schedules()
-    program, where = lowered(orders())
+    program, where = lowered(orders)
     table = torch._simulate_comms_compute(program, where.__getitem__, len(where))
     actions = [action for rank in sorted(program) for action in program[rank]]
     number = {action: at for at, action in enumerate(actions)}
@@ -173,7 +171,35 @@ def test_with_unit_durations_a_replay_is_the_table_of_torchs_simulator_slot_for_
         np.ones(len(actions), dtype=np.int64),
     )
     slots = {action: at for row in table.values() for at, action in enumerate(row) if action is not None}
-    assert {action: int(start[at]) for action, at in number.items()} == slots
+    return {action: int(start[at]) for action, at in number.items()}, slots
+
+
+ORDERS = [
+    *((f"1F1B {shape}", lambda shape=shape: one_f_one_b(*shape)) for shape in SHAPES),
+    *((f"GPipe {shape}", lambda shape=shape: gpipe(*shape)) for shape in SHAPES),
+    *((f"Interleaved1F1B {shape}", lambda shape=shape: ours(interleaved(*shape))) for shape in INTERLEAVED),
+]
+
+
+@pytest.mark.parametrize("orders", [make for _, make in ORDERS], ids=[name for name, _ in ORDERS])
+def test_with_unit_durations_a_replay_is_the_table_of_torchs_simulator_slot_for_slot(orders):
+    slots, table = replayed_slots(orders())
+    assert slots == table
+
+
+@pytest.mark.skipif(not any(path.name == "llama-pp2" for path in RUNS), reason="that sample is not here")
+def test_what_llama_pp2_ran_is_torchs_table_slot_for_slot():
+    kinds = {kind.label: kind for kind in (F, B)}
+    rows = reported(next(path for path in RUNS if path.name == "llama-pp2")).pipeline
+    for step in {row.step for row in rows}:
+        orders = [
+            [(kinds[action.kind], row.stage, action.microbatch) for action in row.actions]
+            for row in rows
+            if row.step == step
+        ]
+        slots, table = replayed_slots(orders)
+        assert slots == table
+        assert len(table) == 2 * 2 * 8 + 4 * 8
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [shape for shape in SHAPES if shape[1] >= shape[0]])
