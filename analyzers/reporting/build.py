@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,9 @@ from analyzers.layers import (
     layer_summaries,
     layer_warnings,
     layout_of,
+    pipeline_notices,
+    pipeline_summaries,
+    pipelines,
 )
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
@@ -55,7 +58,6 @@ from analyzers.reporting.document import (
     Window,
 )
 from analyzers.reporting.evidence import (
-    Advice,
     Evidence,
     copies_of,
     gradient_dtypes,
@@ -90,12 +92,14 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     analyses = _found(run, links)
     exchanged, rows = analyses.exchanged, analyses.rows
     reduced = bucket_rows(exchanged, analyses.buckets)
+    piped = pipelines(exchanged)
     warnings = [
         *_unmarked_warnings(run, rows),
         *_outside_warnings(rows),
         *exchange_warnings(exchanged),
         *bucket_warnings(analyses.buckets),
         *layer_warnings(run, analyses.buckets),
+        *pipeline_notices(piped),
         *cost_warnings(run),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
@@ -105,6 +109,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
     evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
+    evidence = replace(evidence, pipelines=pipeline_summaries(piped))
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -119,9 +124,10 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         compute=computed,
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
-        summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
+        summary=_summary(analyses, facts, (reduced, layers), cost, evidence),
         idle=idle,
         groups=group_rows(exchanged, rows),
+        pipeline=[row for pipeline in piped for row in pipeline.rows],
     )
 
 
@@ -277,8 +283,9 @@ def _summary(
     facts: RunFacts,
     lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
     cost: SyncCost | None,
-    advised: list[Advice],
+    evidence: Evidence,
 ) -> Summary:
+    advised = advice(evidence)
     rows, exchanged = analyses.rows, analyses.exchanged
     measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
     measures |= {name: getattr(analyses.exposed, name) for name in EXPOSED}
@@ -310,6 +317,7 @@ def _summary(
         sync_cost=cost,
         input=analyses.input,
         over_devices=over_devices(devices),
+        pipelines=list(evidence.pipelines),
     )
 
 
