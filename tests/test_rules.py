@@ -20,6 +20,8 @@ ROOMS = [
     "analyzers.rank.idle",
     "analyzers.rank.kernels",
     "analyzers.rank.strategies",
+    "analyzers.rank.columns",
+    "analyzers.rank.parallelism",
     "analyzers.rank",
     "analyzers.collectives",
     "analyzers.layers",

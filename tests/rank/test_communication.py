@@ -8,9 +8,9 @@ import pytest
 
 import analyzers
 from analyzers.collectives.matching import NO_GROUP
-from analyzers.rank.activity import activities
-from analyzers.rank.attribution import attribution
-from analyzers.rank.communication import Communication, communication
+from analyzers.rank.columns.activity import activities
+from analyzers.rank.columns.attribution import attribution
+from analyzers.rank.columns.communication import Communication, communication
 from analyzers.rank.strategies import Purpose
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report

@@ -9,7 +9,7 @@ from analyzers.collectives.rows import WaitingRow
 from analyzers.layers.bucket_table import BucketRow
 from analyzers.layers.layer_table import LayerComm, LayerRow
 from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary
-from analyzers.rank.activity import CPU_DEVICE
+from analyzers.rank.columns.activity import CPU_DEVICE
 from analyzers.rank.idle.host_states import Cause
 from analyzers.reporting.advice import advice
 from analyzers.reporting.data_loading import DeviceInput, Input

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from analyzers.notices import Code
+from analyzers.rank.columns.time_breakdown import Breakdown
 from analyzers.rank.summary import summarize
-from analyzers.rank.time_breakdown import Breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report, from_json, to_json
 from analyzers.run.layout import trace_files

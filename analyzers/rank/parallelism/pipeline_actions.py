@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals, owned, union_of
-from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution
-from analyzers.rank.communication import Communication
-from analyzers.rank.strategies.pipeline_spans import ActionKind, ActionSpans, Launches, action_spans
-from analyzers.rank.windows import profiler_steps
+from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Communication, profiler_steps
+from analyzers.rank.parallelism.pipeline_spans import ActionKind, ActionSpans, Launches, action_spans
 from analyzers.run import RankTrace
 from analyzers.trace import Collective, Kind
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, begins
+from analyzers.rank.columns import Steps
 from analyzers.rank.host import Autograd, Host, Places, forwards
-from analyzers.rank.windows import Steps
 from analyzers.trace import OPTIMIZER, ROOT, Category
 
 _RUNTIME = "PP:"
