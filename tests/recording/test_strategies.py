@@ -285,3 +285,12 @@ def test_one_process_looks_for_no_meshes(monkeypatch):
 )
 def test_a_run_is_called_by_all_its_strategies(strategies, size, name):
     assert strategy_name(strategies, size) == name
+
+
+def test_a_replicated_model_is_ddps_without_a_wrapper():
+    plain, replicated = Model(), Model()
+    # What `replicate` does to a model's class: torch 2.11 and later.
+    mixin = type("DDP", (), {"__module__": "torch.distributed._composable.replicate"})
+    replicated.__class__ = type("DDPModel", (mixin, Model), {})
+    assert described(replicated).strategies == ["ddp"]
+    assert described(plain).strategies == []

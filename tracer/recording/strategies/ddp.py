@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from tracer.recording.strategies.program import Program
-from tracer.recording.strategies.wrappers import ddp_of
+from tracer.recording.strategies.wrappers import ddp_of, is_replicated
 
 
 class Ddp:
@@ -18,7 +18,8 @@ class Ddp:
 
     def describe(self, program: Program) -> dict[str, Any] | None:
         """Return that it is used; its settings are DDP's own logging data, in `settings`."""
-        return {} if any(ddp_of(model) is not None for model in program.models) else None
+        used = any(ddp_of(model) is not None or is_replicated(model) for model in program.models)
+        return {} if used else None
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None] | None:
         """Return DDP's `no_sync`."""
