@@ -21,6 +21,7 @@ ROOMS = [
     "analyzers.rank.strategies",
     "analyzers.rank",
     "analyzers.collectives",
+    "analyzers.layers.strategies",
     "analyzers.layers",
     "analyzers.reporting",
     "analyzers.prediction",

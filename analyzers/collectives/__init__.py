@@ -9,6 +9,7 @@ Decisions: docs/decisions/collectives.md
 """
 
 from analyzers.collectives.bandwidth import purposes, traffic
+from analyzers.collectives.groups import Key
 from analyzers.collectives.measured import Exchange, ExposedParts, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
@@ -24,6 +25,7 @@ from analyzers.collectives.rows import (
     unmatched_rows,
     waiting_rows,
 )
+from analyzers.collectives.stragglers import Reason, late_because
 from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "CopyRow",
     "Exchange",
     "ExposedParts",
+    "Key",
+    "Reason",
     "UnmatchedRow",
     "WaitingRow",
     "bandwidth_rows",
@@ -41,6 +45,7 @@ __all__ = [
     "copy_rows",
     "exchange",
     "exchange_warnings",
+    "late_because",
     "purposes",
     "traffic",
     "unmatched_rows",

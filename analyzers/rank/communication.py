@@ -52,7 +52,8 @@ class Communication:
     end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
     the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
     PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy. `strategy` indexes
-    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for.
+    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for; `recomputed`: a forward
+    calls that the backward runs again.
     """
 
     device: NDArray[np.int32]
@@ -72,6 +73,7 @@ class Communication:
     purpose: NDArray[np.int8]
     strategy: NDArray[np.int8]
     owners: Owners
+    recomputed: Mask
     nbytes: Int64
     exposed_ns: Int64
     peer_exposed_ns: Int64
@@ -136,6 +138,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         purpose=claimed.purpose,
         strategy=claimed.strategy,
         owners=owners(asked, claimed),
+        recomputed=attributed.recomputes(rows),
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
         peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
@@ -170,13 +173,17 @@ def _asked(
         elements=np.array([*(one.elements for one in calls), UNKNOWN], dtype=np.int64)[call],
         is_integral=_integral(call, calls),
         is_message=np.array([*(bool(one.sent_to or one.received_from) for one in calls), False], dtype=bool)[call],
-        is_library=np.array([bool(library_kernel(kernel)) and is_communication(kernel) for kernel in kernels] or [False], dtype=bool)[name],
+        is_library=np.array([_is_of_library(kernel) for kernel in kernels] or [False], dtype=bool)[name],
         module=module,
         modules=attributed.lines,
         is_backward=backward,
         description=np.array([*(descriptions.get(text, UNKNOWN) for text in described), UNKNOWN], dtype=np.int64)[call],
         descriptions=tuple(descriptions),
     )
+
+
+def _is_of_library(kernel: str) -> bool:
+    return bool(library_kernel(kernel)) and is_communication(kernel)
 
 
 def _kinds_of_copies(host: Host, launches: Int64) -> Int64:

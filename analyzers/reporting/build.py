@@ -40,6 +40,7 @@ from analyzers.layers import (
     layer_warnings,
     layout_of,
 )
+from analyzers.layers.strategies import attention_rows, expert_notices, expert_rows
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
 from analyzers.ranks import RankIndex
@@ -89,6 +90,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     analyses = _found(run, links)
     exchanged, rows = analyses.exchanged, analyses.rows
     reduced = bucket_rows(exchanged, analyses.buckets)
+    experts, attention = expert_rows(exchanged), attention_rows(exchanged)
     warnings = [
         *_unmarked_warnings(run, rows),
         *_outside_warnings(rows),
@@ -96,6 +98,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *bucket_warnings(analyses.buckets),
         *layer_warnings(run, analyses.buckets),
         *cost_warnings(run),
+        *expert_notices(exchanged, experts),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
     controls = (run.manifest or Manifest()).controls
@@ -120,6 +123,8 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
         idle=idle,
+        experts=experts,
+        attention=attention,
     )
 
 

@@ -10,6 +10,7 @@ from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
+from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.notices import Notice
 from analyzers.reporting.data_loading import Input
 from analyzers.reporting.evidence import Advice
@@ -209,7 +210,8 @@ class Report(msgspec.Struct, frozen=True):
     # Filled by analyses to come.
     groups: list[GroupWindow] = []
     pipeline: list[dict[str, Any]] = []
-    experts: list[dict[str, Any]] = []
+    experts: list[ExpertRow] = []
+    attention: list[AttentionRow] = []
 
 
 def to_json(document: Report) -> str:

@@ -7,12 +7,14 @@ itself reduces) and `metrics` (norms, losses), which no parallelism owns.
 Decisions: docs/decisions/rank.md
 """
 
+from analyzers.rank.strategies.context import ATTENTION
 from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
 from analyzers.rank.strategies.listed import STRATEGIES, Claims, claims, owners, packing, role_of
 from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy, callers, dimension
 
 __all__ = [
+    "ATTENTION",
     "DDP",
     "SPREADING",
     "STRATEGIES",

@@ -78,10 +78,7 @@ class Calls:
 
     def inside_any(self, pattern: re.Pattern[str]) -> Mask:
         """Whether calls lie inside a range or operator of the host in whose name a pattern is."""
-        names = np.array([pattern.search(name) is not None for name in self.host.events.names], dtype=bool)
-        rows = np.flatnonzero(names[self.host.events.name] & self.host.is_range)
-        enclosed: Mask = self.host.spans(rows).outermost(self.host.places(self.launches)) >= 0
-        return enclosed
+        return self.host.inside_any(self.launches, pattern)
 
     def in_module(self, pattern: re.Pattern[str]) -> Mask:
         """Whether the module that calls has a name or class in which a pattern is."""
