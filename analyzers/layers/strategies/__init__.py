@@ -1,4 +1,4 @@
-"""What strategies ask of all ranks together: experts' tokens and waiting, attention against its transfers.
+"""Strategies seen from all ranks: experts' tokens, attention against transfers.
 
 `owned_instances` has collectives by module and pass; `token_routing` and `experts` make rows of experts, `attention`
 of a sequence that is spread over ranks.

@@ -1,4 +1,4 @@
-"""Attention of a spread sequence per step, layer and pass, against its transfers.
+"""Attention of a spread sequence, per layer, against its transfers.
 
 compute    aaaa  aaaa  aaaa        what attention's operators launch, on each rank: with a causal mask a rank with
 ring         ====  ====            later tokens has more of it; a transfer that takes longer cannot be hidden

@@ -88,7 +88,8 @@ class _Placing:
         # What comes before the first dispatch belongs to one before the window, and has -1.
         before = (turns - goes_out)[first]
         self.turn[rows] = turns - 1 - np.repeat(before, np.diff(np.r_[np.flatnonzero(first), len(rows)]))
-        self._lost_turns = set(zip(table.window[alone & is_library].tolist(), self.turn[alone & is_library].tolist()))
+        lost = alone & is_library
+        self._lost_turns = set(zip(table.window[lost].tolist(), self.turn[lost].tolist(), strict=True))
         self._lost_steps = set(table.window[alone & ~is_library].tolist())
 
     def ranks_or_group(self, one: Owned) -> tuple[int, ...]:
