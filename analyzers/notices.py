@@ -58,6 +58,7 @@ class Code(str, Enum):
     STEPS_NUMBERED_APART = "steps_numbered_apart"
     MEMBERS_MISSING = "members_missing"
     UNMATCHED_COMMUNICATION = "unmatched_communication"
+    TRANSFER_NOT_SHOWN = "transfer_not_shown"
     BANDWIDTH_IS_NULL = "bandwidth_is_null"
     TRAFFIC_IS_NULL = "traffic_is_null"
     LINKS_NOT_CALIBRATED = "links_not_calibrated"

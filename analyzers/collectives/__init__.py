@@ -3,13 +3,23 @@
 In order: `table` and `groups` bring all ranks' kernels together, `sequences`, `alignment`, `pairing` and `offsets`
 match them, `matching` is the result; `clocks` compares ranks' clocks, `transfer` divides each collective into waiting
 and transfer, `bandwidth` and `stragglers` say what links gave and who was waited for. `measured` puts them together,
-`rows` and `warnings` are what a report says.
+`by_group` divides what is exposed among process groups, `rows` and `warnings` are what a report says.
 
 Decisions: docs/decisions/collectives.md
 """
 
 from analyzers.collectives.bandwidth import purposes, traffic
 from analyzers.collectives.groups import Key
+from analyzers.collectives.by_group import (
+    NO_GROUP,
+    SEVERAL,
+    GroupWindow,
+    Line,
+    Lines,
+    group_rows,
+    line_times,
+    lines_of,
+)
 from analyzers.collectives.measured import Exchange, ExposedParts, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
@@ -29,6 +39,8 @@ from analyzers.collectives.stragglers import Reason, late_because
 from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
+    "NO_GROUP",
+    "SEVERAL",
     "BandwidthRow",
     "ClockRow",
     "CollectiveRow",
@@ -37,6 +49,9 @@ __all__ = [
     "ExposedParts",
     "Key",
     "Reason",
+    "GroupWindow",
+    "Line",
+    "Lines",
     "UnmatchedRow",
     "WaitingRow",
     "bandwidth_rows",
@@ -46,6 +61,9 @@ __all__ = [
     "exchange",
     "exchange_warnings",
     "late_because",
+    "group_rows",
+    "line_times",
+    "lines_of",
     "purposes",
     "traffic",
     "unmatched_rows",

@@ -9,7 +9,7 @@ import numpy as np
 from analyzers.collectives.bandwidth import unsized
 from analyzers.collectives.measured import Exchange
 from analyzers.notices import Code, Notice
-from analyzers.trace import Collective
+from analyzers.trace import Collective, library_kernel, may_only_post
 from analyzers.units import ms, percent
 
 # From this share of communication on, what is in no instance is worth a warning.
@@ -25,6 +25,7 @@ def exchange_warnings(exchange: Exchange) -> list[Notice]:
         *_unknown_clock_warnings(exchange),
         *_partial_warnings(exchange),
         *_unmatched_warnings(exchange),
+        *_posting_warnings(exchange),
         *_size_warnings(exchange),
         *_traffic_warnings(exchange),
         *_link_warnings(exchange),
@@ -86,6 +87,23 @@ def _unmatched_warnings(exchange: Exchange) -> list[Notice]:
     )
     message += f"matched with none on other ranks: their time counts as unresolved ({most})"
     return [Notice(Code.UNMATCHED_COMMUNICATION, message)]
+
+
+def _posting_warnings(exchange: Exchange) -> list[Notice]:
+    """Name kernels that may end before their transfer does: a share hidden of theirs is not the communication's."""
+    parts = [measured.communication for measured in exchange.run.measured]
+    posting = {name for name in {name for part in parts for name in part.names} if may_only_post(name)}
+    if not posting:
+        return []
+    masks = [np.array([name in posting for name in part.names], dtype=bool)[part.name] for part in parts]
+    count, total = sum(int(mask.sum()) for mask in masks), sum(map(len, parts))
+    kernels = sorted({library_kernel(name) for name in posting})
+    which = ", ".join(kernels[:3]) + (", ..." if len(kernels) > 3 else "")
+    message = (
+        f"{count} of {total} kernels of communication ({which}) may end while what they sent is still in flight, "
+        "which no trace shows: how much of their transfer is hidden is not known, and overlap counts kernels alone"
+    )
+    return [Notice(Code.TRANSFER_NOT_SHOWN, message)]
 
 
 def _size_warnings(exchange: Exchange) -> list[Notice]:

@@ -25,6 +25,7 @@ from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
 from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps
 from analyzers.run import HIGH_DISTORTION
+from analyzers.trace import GLOO_BACKEND
 from analyzers.units import between_ms, ms, percent
 
 # A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.
@@ -40,8 +41,6 @@ SCATTERED = 0.05
 # What no two runs that are the same thing measured twice may differ in.
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
-# What communicates between ranks on CPUs.
-GLOO = "gloo"
 REPEAT = "record more launches of each, and see whether they differ every time"
 
 GroupKey = tuple[str, int, int | None, str]
@@ -326,7 +325,7 @@ def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notic
         figures = "1 figure differs" if number == 1 else f"{number} figures differ"
         text = f"{figures}, but launches may differ by more than steps of one launch show: "
         yield Notice(Code.LAUNCHES_DIFFER, f"{text}a step resembles the one before", REPEAT)
-    if "changed" in states and GLOO in (a.run.backend, b.run.backend):
+    if "changed" in states and GLOO_BACKEND in (a.run.backend, b.run.backend):
         text = "ranks shared CPUs: launches of the same thing may differ by what is marked, by which cores they got"
         yield Notice(Code.LAUNCHES_DIFFER, text, REPEAT)
 

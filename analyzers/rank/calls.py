@@ -21,7 +21,7 @@ from analyzers.arrays import UNKNOWN, Int64
 from analyzers.rank.host import Host
 from analyzers.trace import (
     C10D,
-    GLOO,
+    COALESCED,
     NCCL,
     OPEN,
     RECORDED_IN_PART,
@@ -82,7 +82,7 @@ def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
 def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
     """Yield calls for kernels that carry out several: those made on the thread since the last kernel or batch."""
     events = host.events
-    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(NCCL + "coalesced"))
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(COALESCED))
     inside = host.around(launches, batches)
     if not (inside >= 0).any():
         return
@@ -123,7 +123,7 @@ def _merged(calls: Sequence[Call]) -> Call | None:
 def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
     """Yield calls from the tensor shapes that gloo's spans carry; for a scatter only the root's do."""
     for index, row in enumerate(rows.tolist()):
-        kind = kind_of_call(events.names[events.name[row]].removeprefix(GLOO)) or Collective.OTHER
+        kind = kind_of_call(events.names[events.name[row]].partition(":")[2]) or Collective.OTHER
         code = events.inputs[row]
         if code < 0 and kind != Collective.SCATTER:
             continue

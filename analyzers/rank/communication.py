@@ -164,6 +164,7 @@ def _asked(
     module, backward = attributed.calling(rows)
     described = [one.group.description if one.group is not None else "" for one in calls]
     descriptions = {text: code for code, text in enumerate(dict.fromkeys(filter(is_description, described)))}
+    groups = {group: code for code, group in enumerate(dict.fromkeys(one.group for one in calls if one.group))}
     return Calls(
         host=attributed.host,
         nodes=attributed.nodes,
@@ -173,17 +174,16 @@ def _asked(
         elements=np.array([*(one.elements for one in calls), UNKNOWN], dtype=np.int64)[call],
         is_integral=_integral(call, calls),
         is_message=np.array([*(bool(one.sent_to or one.received_from) for one in calls), False], dtype=bool)[call],
-        is_library=np.array([_is_of_library(kernel) for kernel in kernels] or [False], dtype=bool)[name],
+        is_library=np.array(
+            [bool(library_kernel(kernel)) and is_communication(kernel) for kernel in kernels] or [False], dtype=bool
+        )[name],
         module=module,
         modules=attributed.lines,
         is_backward=backward,
         description=np.array([*(descriptions.get(text, UNKNOWN) for text in described), UNKNOWN], dtype=np.int64)[call],
         descriptions=tuple(descriptions),
+        group=np.array([*(UNKNOWN if one.group is None else groups[one.group] for one in calls), UNKNOWN])[call],
     )
-
-
-def _is_of_library(kernel: str) -> bool:
-    return bool(library_kernel(kernel)) and is_communication(kernel)
 
 
 def _kinds_of_copies(host: Host, launches: Int64) -> Int64:

@@ -23,6 +23,7 @@ from analyzers.collectives import (
     copy_rows,
     exchange,
     exchange_warnings,
+    group_rows,
     traffic,
     unmatched_rows,
     waiting_rows,
@@ -123,6 +124,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
         idle=idle,
+        groups=group_rows(exchanged, rows),
         experts=experts,
         attention=attention,
     )

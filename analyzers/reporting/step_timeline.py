@@ -11,7 +11,7 @@ from analyzers.arrays import natural
 from analyzers.collectives import Exchange
 from analyzers.rank import CELLS, Purpose, cell_edges, device_label
 from analyzers.ranks import RankIndex
-from analyzers.trace import Collective
+from analyzers.trace import GLOO_BACKEND, Collective
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of
     for stream in streams:
         stream_kernels = kernels[comm.stream[kernels] == stream]
         marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in stream_kernels.tolist()]
-        label = "gloo" if device < 0 else f"stream {stream}" if stream >= 0 else "communication"
+        label = GLOO_BACKEND if device < 0 else f"stream {stream}" if stream >= 0 else "communication"
         yield Lane(label, "comm", _busy(marks, end_ns - start_ns), marks)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from analyzers.arrays import Float64
 from analyzers.confidence import is_told_apart
+from analyzers.notices import Code
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.document import ControlFigures, Headline, RunFacts
 from analyzers.reporting.evidence import Advice
@@ -100,7 +101,12 @@ def _why_unresolved(run: RunFacts) -> str:
 
 def _hidden(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) -> str:
     if shares["overlap"] is not None:
-        return f"; {percent(shares['overlap'])} of communication is hidden behind compute"
+        hidden = percent(shares["overlap"])
+        if any(notice.code == Code.TRANSFER_NOT_SHOWN for notice in run.warnings):
+            return (
+                f"; how much of communication is hidden behind compute is not known: {hidden} of its kernels' time is"
+            )
+        return f"; {hidden} of communication is hidden behind compute"
     several = run.world_size > 1 or len(np.unique(rows.device)) > 1
     return "; no communication was found" if several else ""
 

@@ -16,10 +16,10 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.errors import UnusableRun
 from analyzers.intervals import union_of
-from analyzers.trace import C10D, GLOO, NCCL, STEP, Category, Events
+from analyzers.trace import C10D, NCCL, SPANS, STEP, Category, Events
 
 # What libraries annotate many times a step.
-_NO_STEPS = (STEP, C10D, GLOO, NCCL, "## ", "Torch-Compiled Region", "PyTorch Profiler", "nn.Module: ")
+_NO_STEPS = (STEP, C10D, *SPANS, NCCL, "## ", "Torch-Compiled Region", "PyTorch Profiler", "nn.Module: ")
 # A candidate's repeats hold at least so much of what was launched.
 _HELD = 0.5
 _LISTED = 3

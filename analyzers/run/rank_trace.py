@@ -20,7 +20,7 @@ from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
 from analyzers.run.size_limits import check_windows
-from analyzers.trace import C10D, GLOO, STEP, Category, Events, Header, Kind, looks_like_communication, read_trace
+from analyzers.trace import C10D, SPANS, STEP, Category, Events, Header, Kind, looks_like_communication, read_trace
 
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
@@ -61,7 +61,7 @@ class RankTrace:
         """Return the rows of gloo's collectives, which run on worker threads of the process group."""
         steps = self.events.named(STEP) & (self.events.category == Category.ANNOTATION)
         stepping = np.unique(self.events.thread[steps])
-        return self.events.named(GLOO) & ~np.isin(self.events.thread, stepping)
+        return self.events.named(*SPANS) & ~np.isin(self.events.thread, stepping)
 
     @cached_property
     def is_cpu_run(self) -> bool:

@@ -4,8 +4,8 @@ In order: `decompress` inflates blocks, `event_stream` cuts them into events (`l
 `reader` fills the columns of `events`, with `arguments` for what rows carry, `timestamps` for their instants,
 `integer_columns` for their numbers and `header` for the file's head; `categories` tells rows that are read from other
 devices' and other programs', and `copy_collectives` finds copies that communicate. The names of kernels, collectives
-and ranges are in `kernel_names`, `collective_calls` and `range_names`; `operator_flops` knows operators whose inputs
-say how much they compute.
+and ranges are in `kernel_names`, `collective_calls` and `range_names`, what communication libraries show of themselves
+in `libraries`; `operator_flops` knows operators whose inputs say how much they compute.
 
 Decisions: docs/decisions/trace.md
 """
@@ -18,7 +18,6 @@ from analyzers.trace.collective_calls import (
     SYNCHRONIZING,
     UNEVEN_MEMBERS,
     Call,
-    Collective,
     Group,
     Inputs,
     bus_factor,
@@ -27,12 +26,13 @@ from analyzers.trace.collective_calls import (
     kind_of_call,
     kind_of_kernel,
     library_kernel,
+    may_only_post,
     plausible_count,
-    ranks_in_name,
 )
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication
+from analyzers.trace.libraries import COALESCED, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name
 from analyzers.trace.operator_flops import COUNTED, matrix_dtype
 from analyzers.trace.operator_flops import flops as flops_of
 from analyzers.trace.range_names import (
@@ -42,10 +42,8 @@ from analyzers.trace.range_names import (
     COPIES_IN,
     DDP_FORWARD,
     DP_FORWARD,
-    GLOO,
     KERNEL_LAUNCH,
     LIGHT_STEP,
-    NCCL,
     NODE,
     OF_FSDP,
     OPTIMIZER,
@@ -62,12 +60,13 @@ from analyzers.trace.reader import read_trace
 __all__ = [
     "ACCUMULATE",
     "C10D",
+    "COALESCED",
     "COLLECTIVE_CALLS",
     "COPIES_IN",
     "COUNTED",
     "DDP_FORWARD",
     "DP_FORWARD",
-    "GLOO",
+    "GLOO_BACKEND",
     "INTEGRAL",
     "KERNEL_LAUNCH",
     "KINDS",
@@ -80,6 +79,7 @@ __all__ = [
     "RECORDED_IN_PART",
     "ROOT",
     "SHARDED",
+    "SPANS",
     "STEP",
     "SYNCHRONIZING",
     "TAKES_GRADIENT",
@@ -103,6 +103,7 @@ __all__ = [
     "library_kernel",
     "looks_like_communication",
     "matrix_dtype",
+    "may_only_post",
     "module_of",
     "plausible_count",
     "range_name",

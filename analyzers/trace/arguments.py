@@ -14,26 +14,27 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.trace.collective_calls import Call, Group, Inputs, kind_of_call
-from analyzers.trace.collective_calls import Collective as Kind
+from analyzers.trace.libraries import RANGES, SIZED_BY, SPANS
+from analyzers.trace.libraries import Collective as Kind
 from analyzers.trace.operator_flops import COUNTED
-from analyzers.trace.range_names import ACCUMULATE, C10D, DP_FORWARD, GLOO, NCCL
+from analyzers.trace.range_names import ACCUMULATE, C10D, DP_FORWARD
 
 _NOTHING = msgspec.Raw(b"")
 # Operators whose inputs' shapes are kept in every trace: those that take a parameter's gradient, and those whose FLOPs
 # are counted.
 _ALWAYS_SHAPED = COUNTED | {ACCUMULATE}
-# Other libraries' collectives (symm_mem::multimem_all_reduce_, vllm::all_reduce): shapes say their size.
-_OF_LIBRARY = r"(?!aten::|_?c10d)\w+::\w*(?:all_reduce|all_gather|reduce_scatter)"
+# What a process group's libraries run on the host, and the ranges and calls in which they are launched.
+_SPANS, _CALLS = "|".join(SPANS), "|".join((C10D, *RANGES))
 # And where no metadata tell: those that say what a message holds. Views count inside of a flattening.
-_SHAPED = re.compile(rf"{GLOO}|{C10D}|{NCCL}|aten::flatten_dense_tensors$|aten::view$|{_OF_LIBRARY}")
+_SHAPED = re.compile(rf"{_SPANS}|{_CALLS}|aten::flatten_dense_tensors$|aten::view$|{SIZED_BY}")
 # What runs use these: gloo's, nn.DataParallel's, other libraries'. Decoding dtypes takes time that all others save, and
 # so does what only CUDA's synchronizations say.
 _NEEDS_MORE = re.compile(
-    rf"{GLOO}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
-    rf"|{_OF_LIBRARY}|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
+    rf"{_SPANS}|{re.escape(DP_FORWARD)}$|Broadcast$|ReduceAddCoalesced$"
+    rf"|{SIZED_BY}|Stream Wait Event$|(?:Event|Stream|Context|Device) Sync$"
 )
 # And so do those on NCCL before metadata (PyTorch 2.2), where these rows alone say a collective's kind and size.
-_CALLING = re.compile(rf"{C10D}|{NCCL}")
+_CALLING = re.compile(_CALLS)
 _MOST_RANKS = 1 << 20
 # As PyTorch writes it, and no larger than a column holds.
 Number = Annotated[int, msgspec.Meta(ge=UNKNOWN, lt=1 << 62)]

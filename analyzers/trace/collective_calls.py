@@ -7,38 +7,22 @@ both are spelled here as docs/formats.md spells them.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
 from analyzers.arrays import UNKNOWN
+from analyzers.trace.kernel_names import path_of
+from analyzers.trace.libraries import (
+    SPANS,
+    Collective,
+    kind_in,
+    kind_in_call,
+    letters_of,
+    library_of,
+    shows_transfer,
+)
 
 _MOST_ELEMENTS = 2**60
-
-
-class Collective(IntEnum):
-    """A kind of collective or point-to-point operation."""
-
-    OTHER = 0
-    ALL_REDUCE = 1
-    ALL_GATHER = 2
-    REDUCE_SCATTER = 3
-    ALL_TO_ALL = 4
-    BARRIER = 5
-    BROADCAST = 6
-    REDUCE = 7
-    GATHER = 8
-    SCATTER = 9
-    SEND_RECV = 10
-    DISPATCH = 11  # tokens on their way to experts
-    COMBINE = 12  # and back
-
-    @property
-    def label(self) -> str:
-        """Return the name as every output spells it."""
-        return self.name.lower()
-
 
 # Nobody leaves before all have come, so that the ends agree.
 SYNCHRONIZING = (
@@ -51,27 +35,7 @@ UNEVEN_MEMBERS = (
     *(Collective.DISPATCH, Collective.COMBINE),
 )
 
-# Tried in this order on a name in lower case without anything but letters.
-_WORDS = (
-    ("dispatch", Collective.DISPATCH),
-    ("combine", Collective.COMBINE),
-    ("cachednotify", Collective.BARRIER),  # DeepEP's, before a dispatch or combine whose layout is known
-    ("barrier", Collective.BARRIER),
-    ("reducescatter", Collective.REDUCE_SCATTER),
-    ("allreduce", Collective.ALL_REDUCE),
-    ("crossdevicereduce", Collective.ALL_REDUCE),
-    ("hybridcubemesh", Collective.ALL_REDUCE),
-    ("allgather", Collective.ALL_GATHER),
-    ("alltoall", Collective.ALL_TO_ALL),
-    ("sendrecv", Collective.SEND_RECV),
-    ("broadcast", Collective.BROADCAST),
-    ("gather", Collective.GATHER),
-    ("scatter", Collective.SCATTER),
-    ("reduce", Collective.REDUCE),
-)
 _CALLS = {"send": Collective.SEND_RECV, "recv": Collective.SEND_RECV, "recvanysource": Collective.SEND_RECV}
-# vLLM's custom_all_reduce.cuh and DeepEP's intranode.cu have the ranks as their first number, behind a type at most.
-_FOR_RANKS = re.compile(r"(?:\bcross_device_reduce|ep::intranode::)\w*<(?:[\w:]+, )?(\d+)")
 # Names that leave the kind open: NCCL sends gathers, scatters and all-to-alls as messages; SendRecv has been seen to
 # run all-reduces and all-gathers (traces of PyTorch 2.0).
 OPEN = (Collective.SEND_RECV, Collective.OTHER)
@@ -218,44 +182,31 @@ def itemsize(dtype: str) -> int:
 
 def kind_of_kernel(name: str) -> Collective:
     """Return the kind in a kernel's name; SEND_RECV may be anything sent as messages, OTHER anything."""
-    return _kind(_bare(name))
+    return kind_in(path_of(name))
 
 
 def library_kernel(name: str) -> str:
-    """Return the bare name of a kernel of another library than NCCL, RCCL or gloo, empty for theirs.
+    """Return the path of a kernel of another library than those of process groups (NCCL, RCCL, gloo), else empty.
 
     Such libraries keep communicators of their own, and PyTorch says nothing of these on their kernels.
     """
-    bare = _bare(name)
-    return "" if re.search(r"^(?:nccl|rccl|msccl|gloo)", bare) else bare
+    path = path_of(name)
+    library = library_of(path)
+    is_of_process_groups = name.startswith(SPANS) or (library is not None and library.is_of_process_groups)
+    return "" if is_of_process_groups else path
 
 
-def ranks_in_name(kernel: str) -> int:
-    """Return the number of ranks that a kernel was compiled for, 0 where its name does not tell."""
-    compiled = _FOR_RANKS.search(kernel)
-    return int(compiled[1]) if compiled else 0
-
-
-def _bare(name: str) -> str:
-    """Return a kernel's name without what stands behind it, template arguments and parameters."""
-    return re.split(r"[(<]", name.removeprefix("void ").replace("(anonymous namespace)::", ""), maxsplit=1)[0]
+def may_only_post(name: str) -> bool:
+    """Whether a kernel may return while what it sends is still on its way, so that its transfer does not show."""
+    return not shows_transfer(path_of(name))
 
 
 def kind_of_call(name: str) -> Collective | None:
     """Return the kind for a call that PyTorch recorded, None for what is no operation (`wait`)."""
-    letters = _letters(name)
+    letters = letters_of(name)
     if letters in _NO_OPERATION or not letters:
         return None
-    return _CALLS.get(letters, _kind(name))
-
-
-def _kind(name: str) -> Collective:
-    letters = _letters(name)
-    return next((kind for word, kind in _WORDS if word in letters), Collective.OTHER)
-
-
-def _letters(name: str) -> str:
-    return re.sub("[^a-z]", "", name.lower())
+    return _CALLS.get(letters, kind_in_call(name))
 
 
 @dataclass(frozen=True)

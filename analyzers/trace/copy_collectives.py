@@ -7,6 +7,7 @@
 NCCL's copy engines (2.28 and later) and symmetric memory move data without a kernel, and CUPTI may call such copies
 those of one device, where the other's memory is mapped. A call that launches a kernel of communication has its
 copies for packing, and so has a batch, whose kernel is launched when it ends, and one whose kernel's record is lost.
+Barriers around the copies, as symmetric memory has them, move nothing and are no such kernel.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from dataclasses import replace
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, find
-from analyzers.trace.collective_calls import Collective, kind_of_call
+from analyzers.trace.collective_calls import kind_of_call
 from analyzers.trace.events import Events
-from analyzers.trace.kernel_names import Category, Kind
-from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH, NCCL
+from analyzers.trace.kernel_names import Category, Kind, path_of
+from analyzers.trace.libraries import COALESCED, Collective, only_signals
+from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH
 
-_BATCH = NCCL + "coalesced"
 # Between host and device no collective copies: it stages, as gloo does.
 _STAGING = ("HtoD", "DtoH", "HtoH")
 
@@ -32,7 +33,7 @@ def with_copy_collectives(events: Events) -> Events:
     calls = _host_calls(events)
     if not len(copies) or not len(calls):
         return events
-    kernels = np.flatnonzero((events.category == Category.KERNEL) & (events.kind == Kind.COMM))
+    kernels = _moving_kernels(events)
     launches = _launches(events, np.r_[copies, kernels])
     around = _outermost(events, calls, launches)
     of_copies, of_kernels = around[: len(copies)], around[len(copies) :]
@@ -41,6 +42,14 @@ def with_copy_collectives(events: Events) -> Events:
     kind = events.kind.copy()
     kind[copies[alone]] = Kind.COMM
     return replace(events, kind=kind)
+
+
+def _moving_kernels(events: Events) -> Int64:
+    """Return the kernels of communication but those that only signal."""
+    rows = np.flatnonzero((events.category == Category.KERNEL) & (events.kind == Kind.COMM))
+    codes = np.unique(events.name[rows])
+    signalling = [code for code in codes.tolist() if only_signals(path_of(events.names[code]))]
+    return rows[~np.isin(events.name[rows], signalling)]
 
 
 def _candidates(events: Events) -> Int64:
@@ -85,7 +94,7 @@ def _outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
 
 def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
     """Whether the next kernel of communication that a copy's thread launches is a batch's."""
-    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(_BATCH))
+    batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(COALESCED))
     of_batch = np.zeros(copies, dtype=bool)
     kernels = launches[copies:][launches[copies:] >= 0]
     kernels = kernels[np.lexsort((events.start_ns[kernels], events.thread[kernels]))]

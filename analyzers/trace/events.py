@@ -107,9 +107,9 @@ class Events:
         """Return the mask for rows that are device activity."""
         return np.isin(self.category, DEVICE_CATEGORIES)
 
-    def named(self, prefix: str) -> NDArray[np.bool_]:
-        """Return the mask for rows whose name starts with a prefix."""
-        return np.array([name.startswith(prefix) for name in self.names], dtype=bool)[self.name]
+    def named(self, *prefixes: str) -> NDArray[np.bool_]:
+        """Return the mask for rows whose name starts with one of the prefixes."""
+        return np.array([name.startswith(prefixes) for name in self.names], dtype=bool)[self.name]
 
     def take(self, rows: NDArray[Any]) -> Events:
         """Return the rows that a mask or an index selects, with names kept as they are."""

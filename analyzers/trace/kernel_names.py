@@ -9,6 +9,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.trace.libraries import has_hint, library_of
+
 
 class Category(IntEnum):
     """The rows of a trace that analyses read; everything else in a trace is left out."""
@@ -36,55 +38,8 @@ class Kind(IntEnum):
 
 DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 
-# Each name below begins a kernel's own name or a namespace: `a::b::kernel`, without types, arguments or parameters.
-_START = r"(?:^|::)"
-_COMMUNICATION = re.compile(
-    "|".join(
-        [
-            # NCCL to 2.18 (the oldest, ncclAllReduceRingLLKernel_sum_f32), from 2.19 (ncclDevKernel_), and its
-            # symmetric-memory kernels from 2.27; RCCL keeps NCCL's names or its own.
-            _START + r"nccl\w*Kernel",
-            _START + r"ncclSym",
-            _START + r"rccl",
-            _START + r"msccl(?:pp)?Kernel",  # RCCL's MSCCL algorithms
-            _START + r"mscclpp::",  # MSCCL++: mscclpp::collective::allgatherFullmesh2
-            _START + r"oneccl_",
-            # HCCL's operations and the kernels that carry them out: hcom_allReduce__363_0_1, HcclAllReduce.
-            _START + r"(?:hcom_|hccl|Hccl)",
-            # PyTorch's symmetric memory and intra-node all-reduce; TensorRT-LLM and FlashInfer use the same words.
-            r"(?i:nvshmem)",
-            _START + r"multimem_",
-            r"(?i:(?:one|two)_?shot_?all_?(?:reduce|gather|to_?all))",
-            r"(?i:all_?(?:reduce|gather)\w*_(?:one|two)_?shot)",
-            r"(?i:(?:one|two)_?shot_?all_?2_?all)",  # MORI: OneShotAll2allSdmaKernel
-            _START + r"hybridCubeMeshAllReduce",
-            # vLLM's, SGLang's and aiter's; aiter's fused all-reduce, whose second step reads this device alone.
-            _START + r"cross_device_reduce_",
-            _START + r"reduce_scatter_cross_device_store",
-            # DeepEP's dispatch and combine, in a namespace of its own or anyone's: deep_ep::, dpsk::ep::; and UCCL's.
-            r"(?:^|[:_])ep::(?:intranode|internode|internode_ll|elastic)::",
-            _START + r"uccl::(?:intranode|internode|internode_ll)::",
-            # MORI: mori::moe::EpDispatchIntraNodeKernel, EpCombineInterNodeV1KernelLowLatency_bf16, EpCombineSync.
-            _START + r"Ep(?:Dispatch|Combine)[A-Z]",
-            # TensorRT-LLM's and FlashInfer's all-to-alls of experts: moeAllToAllKernel, moeA2ADispatchKernel.
-            _START + r"moe(?:AllToAll|A2A)",
-            # TransformerEngine: userbuffers_fp16_sum_inplace_gpu_rw, kuserbuffers_pushsend; TensorRT-LLM's copies.
-            _START + r"k?userbuffers_",
-        ]
-    )
-)
 # Rows about a stream's or the host's waiting, which are no activity of the device whatever category they carry.
 _WAITING = frozenset({"Stream Wait Event", "Event Sync", "Stream Sync", "Context Sync", "Device Sync"})
-_LOOKS_LIKE_COMMUNICATION = re.compile(
-    "nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|alltoall|all_to_all|a2a|sendrecv"
-    # The namespace: not the end of another, such as `step::`.
-    "|(?<![a-z])ep::|userbuffers|mscclpp",
-    re.IGNORECASE,
-)
-# So much of a name is looked at; the longest that were met have a tenth of it.
-_LOOKED_AT = 1 << 16
-# Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
-_INDUCTOR = "triton_"
 
 # What the Itanium ABI makes of a::b::kernel<...>(...): _ZN1a1b6kernelI...
 _MANGLED = re.compile(r"_Z(?P<nested>N?[rVK]*)")
@@ -140,19 +95,13 @@ def is_waiting(name: str) -> bool:
 
 def is_communication(kernel: str) -> bool:
     """Whether a kernel's name is that of a collective or point-to-point operation."""
-    return _communicates(path_of(kernel))
-
-
-def _communicates(path: str) -> bool:
-    return not path.startswith(_INDUCTOR) and _COMMUNICATION.search(path, 0, _LOOKED_AT) is not None
+    return library_of(path_of(kernel)) is not None
 
 
 def looks_like_communication(kernel: str) -> bool:
-    """Whether a kernel that no rule knows still has a word for communication in its name."""
+    """Whether a kernel that no library knows still has a word for communication in its name."""
     path = path_of(kernel)
-    if path.startswith(_INDUCTOR) or _communicates(path):
-        return False
-    return any(_LOOKS_LIKE_COMMUNICATION.search(text, 0, _LOOKED_AT) for text in (kernel, path))
+    return library_of(path) is None and has_hint(path, kernel)
 
 
 def kinds(

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from analyzers.trace.libraries import OPERATORS, RANGES
+
 # torch.profiler's range around a step, before its number.
 STEP = "ProfilerStep#"
 # The same in light windows without launches. HTA leaves out of its ProfilerSteps what was not launched inside one.
 LIGHT_STEP = "LightStep#"
-# Calls of a process group, and what gloo's worker threads do for them.
+# Calls of a process group.
 C10D = "c10d::"
-GLOO = "gloo:"
-# What ProcessGroupNCCL does for them: the range around a launch, with its tensors.
-NCCL = "nccl:"
-# Where the host calls for collectives: those of process groups, and those of symmetric memory.
-COLLECTIVE_CALLS = (C10D, NCCL, "_c10d_functional::", "symm_mem::")
+# Where the host calls for collectives: those of process groups, and those of libraries without one.
+COLLECTIVE_CALLS = (C10D, "_c10d_functional::", *RANGES, *OPERATORS)
 # Autograd's nodes; the one that takes a parameter's gradient, as operator and as node.
 NODE = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+import analyzers
 from analyzers.collectives.matching import Matching, match_run
+from analyzers.notices import Code
 from analyzers.rank.summary import summarize
-from analyzers.trace.collective_calls import Collective, kind_of_kernel, library_kernel, ranks_in_name
+from analyzers.trace.collective_calls import kind_of_kernel, library_kernel
+from analyzers.trace.libraries import Collective, ranks_in_name
 from tests.support import damage
 from tests.support.damage import Document, Event
 from tests.support.pairs import judge, left
@@ -82,6 +85,17 @@ def test_where_several_groups_fit_or_none_does_nothing_is_matched(tmp_path, name
     _, matching = run_of(tmp_path, name, [(0, 1, 2, 3), *rows(4, 2)])
     assert not len(matching.instances)
     assert set(matching.why.values()) == {"nothing in the trace says between which ranks"}
+
+
+@pytest.mark.parametrize(("name", "is_known"), [(DISPATCH, False), (MULTIMEM, True)])
+def test_kernels_that_may_only_post_leave_open_how_much_is_hidden(tmp_path, name, is_known):
+    run_of(tmp_path, name, [(0, 1, 2, 3)])
+    report = analyzers.report(analyzers.load(tmp_path))
+    said = [notice.text for notice in report.run.warnings if notice.code == Code.TRANSFER_NOT_SHOWN]
+    assert len(said) == (0 if is_known else 1)
+    assert all(text.startswith("36 of 36 kernels of communication (deep_ep::internode_ll::dispatch)") for text in said)
+    assert ("how much of communication is hidden behind compute is not known" in report.summary.verdict) != is_known
+    assert all(window.overlap is not None for window in report.windows)
 
 
 def around(kernel: Event, name: str, document: Document) -> Event:

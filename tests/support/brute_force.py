@@ -31,7 +31,12 @@ COLLECTIVE = re.compile(
     "|oneccl_|hcom_|hccl|.*(one|two)_?shot|reduce_scatter_cross_device",
     re.IGNORECASE,
 )
-LIBRARY = re.compile("(^|.*[:_])ep::(intranode|internode|internode_ll|elastic)::|(^|.*::)mscclpp::")
+LIBRARY = re.compile(
+    "(^|.*[:_])ep::(intranode|internode|internode_ll|elastic)::|(^|.*::)mscclpp::"
+    "|c10d::(symmetric_memory|nccl_extension)::"
+)
+# These wait for other ranks, and leave it to copies to move anything.
+SIGNAL = re.compile(r"c10d::symmetric_memory::(\w*barrier|put_signal|wait_signal)_kernel\b")
 MEASURES = ("compute", "comm", "copy", "overlapped_comm", "exposed_comm", "exposed_copy", "idle")
 
 Event = dict[str, Any]
@@ -95,7 +100,9 @@ def by_copy_engines(events: list[Event]) -> set[int]:
 
 def may_communicate(launch: str, row: Event | None) -> bool:
     """Whether what a call of the runtime launched is a kernel of communication, or a kernel without a record."""
-    return "Kernel" in launch if row is None else row["cat"] == "kernel" and kind(row) == "comm"
+    if row is None:
+        return "Kernel" in launch
+    return row["cat"] == "kernel" and kind(row) == "comm" and not SIGNAL.match(row["name"])
 
 
 def is_call(event: Event) -> bool:

@@ -35,6 +35,7 @@ def launched(name: str, at: float, correlation: int, category: str = "gpu_memcpy
     return [row, host("cudaLaunch", at, 1, "cuda_runtime", tid, correlation=correlation)]
 
 
+BARRIER = "c10d::symmetric_memory::barrier_kernel(unsigned int**, int, int, int, unsigned long)"
 ALONE = SAID | {"Group size": 1}
 COPY, KERNEL = "Memcpy DtoD (Device -> Device)", "ncclDevKernel_AllGather_RING_LL(x)"
 CALL = [host("c10d::_allgather_base_", 0, 9), host("record_param_comms", 1, 7, **SAID)]
@@ -56,6 +57,21 @@ KINDS = {
     "a group of one": ([host("record_param_comms", 1, 7, **ALONE), *launched(COPY, 2, 1)], [Kind.COPY]),
     "waiting": ([host("_c10d_functional::wait_tensor", 0, 9), *launched(COPY, 2, 1)], [Kind.COPY]),
     "symmetric memory": ([host("symm_mem::_low_contention_all_gather", 0, 9), *launched(COPY, 2, 1)], [Kind.COMM]),
+    "asynchronous tensor parallelism, its barriers and its matrix products": (
+        [
+            host("symm_mem::fused_all_gather_matmul", 0, 30),
+            *launched(BARRIER, 2, 1, "kernel"),
+            *launched("Memcpy PtoP (Device -> Device)", 6, 2),
+            *launched(COPY, 10, 3),
+            *launched("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", 14, 4, "kernel"),
+            *launched(BARRIER, 18, 5, "kernel"),
+        ],
+        [Kind.COMM, Kind.COMM, Kind.COMM, Kind.COMPUTE, Kind.COMM],
+    ),
+    "asynchronous tensor parallelism that falls back to NCCL": (
+        [host("symm_mem::fused_all_gather_matmul", 0, 9), *launched(COPY, 2, 1), *launched(KERNEL, 4, 2, "kernel")],
+        [Kind.COPY, Kind.COMM],
+    ),
     "a batch, whose kernel comes at its end": (
         [
             *CALL,
@@ -75,17 +91,21 @@ def test_copies_communicate_where_no_kernel_does(tmp_path, case):
     assert events.kind[events.on_device].tolist() == kinds
 
 
-@pytest.mark.parametrize("seed", range(20))
+CALLS = ["c10d::allgather_", "nccl:all_gather", "symm_mem::fused_all_gather_matmul", "aten::copy_"]
+WORK = [COPY, KERNEL, BARRIER, "Memcpy HtoD (Pinned -> Device)", "gemm"]
+
+
+@pytest.mark.parametrize("seed", range(30))
 def test_windows_are_those_of_brute_force(tmp_path, seed):
     chance = random.Random(seed)
     rows: list[Event] = [step(1, 0, 1000)]
     for correlation, at in enumerate(range(0, 900, 30), 1):
         inside = chance.randrange(4)
         if inside:
-            rows.append(host(chance.choice(["c10d::allgather_", "nccl:all_gather", "aten::copy_"]), at, 25))
+            rows.append(host(chance.choice(CALLS), at, 25))
         if inside > 1:
             rows.append(host("record_param_comms", at + 1, 20, **SAID))
-        for index, name in enumerate(chance.choices([COPY, KERNEL, "Memcpy HtoD (Pinned -> Device)", "gemm"], k=3)):
+        for index, name in enumerate(chance.choices(WORK, k=3)):
             category = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
             rows += launched(name, at + 3 + 4 * index, 10 * correlation + index, category)
     path = write(tmp_path / "rank0.json", rows)
@@ -98,6 +118,21 @@ def test_copies_of_symmetric_memory_have_the_kind_of_their_operator(tmp_path):
     rows += launched("Memcpy PtoP (Device -> Device)", 30, 2)
     report = analyzers.report(analyzers.load(write(tmp_path / "rank0.json", rows)))
     assert [(row.kind, row.bytes) for row in report.collectives] == [("all_gather", 2000), ("send_recv", 2000)]
+
+
+def test_asynchronous_tensor_parallelism_is_of_the_kinds_of_its_operators(tmp_path):
+    rows = [step(1, 0, 100)]
+    for at, operator in ((0, "fused_all_gather_matmul"), (40, "fused_matmul_reduce_scatter")):
+        rows.append(host(f"symm_mem::{operator}", at, 30))
+        rows += launched("Memcpy PtoP (Device -> Device)", at + 6, at + 1)
+        rows += launched("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", at + 7, at + 2, "kernel")
+        rows += launched(BARRIER, at + 18, at + 3, "kernel")
+    report = analyzers.report(analyzers.load(write(tmp_path / "rank0.json", rows)))
+    moved = [(row.kind, row.bytes) for row in report.collectives if row.kind != "barrier"]
+    assert moved == [("all_gather", 2000), ("reduce_scatter", 2000)]
+    (window,) = report.windows
+    # A barrier and a copy each, of which the matrix product covers half of the copy.
+    assert (window.comm_ns, window.compute_ns, window.overlapped_comm_ns) == (8000, 4000, 2000)
 
 
 def test_copy_engines_have_kind_and_bytes(tmp_path):

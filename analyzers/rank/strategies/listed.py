@@ -18,9 +18,10 @@ from analyzers.rank.strategies.metrics import METRICS
 from analyzers.rank.strategies.pipeline import PIPELINE
 from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy
 from analyzers.rank.strategies.tensor import TENSOR
+from analyzers.rank.strategies.zero import ZERO
 
 # Who is asked first has the call: the narrower its own ranges, the earlier.
-STRATEGIES = (DATA_PARALLEL, FSDP, DDP, CONTEXT, EXPERT, PIPELINE, TENSOR, AFTER_BACKWARD, METRICS)
+STRATEGIES = (DATA_PARALLEL, FSDP, DDP, ZERO, CONTEXT, EXPERT, PIPELINE, TENSOR, AFTER_BACKWARD, METRICS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,7 @@ class Calls:
     are what the call says, -1 unknown; `is_integral` marks whole numbers, `is_message` what was sent or received by
     name, `is_library` kernels of other libraries than NCCL. `module` indexes `modules`: the module whose forward or
     backward calls, -1 for none; `is_backward`: a node of autograd calls. `description` indexes `descriptions` of
-    process groups, -1 for a group without.
+    process groups, -1 for a group without; `group` tells groups apart by name and ranks, -1 where none is said.
     """
 
     host: Host
@@ -64,6 +64,7 @@ class Calls:
     is_backward: Mask
     description: Int64
     descriptions: tuple[str, ...]
+    group: Int64
 
     def __len__(self) -> int:
         return len(self.launches)

@@ -26,6 +26,7 @@ from analyzers.collectives import CollectiveRow
 from analyzers.intervals import Intervals
 from analyzers.rank import Cause, IdleTrack, Phase
 from analyzers.reporting import CollectiveLane, Lanes, Report
+from analyzers.trace import GLOO_BACKEND
 
 Place = tuple[int, int | str]  # rank, device
 
@@ -185,7 +186,7 @@ def _streams(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iter
     """Yield each stream's collectives, by first use; what overlaps on one stream has a further track."""
     marks = lane.collectives
     for stream in dict.fromkeys(marks.stream.tolist()):
-        label = "gloo" if lane.device == "cpu" else f"stream {stream}" if stream >= 0 else "collectives"
+        label = GLOO_BACKEND if lane.device == "cpu" else f"stream {stream}" if stream >= 0 else "collectives"
         for level, rows in enumerate(apart(marks, np.flatnonzero(marks.stream == stream))):
             slices = (_collective(lane, row, report.collectives, arrows) for row in rows)
             yield Track(label if level == 0 else f"{label} ({level + 1})", slices)

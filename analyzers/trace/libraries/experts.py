@@ -1,0 +1,34 @@
+"""All-to-alls of experts: DeepEP, UCCL, MORI, TensorRT-LLM, FlashInfer."""
+
+from __future__ import annotations
+
+from analyzers.trace.libraries.collective_kinds import Collective
+from analyzers.trace.libraries.library import START, Library
+
+LIBRARY = Library(
+    name="experts",
+    kernels=(
+        # DeepEP's dispatch and combine, in a namespace of its own or anyone's: deep_ep::, dpsk::ep::; and UCCL's.
+        r"(?:^|[:_])ep::(?:intranode|internode|internode_ll|elastic)::",
+        START + r"uccl::(?:intranode|internode|internode_ll)::",
+        # MORI: mori::moe::EpDispatchIntraNodeKernel, EpCombineInterNodeV1KernelLowLatency_bf16, EpCombineSync.
+        START + r"Ep(?:Dispatch|Combine)[A-Z]",
+        # TensorRT-LLM's and FlashInfer's all-to-alls of experts: moeAllToAllKernel, moeA2ADispatchKernel.
+        START + r"moe(?:AllToAll|A2A)",
+    ),
+    words=(
+        ("dispatch", Collective.DISPATCH),
+        ("combine", Collective.COMBINE),
+        ("cachednotify", Collective.BARRIER),  # DeepEP's, before a dispatch or combine whose layout is known
+    ),
+    # The namespace: not the end of another, such as `step::`.
+    hints=("(?<![a-z])ep::", "a2a"),
+    # DeepEP's intranode.cu has the ranks as its first number, behind a type at most.
+    ranks=(r"ep::intranode::\w*<(?:[\w:]+, )?(\d+)",),
+    # With return_recv_hook DeepEP's low-latency kernels post what they send and return, and a second kernel of the
+    # same name receives; MORI's have names of their own.
+    posts=(
+        START + r"internode_ll::(?:dispatch|combine)$",
+        START + r"Ep(?:Dispatch|Combine)LowLatencyAsync",
+    ),
+)
