@@ -9,7 +9,6 @@ Decisions: docs/decisions/collectives.md
 """
 
 from analyzers.collectives.bandwidth import purposes, traffic
-from analyzers.collectives.groups import Key
 from analyzers.collectives.by_group import (
     NO_GROUP,
     SEVERAL,
@@ -20,6 +19,7 @@ from analyzers.collectives.by_group import (
     line_times,
     lines_of,
 )
+from analyzers.collectives.groups import Key
 from analyzers.collectives.measured import Exchange, ExposedParts, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
@@ -47,11 +47,11 @@ __all__ = [
     "CopyRow",
     "Exchange",
     "ExposedParts",
-    "Key",
-    "Reason",
     "GroupWindow",
+    "Key",
     "Line",
     "Lines",
+    "Reason",
     "UnmatchedRow",
     "WaitingRow",
     "bandwidth_rows",
@@ -60,8 +60,8 @@ __all__ = [
     "copy_rows",
     "exchange",
     "exchange_warnings",
-    "late_because",
     "group_rows",
+    "late_because",
     "line_times",
     "lines_of",
     "purposes",

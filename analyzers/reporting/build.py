@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -108,6 +108,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
     evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
+    evidence = replace(evidence, experts=experts, attention=attention)
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,

@@ -1,7 +1,7 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
 A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `compute`,
-`buckets`, `layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`,
+`buckets`, `layers`, `experts`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`,
 `prediction`, `calibration`, `hta`.
 
 Decisions: docs/decisions/views.md
