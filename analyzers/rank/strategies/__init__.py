@@ -1,8 +1,8 @@
 """Strategies: what each parallelism's communication is for.
 
 `protocol` says what a strategy is; each has a file, and stands once in `listed`, in the order in which they are asked:
-`data_parallel`, `fsdp`, `ddp`, `zero`, `context`, `expert`, `pipeline`, `tensor`, `after_backward` (gradients that the program
-itself reduces) and `metrics` (norms, losses), which no parallelism owns.
+`data_parallel`, `fsdp`, `ddp`, `zero`, `context`, `expert`, `pipeline`, `tensor`, `after_backward` (gradients that the
+program itself reduces) and `metrics` (norms, losses), which no parallelism owns.
 
 Decisions: docs/decisions/rank.md
 """

@@ -1,8 +1,9 @@
 """Gradients reduced by the program itself after the backward (Megatron, DeepSpeed).
 
-backward  |AccumulateGrad [8, 8]||AccumulateGrad [8]|
-behind                                                 |all_reduce 72|    all of them together, or
-                                                       |all_reduce 1|                                 a norm, or loss
+    backward  |AccumulateGrad [8, 8]||AccumulateGrad [8]|
+    behind                                                 |all_reduce 72|                     all gradients together
+    behind                                                 |all_reduce 64||all_reduce 8|       one after the other
+    behind                                                 |all_reduce 1|                      a norm, or a loss
 """
 
 from __future__ import annotations
