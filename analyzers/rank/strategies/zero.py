@@ -1,4 +1,4 @@
-"""ZeRO as DeepSpeed and Megatron have it: hooks reduce gradients, modules gather parameters.
+"""ZeRO of DeepSpeed and Megatron: hooks reduce gradients, modules gather parameters.
 
 host     |module a: |all_gather|   |      |AccumulateGrad |reduce_scatter| |      both over one group: what is gathered
 group                 0                                     0                     are parameters, and no activations
