@@ -76,6 +76,7 @@ class Code(str, Enum):
     EXPERTS_GO_BY_ORDER = "experts_go_by_order"
     TOKENS_ARE_NULL = "tokens_are_null"
     TOKENS_OF_OTHER_STEPS = "tokens_of_other_steps"
+    PIPELINE_IS_NULL = "pipeline_is_null"
     # Predictions.
     BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
     HOST_IS_THE_LIMIT = "host_is_the_limit"
@@ -156,6 +157,7 @@ NOTES = frozenset(
         Code.EXPERTS_GO_BY_ORDER,
         Code.TOKENS_ARE_NULL,
         Code.TOKENS_OF_OTHER_STEPS,
+        Code.PIPELINE_IS_NULL,
     }
 )
 

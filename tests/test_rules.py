@@ -29,9 +29,11 @@ ROOMS = [
     "analyzers.comparison",
     "analyzers.hta",
     "analyzers",
+    "tracer.recording.strategies",
     "tracer.recording.windows",
     "tracer.recording",
     "tracer.doctor",
+    "tracer.workload.strategies",
     "tracer.workload",
     "tracer.launching",
     "tracer.reading",
@@ -59,7 +61,10 @@ MOST_MODULES = 16
 MOST_WORDS = 12
 
 # Rooms whose modules may import torch: who imports from them does so inside a function.
-WITH_TORCH = ("tracer.recording.windows", "tracer.recording", "tracer.workload", "tracer.launching")
+WITH_TORCH = (
+    *("tracer.recording.strategies", "tracer.recording.windows", "tracer.recording"),
+    *("tracer.workload.strategies", "tracer.workload", "tracer.launching"),
+)
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 
 

@@ -18,6 +18,8 @@ from analyzers.rank.host import Source
 from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
 from analyzers.rank.layer_time import Parts, kernel_times
 from analyzers.rank.strategies import STRATEGIES, Purpose, role_of
+from analyzers.rank.strategies.pipeline_actions import PipelineActions
+from analyzers.rank.strategies.pipeline_spans import ActionKind
 from analyzers.rank.summary import (
     DeviceTrack,
     Measured,
@@ -39,6 +41,7 @@ __all__ = [
     "OTHERS",
     "OWN_LINES",
     "STRATEGIES",
+    "ActionKind",
     "Breakdown",
     "Cause",
     "Communication",
@@ -51,6 +54,7 @@ __all__ = [
     "OtherLine",
     "Parts",
     "Phase",
+    "PipelineActions",
     "Purpose",
     "RankSummary",
     "RunSummary",

@@ -28,6 +28,7 @@ from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, sch
 from analyzers.rank.idle import Cause, DeviceTime, Divided, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import Usage, usage_of
 from analyzers.rank.layer_time import Pieces, Work, launched, pieces, work
+from analyzers.rank.strategies.pipeline_actions import PipelineActions, pipeline_actions
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, extents, occupancy
 from analyzers.ranks import RankIndex, RankNumber
@@ -65,8 +66,8 @@ class Measured:
     """What one rank's times say, on the epoch.
 
     Its windows, why its devices were idle in them, when its host fetched input, its communication, whose its compute is
-    and what it is, its reductions of gradients, its copies, and M - C by device; where they were asked for, the
-    gradient schedule and the track of each device.
+    and what it is, its reductions of gradients, its copies, M - C by device, and its part in a pipeline, None for none;
+    where they were asked for, the gradient schedule and the track of each device.
     """
 
     earliest_ns: int
@@ -82,6 +83,7 @@ class Measured:
     usage: Usage
     copies: Copies
     exposed: dict[int, Intervals]
+    pipeline: PipelineActions | None = None
     schedules: dict[int, GradientSchedule] | None = None
     course: dict[int, DeviceTrack] | None = None
 
@@ -240,6 +242,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         usage=_usage(trace, devices, attributed, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
+        pipeline=pipeline_actions(trace, devices, attributed, comm),
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,

@@ -40,6 +40,9 @@ from analyzers.layers import (
     layer_summaries,
     layer_warnings,
     layout_of,
+    pipeline_notices,
+    pipeline_summaries,
+    pipelines,
 )
 from analyzers.layers.strategies import attention_rows, expert_notices, expert_rows
 from analyzers.notices import Code, Notice
@@ -56,7 +59,6 @@ from analyzers.reporting.document import (
     Window,
 )
 from analyzers.reporting.evidence import (
-    Advice,
     Evidence,
     copies_of,
     gradient_dtypes,
@@ -92,12 +94,14 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     exchanged, rows = analyses.exchanged, analyses.rows
     reduced = bucket_rows(exchanged, analyses.buckets)
     experts, attention = expert_rows(exchanged), attention_rows(exchanged)
+    piped = pipelines(exchanged)
     warnings = [
         *_unmarked_warnings(run, rows),
         *_outside_warnings(rows),
         *exchange_warnings(exchanged),
         *bucket_warnings(analyses.buckets),
         *layer_warnings(run, analyses.buckets),
+        *pipeline_notices(piped),
         *cost_warnings(run),
         *expert_notices(exchanged, experts),
     ]
@@ -108,7 +112,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
     evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
-    evidence = replace(evidence, experts=experts, attention=attention)
+    evidence = replace(evidence, pipelines=pipeline_summaries(piped), experts=experts, attention=attention)
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -123,11 +127,12 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         compute=computed,
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
-        summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
+        summary=_summary(analyses, facts, (reduced, layers), cost, evidence),
         idle=idle,
         groups=group_rows(exchanged, rows),
         experts=experts,
         attention=attention,
+        pipeline=[row for pipeline in piped for row in pipeline.rows],
     )
 
 
@@ -283,8 +288,9 @@ def _summary(
     facts: RunFacts,
     lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
     cost: SyncCost | None,
-    advised: list[Advice],
+    evidence: Evidence,
 ) -> Summary:
+    advised = advice(evidence)
     rows, exchanged = analyses.rows, analyses.exchanged
     measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
     measures |= {name: getattr(analyses.exposed, name) for name in EXPOSED}
@@ -316,6 +322,7 @@ def _summary(
         sync_cost=cost,
         input=analyses.input,
         over_devices=over_devices(devices),
+        pipelines=list(evidence.pipelines),
     )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, GroupWindow, UnmatchedRow, WaitingRow
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
-from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
+from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, PipelineRow, PipelineSummary
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.notices import Notice
 from analyzers.reporting.data_loading import Input
@@ -78,6 +76,7 @@ class Summary(msgspec.Struct, frozen=True):
     sync_cost: SyncCost | None
     input: Input | None = None  # null where no trace has a loader's ranges
     over_devices: OverDevices | None = None  # null for one device
+    pipelines: list[PipelineSummary] = []
 
 
 REPORT_SCHEMA = "tracer.report/2"
@@ -193,8 +192,8 @@ class Report(msgspec.Struct, frozen=True):
     summary: Summary
     idle: IdleRows
     groups: list[GroupWindow] = []
+    pipeline: list[PipelineRow] = []
     # Filled by analyses to come.
-    pipeline: list[dict[str, Any]] = []
     experts: list[ExpertRow] = []
     attention: list[AttentionRow] = []
 

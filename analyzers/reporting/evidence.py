@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from analyzers.collectives import CollectiveRow, Exchange, WaitingRow
-from analyzers.layers import BucketRow, LayerRow
+from analyzers.layers import BucketRow, LayerRow, PipelineSummary
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
@@ -87,6 +87,7 @@ class Evidence:
     input_caution: str = ""
     experts: Sequence[ExpertRow] = ()
     attention: Sequence[AttentionRow] = ()
+    pipelines: Sequence[PipelineSummary] = ()
 
     def share(self, ns: float) -> str:
         """Write a time as it is a step, and as a share of the step."""

@@ -1,7 +1,7 @@
 """Runs with experts, drawn: who sends how many tokens to whom, and when each rank comes; with the truth beside them.
 
-    dispatch   |all_to_all|                    rank r of n sends routing[layer][r][s] tokens to rank s, and gets
-    combine                  |all_to_all|      them back; rows of a tensor have `hidden` elements
+dispatch   |all_to_all|                    rank r of n sends routing[layer][r][s] tokens to rank s, and gets
+combine                  |all_to_all|      them back; rows of a tensor have `hidden` elements
 """
 
 from __future__ import annotations
@@ -90,7 +90,11 @@ def _exchange(
     said: dict[str, Any] = {"Collective name": "all_to_allv", "dtype": dtype, "Group size": run.ranks}
     said |= {"In msg nelems": hidden * sum(sent), "Out msg nelems": hidden * sum(received)}
     said |= {"In split size": _listed(sent, run.cut), "Out split size": _listed(received, run.cut)}
-    said |= {"Seq": round(ts * 10), "Process Group Name": "3", "Process Group Ranks": str(list(range(run.ranks)))} | run.described
+    said |= {
+        "Seq": round(ts * 10),
+        "Process Group Name": "3",
+        "Process Group Ranks": str(list(range(run.ranks))),
+    } | run.described
     most = max((*run.late_us, 0)) if late or run.late_us else 0
     begin, end = ts + 1 + late, ts + 1 + most + EXCHANGE_US
     return [

@@ -1,9 +1,9 @@
 """Gradients reduced by the program itself after the backward (Megatron, DeepSpeed).
 
-    backward  |AccumulateGrad [8, 8]||AccumulateGrad [8]|
-    behind                                                 |all_reduce 72|                     all gradients together
-    behind                                                 |all_reduce 64||all_reduce 8|       one after the other
-    behind                                                 |all_reduce 1|                      a norm, or a loss
+backward  |AccumulateGrad [8, 8]||AccumulateGrad [8]|
+behind                                                 |all_reduce 72|                     all gradients together
+behind                                                 |all_reduce 64||all_reduce 8|       one after the other
+behind                                                 |all_reduce 1|                      a norm, or a loss
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     outside = ~calls.in_model & calls.is_floating
     reduced = outside & calls.of(Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)
     gathered = outside & calls.of(Collective.ALL_GATHER, Collective.BROADCAST)
-    behind = reduced & _behind(calls, (NODE,))
-    updated = gathered & _behind(calls, (NODE, "Optimizer.step")) & calls.inside(STEP)
-    if not (behind | updated).any():
+    last = _behind(calls, (NODE, "Optimizer.step"))
+    behind, late = reduced & _behind(calls, (NODE,)), reduced & last & calls.inside("_c10d_functional")
+    updated = gathered & last & calls.inside(STEP) & ~calls.inside(NODE)
+    if not (behind | late | updated).any():
         return
     taken = _taken(calls)
-    large = calls.elements > max(MOST_ELEMENTS, *(len(sizes) for sizes in taken.values()), 0)
-    gradients = (behind & large) | _in_gradients_sizes(calls, behind, taken)
+    most = max(*(len(sizes) for sizes in taken.values()), 0, 0)
+    large = calls.elements > max(MOST_ELEMENTS, most)
+    # DTensor reduces partial gradients where they are first used: for the norm, to be clipped, in the optimizer.
+    late &= calls.elements > most
+    gradients = (behind & large) | late | _in_gradients_sizes(calls, behind, taken)
     yield Purpose.GRADIENTS, gradients
     # Parameters are gathered where their gradients are reduced; others gather figures behind an update.
     over = np.isin(calls.group, np.unique(calls.group[gradients | (reduced & calls.inside(TAKES_GRADIENT))]))
