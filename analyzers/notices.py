@@ -73,6 +73,9 @@ class Code(str, Enum):
     MODULES_NOT_TRACED = "modules_not_traced"
     LAYERS_OF_SEVERAL_SOURCES = "layers_of_several_sources"
     BACKWARD_WITHOUT_LAYER = "backward_without_layer"
+    EXPERTS_GO_BY_ORDER = "experts_go_by_order"
+    TOKENS_ARE_NULL = "tokens_are_null"
+    TOKENS_OF_OTHER_STEPS = "tokens_of_other_steps"
     PIPELINE_IS_NULL = "pipeline_is_null"
     # Predictions.
     BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
@@ -151,6 +154,9 @@ NOTES = frozenset(
         Code.BUCKET_IS_NULL,
         Code.BUCKET_PARAMETERS_UNKNOWN,
         Code.MODULES_NOT_TRACED,
+        Code.EXPERTS_GO_BY_ORDER,
+        Code.TOKENS_ARE_NULL,
+        Code.TOKENS_OF_OTHER_STEPS,
         Code.PIPELINE_IS_NULL,
     }
 )

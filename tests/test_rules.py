@@ -24,6 +24,7 @@ ROOMS = [
     "analyzers.rank.parallelism",
     "analyzers.rank",
     "analyzers.collectives",
+    "analyzers.layers.strategies",
     "analyzers.layers",
     "analyzers.reporting",
     "analyzers.prediction",

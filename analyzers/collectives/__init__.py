@@ -19,6 +19,7 @@ from analyzers.collectives.by_group import (
     line_times,
     lines_of,
 )
+from analyzers.collectives.groups import Key
 from analyzers.collectives.measured import Exchange, ExposedParts, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
@@ -34,6 +35,7 @@ from analyzers.collectives.rows import (
     unmatched_rows,
     waiting_rows,
 )
+from analyzers.collectives.stragglers import Reason, late_because
 from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
@@ -46,8 +48,10 @@ __all__ = [
     "Exchange",
     "ExposedParts",
     "GroupWindow",
+    "Key",
     "Line",
     "Lines",
+    "Reason",
     "UnmatchedRow",
     "WaitingRow",
     "bandwidth_rows",
@@ -57,6 +61,7 @@ __all__ = [
     "exchange",
     "exchange_warnings",
     "group_rows",
+    "late_because",
     "line_times",
     "lines_of",
     "purposes",

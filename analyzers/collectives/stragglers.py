@@ -87,8 +87,13 @@ def waiting(matching: Matching, transfers: Transfers) -> Waiting:
     waited = np.zeros(cells.shape[1], dtype=np.int64)
     np.add.at(waited, cell[rows], charge)
     caused = np.zeros((len(Reason), cells.shape[1]), dtype=np.int64)
-    np.add.at(caused, (_reasons(matching, transfers.waits_for, wait), cell[rows[transfers.waits_for]]), charge)
+    np.add.at(caused, (late_because(matching, transfers), cell[rows[transfers.waits_for]]), charge)
     return Waiting(rank=cells[0], device=cells[1], step=cells[2], waited_ns=waited, caused_by_ns=caused)
+
+
+def late_because(matching: Matching, transfers: Transfers) -> Int64:
+    """Return for each of the instances' members the Reason that kept the member for which it waited."""
+    return _reasons(matching, transfers.waits_for, np.maximum(transfers.wait_ns, 0))
 
 
 def _apart(start: Int64, wait: Int64, cell: Int64) -> Int64:

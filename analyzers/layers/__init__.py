@@ -20,8 +20,16 @@ from analyzers.layers.bucket_table import (
 )
 from analyzers.layers.ddp_buckets import Buckets, buckets
 from analyzers.layers.layer_table import LayerComm, LayerRow, LayerSummary, layer_rows, layer_summaries, layer_warnings
-from analyzers.layers.strategies.pipeline import Pipeline, PipelineAction, PipelineRow, pipeline_notices, pipelines
-from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary, pipeline_summaries
+from analyzers.layers.strategies import (
+    Pipeline,
+    PipelineAction,
+    PipelineRow,
+    PipelineStage,
+    PipelineSummary,
+    pipeline_notices,
+    pipeline_summaries,
+    pipelines,
+)
 
 __all__ = [
     "PASSES",

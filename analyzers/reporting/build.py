@@ -44,6 +44,7 @@ from analyzers.layers import (
     pipeline_summaries,
     pipelines,
 )
+from analyzers.layers.strategies import attention_rows, expert_notices, expert_rows
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
 from analyzers.ranks import RankIndex
@@ -92,6 +93,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     analyses = _found(run, links)
     exchanged, rows = analyses.exchanged, analyses.rows
     reduced = bucket_rows(exchanged, analyses.buckets)
+    experts, attention = expert_rows(exchanged), attention_rows(exchanged)
     piped = pipelines(exchanged)
     warnings = [
         *_unmarked_warnings(run, rows),
@@ -101,6 +103,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *layer_warnings(run, analyses.buckets),
         *pipeline_notices(piped),
         *cost_warnings(run),
+        *expert_notices(exchanged, experts),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
     controls = (run.manifest or Manifest()).controls
@@ -109,7 +112,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
     evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
-    evidence = replace(evidence, pipelines=pipeline_summaries(piped))
+    evidence = replace(evidence, pipelines=pipeline_summaries(piped), experts=experts, attention=attention)
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -127,6 +130,8 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         summary=_summary(analyses, facts, (reduced, layers), cost, evidence),
         idle=idle,
         groups=group_rows(exchanged, rows),
+        experts=experts,
+        attention=attention,
         pipeline=[row for pipeline in piped for row in pipeline.rows],
     )
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from statistics import median
+from typing import TypeVar
 
 from analyzers.layers import BucketRow, LayerComm
+from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Purpose
 from analyzers.reporting.evidence import Advice, Evidence
 from analyzers.statistics import LEAST_SHARE
 from analyzers.trace import ROOT, itemsize
 from analyzers.units import duration
 
+StrategyRow = TypeVar("StrategyRow", ExpertRow, AttentionRow)
 # A kernel that starts so soon behind another of its stream stood in a queue.
 BEHIND_NS = 20_000
 # A bucket whose transfer is not so many times the latency takes as long when it is smaller.
@@ -192,4 +196,86 @@ def _contention(evidence: Evidence) -> Iterator[Advice]:
     )
 
 
-RULES = (_last_bucket, _queued, _launched_late, _buffers, _packing, _copied_out, _no_prefetch, _contention)
+# --- strategies ---
+
+
+def _experts(evidence: Evidence) -> Iterator[Advice]:
+    """Where ranks wait behind the experts' compute for one that computed longer, whatever its host did."""
+    known = [row for row in evidence.experts if row.wait_for_compute_ns is not None and len(row.ranks) > 1]
+    if not known or evidence.cost is None:
+        return
+    waited = _in_median_step(known, lambda row: (row.wait_for_compute_ns or 0) / (len(row.ranks) - 1))
+    figure = min(waited, evidence.cost.exposed_wait_ns)
+    told = [row for row in known if row.imbalance is not None]
+    most = ""
+    if told:
+        row = max(told, key=lambda one: one.imbalance or 0)
+        most = f"; in {row.layer} a rank's experts receive up to {row.imbalance:.2f} times the mean"
+    yield Advice(
+        "expert_imbalance",
+        "spread tokens evenly over experts (a load-balancing loss, a bias of each expert that follows its load, a "
+        "capacity factor), or place experts that have many tokens on different ranks",
+        figure,
+        f"ranks wait {evidence.share(figure)} in the collectives behind experts for a rank whose compute took "
+        f"longer{most}",
+    )
+
+
+def _uneven_attention(evidence: Evidence) -> Iterator[Advice]:
+    rows = [row for row in evidence.attention if row.imbalance is not None]
+    if not rows or evidence.cost is None:
+        return
+    longer = _in_median_step(rows, lambda row: _most_over_mean([ns for ns in row.attention_ns if ns is not None]))
+    figure = min(longer, evidence.cost.exposed_wait_ns)
+    worst = max(row.imbalance or 0 for row in rows)
+    yield Advice(
+        "attention_imbalance",
+        "give each rank an early and a late part of the sequence (the load balancing of torch's context_parallel, "
+        "zigzag)",
+        figure,
+        f"attention takes {evidence.share(figure)} longer on the slowest rank than in the mean, in one layer up to "
+        f"{worst:.2f} times as long: behind a causal mask later tokens attend to more",
+    )
+
+
+def _attention_transfer(evidence: Evidence) -> Iterator[Advice]:
+    rows = [row for row in evidence.attention if row.exposed_transfer_ns is not None]
+    if not rows:
+        return
+    figure = _in_median_step(rows, lambda row: (row.exposed_transfer_ns or 0) / len(row.ranks))
+    longer = sum(row.longer == "transfer" for row in rows)
+    gathers = any(sent.kind == "all_gather" for row in rows for sent in row.transfers)
+    if 2 * longer > len(rows):
+        text = "spread sequences over fewer ranks, or make them longer: no ring hides transfers behind less attention"
+    elif gathers:
+        text = 'pass keys and values on in a ring beside attention (in torch set_rotate_method("alltoall"))'
+    else:
+        text = "launch each transfer of the ring before the attention that can hide it"
+    yield Advice(
+        "attention_transfer",
+        text,
+        figure,
+        f"{evidence.share(figure)} of the transfer of keys and values is exposed{_where_longer(longer, len(rows))}",
+    )
+
+
+def _where_longer(count: int, of: int) -> str:
+    return f", and takes longer than attention itself in {count} of {of} layers, passes and steps" if count else ""
+
+
+def _in_median_step(rows: Sequence[StrategyRow], value: Callable[[StrategyRow], float]) -> int:
+    """Return the median over steps of what each step's rows add up to, ns."""
+    total: Counter[int] = Counter()
+    for row in rows:
+        total[row.step] += round(value(row))
+    return round(median(total.values()))
+
+
+def _most_over_mean(values: Sequence[int]) -> float:
+    return max(values) - sum(values) / len(values)
+
+
+RULES = (
+    *(_last_bucket, _queued, _launched_late, _buffers, _packing, _copied_out, _no_prefetch, _contention),
+    *(_experts, _uneven_attention, _attention_transfer),
+)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, GroupWindow, UnmatchedRow, WaitingRow
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, PipelineRow, PipelineSummary
+from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.notices import Notice
 from analyzers.reporting.data_loading import Input
 from analyzers.reporting.evidence import Advice
@@ -195,7 +194,8 @@ class Report(msgspec.Struct, frozen=True):
     groups: list[GroupWindow] = []
     pipeline: list[PipelineRow] = []
     # Filled by analyses to come.
-    experts: list[dict[str, Any]] = []
+    experts: list[ExpertRow] = []
+    attention: list[AttentionRow] = []
 
 
 def to_json(document: Report) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from analyzers.collectives import CollectiveRow, Exchange, WaitingRow
 from analyzers.layers import BucketRow, LayerRow, PipelineSummary
+from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
 from analyzers.reporting.data_loading import Input
@@ -84,6 +85,8 @@ class Evidence:
     host: Mapping[RankNumber, str] = field(default_factory=dict)
     slowed: Mapping[RankNumber, str] = field(default_factory=dict)
     input_caution: str = ""
+    experts: Sequence[ExpertRow] = ()
+    attention: Sequence[AttentionRow] = ()
     pipelines: Sequence[PipelineSummary] = ()
 
     def share(self, ns: float) -> str:

@@ -43,6 +43,7 @@ def asked(kinds: list[Collective], described: list[int], module: list[int]) -> C
         is_backward=no,
         description=np.array(described, dtype=np.int64),
         descriptions=("mesh_toy", "mesh_tp"),
+        group=np.array(described, dtype=np.int64),
     )
 
 

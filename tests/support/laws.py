@@ -176,7 +176,57 @@ def a_buckets_bytes_are_those_of_its_parameters(path: Path) -> None:
             assert len(held) == len(row.parameters)
 
 
+def tokens_sent_are_tokens_received(path: Path) -> None:
+    for row in reported(path).experts:
+        if row.tokens_to is None or None in row.tokens_to:
+            continue
+        assert [sum(column) for column in zip(*row.tokens_to, strict=True)] == row.tokens_received
+        assert row.imbalance is None or 1 <= row.imbalance <= len(row.ranks)
+
+
+def experts_wait_as_their_collectives_do(path: Path) -> None:
+    """Without what is in no instance, of which no row tells; and with a layer for all that carries tokens."""
+    found = reported(path)
+    rows = [row for row in found.experts if None not in (row.dispatch_wait_ns, row.combine_wait_ns)]
+    known = {(row.step, tuple(row.ranks)) for row in rows}
+    if len(rows) < len(found.experts) or any(row.purpose == "tokens" for row in found.collectives if row.partial):
+        return
+    carrying = [
+        row
+        for row in found.collectives
+        if row.purpose == "tokens" and row.dtype != "Long" and row.kind != "barrier" and row.step is not None
+    ]
+    assert {(row.step, tuple(row.group)) for row in carrying} == known
+    assert sum(row.exchanges for row in rows) == len(carrying)
+    waits = sum(member.wait_ns for row in carrying for member in row.members)
+    assert sum(row.dispatch_wait_ns + row.combine_wait_ns for row in rows) == waits
+    transfers = sum(row.transfer_ns for row in carrying)
+    assert sum(row.dispatch_transfer_ns + row.combine_transfer_ns for row in rows) == transfers
+    exposed = sum(member.exposed_ns for row in carrying for member in row.members)
+    assert sum(row.exposed_ns for row in rows) == exposed
+    assert all(row.wait_for_compute_ns <= row.dispatch_wait_ns + row.combine_wait_ns for row in rows)
+
+
+def attentions_transfers_are_its_collectives(path: Path) -> None:
+    found = reported(path)
+    called = [row for row in found.collectives if row.purpose == "attention" and row.group and row.step is not None]
+    assert sum(sent.count for row in found.attention for sent in row.transfers) == len(called)
+    exposed = sum(member.exposed_ns for row in called for member in row.members)
+    assert sum(row.exposed_ns for row in found.attention) == exposed
+    compute = {(window.rank, window.step): 0 for window in found.windows}
+    for row in found.attention:
+        assert row.exposed_ns == sum(sent.exposed_ns for sent in row.transfers)
+        if row.layer != "(attention)":
+            for rank, ns in zip(row.ranks, row.attention_ns, strict=True):
+                compute[rank, row.step] = compute.get((rank, row.step), 0) + (ns or 0)
+    for window in found.windows:
+        assert compute[window.rank, window.step] <= window.compute_ns
+
+
 LAWS = (
+    tokens_sent_are_tokens_received,
+    experts_wait_as_their_collectives_do,
+    attentions_transfers_are_its_collectives,
     lines_add_up_to_the_compute_of_their_window,
     waiting_for_input_is_a_part_of_idle_time,
     causes_of_idle_time_add_up,

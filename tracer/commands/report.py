@@ -64,10 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_steps_argument(parser)
     parser.add_argument(
         "--by",
-        choices=["rank", "step", "collective", "bucket", "layer", "kernel", "pipeline"],
+        choices=["rank", "step", "collective", "bucket", "layer", "expert", "kernel", "pipeline"],
         default="rank",
-        help="medians per rank (default), every step, every collective, DDP's buckets, the model's layers, kernels "
-        "and operators, or a pipeline's stages",
+        help="medians per rank (default), every step, every collective, DDP's buckets, the model's layers, layers "
+        "with experts or spread attention, kernels and operators, or a pipeline's stages",
     )
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")

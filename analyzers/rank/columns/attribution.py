@@ -73,7 +73,8 @@ class Attribution:
     Gradients are the nodes that take a parameter's gradient, by start: their rows, the lines of their parameters, the
     forward and backward pass each is of, counted over the trace. `pass_start_ns` is when each pass's forward began.
     `nodes` are autograd's, and `modules` the forwards that modules are known by. Communication's rows, sorted, with the
-    lines of their calls are `comm_row`, `comm_line`, `comm_backward`.
+    lines of their calls are `comm_row`, `comm_line`, `comm_backward`; `comm_recomputed`: a forward calls
+    that the backward runs again (activation checkpointing).
     """
 
     host: Host
@@ -91,6 +92,7 @@ class Attribution:
     comm_row: Int64
     comm_line: Int64
     comm_backward: Mask
+    comm_recomputed: Mask
 
     def pass_at(self, instant_ns: Int64) -> Int64:
         """Return the pass that each instant on the host lies in or after, -1 before the first."""
@@ -102,6 +104,11 @@ class Attribution:
         line, backward = np.r_[self.comm_line, UNKNOWN][index], np.r_[self.comm_backward, False][index]
         is_module = (line >= len(OtherLine)) & (self.source in (Source.MODULES, Source.FSDP))
         return np.where(is_module, line, UNKNOWN), backward
+
+    def recomputes(self, rows: Int64) -> Mask:
+        """Whether a forward that the backward runs again calls for rows of communication."""
+        recomputed: Mask = np.r_[self.comm_recomputed, False][find(self.comm_row, rows)]
+        return recomputed
 
 
 def attribution(trace: RankTrace) -> Attribution:
@@ -146,7 +153,8 @@ class _Attributing:
     def run(self, rows: Int64, launches: Int64, comm: Int64) -> Attribution:
         """Attribute every row to a line, and the calls of the rows `comm`."""
         line, backward = self._lines_of(launches)
-        comm_line, comm_backward = self._lines_of(self.host.launches(comm))
+        comm_launches = self.host.launches(comm)
+        comm_line, comm_backward = self._lines_of(comm_launches)
         self._packing(launches, line, backward)
         line[self.host.inside(launches, OPTIMIZER)] = OtherLine.OPTIMIZER
         line = self._with_graphs(launches, line)
@@ -170,6 +178,7 @@ class _Attributing:
             comm_row=comm,
             comm_line=comm_line,
             comm_backward=comm_backward,
+            comm_recomputed=self._recomputed(comm_launches),
         )
 
     def _line_of_module(self, module: Module) -> int:
@@ -192,6 +201,14 @@ class _Attributing:
         )
         replica = np.r_[self._replica_nodes(), UNKNOWN][node]
         return np.where(by_node & (replica >= 0), replica, line), node >= 0
+
+    def _recomputed(self, launches: Int64) -> Mask:
+        """Whether a module's forward holds launches inside a node of the backward."""
+        places = self.host.places(launches)
+        node, inner = self.node_spans.around(places), self.ranges.around(places)
+        began = np.r_[self.node_spans.start_ns, 0][node]
+        recomputed: Mask = (node >= 0) & (inner >= 0) & (np.r_[self.ranges.start_ns, 0][inner] > began)
+        return recomputed
 
     def _replica_nodes(self) -> Int64:
         """Return lines for nodes whose forward ran unseen on nn.DataParallel's threads, numbered by name in order."""

@@ -34,11 +34,9 @@ from analyzers.trace import (
     Category,
     Collective,
     Kind,
-    is_communication,
     is_description,
     kind_of_call,
     kind_of_kernel,
-    library_kernel,
 )
 
 
@@ -52,7 +50,8 @@ class Communication:
     end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
     the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
     PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy. `strategy` indexes
-    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for.
+    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for; `recomputed`: a forward
+    calls that the backward runs again.
     """
 
     device: NDArray[np.int32]
@@ -72,6 +71,7 @@ class Communication:
     purpose: NDArray[np.int8]
     strategy: NDArray[np.int8]
     owners: Owners
+    recomputed: Mask
     nbytes: Int64
     exposed_ns: Int64
     peer_exposed_ns: Int64
@@ -136,6 +136,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         purpose=claimed.purpose,
         strategy=claimed.strategy,
         owners=owners(asked, claimed),
+        recomputed=attributed.recomputes(rows),
         nbytes=events.nbytes[rows],
         exposed_ns=_exposed(devices, device, start_ns, end_ns),
         peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
@@ -161,6 +162,7 @@ def _asked(
     module, backward = attributed.calling(rows)
     described = [one.group.description if one.group is not None else "" for one in calls]
     descriptions = {text: code for code, text in enumerate(dict.fromkeys(filter(is_description, described)))}
+    groups = {group: code for code, group in enumerate(dict.fromkeys(one.group for one in calls if one.group))}
     return Calls(
         host=attributed.host,
         nodes=attributed.nodes,
@@ -176,11 +178,8 @@ def _asked(
         is_backward=backward,
         description=np.array([*(descriptions.get(text, UNKNOWN) for text in described), UNKNOWN], dtype=np.int64)[call],
         descriptions=tuple(descriptions),
+        group=np.array([*(UNKNOWN if one.group is None else groups[one.group] for one in calls), UNKNOWN])[call],
     )
-
-
-def _is_of_library(kernel: str) -> bool:
-    return bool(library_kernel(kernel)) and is_communication(kernel)
 
 
 def _kinds_of_copies(host: Host, launches: Int64) -> Int64:

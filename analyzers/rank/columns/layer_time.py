@@ -21,6 +21,7 @@ from analyzers.rank.columns.communication import Communication
 from analyzers.rank.columns.time_breakdown import Breakdown, breakdown, extents
 from analyzers.rank.host import Places, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
+from analyzers.rank.strategies import ATTENTION, Purpose
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind, Module
 
@@ -59,8 +60,9 @@ class Pieces:
 class Work:
     """One rank's compute by line.
 
-    `windows` parts each window (a row of the breakdown), `copies` its memcpys and memsets, `beside` each row of
-    communication: the compute that ran beside it, on its own device. `packing_ns`, a value each window, is the union of
+    `windows` parts each window (a row of the breakdown), `copies` its memcpys and memsets, `attention` what attention's
+    operators launched, where a sequence is spread over ranks; `beside` each row of communication: the compute that ran
+    beside it, on its own device. `packing_ns`, a value each window, is the union of
     what exists only for communication.
     """
 
@@ -68,6 +70,7 @@ class Work:
     source: str
     windows: Parts
     copies: Parts
+    attention: Parts
     beside: Parts
     packing_ns: Int64
 
@@ -78,6 +81,8 @@ def work(
     """Return the compute on a rank's devices by line."""
     parts: list[Parts] = []
     copies: list[Parts] = []
+    attention: list[Parts] = []
+    attends = _attends(trace, attribution, comm)
     beside: list[Parts] = []
     packing_ns = np.zeros(len(rows), dtype=np.int64)
     for activity in devices:
@@ -86,12 +91,30 @@ def work(
         begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
         parts.append(_in_windows(parted, tiles, begin, stop))
         copies.append(_in_windows(_copies(trace, activity, attribution), tiles, begin, stop))
+        attending = attends & (trace.timed.device[attribution.rows] == activity.device)
+        attention.append(_in_windows(_owned(trace.timed, attribution, attending), tiles, begin, stop))
         kernels = np.flatnonzero(comm.device == activity.device)
         met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], parted.start, parted.end)
         line, backward = parted.line[met.theirs], parted.backward[met.theirs]
         beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
         packing_ns[tiles] = _packing(trace, activity, attribution, parted).length_within(begin, stop)
-    return Work(attribution.lines, attribution.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
+    return Work(
+        lines=attribution.lines,
+        source=attribution.source,
+        windows=_joined(parts),
+        copies=_joined(copies),
+        attention=_joined(attention),
+        beside=_joined(beside),
+        packing_ns=packing_ns,
+    )
+
+
+def _attends(trace: RankTrace, attribution: Attribution, comm: Communication) -> Mask:
+    """Whether attention's operators launched each of a rank's kernels; of none where nothing communicates for them."""
+    if trace.is_cpu_run or not (comm.purpose == Purpose.ATTENTION).any():
+        return np.zeros(len(attribution.rows), dtype=bool)
+    computes: Mask = trace.timed.kind[attribution.rows] == Kind.COMPUTE
+    return computes & attribution.host.inside_any(attribution.launches, ATTENTION)
 
 
 def launched(

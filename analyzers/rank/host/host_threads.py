@@ -7,6 +7,7 @@ launches  a     b     c   d      e      f         around: b in B, c in A, d in C
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,6 +149,13 @@ class Host:
     def inside(self, calls: Int64, *prefixes: str) -> Mask:
         """Whether calls lie inside a host row, on the same thread, whose name starts with one of the prefixes."""
         is_inside: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
+        return is_inside
+
+    def inside_any(self, calls: Int64, pattern: re.Pattern[str]) -> Mask:
+        """Whether calls lie inside a range or operator, on the same thread, in whose name a pattern is."""
+        names = np.array([pattern.search(name) is not None for name in self.events.names], dtype=bool)
+        rows = np.flatnonzero(names[self.events.name] & self.is_range)
+        is_inside: Mask = self.spans(rows).outermost(self.places(calls)) >= 0
         return is_inside
 
 

@@ -1,18 +1,20 @@
 """Strategies: what each parallelism's communication is for.
 
 `protocol` says what a strategy is; each has a file, and stands once in `listed`, in the order in which they are asked:
-`data_parallel`, `fsdp`, `ddp`, `context`, `expert`, `pipeline`, `tensor`, `after_backward` (gradients that the program
-itself reduces) and `metrics` (norms, losses), which no parallelism owns.
+`data_parallel`, `fsdp`, `ddp`, `zero`, `context`, `expert`, `pipeline`, `tensor`, `after_backward` (gradients that the
+program itself reduces) and `metrics` (norms, losses), which no parallelism owns.
 
 Decisions: docs/decisions/rank.md
 """
 
+from analyzers.rank.strategies.context import ATTENTION
 from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
 from analyzers.rank.strategies.listed import STRATEGIES, Claims, claims, owners, packing, role_of
 from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy, callers, dimension
 
 __all__ = [
+    "ATTENTION",
     "DDP",
     "SPREADING",
     "STRATEGIES",

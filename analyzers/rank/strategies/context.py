@@ -11,7 +11,7 @@ from analyzers.trace import Collective
 
 # Attention's operators and nodes: what is dispatched inside them replaces them (torch.distributed.tensor's
 # context_parallel), and no other parallelism's collectives run there.
-_ATTENTION = re.compile(
+ATTENTION = re.compile(
     r"aten::_?(?:scaled_dot_product|flash|efficient|cudnn)\w*attention|ScaledDotProduct\w*Attention\w*Backward|"
     r"flex_attention|RingAttention",
     re.IGNORECASE,
@@ -24,7 +24,7 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     floating, collective = calls.is_floating, calls.of(Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
     exchange = calls.of(Collective.ALL_TO_ALL, Collective.SEND_RECV)
     over = calls.over(CONTEXT.dimension) & calls.in_model
-    yield Purpose.ATTENTION, (collective | exchange) & floating & (calls.inside_any(_ATTENTION) | over)
+    yield Purpose.ATTENTION, (collective | exchange) & floating & (calls.inside_any(ATTENTION) | over)
     yield Purpose.ATTENTION, exchange & floating & calls.in_module(_MODULE)
 
 

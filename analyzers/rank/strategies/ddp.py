@@ -21,7 +21,9 @@ _FLATTENING = re.compile(
 def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     backward = calls.inside(TAKES_GRADIENT) | _behind_backward(calls)
     yield Purpose.BUFFERS, calls.of(Collective.BROADCAST) & calls.inside(DDP_FORWARD)
-    yield Purpose.GRADIENTS, calls.of(Collective.ALL_REDUCE, Collective.REDUCE) & backward & calls.is_floating
+    # Programs of others (DeepSpeed, Megatron) reduce in hooks of the same nodes, without DDP's ranges.
+    if len(calls.host.named(DDP_FORWARD, COPIES_IN)):
+        yield Purpose.GRADIENTS, calls.of(Collective.ALL_REDUCE, Collective.REDUCE) & backward & calls.is_floating
 
 
 def _behind_backward(calls: Calls) -> Mask:

@@ -21,7 +21,8 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     yield Purpose.TOKENS, exchange & calls.in_module(_EXPERTS)
     # Sizes are exchanged first, as whole numbers.
     yield Purpose.TOKENS, exchange & calls.inside("_c10d_functional_autograd::all_to_all_single")
-    yield Purpose.TOKENS, (exchange | gathered) & calls.over(EXPERT.dimension) & calls.in_model
+    over = calls.over(EXPERT.dimension)
+    yield Purpose.TOKENS, (exchange | (gathered & calls.in_model)) & over
 
 
 EXPERT = Strategy(

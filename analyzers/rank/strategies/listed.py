@@ -18,9 +18,10 @@ from analyzers.rank.strategies.metrics import METRICS
 from analyzers.rank.strategies.pipeline import PIPELINE
 from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy
 from analyzers.rank.strategies.tensor import TENSOR
+from analyzers.rank.strategies.zero import ZERO
 
 # Who is asked first has the call: the narrower its own ranges, the earlier.
-STRATEGIES = (DATA_PARALLEL, FSDP, DDP, CONTEXT, EXPERT, PIPELINE, TENSOR, AFTER_BACKWARD, METRICS)
+STRATEGIES = (DATA_PARALLEL, FSDP, DDP, ZERO, CONTEXT, EXPERT, PIPELINE, TENSOR, AFTER_BACKWARD, METRICS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ def claims(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Claim
 def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STRATEGIES) -> Owners:
     """Return the module of each row, as the strategy that has it says; of what nobody has, as any says."""
     module, prefetched = (np.full(len(calls), UNKNOWN, dtype=np.int64) for _ in range(2))
-    backward = np.zeros(len(calls), dtype=bool)
+    backward = calls.is_backward.copy()  # of what is for no module, too
     names: dict[str, int] = {}
     for code, asked in enumerate(strategies):
         if asked.owners is None or not np.isin(claimed.strategy, (code, UNKNOWN)).any():

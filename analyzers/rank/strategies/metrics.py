@@ -11,12 +11,12 @@ from analyzers.trace import NODE, Collective
 
 _NORMS = re.compile(r"aten::(?:linalg_vector_norm|_foreach_norm|norm)\b|clip_grad|SyncBatchNorm", re.IGNORECASE)
 # Losses, counts and norms are a number for each of something; gradients and activations are longer.
-_MOST_ELEMENTS = 4096
+MOST_ELEMENTS = 4096
 
 
 def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     kinds = calls.of(Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE, Collective.GATHER)
-    few = (calls.elements >= 0) & (calls.elements <= _MOST_ELEMENTS)
+    few = (calls.elements >= 0) & (calls.elements <= MOST_ELEMENTS)
     few &= ~calls.in_model & ~calls.inside(NODE)
     trains = len(calls.nodes.row) > 0
     yield Purpose.NORMS, kinds & calls.inside_any(_NORMS)

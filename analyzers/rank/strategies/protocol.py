@@ -47,7 +47,7 @@ class Calls:
     are what the call says, -1 unknown; `is_integral` marks whole numbers, `is_message` what was sent or received by
     name, `is_library` kernels of other libraries than NCCL. `module` indexes `modules`: the module whose forward or
     backward calls, -1 for none; `is_backward`: a node of autograd calls. `description` indexes `descriptions` of
-    process groups, -1 for a group without.
+    process groups, -1 for a group without; `group` tells groups apart by name and ranks, -1 where none is said.
     """
 
     host: Host
@@ -64,6 +64,7 @@ class Calls:
     is_backward: Mask
     description: Int64
     descriptions: tuple[str, ...]
+    group: Int64
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -78,10 +79,7 @@ class Calls:
 
     def inside_any(self, pattern: re.Pattern[str]) -> Mask:
         """Whether calls lie inside a range or operator of the host in whose name a pattern is."""
-        names = np.array([pattern.search(name) is not None for name in self.host.events.names], dtype=bool)
-        rows = np.flatnonzero(names[self.host.events.name] & self.host.is_range)
-        enclosed: Mask = self.host.spans(rows).outermost(self.host.places(self.launches)) >= 0
-        return enclosed
+        return self.host.inside_any(self.launches, pattern)
 
     def in_module(self, pattern: re.Pattern[str]) -> Mask:
         """Whether the module that calls has a name or class in which a pattern is."""

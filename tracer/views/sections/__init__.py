@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
 A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `compute`,
-`buckets`, `layers`, `pipeline`, `step_timeline` and `advice`. Other results have a module each: `comparison`,
-`scaling`, `prediction`, `calibration`, `hta`.
+`buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
+`comparison`, `scaling`, `prediction`, `calibration`, `hta`.
 
 Decisions: docs/decisions/views.md
 """

@@ -28,6 +28,7 @@ from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section
+from tracer.views.sections.experts import by_expert
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import by_layer
 from tracer.views.sections.pipeline import pipeline_section
@@ -36,7 +37,7 @@ from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.
 MOST_LISTED = 50
-By = Literal["rank", "step", "collective", "bucket", "layer", "kernel", "pipeline"]
+By = Literal["rank", "step", "collective", "bucket", "layer", "expert", "kernel", "pipeline"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -87,6 +88,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
     "collective": lambda report, wide: [by_collective(report), representative(report)],
     "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
     "layer": lambda report, wide: [by_layer(report, wide)],
+    "expert": lambda report, wide: [by_expert(report)],
     "kernel": lambda report, wide: [compute_section(report, most=MOST_LISTED)],
     "pipeline": lambda report, wide: [pipeline_section(report, wide)],
 }
