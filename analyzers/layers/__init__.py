@@ -1,16 +1,14 @@
 """DDP's buckets and the model's layers, and what hid their communication.
 
 `ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction (ready, launched,
-queued, hidden), `layer_table` one for each layer and window.
+queued, hidden), `layer_table` one for each layer and window; the room `strategies` has what is of single strategies.
 
 Decisions: docs/decisions/layers.md
 """
 
 from analyzers.layers.bucket_table import (
-    PASSES,
     BucketRow,
     BucketSummary,
-    HiddenBy,
     Layout,
     bucket_rows,
     bucket_summaries,
@@ -19,6 +17,14 @@ from analyzers.layers.bucket_table import (
 )
 from analyzers.layers.ddp_buckets import Buckets, buckets
 from analyzers.layers.layer_table import LayerComm, LayerRow, LayerSummary, layer_rows, layer_summaries, layer_warnings
+from analyzers.layers.strategies import (
+    PASSES,
+    HiddenBy,
+    ShardedCollective,
+    ShardedModule,
+    ShardedRows,
+    sharded_rows,
+)
 
 __all__ = [
     "PASSES",
@@ -30,6 +36,9 @@ __all__ = [
     "LayerRow",
     "LayerSummary",
     "Layout",
+    "ShardedCollective",
+    "ShardedModule",
+    "ShardedRows",
     "bucket_rows",
     "bucket_summaries",
     "bucket_warnings",
@@ -38,4 +47,5 @@ __all__ = [
     "layer_summaries",
     "layer_warnings",
     "layout_of",
+    "sharded_rows",
 ]

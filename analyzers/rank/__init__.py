@@ -17,7 +17,7 @@ from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
 from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
 from analyzers.rank.layer_time import Parts, kernel_times
-from analyzers.rank.strategies import STRATEGIES, Purpose, role_of
+from analyzers.rank.strategies import FSDP, STRATEGIES, PackingPart, Purpose, role_of
 from analyzers.rank.summary import (
     DeviceTrack,
     Measured,
@@ -35,6 +35,7 @@ from analyzers.rank.windows import profiler_steps
 __all__ = [
     "CELLS",
     "CPU_DEVICE",
+    "FSDP",
     "NOT_KNOWN",
     "OTHERS",
     "OWN_LINES",
@@ -49,6 +50,7 @@ __all__ = [
     "Measured",
     "OnBytes",
     "OtherLine",
+    "PackingPart",
     "Parts",
     "Phase",
     "Purpose",

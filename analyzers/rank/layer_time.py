@@ -20,6 +20,7 @@ from analyzers.rank.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.communication import Communication
 from analyzers.rank.host import Places, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
+from analyzers.rank.strategies import PackingPart, packed_launches
 from analyzers.rank.time_breakdown import Breakdown, breakdown, extents
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind, Module
@@ -56,12 +57,29 @@ class Pieces:
 
 
 @dataclass(frozen=True, eq=False)
+class PackedModules:
+    """FSDP's packing on a rank's devices: `of` a window, for a module (indexes `modules`, -1), by PackingPart; ns.
+
+    An instant that two kernels cover is the earlier-started's, so that a window's parts add up to their union.
+    """
+
+    of: Int64
+    module: Int64
+    part: Int64
+    ns: Int64
+    modules: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+
+@dataclass(frozen=True, eq=False)
 class Work:
     """One rank's compute by line.
 
     `windows` parts each window (a row of the breakdown), `copies` its memcpys and memsets, `beside` each row of
     communication: the compute that ran beside it, on its own device. `packing_ns`, a value each window, is the union of
-    what exists only for communication.
+    what exists only for communication; `packed` is what of it FSDP does for its modules.
     """
 
     lines: tuple[Module, ...]
@@ -70,6 +88,7 @@ class Work:
     copies: Parts
     beside: Parts
     packing_ns: Int64
+    packed: PackedModules
 
 
 def work(
@@ -91,7 +110,10 @@ def work(
         line, backward = parted.line[met.theirs], parted.backward[met.theirs]
         beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
         packing_ns[tiles] = _packing(trace, activity, attribution, parted).length_within(begin, stop)
-    return Work(attribution.lines, attribution.source, _joined(parts), _joined(copies), _joined(beside), packing_ns)
+    packed = _packed_modules(trace, devices, attribution, rows)
+    return Work(
+        attribution.lines, attribution.source, _joined(parts), _joined(copies), _joined(beside), packing_ns, packed
+    )
 
 
 def launched(
@@ -196,6 +218,27 @@ def _packing(trace: RankTrace, activity: Activity, attribution: Attribution, par
     rows = attribution.rows[attribution.line == OtherLine.PACKING]
     rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
     return union_of(events.start_ns[rows], events.end_ns[rows])
+
+
+def _packed_modules(
+    trace: RankTrace, devices: Sequence[Activity], attribution: Attribution, rows: Breakdown
+) -> PackedModules:
+    """Return FSDP's packing by module, in windows; on a CPU run, whose kernels are operators, none."""
+    events, launched_by = trace.timed, packed_launches(attribution.host, attribution.launches)
+    packs = (attribution.line == OtherLine.PACKING) & (launched_by.part >= 0) & (not trace.is_cpu_run)
+    parts = []
+    for activity in devices:
+        chosen = packs & (events.kind[attribution.rows] == Kind.COMPUTE)
+        chosen &= events.device[attribution.rows] == activity.device
+        kernels = np.flatnonzero(chosen)
+        start, end, index = owned(events.start_ns[attribution.rows[kernels]], events.end_ns[attribution.rows[kernels]])
+        key = launched_by.module[kernels[index]] * len(PackingPart) + launched_by.part[kernels[index]]
+        tiles = np.flatnonzero(rows.device == activity.device)
+        pieces_of = Pieces(start, end, key, np.zeros(len(key), dtype=bool))
+        parts.append(_in_windows(pieces_of, tiles, rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]))
+    total = _joined(parts)
+    module, part = total.line // len(PackingPart), total.line % len(PackingPart)
+    return PackedModules(total.of, module, part, total.ns, launched_by.modules)
 
 
 def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:

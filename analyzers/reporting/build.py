@@ -31,6 +31,7 @@ from analyzers.layers import (
     BucketRow,
     Buckets,
     LayerRow,
+    ShardedRows,
     bucket_rows,
     bucket_summaries,
     bucket_warnings,
@@ -39,12 +40,12 @@ from analyzers.layers import (
     layer_summaries,
     layer_warnings,
     layout_of,
+    sharded_rows,
 )
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
 from analyzers.ranks import RankIndex
 from analyzers.reporting.advice import advice
-from analyzers.reporting.data_loading import Input, input_summary
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     Report,
@@ -54,7 +55,6 @@ from analyzers.reporting.document import (
     Window,
 )
 from analyzers.reporting.evidence import (
-    Advice,
     Evidence,
     copies_of,
     gradient_dtypes,
@@ -65,11 +65,20 @@ from analyzers.reporting.evidence import (
     slowed_ranks,
     waits_by_kind,
 )
-from analyzers.reporting.idle_rows import IDLE_PARTS, IdleRows, idle_parts, idle_rows, window_causes
+from analyzers.reporting.idle_rows import (
+    IDLE_PARTS,
+    IdleRows,
+    Input,
+    idle_parts,
+    idle_rows,
+    input_summary,
+    window_causes,
+)
 from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
+from analyzers.reporting.strategies import Advice
 from analyzers.reporting.sync_cost import SyncCost, cost_warnings, distortion_warnings, sync_cost
 from analyzers.reporting.verdict import headline, verdict
 from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, Run
@@ -98,12 +107,13 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *cost_warnings(run),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
+    sharded = sharded_rows(exchanged, analyses.buckets.layer)
     controls = (run.manifest or Manifest()).controls
     cost = sync_cost(run, rows, analyses.exposed, controls)
     computed = compute(run, controls.step_ns("unprofiled") or float(np.median(rows.span_ns)))
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
-    evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
+    evidence = _evidence(analyses, facts, (reduced, layers, waits, sharded), (collectives, idle, cost))
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -120,6 +130,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
         summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
         idle=idle,
+        sharded=sharded,
     )
 
 
@@ -199,15 +210,16 @@ def _timeline(analyses: _Analyses) -> Timeline:
 def _evidence(
     analyses: _Analyses,
     facts: RunFacts,
-    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
+    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow], ShardedRows],
     others: tuple[Sequence[CollectiveRow], IdleRows, SyncCost | None],
 ) -> Evidence:
-    (reduced, layers, waits), (collectives, idle, cost) = rows, others
+    (reduced, layers, waits, sharded), (collectives, idle, cost) = rows, others
     return Evidence(
         step_ns=float(np.median(analyses.rows.span_ns)),
         windows=len(analyses.rows),
         buckets=reduced,
         layers=layers,
+        sharded=sharded.collectives,
         waiting=waits,
         cost=cost,
         copies=copies_of(analyses.run.measured),
@@ -225,6 +237,7 @@ def _evidence(
         host=ranks_hosts(analyses.exchanged),
         slowed=slowed_ranks(analyses.run),
         input_caution=_input_caution(analyses.run.manifest),
+        environment=(analyses.run.manifest or Manifest()).environment,
     )
 
 

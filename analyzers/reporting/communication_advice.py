@@ -8,7 +8,8 @@ from statistics import median
 
 from analyzers.layers import BucketRow, LayerComm
 from analyzers.rank import Purpose
-from analyzers.reporting.evidence import Advice, Evidence
+from analyzers.reporting.evidence import Evidence
+from analyzers.reporting.strategies import Advice
 from analyzers.statistics import LEAST_SHARE
 from analyzers.trace import ROOT, itemsize
 from analyzers.units import duration

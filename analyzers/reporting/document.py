@@ -9,14 +9,13 @@ import msgspec
 from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
-from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
+from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, ShardedRows
 from analyzers.notices import Notice
-from analyzers.reporting.data_loading import Input
-from analyzers.reporting.evidence import Advice
-from analyzers.reporting.idle_rows import IdleCauses, IdleRows
+from analyzers.reporting.idle_rows import IdleCauses, IdleRows, Input
 from analyzers.reporting.kernel_use import Compute, KernelRow
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
+from analyzers.reporting.strategies import Advice
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
@@ -206,6 +205,7 @@ class Report(msgspec.Struct, frozen=True):
     traffic: dict[str, int | None]
     summary: Summary
     idle: IdleRows
+    sharded: ShardedRows = ShardedRows()
     # Filled by analyses to come.
     groups: list[GroupWindow] = []
     pipeline: list[dict[str, Any]] = []

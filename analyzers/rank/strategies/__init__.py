@@ -2,31 +2,37 @@
 
 `protocol` says what a strategy is; each has a file, and stands once in `listed`, in the order in which they are asked:
 `data_parallel`, `fsdp`, `ddp`, `context`, `expert`, `pipeline`, `tensor`, `after_backward` (gradients that the program
-itself reduces) and `metrics` (norms, losses), which no parallelism owns.
+itself reduces) and `metrics` (norms, losses), which no parallelism owns. `fsdp_packing`: whom FSDP packs for.
 
 Decisions: docs/decisions/rank.md
 """
 
 from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
+from analyzers.rank.strategies.fsdp import FSDP
+from analyzers.rank.strategies.fsdp_packing import PackedLaunches, PackingPart, packed_launches
 from analyzers.rank.strategies.listed import STRATEGIES, Claims, claims, owners, packing, role_of
 from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy, callers, dimension
 
 __all__ = [
     "DDP",
+    "FSDP",
     "SPREADING",
     "STRATEGIES",
     "Calls",
     "Claims",
     "Launches",
     "Owners",
+    "PackedLaunches",
     "Packing",
+    "PackingPart",
     "Purpose",
     "Strategy",
     "callers",
     "claims",
     "dimension",
     "owners",
+    "packed_launches",
     "packing",
     "role_of",
 ]

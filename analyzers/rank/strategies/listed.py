@@ -45,7 +45,10 @@ def claims(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Claim
 
 
 def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STRATEGIES) -> Owners:
-    """Return the module of each row, as the strategy that has it says; of what nobody has, as any says."""
+    """Return the module of each row, as the strategy that has it says; of what nobody has, as any says.
+
+    Which pass a row is of, and whether it was prefetched, its strategy may say of a row whose module it does not know.
+    """
     module, prefetched = (np.full(len(calls), UNKNOWN, dtype=np.int64) for _ in range(2))
     backward = np.zeros(len(calls), dtype=bool)
     names: dict[str, int] = {}
@@ -54,6 +57,8 @@ def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STR
             continue
         said = asked.owners(calls)
         new = (said.module >= 0) & (module < 0) & np.isin(claimed.strategy, (code, UNKNOWN))
+        nameless = (claimed.strategy == code) & (said.module < 0)
+        prefetched[nameless], backward[nameless] = said.prefetched[nameless], said.backward[nameless]
         table = np.array([names.setdefault(name, len(names)) for name in said.modules] + [UNKNOWN], dtype=np.int64)
         module[new], prefetched[new], backward[new] = table[said.module[new]], said.prefetched[new], said.backward[new]
     return Owners(module, tuple(names), backward, prefetched)
