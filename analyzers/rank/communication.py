@@ -10,7 +10,7 @@ A kernel tells of its call itself, or its host operator does, which is found by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,8 @@ class Communication:
     end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
     the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
     PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy. `strategy` indexes
-    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for.
+    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for. `replayed` rows were
+    launched by a CUDA graph.
     """
 
     device: NDArray[np.int32]
@@ -80,6 +81,7 @@ class Communication:
     launched_ns: Int64
     input_ns: Int64
     called: Int64
+    replayed: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -146,6 +148,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         else events.launched_ns[rows],
         input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
         called=called,
+        replayed=asked.is_replayed,
     )
 
 

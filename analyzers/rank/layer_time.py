@@ -13,14 +13,14 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, places_since
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.communication import Communication
 from analyzers.rank.host import Places, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
-from analyzers.rank.strategies import PackingPart, packed_launches
+from analyzers.rank.strategies import COMPILED_CODE, GRAPH_LAUNCH, PackingPart, packed_launches
 from analyzers.rank.time_breakdown import Breakdown, breakdown, extents
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind, Module
@@ -140,7 +140,24 @@ def launched(
         operator=host.around(launches, operators),
         counted=counted_call[ran],
         line=attribution.line[ran],
+        **_regions(trace, attribution, rows, launches, attribution.line[ran]),
     )
+
+
+def _regions(trace: RankTrace, attribution: Attribution, rows: Int64, launches: Int64, line: Int64) -> dict[str, Int64]:
+    """Return which rows compiled code or CUDA graphs launched, by line, and each one's place in its graph.
+
+    A replay's kernels carry nothing of their own but their order: the k-th of a graph is the k-th of its next replay.
+    """
+    events = attribution.host.events
+    named = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
+    in_graph = (launches >= 0) & named[events.name[launches]]
+    compiled = attribution.host.inside(launches, *COMPILED_CODE)
+    graph = np.flatnonzero(in_graph)
+    order = graph[np.lexsort((rows[graph], trace.timed.start_ns[rows[graph]], launches[graph]))]
+    place = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    place[order] = places_since(begins(launches[order]))
+    return {"region": np.where(in_graph | compiled, line, UNKNOWN), "place": place}
 
 
 def kernel_times(trace: RankTrace, of: Literal["kernels", "operators"] = "kernels") -> list[Ranked]:
@@ -170,6 +187,8 @@ def _ran_itself(trace: RankTrace, activity: Activity, attribution: Attribution, 
         operator=row,
         counted=np.r_[counted.row, UNKNOWN][around],
         line=attribution.line[np.searchsorted(attribution.rows, row)],
+        region=np.full(len(row), UNKNOWN),
+        place=np.full(len(row), UNKNOWN),
     )
 
 

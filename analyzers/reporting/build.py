@@ -74,7 +74,7 @@ from analyzers.reporting.idle_rows import (
     input_summary,
     window_causes,
 )
-from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
+from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows, region_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
@@ -131,6 +131,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         summary=_summary(analyses, facts, (reduced, layers), cost, advice(evidence)),
         idle=idle,
         sharded=sharded,
+        regions=region_rows(run),
     )
 
 

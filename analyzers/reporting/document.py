@@ -12,7 +12,7 @@ from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, ShardedRows
 from analyzers.notices import Notice
 from analyzers.reporting.idle_rows import IdleCauses, IdleRows, Input
-from analyzers.reporting.kernel_use import Compute, KernelRow
+from analyzers.reporting.kernel_use import Compute, KernelRow, RegionKernel
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.strategies import Advice
@@ -206,6 +206,7 @@ class Report(msgspec.Struct, frozen=True):
     summary: Summary
     idle: IdleRows
     sharded: ShardedRows = ShardedRows()
+    regions: list[RegionKernel] = []
     # Filled by analyses to come.
     groups: list[GroupWindow] = []
     pipeline: list[dict[str, Any]] = []

@@ -12,11 +12,24 @@ from analyzers.rank.strategies.ddp import DDP
 from analyzers.rank.strategies.fsdp import FSDP
 from analyzers.rank.strategies.fsdp_packing import PackedLaunches, PackingPart, packed_launches
 from analyzers.rank.strategies.listed import STRATEGIES, Claims, claims, owners, packing, role_of
-from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy, callers, dimension
+from analyzers.rank.strategies.protocol import (
+    COMPILED_CODE,
+    GRAPH_LAUNCH,
+    Calls,
+    Launches,
+    Owners,
+    Packing,
+    Purpose,
+    Strategy,
+    callers,
+    dimension,
+)
 
 __all__ = [
+    "COMPILED_CODE",
     "DDP",
     "FSDP",
+    "GRAPH_LAUNCH",
     "SPREADING",
     "STRATEGIES",
     "Calls",

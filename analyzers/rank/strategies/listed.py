@@ -32,14 +32,18 @@ class Claims:
 
 
 def claims(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Claims:
-    """Ask each strategy for its calls; who is asked first has them."""
+    """Ask each strategy for its calls; who is asked first has them.
+
+    Of what a CUDA graph replays the ranges around its launch tell nothing: a group's description does, or the kernel.
+    """
     purpose = np.full(len(calls), Purpose.OTHER, dtype=np.int8)
     strategy = np.full(len(calls), UNKNOWN, dtype=np.int8)
     if not len(calls):
         return Claims(purpose, strategy)
+    tells = ~calls.is_replayed | (calls.description >= 0) | calls.is_library
     for code, asked in enumerate(strategies):
         for carried, chosen in asked.purposes(calls):
-            new = chosen & (strategy == UNKNOWN)
+            new = chosen & tells & (strategy == UNKNOWN)
             purpose[new], strategy[new] = carried, code
     return Claims(purpose, strategy)
 
