@@ -23,7 +23,9 @@ from analyzers.layers.strategies import (
     ShardedCollective,
     ShardedModule,
     ShardedRows,
+    TensorWindow,
     sharded_rows,
+    tensor_rows,
 )
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "ShardedCollective",
     "ShardedModule",
     "ShardedRows",
+    "TensorWindow",
     "bucket_rows",
     "bucket_summaries",
     "bucket_warnings",
@@ -48,4 +51,5 @@ __all__ = [
     "layer_warnings",
     "layout_of",
     "sharded_rows",
+    "tensor_rows",
 ]

@@ -22,7 +22,7 @@ from analyzers.rank.attribution import Attribution
 from analyzers.rank.calls import calls_of
 from analyzers.rank.host import Host
 from analyzers.rank.idle import fetches
-from analyzers.rank.strategies import Calls, Owners, claims, owners
+from analyzers.rank.strategies import Calls, Owners, Purpose, claims, matmuls_beside, owners, pipelined_calls
 from analyzers.rank.windows import Steps, is_unmarked, profiler_steps
 from analyzers.run import RankTrace
 from analyzers.trace import (
@@ -53,7 +53,8 @@ class Communication:
     the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
     PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy. `strategy` indexes
     STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for. `replayed` rows were
-    launched by a CUDA graph.
+    launched by a CUDA graph, `is_library` ones are kernels of other libraries than NCCL. `matmul_ns` is how long the
+    matrix products beside a collective of activations ran, -1 for other rows; `pipelined` counts calls that are both.
     """
 
     device: NDArray[np.int32]
@@ -82,6 +83,9 @@ class Communication:
     input_ns: Int64
     called: Int64
     replayed: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    is_library: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    matmul_ns: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    pipelined: int = 0
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -149,6 +153,9 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
         called=called,
         replayed=asked.is_replayed,
+        is_library=asked.is_library,
+        matmul_ns=_matmuls(trace, attributed, asked, claimed.purpose),
+        pipelined=pipelined_calls(host),
     )
 
 
@@ -180,6 +187,15 @@ def _asked(
         description=np.array([*(descriptions.get(text, UNKNOWN) for text in described), UNKNOWN], dtype=np.int64)[call],
         descriptions=tuple(descriptions),
     )
+
+
+def _matmuls(trace: RankTrace, attributed: Attribution, asked: Calls, purpose: NDArray[np.int8]) -> Int64:
+    """Return how long the matrix products beside each collective of activations ran."""
+    computes = trace.timed.kind[attributed.rows] == Kind.COMPUTE
+    rows = attributed.rows[computes]
+    kernels = (attributed.launches[computes], trace.timed.dur_ns[rows])
+    chosen = (purpose == Purpose.ACTIVATIONS) & (asked.launches >= 0) & (not trace.is_cpu_run)
+    return matmuls_beside(asked.host, (asked.launches, asked.kind.astype(np.int64)), chosen, kernels)
 
 
 def _kinds_of_copies(host: Host, launches: Int64) -> Int64:

@@ -10,7 +10,7 @@ from analyzers.rank import CPU_DEVICE, OTHERS, Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.communication_advice import RULES
 from analyzers.reporting.evidence import HOST_CAUSES, DeviceIdle, Evidence
-from analyzers.reporting.strategies import Advice, advice_on_sharded
+from analyzers.reporting.strategies import Advice, advice_on_sharded, advice_on_tensor
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import duration, percent
@@ -300,11 +300,12 @@ def _kept(evidence: Evidence, rank: RankNumber) -> str:
     return f"; its CPU is in Python, outside of PyTorch's operators, for {duration(python_ns)} a step meanwhile"
 
 
-def _sharded(evidence: Evidence) -> Iterator[Advice]:
+def _of_strategies(evidence: Evidence) -> Iterator[Advice]:
     yield from advice_on_sharded(evidence, evidence.sharded, evidence.latency_ns, evidence.environment)
+    yield from advice_on_tensor(evidence, evidence.tensor)
 
 
-_ON_COMMUNICATION: Iterable[Callable[[Evidence], Iterator[Advice]]] = (*RULES, _sharded, _waiting)
+_ON_COMMUNICATION: Iterable[Callable[[Evidence], Iterator[Advice]]] = (*RULES, _of_strategies, _waiting)
 _ON_DEVICES: Iterable[Callable[[Evidence], Iterator[Advice]]] = (
     *(_launch_bound, _kernel_gaps, _synchronizing, _data_parallel),
 )

@@ -32,6 +32,7 @@ from analyzers.layers import (
     Buckets,
     LayerRow,
     ShardedRows,
+    TensorWindow,
     bucket_rows,
     bucket_summaries,
     bucket_warnings,
@@ -41,6 +42,7 @@ from analyzers.layers import (
     layer_warnings,
     layout_of,
     sharded_rows,
+    tensor_rows,
 )
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
@@ -107,13 +109,13 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *cost_warnings(run),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
-    sharded = sharded_rows(exchanged, analyses.buckets.layer)
+    sharded, tensor = sharded_rows(exchanged, analyses.buckets.layer), tensor_rows(exchanged)
     controls = (run.manifest or Manifest()).controls
     cost = sync_cost(run, rows, analyses.exposed, controls)
     computed = compute(run, controls.step_ns("unprofiled") or float(np.median(rows.span_ns)))
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
-    evidence = _evidence(analyses, facts, (reduced, layers, waits, sharded), (collectives, idle, cost))
+    evidence = _evidence(analyses, facts, (reduced, layers, waits, sharded, tensor), (collectives, idle, cost))
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -132,6 +134,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         idle=idle,
         sharded=sharded,
         regions=region_rows(run),
+        tensor=tensor,
     )
 
 
@@ -211,16 +214,17 @@ def _timeline(analyses: _Analyses) -> Timeline:
 def _evidence(
     analyses: _Analyses,
     facts: RunFacts,
-    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow], ShardedRows],
+    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow], ShardedRows, Sequence[TensorWindow]],
     others: tuple[Sequence[CollectiveRow], IdleRows, SyncCost | None],
 ) -> Evidence:
-    (reduced, layers, waits, sharded), (collectives, idle, cost) = rows, others
+    (reduced, layers, waits, sharded, tensor), (collectives, idle, cost) = rows, others
     return Evidence(
         step_ns=float(np.median(analyses.rows.span_ns)),
         windows=len(analyses.rows),
         buckets=reduced,
         layers=layers,
         sharded=sharded.collectives,
+        tensor=tensor,
         waiting=waits,
         cost=cost,
         copies=copies_of(analyses.run.measured),

@@ -9,7 +9,7 @@ import msgspec
 from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
-from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, ShardedRows
+from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, ShardedRows, TensorWindow
 from analyzers.notices import Notice
 from analyzers.reporting.idle_rows import IdleCauses, IdleRows, Input
 from analyzers.reporting.kernel_use import Compute, KernelRow, RegionKernel
@@ -207,6 +207,7 @@ class Report(msgspec.Struct, frozen=True):
     idle: IdleRows
     sharded: ShardedRows = ShardedRows()
     regions: list[RegionKernel] = []
+    tensor: list[TensorWindow] = []
     # Filled by analyses to come.
     groups: list[GroupWindow] = []
     pipeline: list[dict[str, Any]] = []

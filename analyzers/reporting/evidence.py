@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzers.collectives import CollectiveRow, Exchange, WaitingRow
-from analyzers.layers import BucketRow, LayerRow, ShardedCollective
+from analyzers.layers import BucketRow, LayerRow, ShardedCollective, TensorWindow
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
 from analyzers.reporting.idle_rows import IdleLine, Input, SynchronizingCall, WindowLaunches
@@ -55,6 +55,7 @@ class Evidence(StepTime):
     buckets: Sequence[BucketRow] = ()
     layers: Sequence[LayerRow] = ()
     sharded: Sequence[ShardedCollective] = ()
+    tensor: Sequence[TensorWindow] = ()
     waiting: Sequence[WaitingRow] = ()
     cost: SyncCost | None = None
     copies: Copies = Copies()

@@ -101,12 +101,7 @@ def causes(measured: Measured, wait_ns: Int64, resolved: Mask, stood_ns: Int64, 
     `wait_ns` is -1 where unknown, and `resolved` tells where the rest of a row is its transfer.
     """
     comm = measured.communication
-    waited_ns = np.zeros(len(comm), dtype=np.int64)
-    moving_ns = np.minimum(comm.start_ns + np.maximum(wait_ns, 0), comm.end_ns)
-    for device in np.unique(comm.device).tolist():
-        rows = np.flatnonzero(comm.device == device)
-        exposed = measured.exposed.get(device, EMPTY)
-        waited_ns[rows] = exposed.length_within(comm.start_ns[rows], moving_ns[rows])
+    waited_ns = _waited_ns(measured, wait_ns)
     left_ns = comm.exposed_ns - waited_ns
     is_known = resolved & (wait_ns != UNKNOWN) & (stood_ns != UNKNOWN) & (late_ns != UNKNOWN)
     known_ns = np.where(is_known, left_ns, 0)
@@ -114,3 +109,21 @@ def causes(measured: Measured, wait_ns: Int64, resolved: Mask, stood_ns: Int64, 
     since_ns = np.minimum(known_ns - queued_ns, np.maximum(late_ns, 0))
     slow_ns = known_ns - queued_ns - since_ns
     return Causes(waited_ns, queued_ns, since_ns, slow_ns, left_ns - known_ns)
+
+
+def exposed_transfer_ns(measured: Measured, wait_ns: Int64, resolved: Mask) -> Int64:
+    """Return the exposed transfer of each row of a rank's communication, 0 where it is not known, ns."""
+    left_ns = measured.communication.exposed_ns - _waited_ns(measured, wait_ns)
+    return np.where(resolved & (wait_ns != UNKNOWN), left_ns, 0)
+
+
+def _waited_ns(measured: Measured, wait_ns: Int64) -> Int64:
+    """Return how long each row was exposed before the last rank came."""
+    comm = measured.communication
+    waited_ns = np.zeros(len(comm), dtype=np.int64)
+    moving_ns = np.minimum(comm.start_ns + np.maximum(wait_ns, 0), comm.end_ns)
+    for device in np.unique(comm.device).tolist():
+        rows = np.flatnonzero(comm.device == device)
+        exposed = measured.exposed.get(device, EMPTY)
+        waited_ns[rows] = exposed.length_within(comm.start_ns[rows], moving_ns[rows])
+    return waited_ns

@@ -2,7 +2,8 @@
 
 `protocol` says what a strategy is; each has a file, and stands once in `listed`, in the order in which they are asked:
 `data_parallel`, `fsdp`, `ddp`, `context`, `expert`, `pipeline`, `tensor`, `after_backward` (gradients that the program
-itself reduces) and `metrics` (norms, losses), which no parallelism owns. `fsdp_packing`: whom FSDP packs for.
+itself reduces) and `metrics` (norms, losses), which no parallelism owns. `fsdp_packing`: whom FSDP packs for;
+`tensor_matmuls`: what tensor parallelism's collectives could run beside.
 
 Decisions: docs/decisions/rank.md
 """
@@ -24,6 +25,7 @@ from analyzers.rank.strategies.protocol import (
     callers,
     dimension,
 )
+from analyzers.rank.strategies.tensor_matmuls import matmuls_beside, pipelined_calls
 
 __all__ = [
     "COMPILED_CODE",
@@ -44,8 +46,10 @@ __all__ = [
     "callers",
     "claims",
     "dimension",
+    "matmuls_beside",
     "owners",
     "packed_launches",
     "packing",
+    "pipelined_calls",
     "role_of",
 ]

@@ -31,8 +31,9 @@ _NAME = re.compile(r"FSDP::\w+(?: \((.+)\))?")
 def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     # FSDP1's range is around its module's forward, in which others communicate; these call functional collectives.
     sharded = calls.inside(*SHARDED) & ~calls.inside("_c10d_functional")
-    # In compiled code its own ranges are gone, and a module or a node calls for everything.
-    over, outside = calls.over(FSDP.dimension) & calls.is_floating, ~calls.in_model | calls.is_compiled
+    # In compiled code and graphs its own ranges are gone, and a module or a node calls for everything.
+    over, hidden = calls.over(FSDP.dimension) & calls.is_floating, calls.is_compiled | calls.is_replayed
+    outside = ~calls.in_model | hidden
     yield Purpose.PARAMETERS, calls.of(Collective.ALL_GATHER) & (sharded | (over & outside))
     yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded
     yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER) & over & outside

@@ -40,8 +40,9 @@ def claims(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Claim
     strategy = np.full(len(calls), UNKNOWN, dtype=np.int8)
     if not len(calls):
         return Claims(purpose, strategy)
-    tells = ~calls.is_replayed | (calls.description >= 0) | calls.is_library
+    told = ~calls.is_replayed | calls.is_library
     for code, asked in enumerate(strategies):
+        tells = told | calls.over(asked.dimension)
         for carried, chosen in asked.purposes(calls):
             new = chosen & tells & (strategy == UNKNOWN)
             purpose[new], strategy[new] = carried, code

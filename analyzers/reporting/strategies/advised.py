@@ -9,7 +9,7 @@ from statistics import median
 
 import msgspec
 
-from analyzers.layers import BucketRow, LayerRow, ShardedCollective
+from analyzers.layers import BucketRow, LayerRow, ShardedCollective, TensorWindow
 from analyzers.units import duration, percent
 
 
@@ -33,7 +33,7 @@ class StepTime:
         """Write a time as it is a step, and as a share of the step."""
         return f"{duration(ns)} a step ({percent(ns / self.step_ns)})"
 
-    def typical(self, parts: Iterable[tuple[BucketRow | LayerRow | ShardedCollective, int]]) -> int:
+    def typical(self, parts: Iterable[tuple[BucketRow | LayerRow | ShardedCollective | TensorWindow, int]]) -> int:
         """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
         total: Counter[tuple[int, int | str, int]] = Counter()
         for row, ns in parts:

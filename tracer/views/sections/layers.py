@@ -49,6 +49,7 @@ def layers_section(report: Report) -> list[Block]:
         *sharded,
         *_causes(report),
         *_packed(report),
+        *_activations(report),
     ]
 
 
@@ -224,4 +225,24 @@ def _packed(report: Report) -> Section:
     return [
         Heading("Packing for sharded modules: means over windows, ms"),
         Table([*texts("module", "resharded after forward"), *numbers(*shown)], [lines]),
+    ]
+
+
+def _activations(report: Report) -> Section:
+    """Say what tensor parallelism's collectives leave exposed, and what asynchronous TP could hide of it at most."""
+    rows = [row for row in report.tensor if row.collectives]
+    if not rows:
+        return []
+    exposed, moved, bound = (
+        milliseconds(sum(getattr(row, name) for row in rows) / len(rows))
+        for name in ("exposed_ns", "exposed_transfer_ns", "async_tp_bound_ns")
+    )
+    said = f"asynchronous TP could hide at most {bound} of it"
+    if any(row.async_tp for row in rows):
+        said = "asynchronous TP is on"
+    separate = any(row.symmetric_memory for row in rows)
+    library = "; some run on symmetric memory or in kernels of other libraries" if separate else ""
+    return [
+        Heading("Collectives of activations: means over windows, ms"),
+        Paragraph(f"exposed {exposed}, of that transfer {moved}; {said}{library}"),
     ]
