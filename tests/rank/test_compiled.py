@@ -97,7 +97,10 @@ def test_a_graphs_kernels_are_known_by_their_place_in_it(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("description", "purpose"), [("", "other"), ("mesh_tp", "activations"), ("mesh_loss", "norms"), ("mesh_dp", "other")])
+@pytest.mark.parametrize(
+    ("description", "purpose"),
+    [("", "other"), ("mesh_tp", "activations"), ("mesh_loss", "norms"), ("mesh_dp", "other")],
+)
 def test_what_a_replayed_collective_carries_only_its_group_tells(tmp_path, description, purpose):
     rows = replays(description)
     report = told(tmp_path, rows, rows)
