@@ -3,12 +3,22 @@
 In order: `table` and `groups` bring all ranks' kernels together, `sequences`, `alignment`, `pairing` and `offsets`
 match them, `matching` is the result; `clocks` compares ranks' clocks, `transfer` divides each collective into waiting
 and transfer, `bandwidth` and `stragglers` say what links gave and who was waited for. `measured` puts them together,
-`rows` and `warnings` are what a report says.
+`by_group` divides what is exposed among process groups, `rows` and `warnings` are what a report says.
 
 Decisions: docs/decisions/collectives.md
 """
 
 from analyzers.collectives.bandwidth import purposes, traffic
+from analyzers.collectives.by_group import (
+    NO_GROUP,
+    SEVERAL,
+    GroupWindow,
+    Line,
+    Lines,
+    group_rows,
+    line_times,
+    lines_of,
+)
 from analyzers.collectives.measured import Exchange, ExposedParts, exchange
 from analyzers.collectives.rows import (
     BandwidthRow,
@@ -27,12 +37,17 @@ from analyzers.collectives.rows import (
 from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
+    "NO_GROUP",
+    "SEVERAL",
     "BandwidthRow",
     "ClockRow",
     "CollectiveRow",
     "CopyRow",
     "Exchange",
     "ExposedParts",
+    "GroupWindow",
+    "Line",
+    "Lines",
     "UnmatchedRow",
     "WaitingRow",
     "bandwidth_rows",
@@ -41,6 +56,9 @@ __all__ = [
     "copy_rows",
     "exchange",
     "exchange_warnings",
+    "group_rows",
+    "line_times",
+    "lines_of",
     "purposes",
     "traffic",
     "unmatched_rows",

@@ -13,7 +13,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import world_size
-from analyzers.trace import Call, Collective, Group, library_kernel, ranks_in_name
+from analyzers.trace import Call, Collective, Group, is_description, library_kernel, ranks_in_name
 
 # The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
 SPLIT = -2
@@ -28,16 +28,27 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Communicator:
+    """A process group as its program made it: name, description (empty where it has none), ranks (empty: unknown)."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Key:
     """A group whose kernels form one sequence: its name and ranks, the members that are in the run, how many there are.
 
-    `is_batch`: each kernel carries out several messages at once.
+    `is_batch`: each kernel carries out several messages at once. `communicator` is the process group that it is of:
+    messages between any two of its ranks are a sequence of their own.
     """
 
     name: str
     ranks: tuple[int, ...]
     members: tuple[Member, ...]
     size: int
+    communicator: Communicator
     is_batch: bool = False
 
     @property
@@ -116,18 +127,20 @@ class Grouping:
         call = self._calls[code] if code >= 0 else None
         if len(devices) > 1 and (call is None or call.group is None or not call.group.name):
             members = tuple(Member(rank, int(number)) for number in devices)
-            return self._key(("devices", rank), Key("", (rank,), members, len(devices)), Member(rank, device))
+            key = Key("", (rank,), members, len(devices), Communicator("", "", (rank,)))
+            return self._key(("devices", rank), key, Member(rank, device))
         call_group = call.group if call is not None else None
         if library.kernel and call_group is None:
             ranks = self._fitting(rank, library.size, groups)
             # No other library's kernels are in one sequence with these, on whatever stream they run.
-            return self._of_ranks(rank, device, library.kernel, ranks) if ranks else (-1, -1)
+            own_group = Group(library.kernel.rpartition("::")[0] or library.kernel, len(ranks), ranks)
+            return self._of_ranks(rank, device, own_group, library.kernel, ranks) if ranks else (-1, -1)
         group = self._only(groups) if call_group is None or _is_size(call_group) else self._whole(rank, call_group)
         if group is None or group.ranks is None or rank not in group.ranks:
             return -1, -1
         if call is not None and call.kind == Collective.SEND_RECV:
             return self._of_message(rank, device, call, group)
-        return self._of_ranks(rank, device, group.name, group.ranks)
+        return self._of_ranks(rank, device, group, group.name, group.ranks)
 
     def _fitting(self, rank: RankNumber, size: int, groups: set[Group]) -> tuple[int, ...]:
         """Return the ranks of the only groups that a rank knows of such a size (0: any), or of the whole run."""
@@ -152,22 +165,38 @@ class Grouping:
             return -1, -1
         batch = len(call.sent_to) + len(call.received_from) > 1
         if len(peers) > 1:
-            return self._of_ranks(rank, device, f"{group.name} batch", group.ranks or (), batch)
+            return self._of_ranks(rank, device, group, f"{group.name} batch", group.ranks or (), batch)
         (peer,) = peers
         pair: tuple[int, int] = (rank, peer) if call.sent_to else (peer, rank)
         if batch:
             pair = (min(pair), max(pair))
-        return self._of_ranks(rank, device, f"{group.name} {'batch' if batch else 'message'}", pair, batch)
+        return self._of_ranks(rank, device, group, f"{group.name} {'batch' if batch else 'message'}", pair, batch)
 
     def _of_ranks(
-        self, rank: int, device: int, name: str, ranks: tuple[int, ...], batch: bool = False
+        self, rank: int, device: int, group: Group, name: str, ranks: tuple[int, ...], batch: bool = False
     ) -> tuple[int, int]:
         code = self._codes.get((name, ranks, batch))
         if code is None:
             present = set(self._ranks)
             members = tuple(Member(other, UNKNOWN) for other in ranks if other in present)
-            code = self._add((name, ranks, batch), Key(name, ranks, members, len(ranks), batch))
+            key = Key(name, ranks, members, len(ranks), self._communicator(group), batch)
+            code = self._add((name, ranks, batch), key)
         return code, self._places[code][Member(rank, UNKNOWN)]
+
+    def _communicator(self, group: Group) -> Communicator:
+        """Return the process group; its description as its kernels have it, else any header."""
+        listed = (configured.get(group.name) for configured in self._configured.values())
+        described = [group.description, *(one.description for one in listed if one == group)]
+        return Communicator(group.name, next(filter(is_description, described), ""), group.ranks or ())
+
+    def of_calls(self, rank: Int64, call: Int64) -> list[Communicator | None]:
+        """Return the process group that each call of a rank names; None where it names none."""
+        named = []
+        for one, code in zip(rank.tolist(), call.tolist(), strict=True):
+            group = self._calls[code].group if code >= 0 else None
+            whole = self._whole(RankNumber(one), group) if group is not None and group.name else None
+            named.append(None if whole is None else self._communicator(whole))
+        return named
 
     def _key(self, code_of: tuple[Any, ...], key: Key, member: Member) -> tuple[int, int]:
         code = self._codes.get(code_of)

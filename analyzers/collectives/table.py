@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.collectives.groups import SPLIT, Grouping, Key, Member
+from analyzers.collectives.groups import SPLIT, Communicator, Grouping, Key, Member
 from analyzers.rank import Communication, RunSummary
 from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, Call, Collective, kind_of_kernel
 
@@ -27,7 +27,8 @@ class KernelTable:
 
     `family` is the kind that the kernel's name tells, `said_kind` what its call says, -1 for nothing; `elements` and
     `dtype` are -1 where they are unknown or may differ between members. `group` indexes `groups`, -1 for none; `place`
-    is the member's place in its group. `is_copy` marks copies: from one device of a process to another, `peer`, or
+    is the member's place in its group. `communicator` indexes `communicators`, the process groups, -1 for none that is
+    known; `strategy` indexes STRATEGIES. `is_copy` marks copies: from one device of a process to another, `peer`, or
     what copy engines do for a collective.
     """
 
@@ -47,8 +48,11 @@ class KernelTable:
     call: Int64
     group: Int64
     place: Int64
+    communicator: Int64
+    strategy: Int64
     calls: tuple[Call, ...]
     groups: tuple[Key, ...]
+    communicators: tuple[Communicator, ...]
     names: NDArray[np.object_]
     is_copy: Mask
     peer: Int64
@@ -96,7 +100,7 @@ class KernelTable:
 
 # Columns that are as the ranks have them.
 _TAKEN_OVER = (
-    *("correlation", "step", "window", "sequence", "kind", "peer", "nbytes", "purpose"),
+    *("correlation", "step", "window", "sequence", "kind", "peer", "nbytes", "purpose", "strategy"),
     *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
 )
 
@@ -125,6 +129,7 @@ def table_of(run: RunSummary) -> KernelTable:
     group, place = grouping.assign(rank, device, call, kernel, [*kernels], is_known)
     heads = _heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
     group[heads[0]], place[heads[0]] = group[heads[1]], place[heads[1]]
+    communicator, communicators = _communicators(grouping, rank, call, np.where(is_copy, UNKNOWN, group))
     return KernelTable(
         rank=rank,
         device=device,
@@ -137,12 +142,28 @@ def table_of(run: RunSummary) -> KernelTable:
         call=call,
         group=group,
         place=place,
+        communicator=communicator,
+        communicators=communicators,
         calls=calls,
         groups=tuple(grouping.keys),
         names=np.array([*kernels], dtype=object)[kernel],
         is_copy=is_copy,
         **{name: column(name) for name in _TAKEN_OVER},
     )
+
+
+def _communicators(
+    grouping: Grouping, rank: Int64, call: Int64, group: Int64
+) -> tuple[Int64, tuple[Communicator, ...]]:
+    """Return each row's process group, and these: that of its sequence, else the one that its call names."""
+    distinct, which = np.unique(np.stack([rank, call]), axis=1, return_inverse=True)
+    by_call = grouping.of_calls(distinct[0], distinct[1])
+    by_key = [key.communicator for key in grouping.keys]
+    named = [one for one in by_call if one is not None]
+    codes = {one: code for code, one in enumerate(dict.fromkeys([*by_key, *named]))}
+    of_key = np.array([*(codes[one] for one in by_key), UNKNOWN], dtype=np.int64)[group]
+    of_call = np.array([*(UNKNOWN if one is None else codes[one] for one in by_call), UNKNOWN], dtype=np.int64)[which]
+    return np.where(of_key >= 0, of_key, of_call), tuple(codes)
 
 
 def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64, Int64]:

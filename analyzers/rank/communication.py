@@ -180,7 +180,9 @@ def _asked(
         elements=np.array([*(one.elements for one in calls), UNKNOWN], dtype=np.int64)[call],
         is_integral=_integral(call, calls),
         is_message=np.array([*(bool(one.sent_to or one.received_from) for one in calls), False], dtype=bool)[call],
-        is_library=np.array([bool(library_kernel(kernel)) and is_communication(kernel) for kernel in kernels] or [False], dtype=bool)[name],
+        is_library=np.array(
+            [bool(library_kernel(kernel)) and is_communication(kernel) for kernel in kernels] or [False], dtype=bool
+        )[name],
         module=module,
         modules=attributed.lines,
         is_backward=backward,
@@ -196,6 +198,10 @@ def _matmuls(trace: RankTrace, attributed: Attribution, asked: Calls, purpose: N
     kernels = (attributed.launches[computes], trace.timed.dur_ns[rows])
     chosen = (purpose == Purpose.ACTIVATIONS) & (asked.launches >= 0) & (not trace.is_cpu_run)
     return matmuls_beside(asked.host, (asked.launches, asked.kind.astype(np.int64)), chosen, kernels)
+
+
+def _is_of_library(kernel: str) -> bool:
+    return bool(library_kernel(kernel)) and is_communication(kernel)
 
 
 def _kinds_of_copies(host: Host, launches: Int64) -> Int64:

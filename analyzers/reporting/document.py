@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, UnmatchedRow, WaitingRow
+from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, GroupWindow, UnmatchedRow, WaitingRow
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, ShardedRows, TensorWindow
@@ -96,21 +96,6 @@ class Headline(msgspec.Struct, frozen=True):
     remedy: str | None
     trust: str
     why: str | None
-
-
-class GroupWindow(msgspec.Struct, frozen=True):
-    """One group's exposed communication in a step of one rank, while it alone was exposed, ns."""
-
-    group: str
-    description: str | None
-    role: str | None
-    ranks: list[int]
-    rank: int
-    step: int
-    comm_ns: int
-    exposed_wait_ns: int
-    exposed_transfer_ns: int
-    exposed_unresolved_ns: int
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
@@ -208,8 +193,8 @@ class Report(msgspec.Struct, frozen=True):
     sharded: ShardedRows = ShardedRows()
     regions: list[RegionKernel] = []
     tensor: list[TensorWindow] = []
-    # Filled by analyses to come.
     groups: list[GroupWindow] = []
+    # Filled by analyses to come.
     pipeline: list[dict[str, Any]] = []
     experts: list[dict[str, Any]] = []
 

@@ -164,7 +164,7 @@ def test_traffic_of_ddp_is_its_gradients_and_buffers():
         "parameters": 0,
         "inputs": 0,
         "other": 0,
-        **dict.fromkeys(("activations", "messages", "attention", "tokens", "norms")),
+        **dict.fromkeys(("activations", "messages", "attention", "tokens", "norms"), 0),
     }
 
 

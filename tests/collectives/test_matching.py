@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from analyzers.arrays import UNKNOWN
 from analyzers.collectives.alignment import find_offset
 from analyzers.collectives.matching import Matching, match_run
 from analyzers.collectives.measured import exchange
@@ -19,6 +20,7 @@ from analyzers.collectives.pairing import match
 from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.warnings import exchange_warnings
 from analyzers.rank.communication import Communication
+from analyzers.rank.strategies import Owners
 from analyzers.rank.summary import Measured, RankSummary, RunSummary, summarize
 from analyzers.run.manifest import Manifest, read_manifest
 from analyzers.trace.collective_calls import Call, Collective, Group
@@ -256,6 +258,8 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
         step=columns["step"],
         window=columns["step"],
         purpose=np.zeros(size, dtype=np.int8),
+        strategy=np.full(size, UNKNOWN, dtype=np.int8),
+        owners=Owners(unknown, (), unknown < 0, unknown),
         nbytes=unknown,
         exposed_ns=columns["dur_ns"],
         peer_exposed_ns=unknown,

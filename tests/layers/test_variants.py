@@ -130,7 +130,7 @@ def purposes(path: Path, elements: int) -> set[tuple[str, str]]:
 
 
 def test_the_map_of_unused_parameters_is_no_bucket(recorded):
-    assert purposes(recorded / "unused", 12) == {("all_reduce", "other")}
+    assert purposes(recorded / "unused", 12) == {("all_reduce", "norms")}
 
 
 def test_frozen_parameters_are_in_no_bucket(recorded):
@@ -155,7 +155,7 @@ def test_a_static_graph_reduces_its_first_backward_at_its_end(recorded):
 
 def test_what_a_user_reduces_in_the_backward_is_no_bucket(recorded):
     found = reported(recorded / "between")
-    assert purposes(recorded / "between", 4 * 64) == {("all_reduce", "other")}
+    assert purposes(recorded / "between", 4 * 64) == {("all_reduce", "activations")}
     # The tensor's hook hides the number of the node that it stands before, and the layer is known all the same.
     assert layers(found) == layers(reported(recorded / "plain"))
     assert held(found) == held(reported(recorded / "plain"))

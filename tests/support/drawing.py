@@ -92,6 +92,7 @@ def meet(
     *comm: str,
     kind: Collective = Collective.ALL_REDUCE,
     calls: Mapping[str, Call] | None = None,
+    comm2: Sequence[str] = (),
     compute: Sequence[str] = (),
     copy: Sequence[str] = (),
     launch: Sequence[str] = (),
@@ -111,6 +112,7 @@ def meet(
     for rank, picture in enumerate(comm):
         drawn = {"comm": picture} | ({"compute": compute[rank]} if compute else {})
         drawn |= {"copy": copy[rank]} if copy else {}
+        drawn |= {"comm2": comm2[rank]} if comm2 else {}
         header = Header(distributed={"rank": rank, "world_size": size}, host_name=hosts[rank] if hosts else None)
         shown = {"comm": launch[rank]} if launch else None
         begin = since[rank] if since else 0

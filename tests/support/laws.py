@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzers.rank.activity import device_label
-from analyzers.rank.strategies import Purpose
+from analyzers.rank.strategies import DDP, STRATEGIES, Purpose
 from analyzers.rank.summary import RunSummary
 from analyzers.trace.collective_calls import Collective, itemsize
 from tests.support.samples import reported, summarized
@@ -23,6 +23,8 @@ def exposed_of_kernels(run: RunSummary, *, gradients: bool) -> Counter:
         chosen = np.ones(len(comm), dtype=bool)
         if gradients:
             chosen &= (comm.purpose == Purpose.GRADIENTS) & (comm.kind == Collective.ALL_REDUCE)
+            # What the program itself reduces after the backward is in no bucket.
+            chosen &= comm.strategy == STRATEGIES.index(DDP)
         for row in np.flatnonzero(chosen & (comm.window >= 0)).tolist():
             place = rank.rank, device_label(int(comm.device[row])), int(comm.window[row])
             total[place] += int(comm.exposed_ns[row])
