@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.layers.test_tensor import functional
+from tests.support.drawn_tensor import functional
 from tests.support.training import ENGINE, NODE, host, kernel, ranged, step, told
 
 BLOCKS = (("layers.0", 10), ("layers.1", 60))

@@ -1,4 +1,4 @@
-"""Row types of tensor parallelism: exposed transfer, and what asynchronous TP could hide.
+"""Row types of tensor parallelism: what asynchronous TP could hide.
 
 all_gather     ttttttt.........           exposed 7
 mm             .......mmmm.....           asynchronous TP could run 4 of it at the same time

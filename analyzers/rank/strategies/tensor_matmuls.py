@@ -1,4 +1,4 @@
-"""Matrix products beside tensor parallelism's collectives, which asynchronous TP could run at the same time.
+"""Matrix products beside tensor parallelism's collectives, as asynchronous TP runs them.
 
 host     |all_gather| |mm wq| |mm wk| ... |mm wo| |reduce_scatter|
           wq and wk are beside the all-gather: what it gathers is multiplied by them; wo is beside the reduce-scatter

@@ -1,4 +1,4 @@
-"""Rule of advice on tensor parallelism: products and their collectives at the same time."""
+"""Rule of advice on tensor parallelism: products beside their collectives."""
 
 from __future__ import annotations
 
