@@ -83,6 +83,40 @@ def test_queues_equal_the_brute_force(rows):
         assert found.behind[row] == (row - 1 if expected else -1)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from("c."), min_size=30, max_size=30),
+    *(st.integers(0, 4) for _ in range(4)),
+    st.tuples(st.integers(1, 8), st.integers(1, 8)),
+)
+def test_causes_equal_the_brute_force(cells, gap, between, ahead, back, lengths):
+    """Two collectives, instant by instant; the other rank comes to both a little later."""
+    compute = "cc" + "".join(cells)
+    begin = 3 + gap
+    first, second = (begin, begin + lengths[0]), (begin + lengths[0] + between, sum(lengths) + begin + between)
+    picture = "." * first[0] + "a" * lengths[0] + "." * between + "b" * lengths[1]
+    late = "".join("." if cell in "ab" and at in (first[0], second[0]) else cell for at, cell in enumerate(picture))
+    late = late if min(lengths) > 1 else picture
+    calls = sorted({max(0, first[0] - ahead), max(1, second[0] - back)})
+    if len(calls) < 2:
+        return
+    launch = "".join("^" if at in calls else "." for at in range(len(picture)))
+    waits = int(late != picture)
+    found = parts_of(picture, late, compute=compute, launch=launch)
+    computes = {at for at, cell in enumerate(compute) if cell == "c"}
+    for number, (start, end) in enumerate((first, second)):
+        exposed = [at for at in range(start, end) if at not in computes]
+        waiting = sum(at < start + waits for at in exposed)
+        left = len(exposed) - waiting
+        # All gaps here are far below what counts as right behind another.
+        stood = max(0, first[1] - max(calls[1], first[0])) if number else 0
+        before = max(at for at in computes if at < start) + 1
+        idle = max(0, calls[number] - (start if start in computes and start - 1 in computes else before))
+        queue = min(left, stood)
+        since = min(left - queue, idle)
+        assert found[number] == (waiting, queue, since, left - queue - since, 0)
+
+
 def replaced(comm, starts, ends, launches):
     """As many rows of one group as there are starts."""
     count = len(starts)
