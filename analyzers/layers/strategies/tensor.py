@@ -14,7 +14,7 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.collectives import Exchange
 from analyzers.layers.strategies.exposed_causes import exposed_transfer_ns
-from analyzers.rank import Communication, Measured, Purpose, device_label
+from analyzers.rank import Measured, Purpose, device_label
 from analyzers.ranks import RankNumber
 
 
@@ -50,23 +50,23 @@ def tensor_rows(exchanged: Exchange) -> list[TensorWindow]:
 
 def _of_rank(number: RankNumber, measured: Measured, moved_ns: Int64) -> Iterator[TensorWindow]:
     comm, windows = measured.communication, measured.windows
-    bound_ns = np.minimum(moved_ns, np.maximum(comm.matmul_ns, 0))
-    separate = comm.is_copy | comm.is_library
+    beside_ns, separate = np.maximum(comm.matmul_ns, 0), comm.is_copy | comm.is_library
+    is_asked = comm.purpose == Purpose.ACTIVATIONS
     for device, step in zip(windows.device.tolist(), windows.step.tolist(), strict=True):
-        rows = _in_window(comm, device, step)
+        in_window = is_asked & (comm.window == step)
+        # A copy between two devices is of both, and all of it is transfer.
+        rows, copies = (np.flatnonzero(in_window & (of == device)) for of in (comm.device, comm.peer))
+        exposed_ns = np.r_[comm.exposed_ns[rows], comm.peer_exposed_ns[copies]]
+        transfer_ns = np.r_[moved_ns[rows], comm.peer_exposed_ns[copies]]
+        both = np.r_[rows, copies]
         yield TensorWindow(
             rank=number,
             device=device_label(device),
             step=step,
-            collectives=len(rows),
-            exposed_ns=int(comm.exposed_ns[rows].sum()),
-            exposed_transfer_ns=int(moved_ns[rows].sum()),
-            async_tp_bound_ns=int(bound_ns[rows].sum()),
+            collectives=len(both),
+            exposed_ns=int(exposed_ns.sum()),
+            exposed_transfer_ns=int(transfer_ns.sum()),
+            async_tp_bound_ns=int(np.minimum(transfer_ns, beside_ns[both]).sum()),
             async_tp=comm.pipelined > 0,
-            symmetric_memory=bool(separate[rows].any()),
+            symmetric_memory=bool(separate[both].any()),
         )
-
-
-def _in_window(comm: Communication, device: int, step: int) -> Int64:
-    chosen = (comm.purpose == Purpose.ACTIVATIONS) & (comm.device == device) & (comm.window == step)
-    return np.flatnonzero(chosen)
