@@ -42,6 +42,7 @@ from analyzers.reporting import (
     layers_frame,
     operators_frame,
     report,
+    sharded_frame,
     windows_frame,
 )
 from analyzers.run import Calibration, Manifest, RankTrace, Run, load, read_calibration
@@ -80,6 +81,7 @@ __all__ = [
     "read_calibration",
     "report",
     "scenarios_frame",
+    "sharded_frame",
     "strong_frame",
     "study",
     "summarize",

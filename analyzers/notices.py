@@ -60,6 +60,7 @@ class Code(str, Enum):
     UNMATCHED_COMMUNICATION = "unmatched_communication"
     TRANSFER_NOT_SHOWN = "transfer_not_shown"
     BANDWIDTH_IS_NULL = "bandwidth_is_null"
+    PURPOSE_OF_REPLAYS = "purpose_of_replays"
     TRAFFIC_IS_NULL = "traffic_is_null"
     LINKS_NOT_CALIBRATED = "links_not_calibrated"
     LINKS_OF_OTHER_DEVICES = "links_of_other_devices"
@@ -148,6 +149,7 @@ NOTES = frozenset(
         Code.CLOCKS_DIFFER,
         Code.STEPS_NUMBERED_APART,
         Code.BANDWIDTH_IS_NULL,
+        Code.PURPOSE_OF_REPLAYS,
         Code.TRAFFIC_IS_NULL,
         Code.LINKS_NOT_CALIBRATED,
         Code.UTILIZATION_IS_NULL,

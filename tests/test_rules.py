@@ -26,6 +26,7 @@ ROOMS = [
     "analyzers.collectives",
     "analyzers.layers.strategies",
     "analyzers.layers",
+    "analyzers.reporting.strategies",
     "analyzers.reporting",
     "analyzers.prediction",
     "analyzers.comparison",

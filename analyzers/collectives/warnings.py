@@ -9,6 +9,7 @@ import numpy as np
 from analyzers.collectives.bandwidth import unsized
 from analyzers.collectives.measured import Exchange
 from analyzers.notices import Code, Notice
+from analyzers.rank import Purpose
 from analyzers.trace import Collective, library_kernel, may_only_post
 from analyzers.units import ms, percent
 
@@ -27,9 +28,20 @@ def exchange_warnings(exchange: Exchange) -> list[Notice]:
         *_unmatched_warnings(exchange),
         *_posting_warnings(exchange),
         *_size_warnings(exchange),
+        *_replay_warnings(exchange),
         *_traffic_warnings(exchange),
         *_link_warnings(exchange),
     ]
+
+
+def _replay_warnings(exchange: Exchange) -> list[Notice]:
+    """Say that nothing tells what the collectives inside CUDA graphs carry."""
+    of_ranks = [measured.communication for measured in exchange.run.measured]
+    count = sum(int((comm.replayed & (comm.purpose == Purpose.OTHER)).sum()) for comm in of_ranks if len(comm.replayed))
+    if not count:
+        return []
+    text = f"{count} kernels of communication are replayed by CUDA graphs, which do not tell what they carry: other"
+    return [Notice(Code.PURPOSE_OF_REPLAYS, text, "profile without CUDA graphs for what they carry, and for whom")]
 
 
 def _clock_warnings(exchange: Exchange) -> list[Notice]:

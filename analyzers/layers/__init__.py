@@ -1,17 +1,14 @@
 """DDP's buckets and the model's layers, and what hid their communication.
 
 `ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction (ready, launched,
-queued, hidden), `layer_table` one for each layer and window. `strategies` has what only all ranks together tell: a
-pipeline's stages and its bubble.
+queued, hidden), `layer_table` one for each layer and window; the room `strategies` has what is of single strategies.
 
 Decisions: docs/decisions/layers.md
 """
 
 from analyzers.layers.bucket_table import (
-    PASSES,
     BucketRow,
     BucketSummary,
-    HiddenBy,
     Layout,
     bucket_rows,
     bucket_summaries,
@@ -21,14 +18,22 @@ from analyzers.layers.bucket_table import (
 from analyzers.layers.ddp_buckets import Buckets, buckets
 from analyzers.layers.layer_table import LayerComm, LayerRow, LayerSummary, layer_rows, layer_summaries, layer_warnings
 from analyzers.layers.strategies import (
+    PASSES,
+    HiddenBy,
     Pipeline,
     PipelineAction,
     PipelineRow,
     PipelineStage,
     PipelineSummary,
+    ShardedCollective,
+    ShardedModule,
+    ShardedRows,
+    TensorWindow,
     pipeline_notices,
     pipeline_summaries,
     pipelines,
+    sharded_rows,
+    tensor_rows,
 )
 
 __all__ = [
@@ -46,6 +51,10 @@ __all__ = [
     "PipelineRow",
     "PipelineStage",
     "PipelineSummary",
+    "ShardedCollective",
+    "ShardedModule",
+    "ShardedRows",
+    "TensorWindow",
     "bucket_rows",
     "bucket_summaries",
     "bucket_warnings",
@@ -57,4 +66,6 @@ __all__ = [
     "pipeline_notices",
     "pipeline_summaries",
     "pipelines",
+    "sharded_rows",
+    "tensor_rows",
 ]

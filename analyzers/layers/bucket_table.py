@@ -4,50 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.arrays import UNKNOWN, natural
 from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Buckets, NamedBucket
+from analyzers.layers.strategies import HiddenBy, beside
 from analyzers.notices import Code, Notice
-from analyzers.rank import Breakdown, Communication, Measured, Parts, device_label
+from analyzers.rank import Breakdown, Communication, device_label
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.statistics import Spread, row_columns, spreads
-
-PASSES = ("forward", "backward")
-
-
-@dataclass(frozen=True)
-class Beside:
-    """The compute that ran beside each kernel of one rank's communication, longest first, by row."""
-
-    parts: Parts
-    first: Int64
-    names: Sequence[str]
-
-    def of(self, kernel: int) -> list[HiddenBy]:
-        """Return what hid one kernel."""
-        low, high = self.first[kernel], self.first[kernel + 1]
-        lines, backward, ns = (
-            column[low:high].tolist() for column in (self.parts.line, self.parts.backward, self.parts.ns)
-        )
-        rows = [
-            HiddenBy(self.names[line], PASSES[back], length)
-            for line, back, length in zip(lines, backward, ns, strict=True)
-        ]
-        return sorted(rows, key=lambda row: -row.ns)
-
-
-def beside(measured: Measured, buckets: Buckets) -> Beside:
-    """Return what hid one rank's communication, under the names that lines have in the report."""
-    parts = measured.work.beside
-    order = np.argsort(parts.of, kind="stable")
-    ordered = Parts(parts.of[order], parts.line[order], parts.backward[order], parts.ns[order])
-    first = np.searchsorted(ordered.of, np.arange(len(measured.communication) + 1))
-    return Beside(ordered, first, [buckets.layer(line.name) for line in measured.work.lines])
 
 
 def bucket_rows(exchanged: Exchange, buckets: Buckets) -> list[BucketRow]:
@@ -60,7 +27,7 @@ def _of_rank(exchanged: Exchange, buckets: Buckets, index: RankIndex, number: Ra
     reduced, comm = measured.reductions, measured.communication
     if not len(reduced):
         return
-    hidden = beside(measured, buckets)
+    hidden = beside(measured, [buckets.layer(line.name) for line in measured.work.lines])
     exposed_of = _exposed_by_window(measured.windows)
     shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
     for reduction, kernel in enumerate(reduced.kernel.tolist()):
@@ -183,14 +150,6 @@ def _is_short(bucket: NamedBucket) -> bool:
     """Whether its known parameters, all of known shapes, leave some of it open."""
     elements = [parameter.elements for parameter in bucket.parameters or ()]
     return bool(elements) and UNKNOWN not in elements and sum(elements) < bucket.elements
-
-
-class HiddenBy(msgspec.Struct, frozen=True):
-    """How long one layer's (or other line's) compute ran beside communication, in one pass; ns."""
-
-    layer: str
-    direction: str = msgspec.field(name="pass")  # forward or backward
-    ns: int
 
 
 class BucketRow(msgspec.Struct, frozen=True):

@@ -14,8 +14,8 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, natural
 from analyzers.collectives import Exchange
-from analyzers.layers.bucket_table import PASSES
 from analyzers.layers.ddp_buckets import Buckets, taken
+from analyzers.layers.strategies import PASSES
 from analyzers.notices import Code, Notice
 from analyzers.rank import Measured, OtherLine, Parts, Purpose, RunSummary, Source, device_label, is_layer, layer_name
 from analyzers.ranks import RankIndex, RankNumber

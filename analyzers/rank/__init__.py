@@ -30,7 +30,7 @@ from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
 from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
 from analyzers.rank.parallelism import ActionKind, PipelineActions
-from analyzers.rank.strategies import STRATEGIES, Purpose, role_of
+from analyzers.rank.strategies import FSDP, STRATEGIES, PackingPart, Purpose, role_of
 from analyzers.rank.summary import (
     DeviceTrack,
     Measured,
@@ -46,6 +46,7 @@ from analyzers.rank.sync_overhead import NOT_KNOWN
 __all__ = [
     "CELLS",
     "CPU_DEVICE",
+    "FSDP",
     "NOT_KNOWN",
     "OTHERS",
     "OWN_LINES",
@@ -61,6 +62,7 @@ __all__ = [
     "Measured",
     "OnBytes",
     "OtherLine",
+    "PackingPart",
     "Parts",
     "Phase",
     "PipelineActions",

@@ -267,7 +267,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
 
 def _usage(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown) -> Usage:
     counted, rows = launched(trace, devices, attributed)
-    return usage_of(counted, rows, extents(windows))
+    return usage_of(counted, rows, extents(windows), [line.name for line in attributed.lines])
 
 
 def _idle(

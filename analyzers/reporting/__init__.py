@@ -1,8 +1,9 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `data_loading`, `idle_rows`, `kernel_use`,
-`outliers`, `verdict` and `advice`, which has its rules on communication in `communication_advice` and what they rest on
-in `evidence`; `document` has its types and JSON. `device_lanes`, `frames` and `per_step` are made from it.
+`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `idle_rows`, `kernel_use`, `outliers`,
+`verdict` and `advice`, which has its rules on communication in `communication_advice`, on single strategies in the room
+`strategies`, and what they rest on in `evidence`; `document` has its types and JSON. `device_lanes`, `frames` and
+`per_step` are made from it.
 
 Decisions: docs/decisions/reporting.md
 """
@@ -11,13 +12,13 @@ from analyzers.reporting.advice import is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, ControlFigures, Report, RunFacts, Window, from_json, to_json
-from analyzers.reporting.evidence import Advice
 from analyzers.reporting.frames import (
     buckets_frame,
     collectives_frame,
     kernels_frame,
     layers_frame,
     operators_frame,
+    sharded_frame,
     windows_frame,
 )
 from analyzers.reporting.idle_rows import IDLE_CAUSES, IDLE_PARTS, IdleLine, IdleRows
@@ -34,6 +35,7 @@ from analyzers.reporting.per_step import (
     series,
 )
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
+from analyzers.reporting.strategies import Advice
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "operators_frame",
     "report",
     "series",
+    "sharded_frame",
     "to_json",
     "windows_frame",
 ]

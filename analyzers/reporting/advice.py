@@ -10,7 +10,8 @@ from analyzers.layers import PipelineSummary
 from analyzers.rank import CPU_DEVICE, OTHERS, Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.communication_advice import RULES
-from analyzers.reporting.evidence import HOST_CAUSES, Advice, DeviceIdle, Evidence
+from analyzers.reporting.evidence import HOST_CAUSES, DeviceIdle, Evidence
+from analyzers.reporting.strategies import Advice, advice_on_sharded, advice_on_tensor
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import duration, percent
@@ -359,7 +360,12 @@ def _late_stages(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advi
     )
 
 
-_ON_COMMUNICATION: Iterable[Callable[[Evidence], Iterator[Advice]]] = (*RULES, _waiting)
+def _of_strategies(evidence: Evidence) -> Iterator[Advice]:
+    yield from advice_on_sharded(evidence, evidence.sharded, evidence.latency_ns, evidence.environment)
+    yield from advice_on_tensor(evidence, evidence.tensor)
+
+
+_ON_COMMUNICATION: Iterable[Callable[[Evidence], Iterator[Advice]]] = (*RULES, _of_strategies, _waiting)
 _ON_DEVICES: Iterable[Callable[[Evidence], Iterator[Advice]]] = (
     *(_launch_bound, _kernel_gaps, _synchronizing, _data_parallel, _pipelines),
 )

@@ -32,6 +32,8 @@ from analyzers.layers import (
     BucketRow,
     Buckets,
     LayerRow,
+    ShardedRows,
+    TensorWindow,
     bucket_rows,
     bucket_summaries,
     bucket_warnings,
@@ -43,13 +45,14 @@ from analyzers.layers import (
     pipeline_notices,
     pipeline_summaries,
     pipelines,
+    sharded_rows,
+    tensor_rows,
 )
 from analyzers.layers.strategies import attention_rows, expert_notices, expert_rows
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
 from analyzers.ranks import RankIndex
 from analyzers.reporting.advice import advice
-from analyzers.reporting.data_loading import Input, input_summary
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     Report,
@@ -69,8 +72,16 @@ from analyzers.reporting.evidence import (
     slowed_ranks,
     waits_by_kind,
 )
-from analyzers.reporting.idle_rows import IDLE_PARTS, IdleRows, idle_parts, idle_rows, window_causes
-from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows
+from analyzers.reporting.idle_rows import (
+    IDLE_PARTS,
+    IdleRows,
+    Input,
+    idle_parts,
+    idle_rows,
+    input_summary,
+    window_causes,
+)
+from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows, region_rows
 from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
@@ -106,12 +117,13 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         *expert_notices(exchanged, experts),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
+    sharded, tensor = sharded_rows(exchanged, analyses.buckets.layer), tensor_rows(exchanged)
     controls = (run.manifest or Manifest()).controls
     cost = sync_cost(run, rows, analyses.exposed, controls)
     computed = compute(run, controls.step_ns("unprofiled") or float(np.median(rows.span_ns)))
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
-    evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
+    evidence = _evidence(analyses, facts, (reduced, layers, waits, sharded, tensor), (collectives, idle, cost))
     evidence = replace(evidence, pipelines=pipeline_summaries(piped), experts=experts, attention=attention)
     return Report(
         schema=REPORT_SCHEMA,
@@ -133,6 +145,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         experts=experts,
         attention=attention,
         pipeline=[row for pipeline in piped for row in pipeline.rows],
+        sharded=sharded,
+        regions=region_rows(run),
+        tensor=tensor,
     )
 
 
@@ -212,15 +227,17 @@ def _timeline(analyses: _Analyses) -> Timeline:
 def _evidence(
     analyses: _Analyses,
     facts: RunFacts,
-    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow]],
+    rows: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[WaitingRow], ShardedRows, Sequence[TensorWindow]],
     others: tuple[Sequence[CollectiveRow], IdleRows, SyncCost | None],
 ) -> Evidence:
-    (reduced, layers, waits), (collectives, idle, cost) = rows, others
+    (reduced, layers, waits, sharded, tensor), (collectives, idle, cost) = rows, others
     return Evidence(
         step_ns=float(np.median(analyses.rows.span_ns)),
         windows=len(analyses.rows),
         buckets=reduced,
         layers=layers,
+        sharded=sharded.collectives,
+        tensor=tensor,
         waiting=waits,
         cost=cost,
         copies=copies_of(analyses.run.measured),
@@ -238,6 +255,7 @@ def _evidence(
         host=ranks_hosts(analyses.exchanged),
         slowed=slowed_ranks(analyses.run),
         input_caution=_input_caution(analyses.run.manifest),
+        environment=(analyses.run.manifest or Manifest()).environment,
     )
 
 

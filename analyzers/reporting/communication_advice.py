@@ -11,7 +11,8 @@ from typing import TypeVar
 from analyzers.layers import BucketRow, LayerComm
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Purpose
-from analyzers.reporting.evidence import Advice, Evidence
+from analyzers.reporting.evidence import Evidence
+from analyzers.reporting.strategies import Advice
 from analyzers.statistics import LEAST_SHARE
 from analyzers.trace import ROOT, itemsize
 from analyzers.units import duration

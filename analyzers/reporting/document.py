@@ -7,15 +7,24 @@ import msgspec
 from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, GroupWindow, UnmatchedRow, WaitingRow
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
-from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, PipelineRow, PipelineSummary
+from analyzers.layers import (
+    BucketRow,
+    BucketSummary,
+    LayerRow,
+    LayerSummary,
+    Layout,
+    PipelineRow,
+    PipelineSummary,
+    ShardedRows,
+    TensorWindow,
+)
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.notices import Notice
-from analyzers.reporting.data_loading import Input
-from analyzers.reporting.evidence import Advice
-from analyzers.reporting.idle_rows import IdleCauses, IdleRows
-from analyzers.reporting.kernel_use import Compute, KernelRow
+from analyzers.reporting.idle_rows import IdleCauses, IdleRows, Input
+from analyzers.reporting.kernel_use import Compute, KernelRow, RegionKernel
 from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
+from analyzers.reporting.strategies import Advice
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
@@ -191,6 +200,9 @@ class Report(msgspec.Struct, frozen=True):
     traffic: dict[str, int | None]
     summary: Summary
     idle: IdleRows
+    sharded: ShardedRows = ShardedRows()
+    regions: list[RegionKernel] = []
+    tensor: list[TensorWindow] = []
     groups: list[GroupWindow] = []
     pipeline: list[PipelineRow] = []
     # Filled by analyses to come.

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
-import msgspec
 import numpy as np
 
 from analyzers.collectives import CollectiveRow, Exchange, WaitingRow
-from analyzers.layers import BucketRow, LayerRow, PipelineSummary
+from analyzers.layers import BucketRow, LayerRow, PipelineSummary, ShardedCollective, TensorWindow
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
-from analyzers.reporting.data_loading import Input
-from analyzers.reporting.idle_rows import IdleLine, SynchronizingCall, WindowLaunches
+from analyzers.reporting.idle_rows import IdleLine, Input, SynchronizingCall, WindowLaunches
+from analyzers.reporting.strategies import StepTime
 from analyzers.reporting.sync_cost import SyncCost
 from analyzers.run import hosts, slowed
-from analyzers.units import duration, percent
 
 # The host keeps a device waiting: nothing is queued, or it is on its way.
 HOST_CAUSES = (Cause.OPERATOR, Cause.PYTHON, Cause.LAUNCH_LATENCY)
-
-
-class Advice(msgspec.Struct, frozen=True):
-    """What to change, what that would bring at most (ns a step), and what was measured. Programs go by the code."""
-
-    code: str
-    text: str
-    figure_ns: int
-    because: str
 
 
 @dataclass(frozen=True)
@@ -55,19 +43,20 @@ class Copies:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(StepTime):
     """Rows of the report, the median step, and means over windows.
 
     `complete`: no collective has members that are not in the run. `gradient_dtypes` are those that are reduced,
     `latency_ns` the shortest transfer of an all_reduce, None where none is known. `host` is each rank's, and `slowed`
     says which ranks' devices run slower than the others'. `input_caution` says how far
-    the profiler may have made what full windows show, whose times those of the input are.
+    the profiler may have made what full windows show, whose times those of the input are. `environment` is what
+    run.json has of it.
     """
 
-    step_ns: float
-    windows: int
     buckets: Sequence[BucketRow] = ()
     layers: Sequence[LayerRow] = ()
+    sharded: Sequence[ShardedCollective] = ()
+    tensor: Sequence[TensorWindow] = ()
     waiting: Sequence[WaitingRow] = ()
     cost: SyncCost | None = None
     copies: Copies = Copies()
@@ -85,21 +74,10 @@ class Evidence:
     host: Mapping[RankNumber, str] = field(default_factory=dict)
     slowed: Mapping[RankNumber, str] = field(default_factory=dict)
     input_caution: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
     experts: Sequence[ExpertRow] = ()
     attention: Sequence[AttentionRow] = ()
     pipelines: Sequence[PipelineSummary] = ()
-
-    def share(self, ns: float) -> str:
-        """Write a time as it is a step, and as a share of the step."""
-        return f"{duration(ns)} a step ({percent(ns / self.step_ns)})"
-
-    def typical(self, parts: Iterable[tuple[BucketRow | LayerRow, int]]) -> int:
-        """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
-        total: Counter[tuple[int, int | str, int]] = Counter()
-        for row, ns in parts:
-            total[row.rank, row.device, row.step] += ns
-        sums = sorted([*total.values(), *[0] * (self.windows - len(total))])
-        return round(median(sums)) if sums else 0
 
 
 def idle_by_device(rows: Breakdown, measured: Sequence[Measured], in_full: Sequence[Measured]) -> list[DeviceIdle]:

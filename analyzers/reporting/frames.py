@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzers.collectives import CollectiveRow
-from analyzers.layers import BucketRow, LayerRow
+from analyzers.layers import BucketRow, LayerRow, ShardedCollective
 from analyzers.reporting.document import Report, Window
 from analyzers.reporting.kernel_use import KernelRow
 
@@ -36,6 +36,11 @@ def buckets_frame(document: Report) -> pd.DataFrame:
 def layers_frame(document: Report) -> pd.DataFrame:
     """Return layers and other lines, a row for each window; their communication as its totals."""
     return _frame(document.layers, LayerRow, {"buckets": _spaced}, ("comm",))
+
+
+def sharded_frame(document: Report) -> pd.DataFrame:
+    """Return the collectives of sharded modules, a row each on each rank; what hid them left out."""
+    return _frame(document.sharded.collectives, ShardedCollective, {}, ("hidden_by",))
 
 
 def kernels_frame(document: Report) -> pd.DataFrame:

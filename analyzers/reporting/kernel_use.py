@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
+from analyzers.arrays import natural
 from analyzers.notices import Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.rank.kernels import Precision, Ranked, Usage, peak_flops_per_s
@@ -32,6 +34,44 @@ class KernelRow(msgspec.Struct, frozen=True):
     total_ns: int
     median_ns: float
     share: float | None
+
+
+class RegionKernel(msgspec.Struct, frozen=True):
+    """One kernel of a compiled region, or at one place in the order of a CUDA graph, in all windows of one rank.
+
+    `fused` are the operators that Inductor fused into it, joined as its name joins them; null of another kernel.
+    """
+
+    rank: int
+    region: str
+    place: int | None
+    name: str
+    fused: str | None
+    kind: str
+    calls: int
+    total_ns: int
+    median_ns: float
+
+
+# Inductor's name of a kernel: its kind (pointwise, reduction, persistent, template, foreach), what it fused, a number.
+_FUSED = re.compile(r"triton_(?:[a-z]+_)?fused_(.+)_\d+")
+
+
+def region_rows(run: RunSummary) -> list[RegionKernel]:
+    """Return each rank's kernels of compiled regions and CUDA graphs, graphs' in their order."""
+    return [
+        RegionKernel(
+            number,
+            row.region,
+            natural(row.place),
+            kernel.name,
+            match[1] if (match := _FUSED.fullmatch(kernel.name)) is not None else None,
+            *(kernel.kind, kernel.calls, kernel.total_ns, kernel.median_ns),
+        )
+        for _, number, measured in run.numbered()
+        for row in measured.usage.regions
+        for kernel in [row.kernel]
+    ]
 
 
 class Compute(msgspec.Struct, frozen=True):

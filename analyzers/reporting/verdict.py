@@ -11,7 +11,7 @@ from analyzers.confidence import is_told_apart
 from analyzers.notices import Code
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.document import ControlFigures, Headline, RunFacts
-from analyzers.reporting.evidence import Advice
+from analyzers.reporting.strategies import Advice
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import between_ms, ms, percent
 

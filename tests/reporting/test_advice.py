@@ -12,9 +12,8 @@ from analyzers.layers.strategies.pipeline_summary import PipelineStage, Pipeline
 from analyzers.rank.columns.activity import CPU_DEVICE
 from analyzers.rank.idle.host_states import Cause
 from analyzers.reporting.advice import advice
-from analyzers.reporting.data_loading import DeviceInput, Input
 from analyzers.reporting.evidence import HOST_CAUSES, Copies, DeviceIdle, Evidence
-from analyzers.reporting.idle_rows import IdleLine, SynchronizingCall, WindowLaunches
+from analyzers.reporting.idle_rows import DeviceInput, IdleLine, Input, SynchronizingCall, WindowLaunches
 from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.statistics import LEAST_SHARE, Spread
 from tests.support.drawn_steps import ddp_step, shifted

@@ -16,6 +16,7 @@ from analyzers.reporting import (
     layers_frame,
     operators_frame,
     report,
+    sharded_frame,
     to_json,
     windows_frame,
 )
@@ -53,6 +54,7 @@ TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
     "collectives.csv": collectives_frame,
     "buckets.csv": buckets_frame,
     "layers.csv": layers_frame,
+    "sharded.csv": sharded_frame,
     "kernels.csv": kernels_frame,
     "operators.csv": operators_frame,
 }

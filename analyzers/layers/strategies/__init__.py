@@ -1,30 +1,44 @@
-"""Strategies seen from all ranks: pipelines' bubbles, experts' tokens, attention against transfers.
+"""Strategies seen from all ranks: what each one's users ask.
 
-`pipeline` divides a bubble by `pipeline_replay`, `pipeline_summary` is what that comes to; `owned_instances` has
-collectives by module and pass, of which `token_routing` and `experts` make rows of experts, `attention` of a sequence
-that is spread over ranks.
+`owned_instances` has collectives by module and pass, `hidden_by` which lines' compute hid communication, and
+`exposed_causes` why the rest was exposed. `sharded` has FSDP's collectives and packing by module, `tensor` what
+asynchronous tensor parallelism could hide; `pipeline` divides a bubble by `pipeline_replay`, `pipeline_summary` is what
+that comes to; `token_routing` and `experts` have rows of experts, `attention` of a sequence that is spread over ranks.
 
 Decisions: docs/decisions/layers.md
 """
 
 from analyzers.layers.strategies.attention import AttentionRow, AttentionTransfers, attention_rows
 from analyzers.layers.strategies.experts import ExpertRow, expert_notices, expert_rows
+from analyzers.layers.strategies.hidden_by import PASSES, Beside, HiddenBy, beside
 from analyzers.layers.strategies.pipeline import Pipeline, PipelineAction, PipelineRow, pipeline_notices, pipelines
 from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary, pipeline_summaries
+from analyzers.layers.strategies.sharded import ShardedCollective, ShardedModule, ShardedRows, sharded_rows
+from analyzers.layers.strategies.tensor import TensorWindow, tensor_rows
 
 __all__ = [
+    "PASSES",
     "AttentionRow",
     "AttentionTransfers",
+    "Beside",
     "ExpertRow",
+    "HiddenBy",
     "Pipeline",
     "PipelineAction",
     "PipelineRow",
     "PipelineStage",
     "PipelineSummary",
+    "ShardedCollective",
+    "ShardedModule",
+    "ShardedRows",
+    "TensorWindow",
     "attention_rows",
+    "beside",
     "expert_notices",
     "expert_rows",
     "pipeline_notices",
     "pipeline_summaries",
     "pipelines",
+    "sharded_rows",
+    "tensor_rows",
 ]

@@ -17,8 +17,8 @@ from enum import IntEnum
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, find, places_since
-from analyzers.rank.host import Autograd, Host, Places, Source, Spans, autograd, forwards
-from analyzers.rank.strategies import SPREADING, Launches, Purpose, packing
+from analyzers.rank.host import REGION, Autograd, Host, Places, Source, Spans, autograd, forwards
+from analyzers.rank.strategies import GRAPH_LAUNCH, SPREADING, Launches, Purpose, packing
 from analyzers.run import RankTrace
 from analyzers.trace import (
     C10D,
@@ -49,7 +49,6 @@ class OtherLine(IntEnum):
 OWN_LINES = tuple(Module(f"({own.name.lower()})", own.name.lower()) for own in OtherLine)
 # Every name of a line that is no layer; communication that is for no layer is a line by its purpose.
 NO_LAYERS = frozenset([*(line.name for line in OWN_LINES), *(f"({purpose.label})" for purpose in Purpose)])
-GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 _LOSS = re.compile("loss|cross_entropy|criterion", re.IGNORECASE)
 _COPY = re.compile(r"aten::(?:copy_|to|_to_copy|clone|contiguous|pin_memory)$")
 # Operators that only record a collective.
@@ -103,6 +102,8 @@ class Attribution:
         index = find(self.comm_row, rows)
         line, backward = np.r_[self.comm_line, UNKNOWN][index], np.r_[self.comm_backward, False][index]
         is_module = (line >= len(OtherLine)) & (self.source in (Source.MODULES, Source.FSDP))
+        # A compiled region is one whatever other ranges there are.
+        is_module |= np.array([*(one.type == REGION for one in self.lines), False], dtype=bool)[line]
         return np.where(is_module, line, UNKNOWN), backward
 
     def recomputes(self, rows: Int64) -> Mask:

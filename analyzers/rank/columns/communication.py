@@ -10,7 +10,7 @@ A kernel tells of its call itself, or its host operator does, which is found by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from analyzers.rank.columns.calls import calls_of
 from analyzers.rank.columns.windows import Steps, is_unmarked, profiler_steps
 from analyzers.rank.host import Host
 from analyzers.rank.idle import fetches
-from analyzers.rank.strategies import Calls, Owners, claims, owners
+from analyzers.rank.strategies import Calls, Owners, Purpose, claims, matmuls_beside, owners, pipelined_calls
 from analyzers.run import RankTrace
 from analyzers.trace import (
     C10D,
@@ -34,9 +34,11 @@ from analyzers.trace import (
     Category,
     Collective,
     Kind,
+    is_communication,
     is_description,
     kind_of_call,
     kind_of_kernel,
+    library_kernel,
 )
 
 
@@ -51,7 +53,9 @@ class Communication:
     the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
     PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy. `strategy` indexes
     STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for; `recomputed`: a forward
-    calls that the backward runs again.
+    calls that the backward runs again. `replayed` rows were launched by a CUDA graph, `is_library` ones are kernels of
+    other libraries than NCCL. `matmul_ns` is how long the matrix products beside a collective of activations ran, -1
+    for other rows; `pipelined` counts calls that are both.
     """
 
     device: NDArray[np.int32]
@@ -80,6 +84,10 @@ class Communication:
     launched_ns: Int64
     input_ns: Int64
     called: Int64
+    replayed: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    is_library: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    matmul_ns: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    pipelined: int = 0
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -147,6 +155,10 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         else events.launched_ns[rows],
         input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
         called=called,
+        replayed=asked.is_replayed,
+        is_library=asked.is_library,
+        matmul_ns=_matmuls(trace, attributed, asked, claimed.purpose),
+        pipelined=pipelined_calls(host),
     )
 
 
@@ -180,6 +192,19 @@ def _asked(
         descriptions=tuple(descriptions),
         group=np.array([*(UNKNOWN if one.group is None else groups[one.group] for one in calls), UNKNOWN])[call],
     )
+
+
+def _matmuls(trace: RankTrace, attributed: Attribution, asked: Calls, purpose: NDArray[np.int8]) -> Int64:
+    """Return how long the matrix products beside each collective of activations ran."""
+    computes = trace.timed.kind[attributed.rows] == Kind.COMPUTE
+    rows = attributed.rows[computes]
+    kernels = (attributed.launches[computes], trace.timed.dur_ns[rows])
+    chosen = (purpose == Purpose.ACTIVATIONS) & (asked.launches >= 0) & (not trace.is_cpu_run)
+    return matmuls_beside(asked.host, (asked.launches, asked.kind.astype(np.int64)), chosen, kernels)
+
+
+def _is_of_library(kernel: str) -> bool:
+    return bool(library_kernel(kernel)) and is_communication(kernel)
 
 
 def _kinds_of_copies(host: Host, launches: Int64) -> Int64:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, places_since
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
@@ -21,7 +21,7 @@ from analyzers.rank.columns.communication import Communication
 from analyzers.rank.columns.time_breakdown import Breakdown, breakdown, extents
 from analyzers.rank.host import Places, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
-from analyzers.rank.strategies import ATTENTION, Purpose
+from analyzers.rank.strategies import ATTENTION, COMPILED_CODE, GRAPH_LAUNCH, PackingPart, Purpose, packed_launches
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind, Module
 
@@ -57,13 +57,30 @@ class Pieces:
 
 
 @dataclass(frozen=True, eq=False)
+class PackedModules:
+    """FSDP's packing on a rank's devices: `of` a window, for a module (indexes `modules`, -1), by PackingPart; ns.
+
+    An instant that two kernels cover is the earlier-started's, so that a window's parts add up to their union.
+    """
+
+    of: Int64
+    module: Int64
+    part: Int64
+    ns: Int64
+    modules: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+
+@dataclass(frozen=True, eq=False)
 class Work:
     """One rank's compute by line.
 
     `windows` parts each window (a row of the breakdown), `copies` its memcpys and memsets, `attention` what attention's
     operators launched, where a sequence is spread over ranks; `beside` each row of communication: the compute that ran
-    beside it, on its own device. `packing_ns`, a value each window, is the union of
-    what exists only for communication.
+    beside it, on its own device. `packing_ns`, a value each window, is the union of what exists only for communication;
+    `packed` is what of it FSDP does for its modules.
     """
 
     lines: tuple[Module, ...]
@@ -73,6 +90,7 @@ class Work:
     attention: Parts
     beside: Parts
     packing_ns: Int64
+    packed: PackedModules
 
 
 def work(
@@ -106,6 +124,7 @@ def work(
         attention=_joined(attention),
         beside=_joined(beside),
         packing_ns=packing_ns,
+        packed=_packed_modules(trace, devices, attribution, rows),
     )
 
 
@@ -141,7 +160,24 @@ def launched(
         operator=host.around(launches, operators),
         counted=counted_call[ran],
         line=attribution.line[ran],
+        **_regions(trace, attribution, rows, launches, attribution.line[ran]),
     )
+
+
+def _regions(trace: RankTrace, attribution: Attribution, rows: Int64, launches: Int64, line: Int64) -> dict[str, Int64]:
+    """Return which rows compiled code or CUDA graphs launched, by line, and each one's place in its graph.
+
+    A replay's kernels carry nothing of their own but their order: the k-th of a graph is the k-th of its next replay.
+    """
+    events = attribution.host.events
+    named = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
+    in_graph = (launches >= 0) & named[events.name[launches]]
+    compiled = attribution.host.inside(launches, *COMPILED_CODE)
+    graph = np.flatnonzero(in_graph)
+    order = graph[np.lexsort((rows[graph], trace.timed.start_ns[rows[graph]], launches[graph]))]
+    place = np.full(len(rows), UNKNOWN, dtype=np.int64)
+    place[order] = places_since(begins(launches[order]))
+    return {"region": np.where(in_graph | compiled, line, UNKNOWN), "place": place}
 
 
 def kernel_times(trace: RankTrace, of: Literal["kernels", "operators"] = "kernels") -> list[Ranked]:
@@ -171,6 +207,8 @@ def _ran_itself(trace: RankTrace, activity: Activity, attribution: Attribution, 
         operator=row,
         counted=np.r_[counted.row, UNKNOWN][around],
         line=attribution.line[np.searchsorted(attribution.rows, row)],
+        region=np.full(len(row), UNKNOWN),
+        place=np.full(len(row), UNKNOWN),
     )
 
 
@@ -219,6 +257,27 @@ def _packing(trace: RankTrace, activity: Activity, attribution: Attribution, par
     rows = attribution.rows[attribution.line == OtherLine.PACKING]
     rows = rows[(events.kind[rows] == Kind.COMPUTE) & (events.device[rows] == activity.device)]
     return union_of(events.start_ns[rows], events.end_ns[rows])
+
+
+def _packed_modules(
+    trace: RankTrace, devices: Sequence[Activity], attribution: Attribution, rows: Breakdown
+) -> PackedModules:
+    """Return FSDP's packing by module, in windows; on a CPU run, whose kernels are operators, none."""
+    events, launched_by = trace.timed, packed_launches(attribution.host, attribution.launches)
+    packs = (attribution.line == OtherLine.PACKING) & (launched_by.part >= 0) & (not trace.is_cpu_run)
+    parts = []
+    for activity in devices:
+        chosen = packs & (events.kind[attribution.rows] == Kind.COMPUTE)
+        chosen &= events.device[attribution.rows] == activity.device
+        kernels = np.flatnonzero(chosen)
+        start, end, index = owned(events.start_ns[attribution.rows[kernels]], events.end_ns[attribution.rows[kernels]])
+        key = launched_by.module[kernels[index]] * len(PackingPart) + launched_by.part[kernels[index]]
+        tiles = np.flatnonzero(rows.device == activity.device)
+        pieces_of = Pieces(start, end, key, np.zeros(len(key), dtype=bool))
+        parts.append(_in_windows(pieces_of, tiles, rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]))
+    total = _joined(parts)
+    module, part = total.line // len(PackingPart), total.line % len(PackingPart)
+    return PackedModules(total.of, module, part, total.ns, launched_by.modules)
 
 
 def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:

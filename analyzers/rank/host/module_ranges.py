@@ -1,6 +1,11 @@
 """Forward ranges of modules, from the profiler, the recorder or FSDP.
 
-A compiled region is a module of its own, whatever module holds it: what is inside of it cannot be told apart.
+What is inside of a compiled region cannot be told apart: all of it is of the module around the region, which is the one
+that was compiled or holds it. A region that no module's range holds is a module of its own.
+
+host     |nn.Module: layers.0                  |          |Torch-Compiled Region: 1/0 |
+            |Torch-Compiled Region: 0/0    |                    ^
+launch           ^ layers.0                               a module of its own
 """
 
 from __future__ import annotations
@@ -11,10 +16,13 @@ from enum import Enum
 
 import numpy as np
 
+from analyzers.arrays import UNKNOWN
 from analyzers.rank.host.host_threads import Host, Spans
 from analyzers.trace import ROOT, Category, Module, module_of
 
 COMPILED = "Torch-Compiled Region"
+# The class that stands for one where no module holds it.
+REGION = "compiled region"
 _FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
 
 
@@ -43,8 +51,12 @@ def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
         spans, modules = _wrapped(host)
         source = Source.FSDP if len(spans) else Source.OPERATORS
     compiled = host.named(COMPILED)
-    regions = [Module(events.names[code], "compiled region") for code in events.name[compiled].tolist()]
     more = host.spans(compiled)
+    holders = spans.around(host.places(compiled)).tolist() if source == Source.MODULES else [UNKNOWN] * len(compiled)
+    regions = [
+        modules[holder] if holder >= 0 else Module(events.names[code], REGION)
+        for holder, code in zip(holders, events.name[compiled].tolist(), strict=True)
+    ]
     together = Spans(*(np.r_[getattr(spans, name), getattr(more, name)] for name in ("thread", "start_ns", "end_ns")))
     return together, [*modules, *regions], source
 

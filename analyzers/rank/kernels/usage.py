@@ -16,7 +16,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, on_tensor_cores
-from analyzers.rank.kernels.ranking import Ranked, first_of_ranking, ranking
+from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked, first_of_ranking, ranking
 from analyzers.trace import Events, Kind
 
 # What stands for the operator where none was running on the thread of the launch, and where no launch was recorded.
@@ -38,7 +38,8 @@ class Launched:
 
     `name` is the kernel's code among the names (-1 on a CPU run), `launch` the row of the host call that launched it,
     `operator` the innermost operator around that, `counted` the operator with a count around it; -1 where there is
-    none. `line` is what it is attributed to.
+    none. `line` is what it is attributed to, `region` the same of what compiled code or a CUDA graph launched, -1 of
+    all else, and `place` where it stands among its graph's kernels, by start, -1 outside of graphs.
     """
 
     device: Int64
@@ -50,6 +51,8 @@ class Launched:
     operator: Int64
     counted: Int64
     line: Int64
+    region: Int64
+    place: Int64
 
     def take(self, rows: Mask | Int64) -> Launched:
         """Return the events that a mask or an index selects."""
@@ -71,6 +74,14 @@ class Launched:
         return Launched(**columns).take(runs)
 
 
+class InRegion(msgspec.Struct, frozen=True):
+    """One kernel of a compiled region, or at one place of a CUDA graph's order (-1 outside of graphs)."""
+
+    region: str
+    place: int
+    kernel: Ranked
+
+
 @dataclass(frozen=True)
 class FlopCount:
     """What the counted operators of one device came to, at one precision."""
@@ -84,6 +95,8 @@ class FlopCount:
 class Usage:
     """What one rank's windows went to, durations added up: the longest kernels and operators, and FLOPs.
 
+    `regions` are the longest kernels of compiled regions and CUDA graphs.
+
     `compute_ns` is the time of all compute, `counted_ns` of what operators with a count launched.
     """
 
@@ -92,15 +105,17 @@ class Usage:
     compute_ns: int
     counted_ns: int
     counts: tuple[FlopCount, ...]
+    regions: tuple[InRegion, ...] = ()
 
 
-def usage(counted: CountedOperators, launched: Launched, extents: Extents) -> Usage:
-    """Return what ran in one rank's windows."""
+def usage(counted: CountedOperators, launched: Launched, extents: Extents, lines: Sequence[str] = ()) -> Usage:
+    """Return what ran in one rank's windows; `lines` are the names of what events are attributed to."""
     events, inside = counted.events, launched.within(extents)
     compute = inside.kind == Kind.COMPUTE
     return Usage(
         kernels=first_of_ranking(kernel_ranking(events, inside)),
         operators=first_of_ranking(operator_ranking(events, inside)),
+        regions=_in_regions(events, inside, lines),
         compute_ns=int(inside.ns[compute].sum()),
         counted_ns=int(inside.ns[compute & (inside.counted >= 0)].sum()),
         counts=_flop_counts(counted, launched, extents),
@@ -131,6 +146,18 @@ def operator_ranking(events: Events, inside: Launched, layers: Sequence[str] | N
     names = (*events.names, NO_OPERATOR, NO_LAUNCH)
     groups = ranking(np.stack([name, calls[1], calls[2]]), total_ns, int(inside.ns.sum()))
     return [_named(row, names[name], kind, line, layers) for (name, kind, line), row in groups]
+
+
+def _in_regions(events: Events, inside: Launched, lines: Sequence[str]) -> tuple[InRegion, ...]:
+    """Return the longest kernels of compiled regions and graphs, each graph's by place."""
+    named = inside.take((inside.name != UNKNOWN) & (inside.region != UNKNOWN))
+    keys = np.stack([named.name, named.kind, named.region, named.place])
+    groups = ranking(keys, named.ns, int(inside.ns.sum()))[:MOST_RANKED]
+    rows = [
+        InRegion(lines[region], place, _named(row, events.names[name], kind, region, lines))
+        for (name, kind, region, place), row in groups
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.region, row.place)))
 
 
 def _named(row: Ranked, name: str, kind: int, line: int, layers: Sequence[str] | None) -> Ranked:

@@ -2,7 +2,8 @@
 
 `protocol` says what a strategy is; each has a file, and stands once in `listed`, in the order in which they are asked:
 `data_parallel`, `fsdp`, `ddp`, `zero`, `context`, `expert`, `pipeline`, `tensor`, `after_backward` (gradients that the
-program itself reduces) and `metrics` (norms, losses), which no parallelism owns.
+program itself reduces) and `metrics` (norms, losses), which no parallelism owns. `fsdp_packing`: whom FSDP packs for;
+`tensor_matmuls`: what tensor parallelism's collectives could run beside.
 
 Decisions: docs/decisions/rank.md
 """
@@ -10,25 +11,47 @@ Decisions: docs/decisions/rank.md
 from analyzers.rank.strategies.context import ATTENTION
 from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
+from analyzers.rank.strategies.fsdp import FSDP
+from analyzers.rank.strategies.fsdp_packing import PackedLaunches, PackingPart, packed_launches
 from analyzers.rank.strategies.listed import STRATEGIES, Claims, claims, owners, packing, role_of
-from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy, callers, dimension
+from analyzers.rank.strategies.protocol import (
+    COMPILED_CODE,
+    GRAPH_LAUNCH,
+    Calls,
+    Launches,
+    Owners,
+    Packing,
+    Purpose,
+    Strategy,
+    callers,
+    dimension,
+)
+from analyzers.rank.strategies.tensor_matmuls import matmuls_beside, pipelined_calls
 
 __all__ = [
     "ATTENTION",
+    "COMPILED_CODE",
     "DDP",
+    "FSDP",
+    "GRAPH_LAUNCH",
     "SPREADING",
     "STRATEGIES",
     "Calls",
     "Claims",
     "Launches",
     "Owners",
+    "PackedLaunches",
     "Packing",
+    "PackingPart",
     "Purpose",
     "Strategy",
     "callers",
     "claims",
     "dimension",
+    "matmuls_beside",
     "owners",
+    "packed_launches",
     "packing",
+    "pipelined_calls",
     "role_of",
 ]

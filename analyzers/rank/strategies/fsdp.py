@@ -21,16 +21,23 @@ _COLLECTIVES = ("FSDP::all_gather", "FSDP::post_backward_reduce", "FSDP::post_ba
 _PREFETCH = ("FSDP::backward_prefetch", "FSDP::forward_prefetch", "FSDP::prefetch")
 _TURNS = ("FSDP::pre_forward", "FSDP::pre_backward")
 _BACKWARD = ("FSDP::pre_backward", "FSDP::post_backward", "FSDP::backward_prefetch")
+# FSDP1's ranges name no module: of what is called in its forward the module is that of the range around it.
+_FIRST = "FullyShardedDataParallel"
+_FIRST_PREFETCH = tuple(f"{_FIRST}._{when}_prefetch" for when in ("pre_forward", "pre_backward", "post_backward"))
+_FIRST_BACKWARD = tuple(f"{_FIRST}._{name}_backward_" for name in ("pre", "post"))
 _NAME = re.compile(r"FSDP::\w+(?: \((.+)\))?")
 
 
 def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     # FSDP1's range is around its module's forward, in which others communicate; these call functional collectives.
     sharded = calls.inside(*SHARDED) & ~calls.inside("_c10d_functional")
-    over, outside = calls.over(FSDP.dimension) & calls.is_floating, ~calls.in_model
+    # In compiled code and graphs its own ranges are gone, and a module or a node calls for everything.
+    over, hidden = calls.over(FSDP.dimension) & calls.is_floating, calls.is_compiled | calls.is_replayed
+    outside = ~calls.in_model | hidden
     yield Purpose.PARAMETERS, calls.of(Collective.ALL_GATHER) & (sharded | (over & outside))
     yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded
     yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER) & over & outside
+    yield Purpose.GRADIENTS, calls.of(Collective.ALL_REDUCE) & over & calls.is_compiled & calls.is_backward
 
 
 def _packing(launches: Launches) -> Packing:
@@ -53,7 +60,13 @@ def _owners(calls: Calls) -> Owners:
         if events.names[events.name[collective[row]]].startswith("FSDP::all_gather"):
             in_turn = turn[row] >= 0 and _module(events, turn[row]) == name and not ahead[row]
             prefetched[row] = 0 if in_turn else 1
-    return Owners(module, tuple(modules), host.inside(calls.called, *_BACKWARD), prefetched)
+    first = host.inside(calls.called, _FIRST) & (collective < 0)
+    ahead, backward = host.inside(calls.called, *_FIRST_PREFETCH), host.inside(calls.called, *_FIRST_BACKWARD)
+    gathers = first & calls.of(Collective.ALL_GATHER)
+    prefetched[gathers] = ahead[gathers]
+    for row in np.flatnonzero(first & ~ahead & ~backward & (calls.module >= 0)).tolist():
+        module[row] = modules.setdefault(calls.modules[calls.module[row]].name, len(modules))
+    return Owners(module, tuple(modules), host.inside(calls.called, *_BACKWARD) | (first & backward), prefetched)
 
 
 def _module(events: Events, row: int) -> str:

@@ -33,20 +33,28 @@ class Claims:
 
 
 def claims(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Claims:
-    """Ask each strategy for its calls; who is asked first has them."""
+    """Ask each strategy for its calls; who is asked first has them.
+
+    Of what a CUDA graph replays the ranges around its launch tell nothing: a group's description does, or the kernel.
+    """
     purpose = np.full(len(calls), Purpose.OTHER, dtype=np.int8)
     strategy = np.full(len(calls), UNKNOWN, dtype=np.int8)
     if not len(calls):
         return Claims(purpose, strategy)
+    told = ~calls.is_replayed | calls.is_library
     for code, asked in enumerate(strategies):
+        tells = told | calls.over(asked.dimension)
         for carried, chosen in asked.purposes(calls):
-            new = chosen & (strategy == UNKNOWN)
+            new = chosen & tells & (strategy == UNKNOWN)
             purpose[new], strategy[new] = carried, code
     return Claims(purpose, strategy)
 
 
 def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STRATEGIES) -> Owners:
-    """Return the module of each row, as the strategy that has it says; of what nobody has, as any says."""
+    """Return the module of each row, as the strategy that has it says; of what nobody has, as any says.
+
+    Which pass a row is of, and whether it was prefetched, its strategy may say of a row whose module it does not know.
+    """
     module, prefetched = (np.full(len(calls), UNKNOWN, dtype=np.int64) for _ in range(2))
     backward = calls.is_backward.copy()  # of what is for no module, too
     names: dict[str, int] = {}
@@ -55,6 +63,8 @@ def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STR
             continue
         said = asked.owners(calls)
         new = (said.module >= 0) & (module < 0) & np.isin(claimed.strategy, (code, UNKNOWN))
+        nameless = (claimed.strategy == code) & (said.module < 0)
+        prefetched[nameless], backward[nameless] = said.prefetched[nameless], said.backward[nameless]
         table = np.array([names.setdefault(name, len(names)) for name in said.modules] + [UNKNOWN], dtype=np.int64)
         module[new], prefetched[new], backward[new] = table[said.module[new]], said.prefetched[new], said.backward[new]
     return Owners(module, tuple(names), backward, prefetched)

@@ -15,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.rank.host import Autograd, Host, Spans
+from analyzers.rank.host import COMPILED, Autograd, Host, Spans
 from analyzers.trace import NODE, TAKES_GRADIENT, Collective, Module
+
+# Ranges of Inductor's around its code, and the node of its backward.
+COMPILED_CODE = (COMPILED, "## Call CompiledFxGraph", NODE + "CompiledFunctionBackward", "CompiledFunctionBackward")
+# Launches of captured graphs.
+GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 
 
 class Purpose(IntEnum):
@@ -90,6 +95,18 @@ class Calls:
         """Whether the process group's description has a pattern."""
         named = [pattern.search(text) is not None for text in self.descriptions]
         return np.array([*named, False], dtype=bool)[self.description]
+
+    @property
+    def is_compiled(self) -> Mask:
+        """Whether calls lie in compiled code, in which no range of a strategy's is left."""
+        return self.inside(*COMPILED_CODE)
+
+    @property
+    def is_replayed(self) -> Mask:
+        """Whether calls are replayed by a CUDA graph, whose launch tells nothing of the single call."""
+        named = np.array([name.startswith(GRAPH_LAUNCH) for name in self.host.events.names], dtype=bool)
+        replayed: Mask = (self.launches >= 0) & named[self.host.events.name[self.launches]]
+        return replayed
 
     @property
     def is_floating(self) -> Mask:

@@ -19,7 +19,7 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     kinds = calls.of(Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
     spread = (kinds | calls.of(Collective.ALL_TO_ALL)) & calls.is_floating
     statistics = calls.in_module(_STATISTICS) | calls.inside_any(_STATISTICS)
-    yield Purpose.ACTIVATIONS, spread & calls.over(TENSOR.dimension) & calls.in_model
+    yield Purpose.ACTIVATIONS, spread & calls.over(TENSOR.dimension) & (calls.in_model | calls.is_replayed)
     yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.in_model & ~statistics
     yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.inside_any(_LOSS)
     # Kernels of their own (symmetric memory, vLLM's cross_device_reduce) are written for these activations.

@@ -31,7 +31,8 @@ def compute_section(report: Report, most: int = MOST_KERNELS) -> Section:
         if rows
         for block in (Heading(title), _table(noun, rows))
     ]
-    return [*tables, *map(Paragraph, rate_lines(report))]
+    regions = _regions(report, rank, most) if most > MOST_KERNELS else []
+    return [*tables, *regions, *map(Paragraph, rate_lines(report))]
 
 
 def _table(noun: str, rows: Sequence[KernelRow]) -> Table:
@@ -43,6 +44,22 @@ def _table(noun: str, rows: Sequence[KernelRow]) -> Table:
         for row in rows
     ]
     return Table([*numbers("share", "ms", "calls", "median us"), *texts("kind", noun)], [lines])
+
+
+def _regions(report: Report, rank: int, most: int) -> Section:
+    """List kernels of compiled regions by the operators fused in them, and those of CUDA graphs in their order."""
+    rows = [row for row in report.regions if row.rank == rank][:most]
+    lines: list[Row] = [
+        [
+            *(milliseconds(row.total_ns), f"{row.calls:,}", f"{row.median_ns / NS_PER_US:,.1f}"),
+            *("-" if row.place is None else str(row.place), row.region, short(row.fused or row.name)),
+        ]
+        for row in rows
+    ]
+    if not lines:
+        return []
+    heads = [*numbers("ms", "calls", "median us", "place"), *texts("region", "fused operators, or kernel")]
+    return [Heading("Kernels of compiled regions, and of CUDA graphs by their place in it"), Table(heads, [lines])]
 
 
 def short(name: str) -> str:

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from analyzers.layers import LayerComm, LayerRow, LayerSummary
+from analyzers.layers import LayerComm, LayerRow, LayerSummary, ShardedCollective, ShardedModule
 from analyzers.rank import is_layer
 from analyzers.reporting import Report
 from analyzers.units import ms
@@ -47,6 +47,9 @@ def layers_section(report: Report) -> list[Block]:
         Paragraph(" ".join([*share, _BRACKETS]), is_faint=True),
         *_representative(report),
         *sharded,
+        *_causes(report),
+        *_packed(report),
+        *_activations(report),
     ]
 
 
@@ -154,3 +157,92 @@ def _prefetched(flags: Sequence[bool | None]) -> str:
     if not known_flags:
         return "-"
     return "yes" if all(known_flags) else f"{sum(known_flags)} of {len(known_flags)}" if any(known_flags) else "no"
+
+
+# Why a sharded module's communication is exposed, by column.
+_CAUSES = {
+    "waiting": "exposed_wait_ns",
+    "queued": "exposed_queued_ns",
+    "late": "exposed_late_ns",
+    "slow": "exposed_slow_ns",
+    "unknown": "exposed_unknown_ns",
+}
+_MEANT = (
+    "waiting: for other ranks. queued: behind another collective. late: launched when the device had run out of "
+    "compute. slow: the transfer's own length."
+)
+_PACKED = {"copy in": "copy_in_ns", "copy out": "copy_out_ns", "reduction": "reduce_ns", "other": "other_ns"}
+
+
+def _causes(report: Report) -> Section:
+    """List why sharded modules' collectives are exposed, means over windows, so that causes add up."""
+    rows = [row for row in report.sharded.collectives if row.step is not None]
+    if not any(row.exposed_ns for row in rows):
+        return []
+    shown = [name for name, key in _CAUSES.items() if any(getattr(row, key) for row in rows)]
+    order = {layer.layer: position for position, layer in enumerate(report.summary.layers)}
+
+    def key(row: ShardedCollective) -> tuple[str, int, int, str]:
+        place = order.get(row.module or "", len(order))
+        return row.kind, ("forward", "backward").index(row.direction), place, row.module or ""
+
+    ordered = sorted(rows, key=key)
+    windows = len({(row.rank, row.device, row.step) for row in rows})
+    groups = [
+        [_cause_cells(list(calls), shown, windows) for _, calls in groupby(group, key=lambda row: row.module)]
+        for _, group in groupby(ordered, key=lambda row: (row.kind, row.direction))
+    ]
+    heads = [*texts("kind", "pass", "module"), *numbers("exposed", *shown)]
+    return [
+        Heading("Why sharded modules' collectives are exposed: means over windows, ms"),
+        Table(heads, groups),
+        Paragraph(_MEANT, is_faint=True),
+    ]
+
+
+def _cause_cells(calls: Sequence[ShardedCollective], shown: Sequence[str], windows: int) -> list[str]:
+    sums = [sum(getattr(call, key) for call in calls) for key in ("exposed_ns", *(_CAUSES[name] for name in shown))]
+    return [calls[0].kind, calls[0].direction, calls[0].module or "-", *(milliseconds(ns / windows) for ns in sums)]
+
+
+def _packed(report: Report) -> Section:
+    """List what is packed for each sharded module, means over windows, and whether it was resharded."""
+    by_module: dict[str | None, list[ShardedModule]] = {}
+    for row in report.sharded.modules:
+        by_module.setdefault(row.module, []).append(row)
+    if not by_module:
+        return []
+    windows = len({(row.rank, row.device, row.step) for row in report.sharded.modules})
+    shown = {head: key for head, key in _PACKED.items() if any(getattr(row, key) for row in report.sharded.modules)}
+    lines = [
+        [
+            module or "-",
+            _prefetched([row.reshard_after_forward for row in rows]),
+            *(milliseconds(sum(getattr(row, key) for row in rows) / windows) for key in shown.values()),
+        ]
+        for module, rows in by_module.items()
+    ]
+    return [
+        Heading("Packing for sharded modules: means over windows, ms"),
+        Table([*texts("module", "resharded after forward"), *numbers(*shown)], [lines]),
+    ]
+
+
+def _activations(report: Report) -> Section:
+    """Say what tensor parallelism's collectives leave exposed, and what asynchronous TP could hide of it at most."""
+    rows = [row for row in report.tensor if row.collectives]
+    if not rows:
+        return []
+    exposed, moved, bound = (
+        milliseconds(sum(getattr(row, name) for row in rows) / len(rows))
+        for name in ("exposed_ns", "exposed_transfer_ns", "async_tp_bound_ns")
+    )
+    said = f"asynchronous TP could hide at most {bound} of it"
+    if any(row.async_tp for row in rows):
+        said = "asynchronous TP is on"
+    separate = any(row.symmetric_memory for row in rows)
+    library = "; some run on symmetric memory or in kernels of other libraries" if separate else ""
+    return [
+        Heading("Collectives of activations: means over windows, ms"),
+        Paragraph(f"exposed {exposed}, of that transfer {moved}; {said}{library}"),
+    ]

@@ -1,0 +1,129 @@
+"""Causes of exposed communication: waiting, queued, late, slow.
+
+    compute        cccccc....................ccc
+    launch               ..l
+    before it      PPPPPPPPPPPPPP                   another on its communicator or stream, which it began right behind
+    kernel                        wwttttttttt
+    exposed                       wwssslllqqq       of its transfer the last 3 would be none, had it not been queued,
+                                                    and 3 more, had it been launched when the device ran out of compute
+
+What is exposed before the last rank came is waiting. Of the transfer behind it, no more is laid to a queue than the
+kernel stood in it, and no more to its launch than the device had stood without compute by then; the rest is the
+transfer's own length. Where the transfer is not known, or when it was launched, that is unknown, and said so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.intervals import EMPTY
+from analyzers.rank import Communication, Measured
+
+# A kernel that starts so soon behind another stood behind it. Between such kernels lie 2 to 4 us in the sample runs.
+BEHIND_NS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Queued:
+    """For each row of a rank's communication: how long it was launched and others held it (-1 unknown), ns.
+
+    `behind` is the row that ended last before it, -1 where it was not queued.
+    """
+
+    ns: Int64
+    behind: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Causes:
+    """Exposed time of each row of a rank's communication in five parts that add up to it, ns."""
+
+    wait_ns: Int64
+    queued_ns: Int64
+    late_ns: Int64
+    slow_ns: Int64
+    unknown_ns: Int64
+
+
+def queued(comm: Communication) -> Queued:
+    """Return how long each row stood behind others of its communicator, or of its stream where that is longer."""
+    ns, behind = np.zeros(len(comm), dtype=np.int64), np.full(len(comm), UNKNOWN, dtype=np.int64)
+    streams = np.where(comm.stream >= 0, comm.stream, UNKNOWN)
+    for key in (_communicators(comm), streams):
+        for lane in np.unique(np.stack([comm.device, key])[:, key >= 0], axis=1).T.tolist():
+            rows = np.flatnonzero((comm.device == lane[0]) & (key == lane[1]))
+            stood, held_by = _in_lane(comm, rows)
+            longer = stood > ns[rows]
+            ns[rows[longer]], behind[rows[longer]] = stood[longer], held_by[longer]
+    return Queued(np.where(comm.launched_ns == UNKNOWN, UNKNOWN, ns), behind)
+
+
+def _communicators(comm: Communication) -> Int64:
+    """Return a number for each row's communicator, -1 where no group is known."""
+    groups = [call.group for call in comm.calls]
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(filter(None, groups)))}
+    return np.array([*(numbers[group] if group is not None else UNKNOWN for group in groups), UNKNOWN])[comm.call]
+
+
+def _in_lane(comm: Communication, rows: Int64) -> tuple[Int64, Int64]:
+    """Return for rows of one lane, by start, how long each stood behind a run of others without pause, and which last.
+
+    others    ....aaaa.bbbbb           a and b are one run
+    launch       ^                     it stood from here to the end of b
+    kernel                  kkkk
+    """
+    start_ns, end_ns = comm.start_ns[rows], comm.end_ns[rows]
+    latest = np.maximum.accumulate(end_ns)
+    at_latest = np.maximum.accumulate(np.where(end_ns == latest, np.arange(len(rows)), 0))
+    reach = np.r_[np.iinfo(np.int64).min // 2, latest[:-1]]
+    pause_ns = start_ns - reach
+    opens = pause_ns > BEHIND_NS
+    begun = start_ns[np.maximum.accumulate(np.where(opens, np.arange(len(rows)), 0))]
+    # The run before a row began where that of its predecessor did.
+    since = np.maximum(comm.launched_ns[rows], np.r_[start_ns[:1], begun[:-1]])
+    held = ~opens & (pause_ns >= 0) & (comm.launched_ns[rows] != UNKNOWN)
+    stood = np.where(held, np.maximum(reach - since, 0), 0)
+    return stood, np.where(stood > 0, np.r_[UNKNOWN, rows[at_latest[:-1]]], UNKNOWN)
+
+
+def late_launch_ns(comm: Communication) -> Int64:
+    """Return how long each row's device had stood without compute when the host launched it; -1 unknown, ns."""
+    is_known = (comm.launched_ns != UNKNOWN) & (comm.computed_ns != UNKNOWN)
+    return np.where(is_known, np.maximum(comm.launched_ns - comm.computed_ns, 0), UNKNOWN)
+
+
+def causes(measured: Measured, wait_ns: Int64, resolved: Mask, stood_ns: Int64, late_ns: Int64) -> Causes:
+    """Divide the exposed time of each row of a rank's communication by cause.
+
+    `wait_ns` is -1 where unknown, and `resolved` tells where the rest of a row is its transfer.
+    """
+    comm = measured.communication
+    waited_ns = _waited_ns(measured, wait_ns)
+    left_ns = comm.exposed_ns - waited_ns
+    is_known = resolved & (wait_ns != UNKNOWN) & (stood_ns != UNKNOWN) & (late_ns != UNKNOWN)
+    known_ns = np.where(is_known, left_ns, 0)
+    queued_ns = np.minimum(known_ns, np.maximum(stood_ns, 0))
+    since_ns = np.minimum(known_ns - queued_ns, np.maximum(late_ns, 0))
+    slow_ns = known_ns - queued_ns - since_ns
+    return Causes(waited_ns, queued_ns, since_ns, slow_ns, left_ns - known_ns)
+
+
+def exposed_transfer_ns(measured: Measured, wait_ns: Int64, resolved: Mask) -> Int64:
+    """Return the exposed transfer of each row of a rank's communication, 0 where it is not known, ns."""
+    left_ns = measured.communication.exposed_ns - _waited_ns(measured, wait_ns)
+    return np.where(resolved & (wait_ns != UNKNOWN), left_ns, 0)
+
+
+def _waited_ns(measured: Measured, wait_ns: Int64) -> Int64:
+    """Return how long each row was exposed before the last rank came."""
+    comm = measured.communication
+    waited_ns = np.zeros(len(comm), dtype=np.int64)
+    moving_ns = np.minimum(comm.start_ns + np.maximum(wait_ns, 0), comm.end_ns)
+    for device in np.unique(comm.device).tolist():
+        rows = np.flatnonzero(comm.device == device)
+        exposed = measured.exposed.get(device, EMPTY)
+        waited_ns[rows] = exposed.length_within(comm.start_ns[rows], moving_ns[rows])
+    return waited_ns

@@ -1,0 +1,69 @@
+"""Advice on sharded modules: each piece where there is reason for it, with its figure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from analyzers.layers import ShardedCollective
+from analyzers.reporting.strategies.advised import Advice, StepTime
+from analyzers.reporting.strategies.sharded_advice import CONNECTIONS, advice_on_sharded
+
+STEP = StepTime(1_000_000, 1)
+
+
+def row(kind: str = "all_gather", **more) -> ShardedCollective:
+    known = ShardedCollective(
+        rank=0, device=0, step=0, module="a", kind=kind, direction="backward", collective=0, bytes=8, prefetched=True,
+        launched_ns=0, start_ns=0, dur_ns=90_000, wait_ns=0, queued_ns=0, queued_behind=None, late_launch_ns=0,
+        overlapped_ns=0, exposed_ns=0, exposed_wait_ns=0, exposed_queued_ns=0, exposed_late_ns=0, exposed_slow_ns=0,
+        exposed_unknown_ns=0, hidden_by=[],
+    )  # fmt: skip
+    return msgspec.structs.replace(known, **more)
+
+
+def advised(*rows: ShardedCollective, latency_ns: int | None = None, **environment: str) -> dict[str, Advice]:
+    proposed = advice_on_sharded(STEP, rows, latency_ns, environment)
+    return {advice.code: advice for advice in proposed if advice.figure_ns}
+
+
+def test_nothing_without_reason():
+    assert not advised(row(), row("reduce_scatter", prefetched=None))
+
+
+def test_all_gathers_behind_reduce_scatters_want_a_group_of_their_own():
+    rows = [
+        row(queued_behind="reduce_scatter", exposed_queued_ns=30_000),
+        row("reduce_scatter", queued_behind="all_gather", exposed_queued_ns=10_000),
+        row(queued_behind="all_gather", exposed_queued_ns=50_000),  # all-gathers would queue all the same
+    ]
+    found = advised(*rows)
+    assert set(found) == {"reduce_scatter_group"}
+    assert found["reduce_scatter_group"].figure_ns == 40_000
+    assert CONNECTIONS not in found["reduce_scatter_group"].because
+
+
+def test_the_connections_are_said_where_they_are_known():
+    queued = row(queued_behind="reduce_scatter", exposed_queued_ns=30_000)
+    assert f"{CONNECTIONS} is 8" in advised(queued, **{CONNECTIONS: "8"})["reduce_scatter_group"].because
+    assert f"{CONNECTIONS} is not set" in advised(queued, **{CONNECTIONS: ""})["reduce_scatter_group"].because
+
+
+def test_one_connection_is_named_where_it_is_one():
+    slow = row(exposed_slow_ns=20_000)
+    assert advised(slow, **{CONNECTIONS: "1"})["max_connections"].figure_ns == 20_000
+    assert "max_connections" not in advised(slow, **{CONNECTIONS: "32"})
+    assert "max_connections" not in advised(slow)
+
+
+def test_late_launches_are_the_hosts_but_for_all_gathers_in_their_modules_turn():
+    late = row("reduce_scatter", prefetched=None, exposed_late_ns=20_000)
+    assert advised(late)["late_launch"].figure_ns == 20_000
+    assert "late_launch" not in advised(row(prefetched=False, exposed_late_ns=20_000))
+
+
+def test_units_whose_transfer_is_latency_are_too_small():
+    small, large = (row(dur_ns=ns, exposed_slow_ns=ns) for ns in (12_000, 90_000))
+    found = advised(small, small, large, latency_ns=8_000)["larger_units"]
+    assert found.figure_ns == 24_000
+    assert found.because.startswith("2 collectives a step")
+    assert "larger_units" not in advised(small, large)
