@@ -130,7 +130,7 @@ def purposes(path: Path, elements: int) -> set[tuple[str, str]]:
 
 
 def test_the_map_of_unused_parameters_is_no_bucket(recorded):
-    assert purposes(recorded / "unused", 12) == {("all_reduce", "norms")}
+    assert purposes(recorded / "unused", 12) == {("all_reduce", "other")}
 
 
 def test_frozen_parameters_are_in_no_bucket(recorded):

@@ -145,7 +145,7 @@ def test_what_the_main_thread_reduces_is_no_bucket(tmp_path):
     found = told(tmp_path, rows, rows)
     assert [row.bucket for row in found.buckets if row.rank == 0] == [0, 1]
     (own,) = [row for row in found.collectives if row.bytes == 20]
-    assert (own.purpose, own.bucket) == ("gradients", None)
+    assert (own.purpose, own.bucket) == ("norms", None)
 
 
 def test_what_a_tensors_hook_reduces_is_no_bucket(tmp_path):
