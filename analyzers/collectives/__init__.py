@@ -11,11 +11,16 @@ Decisions: docs/decisions/collectives.md
 from analyzers.collectives.bandwidth import purposes, traffic
 from analyzers.collectives.by_group import (
     NO_GROUP,
+    OF_GROUPS,
     SEVERAL,
+    GroupSummary,
     GroupWindow,
     Line,
     Lines,
+    OneGroup,
     group_rows,
+    group_summaries,
+    line_names,
     line_times,
     lines_of,
 )
@@ -38,6 +43,7 @@ from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
     "NO_GROUP",
+    "OF_GROUPS",
     "SEVERAL",
     "BandwidthRow",
     "ClockRow",
@@ -45,9 +51,11 @@ __all__ = [
     "CopyRow",
     "Exchange",
     "ExposedParts",
+    "GroupSummary",
     "GroupWindow",
     "Line",
     "Lines",
+    "OneGroup",
     "UnmatchedRow",
     "WaitingRow",
     "bandwidth_rows",
@@ -57,6 +65,8 @@ __all__ = [
     "exchange",
     "exchange_warnings",
     "group_rows",
+    "group_summaries",
+    "line_names",
     "line_times",
     "lines_of",
     "purposes",

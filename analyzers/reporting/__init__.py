@@ -15,6 +15,7 @@ from analyzers.reporting.evidence import Advice
 from analyzers.reporting.frames import (
     buckets_frame,
     collectives_frame,
+    groups_frame,
     kernels_frame,
     layers_frame,
     operators_frame,
@@ -73,6 +74,7 @@ __all__ = [
     "from_json",
     "gradient_bandwidth",
     "gradient_steps",
+    "groups_frame",
     "is_cheap",
     "kernels_frame",
     "lanes",

@@ -1,7 +1,7 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `compute`,
-`buckets`, `layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`,
+A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
+`compute`, `buckets`, `layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`,
 `prediction`, `calibration`, `hta`.
 
 Decisions: docs/decisions/views.md
@@ -13,6 +13,7 @@ from tracer.views.sections.calibration import calibration_text
 from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
 from tracer.views.sections.compute import compute_section
+from tracer.views.sections.groups import by_group
 from tracer.views.sections.hta import hta_text
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import layers_section
@@ -52,6 +53,7 @@ __all__ = [
     "as_markdown",
     "basis",
     "by_bucket",
+    "by_group",
     "by_rank",
     "by_step",
     "calibration_text",
