@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import msgspec
@@ -113,6 +114,13 @@ class Lines:
 
     of_row: Int64
     known: tuple[Line, ...]
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Return where each line's name stands among the run's, by first use; that of no group last, at index -1."""
+        names: dict[str, int] = {}
+        places = [names.setdefault(line.name, len(names)) for line in self.known]
+        return [*places, len(names)]
 
 
 def lines_of(table: KernelTable) -> Lines:
@@ -227,7 +235,7 @@ def line_names(lines: Iterable[Line]) -> dict[Line, str]:
     """Return the name under which each line stands in the summary, those that belong together under one.
 
     Groups of one description and role are parts of one whole where no rank is in two of them: `mesh_tp` over ranks 0, 1
-    and over 2, 3. Where names would be alike their groups follow in brackets.
+    and over 2, 3. Where names would be alike their groups stand before them.
     """
     together: list[list[Line]] = []
     for _, alike in groupby(sorted(set(lines), key=_alike), key=lambda line: (line.name, line.role)):
@@ -242,7 +250,7 @@ def line_names(lines: Iterable[Line]) -> dict[Line, str]:
         together += [one for one, _ in disjoint]
     plain = [one[0].name for one in together]
     return {
-        line: name if plain.count(name) == 1 else f"{name} (group {one[0].group})"
+        line: name if plain.count(name) == 1 else f"group {one[0].group}: {name}"
         for name, one in zip(plain, together, strict=True)
         for line in one
     }

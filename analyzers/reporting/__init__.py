@@ -32,6 +32,7 @@ from analyzers.reporting.per_step import (
     StepSeries,
     gradient_bandwidth,
     gradient_steps,
+    group_steps,
     series,
 )
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
@@ -74,6 +75,7 @@ __all__ = [
     "from_json",
     "gradient_bandwidth",
     "gradient_steps",
+    "group_steps",
     "groups_frame",
     "is_cheap",
     "kernels_frame",

@@ -88,7 +88,7 @@ def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of
 
 
 class LaneName(NamedTuple):
-    """The process group of a lane, empty where it is not known; the stream where a group has several, or is not known."""
+    """A lane's process group, empty where none is known; the stream where the group has several, or none is known."""
 
     group: str
     stream: str
@@ -100,7 +100,7 @@ class LaneName(NamedTuple):
 def lanes_of(lines: Lines, rows: Int64, stream: Int64, is_cpu: bool) -> tuple[Int64, tuple[LaneName, ...]]:
     """Return the lane of each of a device's rows of the table, and the lanes' names: a lane per group and stream.
 
-    Groups come in the same order on all devices, what is in none that is known comes last, streams by first use.
+    Groups come in the same order of names on all devices, what is in none that is known last, streams by first use.
     """
     if not len(rows):
         return np.zeros(0, dtype=np.int64), ()
@@ -108,7 +108,7 @@ def lanes_of(lines: Lines, rows: Int64, stream: Int64, is_cpu: bool) -> tuple[In
     streams, stream_of = np.unique(stream, return_inverse=True)
     pairs, first, which = np.unique(line * len(streams) + stream_of, return_index=True, return_inverse=True)
     of_lane = [(int(line[row]), int(stream[row])) for row in first.tolist()]
-    order = sorted(range(len(pairs)), key=lambda lane: (of_lane[lane][0] == UNKNOWN, of_lane[lane][0], first[lane]))
+    order = sorted(range(len(pairs)), key=lambda lane: (lines.places[of_lane[lane][0]], of_lane[lane][0], first[lane]))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return place[which], _names(lines, [of_lane[lane] for lane in order], is_cpu)
@@ -125,8 +125,8 @@ def _names(lines: Lines, lanes: Sequence[tuple[int, int]], is_cpu: bool) -> tupl
             names.append(LaneName("", words))
             continue
         of_line = lines.known[line]
-        group = f" (group {of_line.group})" if groups[of_line.name] > 1 else ""
-        names.append(LaneName(f"{of_line.name}{group}", f"stream {stream}" if streams[line] > 1 else ""))
+        group = f"group {of_line.group}: " if groups[of_line.name] > 1 else ""
+        names.append(LaneName(f"{group}{of_line.name}", f"stream {stream}" if streams[line] > 1 else ""))
     return tuple(names)
 
 

@@ -13,7 +13,7 @@ from tracer.views.sections.calibration import calibration_text
 from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
 from tracer.views.sections.compute import compute_section
-from tracer.views.sections.groups import by_group
+from tracer.views.sections.groups import by_group, line_title
 from tracer.views.sections.hta import hta_text
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import layers_section
@@ -76,6 +76,7 @@ __all__ = [
     "lane_labels",
     "layers_section",
     "letter",
+    "line_title",
     "loader",
     "meanings",
     "memory",

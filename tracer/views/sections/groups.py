@@ -81,9 +81,14 @@ def _columns(report: Report, measures: Sequence[str]) -> list[Column]:
 def _named(line: GroupSummary) -> str:
     """Return `mesh_tp (tensor parallel)`; the strategy's words alone for a group that nobody described."""
     if line.role is None:
-        return _OTHERS.get(line.name, line.name)
+        return line_title(line.name)
     strategy = _TITLES.get(line.role)
     return f"{line.name} ({strategy})" if line.description and strategy else line.name
+
+
+def line_title(name: str) -> str:
+    """Return a line's name in words: what stands for several groups at once, or for none that is known, is no name."""
+    return _OTHERS.get(name, name)
 
 
 def _ranks(line: GroupSummary) -> str:
