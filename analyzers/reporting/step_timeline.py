@@ -1,4 +1,4 @@
-"""Timeline of one window: compute and copies in cells, collectives by process group and stream."""
+"""Timeline of one window: compute and copies in cells, collectives by group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section on process groups: what of the exposed communication each is exposed alone.
+"""Section on process groups: exposed communication of each alone.
 
 group          ranks                 exposed  waiting  transfer
 mesh_fsdp      2 groups of 2 ranks        ..       ..        ..
