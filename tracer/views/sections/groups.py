@@ -48,11 +48,12 @@ def by_group(report: Report) -> Section:
 
 def _medians(report: Report) -> list[Block]:
     lines, measures = report.summary.groups, _measures(report)
-    heads = [*texts("group", "ranks"), *texts("carries", wide=True), *_columns(report, measures)]
+    heads = [*texts("group", "ranks"), *_columns(report, measures), *texts("carries", wide=True)]
     rows = [
         [
-            *(_named(line), _ranks(line), ", ".join(line.purposes)),
+            *(_named(line), _ranks(line)),
             *(milliseconds(line.measures[name].median) for name in measures),
+            ", ".join(line.purposes),
         ]
         for line in lines
     ]
