@@ -73,6 +73,7 @@ class Code(str, Enum):
     MODULES_NOT_TRACED = "modules_not_traced"
     LAYERS_OF_SEVERAL_SOURCES = "layers_of_several_sources"
     BACKWARD_WITHOUT_LAYER = "backward_without_layer"
+    PIPELINE_IS_NULL = "pipeline_is_null"
     # Predictions.
     BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
     HOST_IS_THE_LIMIT = "host_is_the_limit"
@@ -150,6 +151,7 @@ NOTES = frozenset(
         Code.BUCKET_IS_NULL,
         Code.BUCKET_PARAMETERS_UNKNOWN,
         Code.MODULES_NOT_TRACED,
+        Code.PIPELINE_IS_NULL,
     }
 )
 

@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import analyzers
-from analyzers.rank.activity import activities
+from analyzers.rank.columns.activity import activities
 
 HTA = """
 import json, logging, sys, warnings

@@ -31,8 +31,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from tracer.recording.module_ranges import module_ranges
-from tracer.recording.windows import DeviceActivity
+from tracer.recording.windows import DeviceActivity, module_ranges
 from tracer.workload import models_and_data as workloads
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA

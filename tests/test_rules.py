@@ -20,6 +20,8 @@ ROOMS = [
     "analyzers.rank.idle",
     "analyzers.rank.kernels",
     "analyzers.rank.strategies",
+    "analyzers.rank.columns",
+    "analyzers.rank.parallelism",
     "analyzers.rank",
     "analyzers.collectives",
     "analyzers.layers",
@@ -28,9 +30,11 @@ ROOMS = [
     "analyzers.comparison",
     "analyzers.hta",
     "analyzers",
+    "tracer.recording.strategies",
     "tracer.recording.windows",
     "tracer.recording",
     "tracer.doctor",
+    "tracer.workload.strategies",
     "tracer.workload",
     "tracer.launching",
     "tracer.reading",
@@ -58,7 +62,10 @@ MOST_MODULES = 16
 MOST_WORDS = 12
 
 # Rooms whose modules may import torch: who imports from them does so inside a function.
-WITH_TORCH = ("tracer.recording.windows", "tracer.recording", "tracer.workload", "tracer.launching")
+WITH_TORCH = (
+    *("tracer.recording.strategies", "tracer.recording.windows", "tracer.recording"),
+    *("tracer.workload.strategies", "tracer.workload", "tracer.launching"),
+)
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 
 

@@ -19,12 +19,51 @@ LrScaling = Literal["linear"]
 LightRecorder = Literal["cupti", "kineto"]
 
 MODELS: tuple[str, ...] = get_args(ModelName)
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 DATA_TYPES: tuple[str, ...] = get_args(DataType)
 COMM_HOOKS: tuple[str, ...] = get_args(CommHook)
 LR_SCALINGS: tuple[str, ...] = get_args(LrScaling)
 LIGHT_RECORDERS: tuple[str, ...] = get_args(LightRecorder)
+
+
+class StrategyTraits(msgspec.Struct, frozen=True):
+    """What is known of one strategy of the built-in workload before torch is imported.
+
+    `calibrated` is what the links are measured with: what it synchronizes with. The texts refuse what it cannot do,
+    and are empty where it can.
+    """
+
+    one_process: bool = False  # drives all its devices from one process, without a process group
+    takes_ddp_options: bool = False
+    calibrated: tuple[Collective, ...] = ()
+    not_on_several: str = ""
+    not_on_cpu: str = ""
+    not_over_hosts: str = ""
+    not_channels_last: str = ""
+    not_compiled: str = ""
+
+
+# In the order in which help names them.
+STRATEGY_TRAITS: dict[Strategy, StrategyTraits] = {
+    "ddp": StrategyTraits(takes_ddp_options=True, calibrated=("all_reduce", "broadcast")),
+    # It calls NCCL within one process, which torch.distributed cannot.
+    "dp": StrategyTraits(
+        one_process=True,
+        not_on_cpu="--strategy dp is nn.DataParallel over GPUs: it has no CPU form",
+        not_over_hosts="--strategy dp is nn.DataParallel in one process: it has no form over --nnodes",
+        # A replica would run the compiled forward of the module it was copied from, on that one's device.
+        not_compiled="--compile does not work under nn.DataParallel: give another --strategy",
+    ),
+    "fsdp": StrategyTraits(
+        calibrated=("all_gather", "reduce_scatter"),
+        not_channels_last="--channels-last makes weights that FSDP cannot shard: give another --strategy",
+    ),
+    "single": StrategyTraits(
+        one_process=True,
+        not_on_several="--strategy single runs on one device: give --gpus 1 (or --ranks 1)",
+    ),
+}
+STRATEGIES: tuple[str, ...] = tuple(STRATEGY_TRAITS)
 
 # The environment variable by which a script's processes know that they are recorded.
 HOOK = "TRACER_HOOK"
@@ -188,9 +227,14 @@ class RecordConfig(msgspec.Struct, frozen=True):
     place: str = ""  # of one recording among several: its folder below theirs
 
     @property
+    def traits(self) -> StrategyTraits:
+        """What its strategy can and cannot do."""
+        return STRATEGY_TRAITS[self.strategy]
+
+    @property
     def processes(self) -> int:
         """On each host: nn.DataParallel drives its devices from one process, every other strategy has one a device."""
-        return 1 if self.strategy in ("dp", "single") else self.devices
+        return 1 if self.traits.one_process else self.devices
 
     @property
     def world_size(self) -> int:
@@ -200,7 +244,7 @@ class RecordConfig(msgspec.Struct, frozen=True):
     @property
     def process_batch(self) -> int:
         """Samples in a batch of one process: nn.DataParallel splits one over all its devices."""
-        return self.batch * (self.devices if self.strategy == "dp" else 1)
+        return self.batch * (self.devices if self.traits.one_process else 1)
 
     @property
     def global_batch(self) -> int:
@@ -215,6 +259,6 @@ class RecordConfig(msgspec.Struct, frozen=True):
     @property
     def backend(self) -> str | None:
         """The process group's backend; none where one process runs alone."""
-        if self.strategy in ("dp", "single"):
+        if self.traits.one_process:
             return None
         return "nccl" if self.device == "cuda" else "gloo"

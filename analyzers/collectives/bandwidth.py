@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Float64, Int64
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
-from analyzers.rank import Measured, Purpose
+from analyzers.rank import STRATEGIES, Measured, Purpose
 from analyzers.run import Calibration, peak_busbw_gbps
 from analyzers.trace import Call, Collective
 
@@ -75,12 +75,13 @@ def _peak(calibration: Calibration, kind: str, group_size: int, nbytes: int) -> 
 
 
 def purposes(matching: Matching) -> Int64:
-    """Return what each instance is for; where members differ, the highest Purpose among theirs."""
-    instances, purpose = matching.instances, matching.table.purpose
+    """Return what each instance is for; where members differ, what the strategy says that is asked first."""
+    instances, table = matching.instances, matching.table
     if not len(instances):
         return np.zeros(0, dtype=np.int64)
-    most: Int64 = np.maximum.reduceat(purpose[instances.members], instances.first[:-1])
-    return most
+    asked = np.where(table.strategy < 0, len(STRATEGIES), table.strategy)
+    first = np.minimum.reduceat((asked * len(Purpose) + table.purpose)[instances.members], instances.first[:-1])
+    return first % len(Purpose)
 
 
 def bandwidth(matching: Matching, transfers: Transfers, peak_gbps: Float64) -> Bandwidth:

@@ -1,22 +1,35 @@
 """One rank's trace becomes a `RankSummary`, small enough for a network.
 
-In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`; the rooms
-`analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle),
-`analyzers.rank.kernels` (what the compute is) and `analyzers.rank.strategies` (what each parallelism's communication
-is for); `calls` finds which collective a kernel carries out; `attribution`, `communication` and `layer_time` are the
-columns that result, `ddp_reductions`, `sync_overhead` and `gradient_schedule` what gradients cost. `summary` puts them
-together; after it no file is read.
+In order: the rooms `analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle),
+`analyzers.rank.kernels` (what the compute is), `analyzers.rank.strategies` (what each parallelism's communication is
+for), `analyzers.rank.columns` (when devices were busy, and whose each row is) and `analyzers.rank.parallelism` (what a
+strategy did beyond its calls); then `ddp_reductions`, `sync_overhead` and `gradient_schedule`, what gradients cost.
+`summary` puts them together; after it no file is read.
 
 Decisions: docs/decisions/rank.md
 """
 
-from analyzers.rank.activity import CPU_DEVICE, device_label
-from analyzers.rank.attribution import OWN_LINES, OtherLine, is_layer, layer_name
-from analyzers.rank.communication import Communication
+from analyzers.rank.columns import (
+    CELLS,
+    CPU_DEVICE,
+    OWN_LINES,
+    Breakdown,
+    Communication,
+    OtherLine,
+    Parts,
+    breakdown,
+    cell_edges,
+    device_label,
+    is_layer,
+    joined,
+    kernel_times,
+    layer_name,
+    profiler_steps,
+)
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
 from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
-from analyzers.rank.layer_time import Parts, kernel_times
+from analyzers.rank.parallelism import ActionKind, PipelineActions
 from analyzers.rank.strategies import STRATEGIES, Purpose, role_of
 from analyzers.rank.summary import (
     DeviceTrack,
@@ -29,8 +42,6 @@ from analyzers.rank.summary import (
     with_lanes,
 )
 from analyzers.rank.sync_overhead import NOT_KNOWN
-from analyzers.rank.time_breakdown import CELLS, Breakdown, breakdown, cell_edges, joined
-from analyzers.rank.windows import profiler_steps
 
 __all__ = [
     "CELLS",
@@ -39,6 +50,7 @@ __all__ = [
     "OTHERS",
     "OWN_LINES",
     "STRATEGIES",
+    "ActionKind",
     "Breakdown",
     "Cause",
     "Communication",
@@ -51,6 +63,7 @@ __all__ = [
     "OtherLine",
     "Parts",
     "Phase",
+    "PipelineActions",
     "Purpose",
     "RankSummary",
     "RunSummary",

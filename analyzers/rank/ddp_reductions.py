@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, begins, first_of, places_since
-from analyzers.rank.attribution import Attribution
-from analyzers.rank.communication import Communication
+from analyzers.rank.columns import Attribution, Communication, profiler_steps
 from analyzers.rank.strategies import DDP, STRATEGIES, Purpose
-from analyzers.rank.windows import profiler_steps
 from analyzers.run import RankTrace
 from analyzers.trace import ACCUMULATE, Category, Collective, Kind
 

@@ -17,13 +17,17 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins
 from analyzers.intervals import Intervals, union_of
-from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution, OtherLine
-from analyzers.rank.communication import Communication
+from analyzers.rank.columns import (
+    CPU_DEVICE,
+    Activity,
+    Attribution,
+    Breakdown,
+    Communication,
+    OtherLine,
+    profiler_steps,
+)
 from analyzers.rank.ddp_reductions import Gradients, Reductions, ready_at
 from analyzers.rank.sync_overhead import NOT_KNOWN, Cost
-from analyzers.rank.time_breakdown import Breakdown
-from analyzers.rank.windows import profiler_steps
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind
 

@@ -20,16 +20,30 @@ from analyzers.intervals import Intervals
 from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
-from analyzers.rank.activity import Activity, activities
-from analyzers.rank.attribution import Attribution, attribution
-from analyzers.rank.communication import Communication, communication
+from analyzers.rank.columns import (
+    Activity,
+    Attribution,
+    Breakdown,
+    Communication,
+    Occupancy,
+    Pieces,
+    Work,
+    activities,
+    attribute,
+    breakdown,
+    communicate,
+    extents,
+    launched,
+    occupancy,
+    pieces,
+    work,
+)
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
 from analyzers.rank.idle import Cause, DeviceTime, Divided, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import Usage, usage_of
-from analyzers.rank.layer_time import Pieces, Work, launched, pieces, work
+from analyzers.rank.parallelism import PipelineActions, actions_of
 from analyzers.rank.sync_overhead import Cost, cost
-from analyzers.rank.time_breakdown import Breakdown, Occupancy, breakdown, extents, occupancy
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import Calibration, Joining, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
 from analyzers.trace import Category, Events, Header, Kind
@@ -65,8 +79,8 @@ class Measured:
     """What one rank's times say, on the epoch.
 
     Its windows, why its devices were idle in them, when its host fetched input, its communication, whose its compute is
-    and what it is, its reductions of gradients, its copies, and M - C by device; where they were asked for, the
-    gradient schedule and the track of each device.
+    and what it is, its reductions of gradients, its copies, M - C by device, and its part in a pipeline, None for none;
+    where they were asked for, the gradient schedule and the track of each device.
     """
 
     earliest_ns: int
@@ -82,6 +96,7 @@ class Measured:
     usage: Usage
     copies: Copies
     exposed: dict[int, Intervals]
+    pipeline: PipelineActions | None = None
     schedules: dict[int, GradientSchedule] | None = None
     course: dict[int, DeviceTrack] | None = None
 
@@ -203,7 +218,7 @@ def summarize_file(
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
     """Return what one rank alone can say."""
-    attributed = attribution(trace)
+    attributed = attribute(trace)
     measured = partial(_measured, attributed=attributed, lanes=lanes, schedules=schedules)
     return RankSummary(
         rank=trace.rank,
@@ -222,7 +237,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
 
 def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
-    windows, comm = breakdown(trace), communication(trace, devices, attributed)
+    windows, comm = breakdown(trace), communicate(trace, devices, attributed)
     idle, divided = _idle(trace, devices, attributed, windows)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
@@ -240,6 +255,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         usage=_usage(trace, devices, attributed, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
+        pipeline=actions_of(trace, devices, attributed, comm),
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,

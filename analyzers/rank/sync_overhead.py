@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals, union_of
-from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution, OtherLine
+from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Breakdown, OtherLine, breakdown
 from analyzers.rank.ddp_reductions import Gradients
-from analyzers.rank.time_breakdown import Breakdown, breakdown
 from analyzers.run import NOSYNC, Joined, Mismatch, RankTrace, retime
 from analyzers.trace import Events, Kind
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 
+from analyzers.layers import PipelineSummary
 from analyzers.rank import CPU_DEVICE, OTHERS, Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.communication_advice import RULES
@@ -243,6 +244,8 @@ def _waiting(evidence: Evidence) -> Iterator[Advice]:
     if share * ranks < STANDS_OUT:
         apart = f"ranks wait for one another for {evidence.share(exposed_ns)} with nothing to hide it"
         if 2 * evidence.waits_by_kind.get("send_recv", 0) > sum(evidence.waits_by_kind.values()):
+            if any(pipeline.span_ns is not None for pipeline in evidence.pipelines):
+                return  # whose bubble is divided, so that advice is on its parts
             yield Advice("pipeline", _PIPELINE, exposed_ns, f"{apart}, most of it for messages of other ranks")
             return
         even = f"{apart}, and no rank causes much more of it than the others"
@@ -299,7 +302,64 @@ def _kept(evidence: Evidence, rank: RankNumber) -> str:
     return f"; its CPU is in Python, outside of PyTorch's operators, for {duration(python_ns)} a step meanwhile"
 
 
+# --- stages of a pipeline ---
+
+
+def _pipelines(evidence: Evidence) -> Iterator[Advice]:
+    for pipeline in evidence.pipelines:
+        if pipeline.span_ns is not None:
+            yield from _of_pipeline(evidence, pipeline)
+
+
+def _of_pipeline(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advice]:
+    stages, microbatches = len(pipeline.stages), pipeline.microbatches
+    empty = (
+        f"{pipeline.schedule} over {stages} stages leaves {percent((stages - 1) / (microbatches + stages - 1))} of a "
+        f"step of {microbatches} microbatches empty, (p - 1) / (m + p - 1)"
+    )
+    if pipeline.more_microbatches_ns is not None:
+        yield Advice(
+            "more_microbatches",
+            f"train with {2 * microbatches} microbatches instead of {microbatches}",
+            round(pipeline.more_microbatches_ns),
+            f"{empty}: {evidence.share(pipeline.more_microbatches_ns)} less, as replayed, if microbatches of half the "
+            "size take half the time",
+        )
+    if pipeline.interleaved_ns is not None:
+        yield Advice(
+            "interleaved_stages",
+            "cut stages in two and give each rank two of them (ScheduleInterleaved1F1B)",
+            round(pipeline.interleaved_ns),
+            f"{empty}: {evidence.share(pipeline.interleaved_ns)} less, with twice as many messages",
+        )
+    if pipeline.slowest is not None and pipeline.even_stages_ns is not None:
+        yield Advice(
+            "even_stages",
+            f"move layers away from stage {pipeline.slowest} (on rank {_rank_of(pipeline, pipeline.slowest)})",
+            round(pipeline.even_stages_ns),
+            f"its microbatches compute for {duration(pipeline.slower_by_ns or 0)} longer than the others' do in the "
+            f"mean; equal stages would take {evidence.share(pipeline.even_stages_ns)} less, as replayed",
+        )
+    yield from _late_stages(evidence, pipeline)
+
+
+def _rank_of(pipeline: PipelineSummary, stage: int) -> int:
+    return next(one.rank for one in pipeline.stages if one.stage == stage)
+
+
+def _late_stages(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advice]:
+    """Where every stage's bubble is more than the replay explains."""
+    least = min((one.rest_ns for one in pipeline.stages if one.rest_ns is not None), default=0)
+    yield Advice(
+        "late_stages",
+        "have hosts launch a stage's work sooner: larger microbatches, torch.compile, CUDA graphs",
+        round(least),
+        f"every stage is idle, or waits for messages, for {evidence.share(least)} more than its schedule and unequal "
+        "stages explain: its host, or another stage's, launches late, or messages take long",
+    )
+
+
 _ON_COMMUNICATION: Iterable[Callable[[Evidence], Iterator[Advice]]] = (*RULES, _waiting)
 _ON_DEVICES: Iterable[Callable[[Evidence], Iterator[Advice]]] = (
-    *(_launch_bound, _kernel_gaps, _synchronizing, _data_parallel),
+    *(_launch_bound, _kernel_gaps, _synchronizing, _data_parallel, _pipelines),
 )

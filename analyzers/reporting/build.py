@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,9 @@ from analyzers.layers import (
     layer_summaries,
     layer_warnings,
     layout_of,
+    pipeline_notices,
+    pipeline_summaries,
+    pipelines,
 )
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
@@ -57,7 +60,6 @@ from analyzers.reporting.document import (
     Window,
 )
 from analyzers.reporting.evidence import (
-    Advice,
     Evidence,
     copies_of,
     gradient_dtypes,
@@ -92,12 +94,14 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     analyses = _found(run, links)
     exchanged, rows = analyses.exchanged, analyses.rows
     reduced = bucket_rows(exchanged, analyses.buckets)
+    piped = pipelines(exchanged)
     warnings = [
         *_unmarked_warnings(run, rows),
         *_outside_warnings(rows),
         *exchange_warnings(exchanged),
         *bucket_warnings(analyses.buckets),
         *layer_warnings(run, analyses.buckets),
+        *pipeline_notices(piped),
         *cost_warnings(run),
     ]
     waits, layers = waiting_rows(exchanged), layer_rows(exchanged, analyses.buckets)
@@ -108,6 +112,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
     groups = group_rows(exchanged, rows)
     evidence = _evidence(analyses, facts, (reduced, layers, waits), (collectives, idle, cost))
+    evidence = replace(evidence, pipelines=pipeline_summaries(piped))
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -122,9 +127,10 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         compute=computed,
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
-        summary=_summary(analyses, facts, (reduced, layers, groups), cost, advice(evidence)),
+        summary=_summary(analyses, facts, (reduced, layers, groups), cost, evidence),
         idle=idle,
         groups=groups,
+        pipeline=[row for pipeline in piped for row in pipeline.rows],
     )
 
 
@@ -280,8 +286,9 @@ def _summary(
     facts: RunFacts,
     lists: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[GroupWindow]],
     cost: SyncCost | None,
-    advised: list[Advice],
+    evidence: Evidence,
 ) -> Summary:
+    advised = advice(evidence)
     rows, exchanged = analyses.rows, analyses.exchanged
     measures = {name: getattr(rows, name) for name in ("span_ns", *_MEASURED, "overlap")}
     measures |= {name: getattr(analyses.exposed, name) for name in EXPOSED}
@@ -314,6 +321,7 @@ def _summary(
         input=analyses.input,
         over_devices=over_devices(devices),
         groups=group_summaries(exchanged, rows, lists[2]),
+        pipelines=list(evidence.pipelines),
     )
 
 

@@ -18,7 +18,7 @@ from analyzers.collectives import (
 )
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
-from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout
+from analyzers.layers import BucketRow, BucketSummary, LayerRow, LayerSummary, Layout, PipelineRow, PipelineSummary
 from analyzers.notices import Notice
 from analyzers.reporting.data_loading import Input
 from analyzers.reporting.evidence import Advice
@@ -87,6 +87,7 @@ class Summary(msgspec.Struct, frozen=True):
     input: Input | None = None  # null where no trace has a loader's ranges
     over_devices: OverDevices | None = None  # null for one device
     groups: list[GroupSummary] = []
+    pipelines: list[PipelineSummary] = []
 
 
 REPORT_SCHEMA = "tracer.report/2"
@@ -202,8 +203,8 @@ class Report(msgspec.Struct, frozen=True):
     summary: Summary
     idle: IdleRows
     groups: list[GroupWindow] = []
+    pipeline: list[PipelineRow] = []
     # Filled by analyses to come.
-    pipeline: list[dict[str, Any]] = []
     experts: list[dict[str, Any]] = []
 
 

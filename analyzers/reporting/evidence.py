@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from analyzers.collectives import CollectiveRow, Exchange, WaitingRow
-from analyzers.layers import BucketRow, LayerRow
+from analyzers.layers import BucketRow, LayerRow, PipelineSummary
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
 from analyzers.reporting.data_loading import Input
@@ -84,6 +84,7 @@ class Evidence:
     host: Mapping[RankNumber, str] = field(default_factory=dict)
     slowed: Mapping[RankNumber, str] = field(default_factory=dict)
     input_caution: str = ""
+    pipelines: Sequence[PipelineSummary] = ()
 
     def share(self, ns: float) -> str:
         """Write a time as it is a step, and as a share of the step."""

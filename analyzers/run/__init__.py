@@ -1,6 +1,6 @@
 """A folder becomes a `Run`: files, `run.json`, controls, light times.
 
-In order: `layout` finds the files, `manifest`, `controls` and `calibration` read what lies beside the traces,
+In order: `layout` finds the files, `manifest`, `parallelism`, `controls` and `calibration` read what lies beside them,
 `rank_trace` reads one rank, leaves out what is corrupt (`health`), gives it the light window's times (`light_window`,
 for the same events, which `partners` finds, with `launch_estimates`) and the steps that were asked for (`named_steps`),
 `size_limits` refuses what fits no memory, `loading` gathers the ranks. `device_states` tells whose devices are slowed,
@@ -37,6 +37,18 @@ from analyzers.run.manifest import (
     Parameter,
     read_manifest,
 )
+from analyzers.run.parallelism import (
+    MOST_MESH_RANKS,
+    CompiledModules,
+    Parallelism,
+    RecordedContext,
+    RecordedMesh,
+    RecordedPipeline,
+    SequenceBuffer,
+    ShardedModules,
+    StyledModules,
+    joined_parallelism,
+)
 from analyzers.run.rank_trace import RankTrace, read_rank
 from analyzers.run.sweep import SINGLE, Cell, State, Sweep, cell_folder, read_sweep
 
@@ -47,6 +59,7 @@ __all__ = [
     "LISTED_RANKS",
     "LONGEST_NS",
     "MANIFEST",
+    "MOST_MESH_RANKS",
     "NOSYNC",
     "OF_HOST",
     "SINGLE",
@@ -56,6 +69,7 @@ __all__ = [
     "Calibration",
     "CalibrationRow",
     "Cell",
+    "CompiledModules",
     "Control",
     "Controls",
     "Dataset",
@@ -66,11 +80,18 @@ __all__ = [
     "Manifest",
     "Memory",
     "Mismatch",
+    "Parallelism",
     "Parameter",
     "RankFile",
     "RankTrace",
+    "RecordedContext",
+    "RecordedMesh",
+    "RecordedPipeline",
     "Run",
+    "SequenceBuffer",
+    "ShardedModules",
     "State",
+    "StyledModules",
     "Sweep",
     "calibration_row",
     "cell_folder",
@@ -80,6 +101,7 @@ __all__ = [
     "find",
     "gather",
     "hosts",
+    "joined_parallelism",
     "load",
     "peak_busbw_gbps",
     "read_calibration",

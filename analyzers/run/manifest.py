@@ -11,6 +11,7 @@ from analyzers.notices import Code, Notice
 from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.run.controls import Control, Controls, joined_controls
+from analyzers.run.parallelism import Parallelism, impossible, joined_parallelism, of_known_ranks, without_impossible
 
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.
@@ -105,6 +106,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     backend: str | None = None
     strategy: str | None = None
+    parallelism: Parallelism | None = None
     model: str | None = None
     batch_per_gpu: int | None = None
     bucket_cap_mb: float | None = None
@@ -142,6 +144,7 @@ def joined(manifests: Sequence[Manifest]) -> Manifest:
         hosts=list(dict.fromkeys(host for manifest in manifests for host in manifest.hosts)),
         host_of_rank={rank: host for manifest in manifests for rank, host in manifest.host_of_rank.items()},
         devices=[device for manifest in manifests for device in manifest.devices],
+        parallelism=joined_parallelism(manifest.parallelism for manifest in manifests),
         controls=joined_controls([manifest.controls for manifest in manifests]),
         memory=_joined_memory([manifest.memory for manifest in manifests if manifest.memory is not None]),
         device_states=_joined_states([manifest.device_states for manifest in manifests if manifest.device_states]),
@@ -183,8 +186,18 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
         message = f"{MANIFEST}: world_size {quoted(manifest.world_size)} can be none; it is as traces and ranks say"
         notice = Notice(Code.RANK_IS_IMPOSSIBLE, message)
         manifest, odd = _of_ranks(msgspec.structs.replace(manifest, world_size=None))
-        return manifest, [notice, *odd]
-    return _of_ranks(manifest)
+        return _of_meshes(manifest, [notice, *odd])
+    return _of_meshes(*_of_ranks(manifest))
+
+
+def _of_meshes(manifest: Manifest, notices: list[Notice]) -> tuple[Manifest, list[Notice]]:
+    """Leave aside meshes that contradict themselves, and say so."""
+    odd = impossible(manifest.parallelism) if manifest.parallelism is not None else []
+    if manifest.parallelism is None or not odd:
+        return manifest, notices
+    manifest = msgspec.structs.replace(manifest, parallelism=without_impossible(manifest.parallelism))
+    listed = "; ".join(odd[:_LISTED]) + ("; ..." if len(odd) > _LISTED else "")
+    return manifest, [*notices, Notice(Code.RANK_IS_IMPOSSIBLE, f"{MANIFEST}: {listed}: left aside")]
 
 
 def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
@@ -195,7 +208,7 @@ def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
         odd.update(dict.fromkeys(key for key in by_rank if rank_number(key) is None))
         return {key: value for key, value in by_rank.items() if key not in odd}
 
-    memory, states = manifest.memory, manifest.device_states
+    memory, states, parallelism = manifest.memory, manifest.device_states, manifest.parallelism
     manifest = msgspec.structs.replace(
         manifest,
         host_of_rank=kept(manifest.host_of_rank),
@@ -204,6 +217,7 @@ def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
         ),
         memory=memory and Memory(memory.source, kept(memory.peak_bytes)),
         device_states=states and kept(states),
+        parallelism=parallelism and of_known_ranks(parallelism, kept),
     )
     if not odd:
         return manifest, []

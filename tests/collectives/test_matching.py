@@ -19,7 +19,7 @@ from analyzers.collectives.measured import exchange
 from analyzers.collectives.pairing import match
 from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.warnings import exchange_warnings
-from analyzers.rank.communication import Communication
+from analyzers.rank.columns.communication import Communication
 from analyzers.rank.strategies import Owners
 from analyzers.rank.summary import Measured, RankSummary, RunSummary, summarize
 from analyzers.run.manifest import Manifest, read_manifest

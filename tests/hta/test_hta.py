@@ -21,7 +21,7 @@ from analyzers.hta.adapter import hta_library, to_hta, versions
 from analyzers.hta.critical_paths import DEPENDENCY, CriticalPath, critical_path
 from analyzers.hta.tables import calls_of_device, diff, idle, kernels, launches, queue, to_json
 from analyzers.intervals import union_of
-from analyzers.rank.windows import profiler_steps
+from analyzers.rank.columns.windows import profiler_steps
 from analyzers.run.loading import Run
 from analyzers.run.rank_trace import RankTrace
 from analyzers.trace.kernel_names import Category, Kind

@@ -143,3 +143,30 @@ def test_a_full_disk_ends_the_recording_and_not_the_script(tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == ["fill"]
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_how_a_script_is_parallelized_is_found_and_optimizers_of_several_parts_count_once_a_step(tmp_path):
+    names = ("sharded", "pipeline")
+    recordings = [record(tmp_path / name, "--ranks", "2", "--", str(SCRIPTS / "parallel.py"), name) for name in names]
+    for process in recordings:
+        code, _, lines = end(process)
+        assert code == 0, lines
+    sharded, pipeline = (read_manifest(tmp_path / name)[0] for name in names)
+
+    assert (sharded.strategy, pipeline.strategy) == ("fsdp+tensor", "pipeline")
+    (mesh,) = sharded.parallelism.mesh
+    assert (mesh.dims, mesh.shape, mesh.ranks, set(mesh.groups)) == (["dp", "tp"], [1, 2], [0, 1], {"0", "1"})
+    (unit,) = sharded.parallelism.fsdp
+    assert (unit.modules, unit.count, unit.shard_dims) == ("*", 2, ["dp"])
+    assert [(row.modules, row.styles) for row in sharded.parallelism.tensor] == [
+        ("*.up", ["ColwiseParallel"]),
+        ("*.down", ["RowwiseParallel"]),
+    ]
+    found = pipeline.parallelism.pipeline
+    assert (found.schedule, found.microbatches, found.stages) == ("ScheduleInterleaved1F1B", 2, 4)
+    assert found.stages_of_rank == {"0": [0, 2], "1": [1, 3]}
+    assert pipeline.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == ""
+
+    for rank in analyzers.load(tmp_path / "pipeline").ranks:
+        # Two steps, each of two optimizers, and every forward of two parts with two microbatches.
+        assert rank.events.named("Optimizer.step#AdamW.step").sum() == 4

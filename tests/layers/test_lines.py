@@ -9,8 +9,8 @@ import analyzers
 from analyzers.arrays import UNKNOWN
 from analyzers.layers.bucket_table import HiddenBy
 from analyzers.notices import Code
-from analyzers.rank.activity import CPU_DEVICE
-from analyzers.rank.attribution import NO_LAYERS, is_layer, layer_name
+from analyzers.rank.columns.activity import CPU_DEVICE
+from analyzers.rank.columns.attribution import NO_LAYERS, is_layer, layer_name
 from analyzers.trace.range_names import ROOT
 from tests.support.samples import SAMPLES, reported
 

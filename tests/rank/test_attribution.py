@@ -145,14 +145,14 @@ def test_what_the_main_thread_reduces_is_no_bucket(tmp_path):
     found = told(tmp_path, rows, rows)
     assert [row.bucket for row in found.buckets if row.rank == 0] == [0, 1]
     (own,) = [row for row in found.collectives if row.bytes == 20]
-    assert (own.purpose, own.bucket) == ("other", None)
+    assert (own.purpose, own.bucket) == ("gradients", None)
 
 
 def test_what_a_tensors_hook_reduces_is_no_bucket(tmp_path):
     rows = ddp_step() + all_reduce(91, 5, 141, 3)
     found = told(tmp_path, rows, rows)
     assert [row.bucket for row in found.buckets if row.rank == 0] == [0, 1]
-    assert {row.purpose for row in found.collectives if row.bytes == 20} == {"other"}
+    assert {row.purpose for row in found.collectives if row.bytes == 20} == {"activations"}
 
 
 def test_whole_numbers_are_no_gradients(tmp_path):

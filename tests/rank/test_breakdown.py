@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.rank.activity import activities
-from analyzers.rank.time_breakdown import breakdown
-from analyzers.rank.windows import profiler_steps, windows
+from analyzers.rank.columns.activity import activities
+from analyzers.rank.columns.time_breakdown import breakdown
+from analyzers.rank.columns.windows import profiler_steps, windows
 from tests.support.brute_force import MEASURES, sweep
 from tests.support.drawing import draw
 

@@ -8,8 +8,9 @@ import pytest
 
 import analyzers
 from analyzers.collectives.matching import NO_GROUP
-from analyzers.rank.activity import activities
-from analyzers.rank.communication import Communication, communication
+from analyzers.rank.columns.activity import activities
+from analyzers.rank.columns.attribution import attribution
+from analyzers.rank.columns.communication import Communication, communication
 from analyzers.rank.strategies import Purpose
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
@@ -62,7 +63,7 @@ def found(tmp_path):
 
     def read(*events: Event, **more: Any) -> Communication:
         trace = analyzers.load(write(tmp_path / "rank0.json", document(list(events), **more))).ranks[0]
-        return communication(trace, activities(trace))
+        return communication(trace, activities(trace), attribution(trace))
 
     return read
 
@@ -627,7 +628,7 @@ def test_nested_ranges_do_not_hide_one_another(found):
 
 def of_picture(**picture: str) -> Communication:
     trace = draw(**picture)
-    return communication(trace, activities(trace))
+    return communication(trace, activities(trace), attribution(trace))
 
 
 def test_exposed_time_is_what_no_compute_covers():

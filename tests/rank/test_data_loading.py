@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import analyzers
 from analyzers.arrays import UNKNOWN
+from analyzers.rank.columns.time_breakdown import breakdown
 from analyzers.rank.idle.data_loading import fetches, is_input
 from analyzers.rank.summary import summarize, summary_of
-from analyzers.rank.time_breakdown import breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
 from analyzers.run.light_window import Mismatch, retime

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzers.rank.columns.layer_time import kernel_times
 from analyzers.rank.kernels import MOST_RANKED, Precision, Ranked, peak_flops_per_s, with_count
-from analyzers.rank.layer_time import kernel_times
 from analyzers.rank.summary import summarize_rank
 from analyzers.run.layout import find
 from analyzers.run.rank_trace import RankTrace, read_rank

@@ -19,8 +19,8 @@ import pytest
 
 import analyzers
 from analyzers.errors import UnreadableTrace
+from analyzers.rank.columns.time_breakdown import breakdown
 from analyzers.rank.summary import summarize
-from analyzers.rank.time_breakdown import breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import to_json
 from analyzers.trace import decompress as inflate

@@ -37,6 +37,15 @@ def test_of_those_that_step_as_often_the_last_ends_an_iteration(iteration, wait)
     assert [each for each in iteration if beat.heard(each, 0, "SGD")] == iteration[-1:]
 
 
+@given(st.permutations(range(4)), st.integers(2, 50))
+def test_no_iteration_of_those_that_step_as_often_counts_twice(iteration, wait):
+    beat = Beat(wait)
+    for done in range(1, wait + 5):
+        for each in iteration:
+            beat.heard(each, 0, "AdamW")
+        assert beat.steps == done
+
+
 @given(st.lists(OPTIMIZERS, max_size=SILENCE), st.integers(0, 20))
 def test_the_first_counts_during_the_wait_and_one_alone_after_it(heard, wait):
     beat = Beat(wait)

@@ -136,7 +136,26 @@ def test_of_optimizers_that_step_as_often_the_last_counts_where_an_iteration_end
         watched.stepped(second)
         before = Counting.all[0].done
         watched.stepped(third)
-    assert Counting.all[0].done == before + 1 == 21
+    # Nor does the one that takes over when the wait ends count a step twice.
+    assert Counting.all[0].done == before + 1 == 20
+
+
+def test_optimizers_of_a_container_count_once_a_step(hearing):
+    """As torchtitan steps one optimizer for each part of a pipeline's model, in an optimizer around them."""
+
+    class Container(Optimizer):
+        def __init__(self, parts):
+            self.optimizers = [SGD(part.parameters(), lr=0.1) for part in parts]
+            super().__init__([parameter for part in parts for parameter in part.parameters()], {})
+
+        def step(self):
+            for optimizer in self.optimizers:
+                optimizer.step()
+
+    container = Container([nn.Linear(4, 2), nn.Linear(2, 4)])
+    for _ in range(20):
+        container.step()
+    assert Counting.all[0].done == 20
 
 
 def test_an_optimizer_that_was_replaced_during_the_wait_counts_no_more(watched, model):
@@ -260,7 +279,7 @@ def test_a_process_follows_one_that_has_ended_without_a_round(watched, model, fo
     """As torchrun starts a rank anew, and a script its second process."""
     (folder / CLAIM.format(rank=0, attempt=0)).write_text(ended_process())
     if left == "a round":
-        part = rank_part.part(model, rank_part.Facts())
+        part = rank_part.part([model], rank_part.Facts())
         rank_part.write_part(folder / "run", msgspec.structs.replace(part, rounds=1))
     elif left == "a recording":
         attach._mark_recorded(folder / "step10")

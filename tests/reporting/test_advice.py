@@ -8,7 +8,8 @@ import pytest
 from analyzers.collectives.rows import WaitingRow
 from analyzers.layers.bucket_table import BucketRow
 from analyzers.layers.layer_table import LayerComm, LayerRow
-from analyzers.rank.activity import CPU_DEVICE
+from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary
+from analyzers.rank.columns.activity import CPU_DEVICE
 from analyzers.rank.idle.host_states import Cause
 from analyzers.reporting.advice import advice
 from analyzers.reporting.data_loading import DeviceInput, Input
@@ -77,6 +78,13 @@ FINE = Evidence(
 def idle(rank: int = 0, **ns: int) -> DeviceIdle:
     by_cause = {Cause[name.upper()]: float(value) for name, value in ns.items()}
     return DeviceIdle(rank, rank, by_cause, sum(by_cause.get(cause, 0.0) for cause in HOST_CAUSES))
+
+
+def pipeline(rest_ns: float = 0, **gains: float) -> PipelineSummary:
+    """Two stages whose parts are known."""
+    stages = [PipelineStage(stage, stage, 5_000, 9_000, rest_ns + 9_000, 9_000, 0, rest_ns) for stage in (0, 1)]
+    known = {"even_stages_ns": 0, "more_microbatches_ns": 0, "interleaved_ns": 0} | gains
+    return PipelineSummary([0, 1], 8, "1F1B", stages, 1, 4_000, 120_000, **known)
 
 
 LAUNCHED = [WindowLaunches(0, 0, 0, 530, 520, 416, 5_000, STEP, 0, 0)]
@@ -148,6 +156,16 @@ TOLD = {
         },
         ("more microbatches", 30_000),
     ),
+    "a pipeline of too few microbatches": (
+        {"pipelines": [pipeline(more_microbatches_ns=30_000)]},
+        ("16 microbatches instead of 8", 30_000),
+    ),
+    "a pipeline of large stages": ({"pipelines": [pipeline(interleaved_ns=30_000)]}, ("cut stages in two", 30_000)),
+    "a pipeline of unequal stages": (
+        {"pipelines": [pipeline(even_stages_ns=30_000)]},
+        ("move layers away from stage 1 (on rank 1)", 30_000),
+    ),
+    "a pipeline whose hosts are late": ({"pipelines": [pipeline(rest_ns=30_000)]}, ("launch a stage's work", 30_000)),
     "pauses between kernels": ({"idle": [idle(kernel_gap=40_000)]}, ("fewer and larger kernels", 40_000)),
     "synchronizing calls": (
         {
@@ -212,6 +230,15 @@ NOT_TOLD = {
     "no reductions": {"buckets": [], "copies": Copies(0, 0, 60, 50_000), "cost": cost(packing_ns=50_000)},
     "a little of a longer full window": {"input": waits_for_input(15_000, 2 * STEP)},
     "a loader that keeps up": {"input": waits_for_input(0, STEP)},
+    "a pipeline whose bubble is divided, and short": {
+        "waiting": [WaitingRow(0, 0, 0, 50_000, 45_000, {"launch": 45_000}), WAITED_FOR],
+        "cost": cost(exposed_wait_ns=30_000),
+        "waits_by_kind": {"send_recv": 90_000, "all_reduce": 5_000},
+        "pipelines": [pipeline()],
+    },
+    "a pipeline of which ranks are missing": {
+        "pipelines": [msgspec.structs.replace(pipeline(90_000), span_ns=None, slowest=None)]
+    },
     "no windows": {"windows": 0},
     "empty windows": {"step_ns": 0, "buckets": QUEUED},
 }

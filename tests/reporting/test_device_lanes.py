@@ -8,11 +8,11 @@ import pytest
 
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
+from analyzers.rank.columns.time_breakdown import breakdown
 from analyzers.rank.idle.host_states import Cause
 from analyzers.rank.idle.idle_time import OTHERS
 from analyzers.rank.idle.phases import Phase
 from analyzers.rank.summary import RunSummary, summary_of
-from analyzers.rank.time_breakdown import breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, Lanes, lanes
 from analyzers.reporting.document import Report

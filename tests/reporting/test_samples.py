@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from analyzers.notices import Code
+from analyzers.rank.columns.time_breakdown import Breakdown
 from analyzers.rank.summary import summarize
-from analyzers.rank.time_breakdown import Breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report, from_json, to_json
 from analyzers.run.layout import trace_files
@@ -289,3 +289,13 @@ def test_samples_recorded_on_gpus_take_their_times_from_the_light_window():
     assert recorded
     for path in recorded:
         assert reported(path).run.times_from == "light", path.name
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_the_parts_of_every_pipelines_bubble_add_up(path):
+    for row in reported(path).pipeline:
+        assert row.bubble_ns >= 0
+        assert row.rest_ns is None or row.schedule_ns + row.imbalance_ns + row.rest_ns == row.bubble_ns
+        ends = [action.start_ns + action.dur_ns for action in row.actions]
+        assert all(0 <= action.busy_ns <= action.dur_ns for action in row.actions)
+        assert row.bubble_ns <= max(ends) - row.actions[0].start_ns

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from analyzers.rank.activity import activities
-from analyzers.rank.time_breakdown import CELLS, breakdown, cell_edges, occupancy
+from analyzers.rank.columns.activity import activities
+from analyzers.rank.columns.time_breakdown import CELLS, breakdown, cell_edges, occupancy
 from tests.support.attributed import union
 from tests.support.drawing import draw
 from tests.support.samples import REPORTED, reported

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.arrays import UNKNOWN
-from analyzers.rank.time_breakdown import breakdown
+from analyzers.rank.columns.time_breakdown import breakdown
 from analyzers.run.light_window import Joined, Mismatch, retime
 from analyzers.trace.kernel_names import Category
 from analyzers.trace.range_names import LIGHT_STEP, STEP

@@ -1,12 +1,22 @@
 """What several hosts wrote of one run, put together."""
 
+import json
+
 import msgspec
 import pytest
 
 from analyzers.errors import UnusableRun
+from analyzers.notices import Code
 from analyzers.run.controls import Controls, control
 from analyzers.run.layout import find
 from analyzers.run.manifest import DeviceState, Manifest, Memory, joined, read_manifest
+from analyzers.run.parallelism import (
+    Parallelism,
+    RecordedMesh,
+    RecordedPipeline,
+    StyledModules,
+    joined_parallelism,
+)
 from tests.support.kineto_files import write_run
 
 
@@ -78,3 +88,57 @@ def test_folders_of_two_recordings_are_refused(folders, tmp_path):
     folders("a", "b")
     with pytest.raises(UnusableRun, match=r"ranks0-1 and .*ranks2-3: are of different recordings"):
         find(tmp_path / "run")
+
+
+def meshed(rank, ranks, layers=3):
+    """What one rank of a pipeline says: a whole mesh, a slice that others do not have, its stage and layers."""
+    whole = RecordedMesh(dims=["pp", "tp"], shape=[2, 2], ranks=[0, 1, 2, 3], groups={str(rank): ["a", f"b{rank}"]})
+    flat = RecordedMesh(dims=["flat"], shape=[2], ranks=ranks, groups={str(rank): [f"f{ranks[0]}"]})
+    return Parallelism(
+        strategies=["tensor", "pipeline"],
+        mesh=[whole, flat],
+        tensor=[StyledModules(modules="layers.*.up", count=layers, styles=["ColwiseParallel"])],
+        pipeline=RecordedPipeline(schedule="Schedule1F1B", stages=2, stages_of_rank={str(rank): [rank // 2]}),
+    )
+
+
+def test_what_ranks_say_of_parallelism_is_one():
+    found = joined_parallelism([None, meshed(0, [0, 2]), meshed(2, [0, 2], layers=4), meshed(1, [1, 3])])
+    whole, even, odd = found.mesh
+    assert whole.groups == {"0": ["a", "b0"], "2": ["a", "b2"], "1": ["a", "b1"]}
+    assert (even.ranks, set(even.groups), odd.ranks, set(odd.groups)) == ([0, 2], {"0", "2"}, [1, 3], {"1"})
+    assert [(row.modules, row.count) for row in found.tensor] == [("layers.*.up", 4)]
+    assert found.pipeline.stages_of_rank == {"0": [0], "2": [1], "1": [0]}
+    assert found.strategies == ["tensor", "pipeline"]
+    assert joined_parallelism([None, None]) is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"dims": ["tp"], "shape": [2], "ranks": [0]},
+        {"dims": ["tp"], "shape": [2, 2], "ranks": [0, 1, 2, 3]},
+        {"dims": ["tp"], "shape": [2], "ranks": [0, 0]},
+        {"dims": ["tp"], "shape": [2], "ranks": [0, -1]},
+        {"dims": ["tp"], "shape": [0], "ranks": []},
+        {"dims": [None] * 10**5, "shape": [2**62] * 10**5, "ranks": [0]},
+    ],
+)
+def test_a_mesh_that_contradicts_itself_is_left_aside_by_name(tmp_path, odd):
+    good = {"dims": ["dp"], "shape": [2], "ranks": [0, 1], "groups": {"0": ["1"], "x": ["2"]}}
+    parallelism = {"mesh": [odd, good], "pipeline": {"schedule": "A", "stages_of_rank": {"-1": [0], "1": [1]}}}
+    (tmp_path / "run.json").write_text(json.dumps({"schema": "tracer.run/1", "parallelism": parallelism}))
+    manifest, notices = read_manifest(tmp_path)
+    (mesh,) = manifest.parallelism.mesh
+    assert (mesh.dims, mesh.groups) == (["dp"], {"0": ["1"]})
+    assert manifest.parallelism.pipeline.stages_of_rank == {"1": [1]}
+    assert [notice.code for notice in notices] == [Code.RANK_IS_IMPOSSIBLE] * 2
+    assert "mesh 0 has" in notices[1].text
+    assert len(notices[1].text) < 300
+
+
+def test_parallelism_of_another_kind_costs_the_manifest_alone(tmp_path):
+    (tmp_path / "run.json").write_text('{"schema": "tracer.run/1", "parallelism": {"mesh": 3}}')
+    manifest, (notice,) = read_manifest(tmp_path)
+    assert manifest is None
+    assert notice.code == Code.RUN_JSON_UNREADABLE

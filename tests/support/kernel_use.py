@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
-from analyzers.rank.activity import activities
-from analyzers.rank.windows import profiler_steps, windows
+from analyzers.rank.columns.activity import activities
+from analyzers.rank.columns.windows import profiler_steps, windows
 from analyzers.run.rank_trace import RankTrace
 from analyzers.trace.kernel_names import Category, Kind
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyzers.rank.activity import device_label
+from analyzers.rank.columns.activity import device_label
 from analyzers.rank.strategies import DDP, STRATEGIES, Purpose
 from analyzers.rank.summary import RunSummary
 from analyzers.trace.collective_calls import Collective, itemsize

@@ -9,7 +9,8 @@ from torch import nn
 from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DdpOptions, LearningRate
 from tracer.recording import torch_compat as compat
-from tracer.recording.module_ranges import module_ranges
+from tracer.recording.strategies import is_compiled
+from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.workload import models_and_data as workloads
 from tracer.workload import training_step as step
 
@@ -98,7 +99,7 @@ compiler_warns = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is
 def test_compiled_modules_keep_their_names_and_have_no_ranges(group):
     trained = training(replace(DDP, compile=True))
     own = trained.model.module
-    assert compat.is_compiled(own)
+    assert is_compiled(own)
     assert [name for name, _ in own.named_parameters()][:2] == ["0.weight", "0.bias"]
     with module_ranges(trained.model):
         assert not any(module._forward_hooks for module in own.modules())
@@ -116,7 +117,7 @@ def test_a_compiled_model_keeps_the_layout_that_was_asked_for(group, monkeypatch
 @compiler_warns
 def test_under_fsdp_each_unit_is_compiled(group):
     model = training(replace(CONFIG, strategy="fsdp", compile=True)).model
-    assert [compat.is_compiled(child) for child in (model, *model.children())] == [False, True, False, True, True]
+    assert [is_compiled(child) for child in (model, *model.children())] == [False, True, False, True, True]
 
 
 # The learning rate.

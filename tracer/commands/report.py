@@ -66,10 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_steps_argument(parser)
     parser.add_argument(
         "--by",
-        choices=["rank", "step", "collective", "group", "bucket", "layer", "kernel"],
+        choices=["rank", "step", "collective", "group", "bucket", "layer", "kernel", "pipeline"],
         default="rank",
         help="medians per rank (default), every step, every collective, process groups, DDP's buckets, the model's "
-        "layers, or kernels and operators",
+        "layers, kernels and operators, or a pipeline's stages",
     )
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")

@@ -1,10 +1,11 @@
 """Recording inside the training process: schedule, profiles, controls, `run.json`.
 
 `session`, and `unchanged_script` which the `hook` arms, drive a `recorder` step by step (`step_counter` knows which
-optimizer ends a step); the room `windows` profiles and times steps, `module_ranges` marks modules, `rendezvous` lets
-ranks meet. `model_facts`, `link_rates` and `device_states` find out what trains, over which links, on devices in which
-state; `rank_part` and `run_json` write it down, `collect` puts the recording in its place. `rank_process` is for
-processes that are ranks, `torch_compat` has what differs between versions of torch. Importing this room imports torch.
+optimizer ends a step); the room `windows` profiles and times steps, `rendezvous` lets ranks meet. `model_facts`, the
+room `strategies`, `link_rates` and `device_states` find out what trains, how it is parallelized, over which links, on
+devices in which state; `rank_part` and `run_json` write it down, `collect` puts the recording in its place.
+`rank_process` is for processes that are ranks, `torch_compat` has what differs between versions of torch. Importing
+this room imports torch.
 
 Decisions: docs/decisions/recording.md
 """
@@ -13,7 +14,7 @@ from tracer.recording.collect import Finisher, Taking
 from tracer.recording.device_states import open_gpus
 from tracer.recording.hook import HOOK_FOLDER
 from tracer.recording.link_rates import NCCL_LOG, LinkMember, link_of, nccl_logs, peer_link
-from tracer.recording.model_facts import gpus_of, inner
+from tracer.recording.model_facts import gpus_of
 from tracer.recording.rank_part import RUN, Facts, RankPart, write_part
 from tracer.recording.rank_process import (
     LAUNCHER,
@@ -32,6 +33,7 @@ from tracer.recording.rank_process import (
 )
 from tracer.recording.recorder import Progress, Recorder, Subject, silent
 from tracer.recording.session import Session
+from tracer.recording.strategies import inner
 from tracer.recording.torch_compat import compile_in_place, rank_and_size, trace_violations, wrap_ddp
 
 __all__ = [

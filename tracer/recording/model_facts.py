@@ -1,22 +1,19 @@
-"""Facts of a training model: strategy, parameters, DDP's buckets, devices."""
+"""Facts of a training model: parameters, DDP's buckets, devices."""
 
 from __future__ import annotations
 
-import gc
 import platform
 import re
 import resource
 import sys
-from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.run import Bucket, Parameter
-from tracer.config import Strategy
 from tracer.recording import torch_compat as compat
+from tracer.recording.strategies import all_objects, ddp_of, inner
 
 # Of what DDP's own logger says: how it was set up, and the times it measured, ns, to be held against those in traces.
 DDP_FIGURES = re.compile(r"avg_\w+_time$|find_unused_parameters$|gradient_as_bucket_view$|broadcast_buffers$")
@@ -31,7 +28,7 @@ def find_model(optimizer: torch.optim.Optimizer | None = None) -> nn.Module | No
     # The type alone decides: isinstance would ask objects for `__class__`, which proxies answer by loading things.
     modules = [
         candidate
-        for candidate in _objects()
+        for candidate in all_objects()
         if issubclass(type(candidate), nn.Module) and "_modules" in vars(candidate)
     ]
     inside = {id(child) for module in modules for child in module.children()}
@@ -41,30 +38,6 @@ def find_model(optimizer: torch.optim.Optimizer | None = None) -> nn.Module | No
     trained = [root for root in roots if any(id(parameter) in stepped for parameter in root.parameters())]
     root = max(trained or roots, key=_trained, default=None)
     return None if root is None else _wrapper_in(root)
-
-
-def _objects() -> list[Any]:
-    """All objects that the garbage collector tracks; where a script froze some, those that its frames lead to.
-
-    The collector does not tell which it has frozen, and to unfreeze them would be felt by the training.
-    """
-    if not gc.get_freeze_count():
-        return gc.get_objects()
-    tracked = {id(candidate): candidate for candidate in gc.get_objects()}
-    frame: FrameType | None = sys._getframe()
-    ahead: list[Any] = []
-    while frame is not None:
-        ahead += [*frame.f_locals.values(), *frame.f_globals.values()]
-        frame = frame.f_back
-    reached: set[int] = set()
-    while ahead:
-        new = {
-            id(candidate): candidate for candidate in ahead if id(candidate) not in reached and gc.is_tracked(candidate)
-        }
-        reached |= new.keys()
-        tracked |= new
-        ahead = gc.get_referents(*new.values())
-    return list(tracked.values())
 
 
 def _wrapper_in(root: nn.Module) -> nn.Module:
@@ -79,20 +52,6 @@ def _trained(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
-def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
-    """Return the DDP that a model is, compiled or not."""
-    eager = getattr(model, "_orig_mod", model)
-    return eager if isinstance(eager, DistributedDataParallel) else None
-
-
-def inner(model: nn.Module) -> nn.Module:
-    """Return the model inside DDP's or DataParallel's wrapper, which prefixes every name."""
-    wrapper = ddp_of(model) or model
-    unwrapped = wrapper.module if isinstance(wrapper, DistributedDataParallel | nn.DataParallel) else model
-    assert isinstance(unwrapped, nn.Module)
-    return unwrapped
-
-
 def class_name(model: nn.Module) -> str:
     """Return the name of a model's own class, without what wraps, shards or compiles it."""
     unwrapped = inner(model)
@@ -100,18 +59,6 @@ def class_name(model: nn.Module) -> str:
     # fully_shard makes a class of a model's: FSDPTransformer, of FSDPModule and Transformer.
     last = kind.__bases__[-1].__name__
     return last if kind.__name__ == f"FSDP{last}" else kind.__name__
-
-
-def strategy_of(model: nn.Module) -> Strategy | None:
-    """Return how a model is parallelized, None where its wrapper does not tell."""
-    if ddp_of(model) is not None:
-        return "ddp"
-    if isinstance(model, nn.DataParallel):
-        return "dp"
-    if any(compat.is_fsdp(module) for module in model.modules()):
-        return "fsdp"
-    _, size = compat.rank_and_size()
-    return "single" if size == 1 else None
 
 
 def gpus_of(model: nn.Module) -> list[int]:

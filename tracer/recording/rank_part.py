@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from analyzers.run import LIGHT, Bucket, Dataset, DeviceState, Epoch, Parameter
+from analyzers.run import LIGHT, Bucket, Dataset, DeviceState, Epoch, Parallelism, Parameter
 from tracer.config import LightRecorder, Plan
 from tracer.errors import TracerError
 from tracer.recording import torch_compat as compat
@@ -27,8 +27,8 @@ from tracer.recording.model_facts import (
     device_names,
     parameters_of,
     peak_memory,
-    strategy_of,
 )
+from tracer.recording.strategies import strategy_name
 from tracer.recording.windows import FULL
 from tracer.version import VERSION
 
@@ -38,8 +38,9 @@ ROUND = "round{number}"
 RUN = "run"
 STEP = "step{number}"
 # Settings that decide how ranks communicate or what profiling costs; nothing else of the environment is written down.
+MAX_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 RECORDED_ENVIRONMENT = re.compile(
-    r"NCCL_|TORCH_NCCL_|GLOO_|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
+    rf"NCCL_|TORCH_NCCL_|GLOO_|{MAX_CONNECTIONS}$|CUDA_VISIBLE_DEVICES$|OMP_NUM_THREADS$|TEARDOWN_CUPTI$|TORCH_SYMM_MEM"
 )
 PART = "rank{rank}.part"
 
@@ -58,11 +59,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
-    """Return what a model that somebody else trains says about itself."""
+    """Return what a model that somebody else trains says about itself; its strategy is found in its process."""
     return Facts(
         command=list(command),
         model=class_name(model),
-        strategy=strategy_of(model),
         backend=compat.backend(),
         bucket_cap_mb=bucket_cap_mb(model),
     )
@@ -90,6 +90,7 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     recording: str = ""
     host: str
     facts: Facts
+    parallelism: Parallelism | None = None
     devices: list[str]
     versions: dict[str, str | None]
     environment: dict[str, str]
@@ -112,19 +113,24 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     ended: bool = False
 
 
-def part(model: nn.Module, facts: Facts) -> RankPart:
-    """Build the part that this process knows now."""
+def part(models: Sequence[nn.Module], facts: Facts, parallelism: Parallelism | None = None) -> RankPart:
+    """Build the part that this process knows now, of its model and of further stages of a pipeline."""
     rank, size = compat.rank_and_size()
+    model = models[0]
+    if facts.strategy is None:
+        named = strategy_name(parallelism.strategies if parallelism is not None else [], size)
+        facts = msgspec.structs.replace(facts, strategy=named)
     memory_source, peak_bytes = peak_memory(model)
     return RankPart(
         rank=rank,
         world_size=size,
         host=socket.gethostname(),
         facts=facts,
+        parallelism=parallelism,
         devices=device_names(model),
         versions=_versions(),
-        environment={key: value for key, value in sorted(os.environ.items()) if _is_recorded(key)},
-        parameters=parameters_of(model),
+        environment=_environment(),
+        parameters=[parameter for stage in models for parameter in parameters_of(stage)],
         buckets=buckets_of(model),
         ddp=ddp_figures(model),
         memory_source=memory_source,
@@ -179,6 +185,12 @@ def typical_round(blocks_ns: Mapping[int, Sequence[Sequence[int]]]) -> int:
     by_round = {number: np.median([np.median(steps) for steps in ranks]) for number, ranks in blocks_ns.items()}
     middle = np.median(list(by_round.values()))
     return min(by_round, key=lambda number: abs(by_round[number] - middle))
+
+
+def _environment() -> dict[str, str]:
+    recorded = {key: value for key, value in os.environ.items() if _is_recorded(key)}
+    # Whether it was set decides which kernels may run at once: where it was not, that is said.
+    return dict(sorted({MAX_CONNECTIONS: "", **recorded}.items()))
 
 
 def _is_recorded(key: str) -> bool:

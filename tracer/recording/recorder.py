@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -25,12 +25,11 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from analyzers.run import LIGHT, NOSYNC, DeviceState
+from analyzers.run import LIGHT, NOSYNC, DeviceState, Parallelism
 from tracer.config import LightRecorder, Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording.device_states import open_gpus
-from tracer.recording.model_facts import ddp_of, gpus_of
-from tracer.recording.module_ranges import module_ranges
+from tracer.recording.model_facts import gpus_of
 from tracer.recording.rank_part import (
     ROUND,
     RUN,
@@ -45,12 +44,15 @@ from tracer.recording.rank_part import (
     write_part,
 )
 from tracer.recording.rendezvous import PATIENCE, Meeting
+from tracer.recording.strategies import Program, no_sync, parallelism_of, program_of, watched_splits
+from tracer.recording.torch_compat import rank_and_size
 from tracer.recording.windows import (
     CuptiWindow,
     KinetoWindow,
     StepBlock,
     StepTimes,
     blocks_of_round,
+    module_ranges,
     why_unusable,
 )
 
@@ -77,7 +79,7 @@ class Subject:
     @property
     def may_skip_sync(self) -> bool:
         """Whether there can be steps without gradient synchronization."""
-        return self.optimizer is not None and ddp_of(self.model) is not None
+        return self.optimizer is not None and no_sync(self.model) is not None
 
 
 @dataclass
@@ -134,6 +136,9 @@ class Recorder:
         self._plan = plan
         self._progress = progress
         self._on_recorded = on_recorded
+        self._program = Program(subject.model)
+        self._parallelism: Parallelism | None = None
+        self._watching = ExitStack()
         self._gpus = gpus_of(subject.model)
         self._open_gpus = open_gpus(self._gpus)
         self.meeting = Meeting(patience)
@@ -175,6 +180,7 @@ class Recorder:
     def close(self, why: str = "its training ended") -> None:
         """End the recording here; a profiler that is at work is stopped, and ranks that would wait learn why."""
         self._schedule.close()
+        self._watching.close()
         if not self._finished:
             self.meeting.leave(why)
 
@@ -193,6 +199,8 @@ class Recorder:
         plan = self._plan
         taken = RecordedSoFar(self._place())
         self._identity = self.meeting.told(uuid.uuid4().hex)
+        self._program = program_of(self._subject.model, *rank_and_size())
+        self._watching.enter_context(watched_splits(self._program))
         self._agree_on_light()
         nosync = self._subject.may_skip_sync
         self._total = plan.wait + self._length(plan.rounds, nosync)
@@ -252,8 +260,10 @@ class Recorder:
     def _profiled(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         plan = self._plan
         # Ranges cost host time, which a light window is there to save.
-        ranges = nullcontext() if block.profile == "light" else module_ranges(self._subject.model)
-        with ranges, self._window(block) as window:
+        models = () if block.profile == "light" else self._program.models
+        with ExitStack() as ranges, self._window(block) as window:
+            for model in models:
+                ranges.enter_context(module_ranges(model))
             for step in range(plan.warmup):
                 yield
                 if step == plan.warmup - 1 and block.keep == LIGHT:
@@ -328,7 +338,12 @@ class Recorder:
 
     def _leave_part(self, taken: RecordedSoFar, kept_rounds: dict[str, int] | None = None) -> None:
         """What this rank knows so far, on disk: whatever ends it, what it has is there."""
-        rank_part = part(self._subject.model, self._subject.facts)
+        if taken.rounds <= 1:
+            # Before the first step of all some settings are not final; after a round they are.
+            self._parallelism = parallelism_of(self._program)
+        if taken.rounds > 0:
+            self._watching.close()
+        rank_part = part(self._program.models, self._subject.facts, self._parallelism)
         self.part = msgspec.structs.replace(
             rank_part,
             recording=f"{self._identity}-{taken.folder.name}",
@@ -360,14 +375,14 @@ def _why_no_nosync(subject: Subject) -> str | None:
 
 @contextmanager
 def _without_sync(subject: Subject) -> Iterator[None]:
-    """DDP without gradient synchronization; afterwards every replica is again what all were before."""
-    model, optimizer = ddp_of(subject.model), subject.optimizer
-    assert model is not None
+    """Steps without gradient synchronization; afterwards every replica is again what all were before."""
+    model, optimizer, unsynchronized = subject.model, subject.optimizer, no_sync(subject.model)
+    assert unsynchronized is not None
     assert optimizer is not None
     state = [*model.parameters(), *model.buffers()]
     state += [value for values in optimizer.state.values() for value in values.values() if isinstance(value, Tensor)]
     saved = [tensor.detach().clone() for tensor in state]
-    with model.no_sync():
+    with unsynchronized:
         yield
     with torch.no_grad():
         for tensor, before in zip(state, saved, strict=True):

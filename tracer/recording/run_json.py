@@ -12,8 +12,19 @@ from pathlib import Path
 import msgspec
 
 from analyzers.redaction import redacted
-from analyzers.run import MANIFEST, NOSYNC, Control, Controls, Manifest, Memory, control
+from analyzers.run import (
+    MANIFEST,
+    NOSYNC,
+    Control,
+    Controls,
+    Manifest,
+    Memory,
+    Parallelism,
+    control,
+    joined_parallelism,
+)
 from tracer.recording.rank_part import PART, ROUND, RankPart, kept_rounds, read_parts
+from tracer.recording.strategies import ordered, strategy_name
 from tracer.recording.windows import FULL
 
 
@@ -94,7 +105,7 @@ def _manifest(
     parts: Sequence[RankPart], name: str, transport: str | None, rounds: Mapping[str, int], notes: Sequence[str]
 ) -> Manifest:
     first = parts[0]
-    facts = first.facts
+    facts, parallelism = first.facts, _parallelism(parts)
     return Manifest(
         id=first.recording,
         name=name,
@@ -107,7 +118,8 @@ def _manifest(
         transport=transport,
         world_size=first.world_size,
         backend=facts.backend,
-        strategy=facts.strategy,
+        strategy=_strategy(parts, parallelism),
+        parallelism=parallelism,
         model=facts.model,
         batch_per_gpu=facts.batch_per_gpu,
         bucket_cap_mb=facts.bucket_cap_mb,
@@ -122,6 +134,19 @@ def _manifest(
         epochs=first.epochs,
         notes=list(notes),
     )
+
+
+def _parallelism(parts: Sequence[RankPart]) -> Parallelism | None:
+    joined = joined_parallelism(part.parallelism for part in parts)
+    return joined and msgspec.structs.replace(joined, strategies=ordered(joined.strategies))
+
+
+def _strategy(parts: Sequence[RankPart], parallelism: Parallelism | None) -> str | None:
+    """The strategies that any rank was found to use, where nobody has named one."""
+    named = {part.facts.strategy for part in parts}
+    if len(named) == 1 or parallelism is None:
+        return parts[0].facts.strategy
+    return strategy_name(parallelism.strategies, parts[0].world_size)
 
 
 def _controls(parts: Sequence[RankPart]) -> Controls:

@@ -14,8 +14,9 @@ class Beat:
     """A training step ends with a step of the optimizer that steps least often during the wait.
 
     Of a GAN's two, of which one steps five times as often as the other, that is the other; of several that step as
-    often, the one that came last. The first of all counts until the wait ends. During the wait another optimizer or
-    thread may take over; afterwards none may: a profiler records the thread that it began in.
+    often, the one that came last. The first of all counts until the wait ends: the one that takes over then does not
+    count the iteration that was counted already. During the wait another optimizer or thread may take over; afterwards
+    none may: a profiler records the thread that it began in.
     """
 
     def __init__(self, wait: int) -> None:
@@ -25,6 +26,7 @@ class Beat:
         self._clock: int | None = None
         self._thread = 0
         self._silent = 0
+        self._is_counted = False  # the iteration in which another takes over, by the first one's step
 
     def heard(self, optimizer: int, thread: int, name: str) -> bool:
         """Whether this step of an optimizer, which `name` is the class of, ends a training step.
@@ -41,6 +43,9 @@ class Beat:
             self._thread = thread
         self._seen[optimizer] += 1
         if optimizer == self._clock:
+            if self._is_counted:
+                self._is_counted, self._silent = False, 0
+                return False
             self._count()
             return True
         self._silent += 1
@@ -62,4 +67,7 @@ class Beat:
         self._silent = 0
         if self.steps == self._wait:
             # The counter keeps the order in which optimizers came.
-            self._clock = min(reversed(self._seen), key=self._seen.__getitem__)
+            last = min(reversed(self._seen), key=self._seen.__getitem__)
+            # It steps as often, and has yet to step in this iteration.
+            self._is_counted = self._seen[last] == self._seen[self._clock or 0] - 1
+            self._clock = last

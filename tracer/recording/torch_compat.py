@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -69,11 +68,6 @@ def compile_in_place(module: nn.Module) -> None:
     module.compile(dynamic=False, options={"layout_optimization": False})
 
 
-def is_compiled(module: nn.Module) -> bool:
-    """Whether `module.compile()` was called."""
-    return module._compiled_call_impl is not None
-
-
 def ddp_logging_data(model: DistributedDataParallel) -> dict[str, Any]:
     """Return what DDP says about itself, bucket sizes and their parameters' indices among it."""
     return cast(dict[str, Any], model._get_ddp_logging_data())  # type: ignore[no-untyped-call]
@@ -100,12 +94,6 @@ def nccl_version() -> str | None:
         return None
     version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
     return ".".join(map(str, version))
-
-
-def is_fsdp(module: nn.Module) -> bool:
-    """Whether a module is sharded by either version of FSDP; nothing is imported to find out."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    return fsdp is not None and isinstance(module, (fsdp.FSDPModule, fsdp.FullyShardedDataParallel))
 
 
 def trace_violations(file: Path) -> dict[str, list[str]] | None:

@@ -1,7 +1,8 @@
 """The built-in training, its epochs, and the calibration of links.
 
-`train` is the story of one rank, top to bottom, with `models_and_data`, `training_step` and `epochs`; `calibrate` is
-the other program that runs as a rank, and `__main__` starts the one or the other. Importing this room imports torch.
+`train` is the story of one rank, top to bottom, with `models_and_data`, `training_step` and `epochs`; the room
+`strategies` wraps models; `calibrate` is the other program that runs as a rank, and `__main__` starts the one or the
+other. Importing this room imports torch.
 
 Decisions: docs/decisions/workload.md
 """

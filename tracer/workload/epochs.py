@@ -19,6 +19,7 @@ from analyzers.run import Epoch
 from tracer.config import RecordConfig
 from tracer.recording import Progress, gpus_of, inner, rank_and_size
 from tracer.workload import models_and_data as workloads
+from tracer.workload.strategies import STRATEGY_OF
 from tracer.workload.training_step import (
     Tally,
     Training,
@@ -118,7 +119,7 @@ def _tested(training: Training, data: Data) -> tuple[int, int]:
     Sharded weights take all ranks to run a forward.
     """
     rank, _ = rank_and_size()
-    if data.test_set is None or (rank != 0 and training.config.strategy != "fsdp"):
+    if data.test_set is None or (rank != 0 and not STRATEGY_OF[training.config.strategy].forward_takes_all_ranks):
         return 0, 0
     labels, correct = len(data.test_set[1]), evaluate(training, data.test_set)
     return (labels, correct) if rank == 0 else (0, 0)

@@ -86,7 +86,7 @@ def _forget_peak_memory(config: RecordConfig) -> None:
     if config.device == "cpu":
         return  # the system keeps the greatest of the whole process
     torch.cuda.empty_cache()
-    for gpu in range(config.devices) if config.strategy == "dp" else (torch.cuda.current_device(),):
+    for gpu in range(config.devices) if config.traits.one_process else (torch.cuda.current_device(),):
         torch.cuda.reset_peak_memory_stats(gpu)
 
 
@@ -121,7 +121,7 @@ def facts(config: RecordConfig) -> Facts:
             "lr_scaling": config.learning_rate.scaling,
             "lr_warmup": config.learning_rate.warmup_epochs,
             "zero_init_residual": config.zero_init_residual,
-            "ddp_options": msgspec.to_builtins(config.ddp) if config.strategy == "ddp" else None,
+            "ddp_options": msgspec.to_builtins(config.ddp) if config.traits.takes_ddp_options else None,
         },
     )
 

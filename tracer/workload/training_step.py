@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.nn.parallel import DistributedDataParallel
 
 from tracer.config import REFERENCE_BATCH, RecordConfig
-from tracer.recording import compile_in_place, rank_and_size, wrap_ddp
+from tracer.recording import compile_in_place, rank_and_size
 from tracer.workload import models_and_data as workloads
+from tracer.workload.strategies import STRATEGY_OF
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,37 +54,14 @@ def learning_rate(config: RecordConfig, epochs_done: float) -> float:
 
 def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
     """The model under the strategy that was asked for, compiled inside of what wraps it."""
-    units = workloads.shard_units(model) if config.strategy == "fsdp" else [model]
+    strategy = STRATEGY_OF[config.strategy]
+    units = strategy.units(model, workloads.shard_units(model))
     if config.compile:
         # torch.compile "doesn't handle distributed wrapper modules like DDP or FSDP very well": docs.pytorch.org,
         # "Where to apply torch.compile?"
         for unit in units:
             compile_in_place(unit)
-    if config.strategy == "ddp":
-        return _ddp(model, config)
-    if config.strategy == "dp":
-        return nn.DataParallel(model, device_ids=list(range(config.devices)))
-    if config.strategy == "fsdp":
-        for unit in units:
-            fully_shard(unit)
-        fully_shard(model)
-    return model
-
-
-def _ddp(model: nn.Module, config: RecordConfig) -> DistributedDataParallel:
-    options = config.ddp
-    wrapped = wrap_ddp(
-        model,
-        options.broadcast_buffers,
-        device_ids=None if config.device == "cpu" else [torch.cuda.current_device()],
-        bucket_cap_mb=options.bucket_mb,
-        find_unused_parameters=options.find_unused,
-        gradient_as_bucket_view=options.gradient_as_bucket_view,
-        static_graph=options.static_graph,
-    )
-    if options.comm_hook == "bf16":
-        wrapped.register_comm_hook(None, bf16_compress_hook)
-    return wrapped
+    return strategy.wrap(model, units, config)
 
 
 def micro_batches(batches: Iterable[workloads.Batch], count: int) -> Iterator[list[workloads.Batch]]:
@@ -118,10 +92,11 @@ class Tally:
 
 def train_step(training: Training, batches: Sequence[workloads.Batch], tally: Tally | None = None) -> None:
     """One step of the optimizer, over the micro-batches it accumulates gradients of."""
+    strategy = STRATEGY_OF[training.config.strategy]
     samples = sum(len(targets) for _, targets in batches)
     training.optimizer.zero_grad()
     for number, batch in enumerate(batches, start=1):
-        with _synchronized_at_last(training.model, number, len(batches)):
+        with strategy.synchronized_at_last(training.model, number, len(batches)):
             inputs, targets = to_device(training, batch)
             with autocast(training):
                 outputs = training.model(inputs)
@@ -144,15 +119,6 @@ def to_device(training: Training, batch: workloads.Batch) -> workloads.Batch:
 def autocast(training: Training) -> torch.autocast:
     """Where forwards run."""
     return torch.autocast(training.device.type, torch.bfloat16, enabled=training.config.bf16)
-
-
-def _synchronized_at_last(model: nn.Module, number: int, count: int) -> AbstractContextManager[None]:
-    """Where a micro-batch's forward and backward run: gradients wait to be synchronized for the last of a step's."""
-    if isinstance(model, FSDPModule) and count > 1:
-        model.set_requires_gradient_sync(number == count)
-    if isinstance(model, DistributedDataParallel) and number < count:
-        return model.no_sync()
-    return nullcontext()
 
 
 def _memory_format(config: RecordConfig) -> torch.memory_format:

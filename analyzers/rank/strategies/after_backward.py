@@ -19,9 +19,10 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     outside = ~calls.in_model & calls.is_floating & (calls.elements > _parameters(calls))
     reduced = calls.of(Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)
     gathered = calls.of(Collective.ALL_GATHER, Collective.BROADCAST)
-    behind, updated = _behind(calls, (NODE,)), _behind(calls, (NODE, "Optimizer.step"))
+    # DTensor reduces partial gradients where they are first used: for the norm, to be clipped, in the optimizer.
+    behind = _behind(calls, (NODE, "Optimizer.step"))
     yield Purpose.GRADIENTS, outside & reduced & behind
-    yield Purpose.PARAMETERS, outside & gathered & updated & calls.inside(STEP)
+    yield Purpose.PARAMETERS, outside & gathered & behind & calls.inside(STEP) & ~calls.inside(NODE)
 
 
 def _parameters(calls: Calls) -> int:

@@ -11,6 +11,8 @@ from analyzers.trace import Collective
 
 # These gather statistics over all samples, whatever holds the weights.
 _STATISTICS = re.compile(r"SyncBatchNorm", re.IGNORECASE)
+# A loss over logits that are spread over ranks (loss parallelism) is no module, and reduces in its operators.
+_LOSS = re.compile(r"aten::(?:cross_entropy_loss|_?log_softmax|nll_loss\w*)")
 
 
 def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
@@ -19,6 +21,7 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     statistics = calls.in_module(_STATISTICS) | calls.inside_any(_STATISTICS)
     yield Purpose.ACTIVATIONS, spread & calls.over(TENSOR.dimension) & calls.in_model
     yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.in_model & ~statistics
+    yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.inside_any(_LOSS)
     # Kernels of their own (symmetric memory, vLLM's cross_device_reduce) are written for these activations.
     yield Purpose.ACTIVATIONS, kinds & calls.is_library
 

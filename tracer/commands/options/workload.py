@@ -17,8 +17,8 @@ from tracer.config import (
     LR_SCALINGS,
     MODELS,
     REFERENCE_BATCH,
+    STRATEGY_TRAITS,
     CalibrationPlan,
-    Collective,
     DataSource,
     DdpOptions,
     DeviceType,
@@ -35,11 +35,6 @@ from tracer.errors import UsageError
 DEFAULT_BATCH = {"cuda": 128, "cpu": 32}
 DEFAULT_ROUNDS = {"cuda": 8, "cpu": 3}
 DEFAULT_WAIT = {"cuda": 10, "cpu": 3}
-# What each strategy synchronizes with; nn.DataParallel calls NCCL within one process, which torch.distributed cannot.
-COLLECTIVES_OF: dict[Strategy, tuple[Collective, ...]] = {
-    "ddp": ("all_reduce", "broadcast"),
-    "fsdp": ("all_gather", "reduce_scatter"),
-}
 CALIBRATED_FROM_BYTES = 4 * 2**10
 # Beyond DDP's default buckets of 25 MiB.
 CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 32 * 2**20}
@@ -187,9 +182,10 @@ def _ddp_options(options: argparse.Namespace) -> DdpOptions:
 
 def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> CalibrationPlan | None:
     """Plan a short measurement of what the strategy uses; None if no two processes communicate."""
-    if devices < 2 or strategy not in COLLECTIVES_OF:
+    calibrated = STRATEGY_TRAITS[strategy].calibrated
+    if devices < 2 or not calibrated:
         return None
-    return CalibrationPlan(COLLECTIVES_OF[strategy], CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=2)
+    return CalibrationPlan(calibrated, CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=2)
 
 
 def check_data(config: RecordConfig) -> None:

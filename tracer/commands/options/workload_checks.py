@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from tracer.config import CIFAR10_SIZE, RecordConfig, Setup, Strategy
+from tracer.config import CIFAR10_SIZE, STRATEGY_TRAITS, RecordConfig, Setup, StrategyTraits
 from tracer.errors import UsageError
 
 # By how much a ResNet shrinks its images.
@@ -22,30 +22,27 @@ DDP_OPTIONS = (
 
 def check_usage(options: argparse.Namespace, setup: Setup) -> None:
     """Raise UsageError, with its reason, for the first of the options that is to be refused."""
-    strategy = setup.strategy
+    traits = STRATEGY_TRAITS[setup.strategy]
+    # What a strategy has nothing against has no text.
     refusals = {
-        "--strategy single runs on one device: give --gpus 1 (or --ranks 1)": strategy == "single"
-        and setup.hosts * setup.devices > 1,
-        "--strategy dp is nn.DataParallel over GPUs: it has no CPU form": strategy == "dp" and setup.device == "cpu",
-        "--strategy dp is nn.DataParallel in one process: it has no form over --nnodes": (
-            strategy == "dp" and setup.hosts > 1
-        ),
-        **_ddp_refusals(options, strategy),
+        traits.not_on_several: setup.hosts * setup.devices > 1,
+        traits.not_on_cpu: setup.device == "cpu",
+        traits.not_over_hosts: setup.hosts > 1,
+        **_ddp_refusals(options, traits),
         **_model_refusals(options, setup.batch),
         **_data_refusals(options),
-        **_execution_refusals(options, strategy),
+        traits.not_channels_last: options.channels_last,
+        traits.not_compiled: options.compile,
         **_learning_refusals(options),
     }
     for reason, refused in refusals.items():
-        if refused:
+        if refused and reason:
             raise UsageError(reason)
 
 
-def _ddp_refusals(options: argparse.Namespace, strategy: Strategy) -> dict[str, bool]:
-    refusals = {
-        f"{option} is an option of DDP: give --strategy ddp": _is_given(options, option) and strategy != "ddp"
-        for option in DDP_OPTIONS
-    }
+def _ddp_refusals(options: argparse.Namespace, traits: StrategyTraits) -> dict[str, bool]:
+    given = [option for option in DDP_OPTIONS if _is_given(options, option)]
+    refusals = {f"{option} is an option of DDP: give --strategy ddp": not traits.takes_ddp_options for option in given}
     return refusals | {
         f"--no-broadcast-buffers is for running statistics: {options.model} has no buffers": (
             options.no_broadcast_buffers and not _is_resnet(options)
@@ -81,16 +78,6 @@ def _data_refusals(options: argparse.Namespace) -> dict[str, bool]:
     }
 
 
-def _execution_refusals(options: argparse.Namespace, strategy: Strategy) -> dict[str, bool]:
-    return {
-        "--channels-last makes weights that FSDP cannot shard: give another --strategy": (
-            options.channels_last and strategy == "fsdp"
-        ),
-        # A replica would run the compiled forward of the module it was copied from, on that one's device.
-        "--compile does not work under nn.DataParallel: give another --strategy": options.compile and strategy == "dp",
-    }
-
-
 def _learning_refusals(options: argparse.Namespace) -> dict[str, bool]:
     return {
         "--epoch-samples is of epochs: give --epochs": options.epoch_samples is not None and options.epochs is None,
@@ -113,7 +100,7 @@ def check_last_batch(config: RecordConfig) -> None:
         return
     rank_samples = math.ceil(config.epoch_samples / config.world_size)
     last = rank_samples % config.process_batch or config.process_batch
-    if config.strategy == "dp":
+    if config.traits.one_process:
         # torch.chunk's parts: all of one size, but for the last.
         part = math.ceil(last / config.devices)
         last = last % part or part

@@ -1,14 +1,16 @@
 """Profiled windows of a recording, and how long single steps take.
 
 `step_blocks` has the order of blocks, `step_times` times steps without waiting for devices. `kineto_window` records
-through torch.profiler, `cupti_window` device activity alone: `libcupti` finds CUPTI, `native_callbacks` take its
-buffers, `records` decodes them, `device_activity` brings these together. Both leave traces through `trace_file`.
+through torch.profiler, `forward_ranges` marks modules for it, `cupti_window` device activity alone: `libcupti` finds
+CUPTI, `native_callbacks` take its buffers, `records` decodes them, `device_activity` brings these together. Both leave
+traces through `trace_file`.
 
 Decisions: docs/decisions/recording.md
 """
 
 from tracer.recording.windows.cupti_window import CuptiWindow
 from tracer.recording.windows.device_activity import DeviceActivity, other_user, why_unusable
+from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
 from tracer.recording.windows.libcupti import Cupti, CuptiUnusable
 from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
@@ -25,6 +27,7 @@ __all__ = [
     "StepTimes",
     "blocks_of_round",
     "is_ours",
+    "module_ranges",
     "other_user",
     "ours",
     "why_unusable",

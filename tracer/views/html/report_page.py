@@ -22,6 +22,7 @@ from analyzers.run import Calibration
 from analyzers.units import duration, ms
 from tracer.views import (
     CAUSE_PARTS,
+    Drawing,
     Heading,
     Section,
     Table,
@@ -56,6 +57,7 @@ from tracer.views.sections import (
     memory,
     named,
     own,
+    pipeline_section,
     representative,
     run_title,
     scale_out_section,
@@ -113,6 +115,7 @@ def report_html(
         "facts": _facts(report),
         "most_rows": MOST_ROWS,
         "shown": {name: titled(make(report)) for name, make in SECTIONS.items()},
+        "steps_of_pipelines": _drawings(_pipeline(report)),
     }
     return filled("report.html", values, [*map(_hash, scripts)])
 
@@ -155,7 +158,9 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
         return report
     rows = {
         name: [row for row in getattr(report, name) if row.rank in ranks]
-        for name in ("windows", "groups", "unmatched", "waiting", "buckets", "layers", "kernels", "operators")
+        for name in (
+            *("windows", "groups", "unmatched", "waiting", "buckets", "layers", "pipeline", "kernels", "operators"),
+        )
     }
     idle = msgspec.structs.replace(
         report.idle,
@@ -188,6 +193,16 @@ def _bandwidths(report: Report) -> Section:
     return communication_section(report, most=len(report.summary.communication))
 
 
+def _pipeline(report: Report) -> Section:
+    return pipeline_section(report, wide=True) if report.pipeline else []
+
+
+def _drawings(section: Section) -> list[str]:
+    """Return a section's drawings as text of one width."""
+    drawings = [block.lines for block in section if isinstance(block, Drawing)]
+    return ["\n".join("".join(span.words for span in line) for line in lines) for lines in drawings]
+
+
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
     "advice": _no_advice,
@@ -200,6 +215,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
     "layers": layers_section,
+    "pipeline": _pipeline,
     "kernels": lambda report: compute_section(report, most=MOST_LISTED),
     "unmatched": lambda report: _unmatched(report.unmatched),
     "about": _about,

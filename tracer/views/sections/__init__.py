@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
 A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
-`compute`, `buckets`, `layers`, `step_timeline` and `advice`. Other results have a module each: `comparison`, `scaling`,
-`prediction`, `calibration`, `hta`.
+`compute`, `buckets`, `layers`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
+`comparison`, `scaling`, `prediction`, `calibration`, `hta`.
 
 Decisions: docs/decisions/views.md
 """
@@ -30,6 +30,7 @@ from tracer.views.sections.overview import (
     representative_window,
     run_title,
 )
+from tracer.views.sections.pipeline import pipeline_section
 from tracer.views.sections.prediction import (
     basis,
     cap,
@@ -84,6 +85,7 @@ __all__ = [
     "no_longer_hidden",
     "own",
     "picture_of",
+    "pipeline_section",
     "prediction_text",
     "report_sections",
     "report_text",

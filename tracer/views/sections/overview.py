@@ -31,12 +31,13 @@ from tracer.views.sections.compute import compute_section
 from tracer.views.sections.groups import by_group, groups_section
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import by_layer
+from tracer.views.sections.pipeline import pipeline_section
 from tracer.views.sections.ranks import communicates, folded, ranks_and_bars, step_cells, step_columns, step_heads
 from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.
 MOST_LISTED = 50
-By = Literal["rank", "step", "collective", "group", "bucket", "layer", "kernel"]
+By = Literal["rank", "step", "collective", "group", "bucket", "layer", "kernel", "pipeline"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -64,6 +65,7 @@ def _rank_view(report: Report, wide: bool) -> list[Section]:
     return [
         *measured,
         idle_section(report),
+        *([pipeline_section(report, wide)] if report.pipeline else []),
         compute_section(report),
         loader(report),
         epochs(report.run),
@@ -88,6 +90,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
     "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
     "layer": lambda report, wide: [by_layer(report, wide)],
     "kernel": lambda report, wide: [compute_section(report, most=MOST_LISTED)],
+    "pipeline": lambda report, wide: [pipeline_section(report, wide)],
 }
 
 

@@ -39,10 +39,10 @@ def timeline(report: Report, wide: bool) -> Section:
         [Span(label.ljust(gutter)), _lane(lane, drawn.span_ns, cells)]
         for label, lane in zip(labels, drawn.lanes, strict=True)
     ]
-    axis = [Span(" " * gutter + _axis(drawn.span_ns, cells))]
+    scale = [Span(" " * gutter + axis(drawn.span_ns, cells))]
     where = f"rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
     title = f"The step of median length in time ({where}); a cell is {duration(drawn.span_ns / cells)}"
-    return [Heading(title), Drawing([*lines, axis]), *_legend(drawn)]
+    return [Heading(title), Drawing([*lines, scale]), *_legend(drawn)]
 
 
 def lane_labels(lanes: Sequence[Lane]) -> list[str]:
@@ -120,7 +120,7 @@ def _write(lane: list[str], taken: list[bool], name: str, extent: tuple[int, int
             return
 
 
-def _axis(span_ns: int, cells: int) -> str:
+def axis(span_ns: int, cells: int) -> str:
     """Draw ticks at round milliseconds, each with its figure right of it."""
     span, step = span_ns / NS_PER_MS, tick_ms(span_ns)
     axis = ""

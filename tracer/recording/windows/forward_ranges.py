@@ -15,8 +15,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from analyzers.trace import range_name
-from tracer.recording import torch_compat as compat
-from tracer.recording.model_facts import inner
+from tracer.recording.strategies import inner, is_compiled
 
 
 @contextmanager
@@ -61,7 +60,7 @@ def _modules(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modul
 
     Those of a module compiled in place would be compiled with it; torch marks it in the trace by itself.
     """
-    if compat.is_compiled(model):
+    if is_compiled(model):
         return
     yield prefix, model
     if hasattr(model, "_orig_mod"):

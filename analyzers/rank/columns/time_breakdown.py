@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import Int64
 from analyzers.intervals import Intervals
-from analyzers.rank.activity import Activity, activities, device_label
+from analyzers.rank.columns.activity import Activity, activities, device_label
+from analyzers.rank.columns.windows import Windows, profiler_steps, windows
 from analyzers.rank.kernels import Extents
-from analyzers.rank.windows import Windows, profiler_steps, windows
 from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace, Run
 

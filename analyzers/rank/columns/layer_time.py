@@ -15,12 +15,12 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals, crossings, owned, union_of
-from analyzers.rank.activity import CPU_DEVICE, Activity, activities
-from analyzers.rank.attribution import Attribution, OtherLine, attribution
-from analyzers.rank.communication import Communication
+from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
+from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
+from analyzers.rank.columns.communication import Communication
+from analyzers.rank.columns.time_breakdown import Breakdown, breakdown, extents
 from analyzers.rank.host import Places, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
-from analyzers.rank.time_breakdown import Breakdown, breakdown, extents
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind, Module
 

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.intervals import Intervals
-from analyzers.rank.activity import CPU_DEVICE, Activity
-from analyzers.rank.attribution import Attribution
-from analyzers.rank.calls import calls_of
+from analyzers.rank.columns.activity import CPU_DEVICE, Activity
+from analyzers.rank.columns.attribution import Attribution
+from analyzers.rank.columns.calls import calls_of
+from analyzers.rank.columns.windows import Steps, is_unmarked, profiler_steps
 from analyzers.rank.host import Host
 from analyzers.rank.idle import fetches
 from analyzers.rank.strategies import Calls, Owners, claims, owners
-from analyzers.rank.windows import Steps, is_unmarked, profiler_steps
 from analyzers.run import RankTrace
 from analyzers.trace import (
     C10D,
@@ -170,9 +170,7 @@ def _asked(
         elements=np.array([*(one.elements for one in calls), UNKNOWN], dtype=np.int64)[call],
         is_integral=_integral(call, calls),
         is_message=np.array([*(bool(one.sent_to or one.received_from) for one in calls), False], dtype=bool)[call],
-        is_library=np.array(
-            [bool(library_kernel(kernel)) and is_communication(kernel) for kernel in kernels] or [False], dtype=bool
-        )[name],
+        is_library=np.array([*map(_is_of_library, kernels), False], dtype=bool)[name],
         module=module,
         modules=attributed.lines,
         is_backward=backward,

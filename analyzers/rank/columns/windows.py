@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.arrays import Int64
-from analyzers.rank.activity import CPU_DEVICE, Activity
+from analyzers.rank.columns.activity import CPU_DEVICE, Activity
 from analyzers.trace import STEP, Category, Events
 
 _LONGEST_NUMBER = 19  # digits that an int64 holds in any case, plus one

@@ -1,0 +1,1 @@
+"""Strategies across ranks: what one rank alone cannot say of them."""

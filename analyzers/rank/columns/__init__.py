@@ -1,0 +1,57 @@
+"""Columns of one rank: when devices were busy, whose rows are.
+
+In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`; `attribution` (the
+module of each row), `calls` (the collective that a kernel carries out), `communication` and `layer_time`.
+
+Decisions: docs/decisions/rank.md
+"""
+
+from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities, device_label
+from analyzers.rank.columns.attribution import OWN_LINES, Attribution, OtherLine, is_layer, layer_name
+from analyzers.rank.columns.attribution import attribution as attribute
+from analyzers.rank.columns.communication import Communication
+from analyzers.rank.columns.communication import communication as communicate
+from analyzers.rank.columns.layer_time import Parts, Pieces, Work, kernel_times, launched, pieces, work
+from analyzers.rank.columns.time_breakdown import (
+    CELLS,
+    Breakdown,
+    Occupancy,
+    breakdown,
+    cell_edges,
+    extents,
+    joined,
+    occupancy,
+)
+from analyzers.rank.columns.windows import Steps, profiler_steps
+
+__all__ = [
+    "CELLS",
+    "CPU_DEVICE",
+    "OWN_LINES",
+    "Activity",
+    "Attribution",
+    "Breakdown",
+    "Communication",
+    "Occupancy",
+    "OtherLine",
+    "Parts",
+    "Pieces",
+    "Steps",
+    "Work",
+    "activities",
+    "attribute",
+    "breakdown",
+    "cell_edges",
+    "communicate",
+    "device_label",
+    "extents",
+    "is_layer",
+    "joined",
+    "kernel_times",
+    "launched",
+    "layer_name",
+    "occupancy",
+    "pieces",
+    "profiler_steps",
+    "work",
+]

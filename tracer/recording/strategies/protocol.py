@@ -1,0 +1,27 @@
+"""What each strategy is asked about a program."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from torch import nn
+
+from tracer.recording.strategies.program import Program
+
+
+class Strategy(Protocol):
+    """One strategy. Whoever looks at a program imports nothing that the program has not imported itself."""
+
+    @property
+    def name(self) -> str:
+        """Return what it is called in run.json."""
+
+    def describe(self, program: Program) -> dict[str, Any] | None:
+        """Return what fields of `analyzers.run.Parallelism` say of it; None where the program does not use it.
+
+        What it raises costs its own description alone.
+        """
+
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[None] | None:
+        """Return where steps run without gradient synchronization; None where it cannot leave that out."""
