@@ -42,6 +42,7 @@ ROOMS = [
     "tracer.reading",
     "tracer.serving",
     "tracer.views",
+    "tracer.views.sections.results",
     "tracer.views.sections",
     "tracer.views.html",
     "tracer.views.plots",

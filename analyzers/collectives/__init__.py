@@ -11,11 +11,16 @@ Decisions: docs/decisions/collectives.md
 from analyzers.collectives.bandwidth import purposes, traffic
 from analyzers.collectives.by_group import (
     NO_GROUP,
+    OF_GROUPS,
     SEVERAL,
+    GroupSummary,
     GroupWindow,
     Line,
     Lines,
+    OneGroup,
     group_rows,
+    group_summaries,
+    line_names,
     line_times,
     lines_of,
 )
@@ -40,6 +45,7 @@ from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
     "NO_GROUP",
+    "OF_GROUPS",
     "SEVERAL",
     "BandwidthRow",
     "ClockRow",
@@ -47,10 +53,12 @@ __all__ = [
     "CopyRow",
     "Exchange",
     "ExposedParts",
+    "GroupSummary",
     "GroupWindow",
     "Key",
     "Line",
     "Lines",
+    "OneGroup",
     "Reason",
     "UnmatchedRow",
     "WaitingRow",
@@ -61,7 +69,9 @@ __all__ = [
     "exchange",
     "exchange_warnings",
     "group_rows",
+    "group_summaries",
     "late_because",
+    "line_names",
     "line_times",
     "lines_of",
     "purposes",

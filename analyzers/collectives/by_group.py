@@ -4,29 +4,36 @@
     mesh_fsdp   ..####....
     compute     #.........      mesh_tp: 1 exposed alone, several: 2, mesh_fsdp: 2
 
-A group without a description may serve several strategies: there each has a line of its own.
+A group without a description may serve several strategies: there each has a line of its own. In the summary groups of
+one description and role stand together where no rank is in two of them: they are what each rank calls by that name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import msgspec
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64
+from analyzers.collectives.bandwidth import purposes
 from analyzers.collectives.measured import Exchange, Exposed
 from analyzers.collectives.table import KernelTable
 from analyzers.intervals import EMPTY, Intervals, union_of
-from analyzers.rank import STRATEGIES, Breakdown, role_of
+from analyzers.rank import STRATEGIES, Breakdown, Purpose, role_of
+from analyzers.statistics import Spread, row_columns, spreads
 
 # Stand in the place of a group: where more than one communicates at once, and where none is known.
 SEVERAL = "several"
 NO_GROUP = "unknown"
 # The same among indices of lines; none known is UNKNOWN.
 _SEVERAL = -2
+# What a line is measured by, in a summary.
+OF_GROUPS = ("comm_ns", "exposed_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns")
+_TITLES = {asked.name: asked.title for asked in STRATEGIES}
 
 
 class GroupWindow(msgspec.Struct, frozen=True):
@@ -53,6 +60,38 @@ class GroupWindow(msgspec.Struct, frozen=True):
         """Return all that is exposed while this line alone is."""
         return self.exposed_wait_ns + self.exposed_transfer_ns + self.exposed_unresolved_ns
 
+    @property
+    def line(self) -> Line:
+        """Return the line that this is a step of."""
+        return Line(self.group, self.description or "", self.role or "", tuple(self.ranks))
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A line's medians over the steps of the ranks that have it: a group, or disjoint ones of one description and role.
+
+    `name` is the description, else the strategy in words, else ranks and stride; `several` and `unknown` as in
+    GroupWindow. `purposes` are what it carries, the longest first. In a step without it, it took no time.
+    """
+
+    name: str
+    description: str | None
+    role: str | None
+    groups: list[OneGroup]
+    purposes: list[str]
+    measures: dict[str, Spread]
+
+
+class OneGroup(msgspec.Struct, frozen=True):
+    """One process group of a line, with its own medians, ns."""
+
+    group: str
+    ranks: list[int]
+    comm_ns: float
+    exposed_ns: float
+    exposed_wait_ns: float
+    exposed_transfer_ns: float
+    exposed_unresolved_ns: float
+
 
 @dataclass(frozen=True, order=True)
 class Line:
@@ -63,6 +102,11 @@ class Line:
     role: str
     ranks: tuple[int, ...]
 
+    @property
+    def name(self) -> str:
+        """Return the description, else the strategy in words, else ranks and stride; of no group what stands for it."""
+        return self.description or _TITLES.get(self.role, self.role) or self.group
+
 
 @dataclass(frozen=True, eq=False)
 class Lines:
@@ -72,20 +116,21 @@ class Lines:
     known: tuple[Line, ...]
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Return a short name for each line: its description or role, with its ranks where these would be alike."""
-        plain = [line.description or line.role for line in self.known]
-        return tuple(
-            name if plain.count(name) == 1 else f"{name} {','.join(map(str, line.ranks))}"
-            for name, line in zip(plain, self.known, strict=True)
-        )
+    def places(self) -> list[int]:
+        """Return where each line's name stands among the run's, by first use; that of no group last, at index -1."""
+        names: dict[str, int] = {}
+        places = [names.setdefault(line.name, len(names)) for line in self.known]
+        return [*places, len(names)]
 
 
 def lines_of(table: KernelTable) -> Lines:
     """Return the line of each row: of a group that is described one, else one for each strategy that calls."""
     roles = [asked.name for asked in STRATEGIES]
-    pairs = np.stack([table.communicator, table.strategy])
-    distinct, which = np.unique(pairs, axis=1, return_inverse=True)
+    # One number for both, which sorts faster than pairs; the lowest code of each is UNKNOWN.
+    codes, which = np.unique(
+        (table.communicator - UNKNOWN) * (len(roles) + 1) + table.strategy - UNKNOWN, return_inverse=True
+    )
+    distinct = np.stack(np.divmod(codes, len(roles) + 1)) + UNKNOWN
     callers: dict[int, set[int]] = {}
     for code, strategy in distinct.T.tolist():
         callers.setdefault(code, set()).add(strategy)
@@ -184,3 +229,111 @@ def _rows(known: Sequence[Line], totals: Mapping[tuple[int, int, int], Int64]) -
         lengths = totals[key].tolist()
         role = None if is_other else line.role
         yield GroupWindow(line.group, line.description or None, role, list(line.ranks), rank, step, *lengths)
+
+
+def line_names(lines: Iterable[Line]) -> dict[Line, str]:
+    """Return the name under which each line stands in the summary, those that belong together under one.
+
+    Groups of one description and role are parts of one whole where no rank is in two of them: `mesh_tp` over ranks 0, 1
+    and over 2, 3. Where names would be alike their groups stand before them.
+    """
+    together: list[list[Line]] = []
+    for _, alike in groupby(sorted(set(lines), key=_alike), key=lambda line: (line.name, line.role)):
+        disjoint: list[tuple[list[Line], set[int]]] = []
+        for line in alike:
+            fitting = next((one for one in disjoint if line.ranks and one[1].isdisjoint(line.ranks)), None)
+            if fitting is None:
+                disjoint.append(([line], set(line.ranks)))
+            else:
+                fitting[0].append(line)
+                fitting[1].update(line.ranks)
+        together += [one for one, _ in disjoint]
+    plain = [one[0].name for one in together]
+    return {
+        line: name if plain.count(name) == 1 else f"group {one[0].group}: {name}"
+        for name, one in zip(plain, together, strict=True)
+        for line in one
+    }
+
+
+def _alike(line: Line) -> tuple[str, str, int, str, tuple[int, ...]]:
+    """Order lines of one name and role by their groups' names, whose numbers are counted."""
+    return line.name, line.role, len(line.group), line.group, line.ranks
+
+
+def group_summaries(exchanged: Exchange, windows: Breakdown, rows: Sequence[GroupWindow]) -> list[GroupSummary]:
+    """Return the lines of a run, those of most exposed time first, `several` and `unknown` last."""
+    names = line_names(row.line for row in rows)
+    carried = _purposes(exchanged, names)
+    steps = _steps_of(windows)
+    by_name: dict[str, dict[Line, list[GroupWindow]]] = {}
+    for row in rows:
+        by_name.setdefault(names[row.line], {}).setdefault(row.line, []).append(row)
+    return [
+        _summary(name, rows_of, steps, carried.get(name, []))
+        for name, rows_of in sorted(by_name.items(), key=lambda item: (_is_other(item[1]), -_exposed(item[1]), item[0]))
+    ]
+
+
+def _steps_of(windows: Breakdown) -> dict[int, int]:
+    """Count the steps of each rank."""
+    ranks, counts = np.unique(np.unique(np.stack([windows.rank, windows.step]), axis=1)[0], return_counts=True)
+    return dict(zip(ranks.tolist(), counts.tolist(), strict=True))
+
+
+def _is_other(rows_of: Mapping[Line, Sequence[GroupWindow]]) -> int:
+    """Return where a line stands: those of groups first, then several at once, then unknown."""
+    (first, *_) = rows_of
+    return 0 if first.role else 1 + (first.group == NO_GROUP)
+
+
+def _exposed(rows_of: Mapping[Line, Sequence[GroupWindow]]) -> int:
+    return sum(row.exposed_ns for rows in rows_of.values() for row in rows)
+
+
+def _summary(
+    name: str, rows_of: Mapping[Line, Sequence[GroupWindow]], steps: Mapping[int, int], carried: list[str]
+) -> GroupSummary:
+    line = next(iter(rows_of))
+    rows = [row for of_line in rows_of.values() for row in of_line]
+    groups = [
+        OneGroup(
+            one.group,
+            list(one.ranks),
+            **{measure: spread.median or 0.0 for measure, spread in _measures(own, steps).items()},
+        )
+        for one, own in sorted(rows_of.items(), key=lambda item: _alike(item[0]))
+    ]
+    measures = _measures(rows, steps)
+    return GroupSummary(
+        name, line.description or None, line.role or None, groups if line.role else [], carried, measures
+    )
+
+
+def _measures(rows: Sequence[GroupWindow], steps: Mapping[int, int]) -> dict[str, Spread]:
+    """Return spreads over the steps of the ranks that have rows; where they have none, no time."""
+    absent = sum(steps[rank] for rank in {row.rank for row in rows}) - len({(row.rank, row.step) for row in rows})
+    return spreads({name: np.r_[values, np.zeros(absent)] for name, values in row_columns(rows, OF_GROUPS).items()})
+
+
+def _purposes(exchanged: Exchange, names: Mapping[Line, str]) -> dict[str, list[str]]:
+    """Return what each line of a summary carries, the longest first: as the collectives' table says it."""
+    matching = exchanged.matching
+    table, lines = matching.table, lines_of(matching.table)
+    carried = table.purpose.copy()
+    matched = matching.instance >= 0
+    carried[matched] = purposes(matching)[matching.instance[matched]]
+    known = [*(names.get(line) for line in lines.known), NO_GROUP]
+    totals: dict[str, dict[int, int]] = {}
+    codes, which = np.unique((lines.of_row - UNKNOWN) * len(Purpose) + carried, return_inverse=True)
+    times = np.bincount(which, weights=table.end_ns - table.start_ns, minlength=len(codes))
+    for code, ns in zip(codes.tolist(), times.tolist(), strict=True):
+        line, purpose = divmod(code, len(Purpose))
+        name = known[line + UNKNOWN]
+        if name is not None:
+            of_line = totals.setdefault(name, {})
+            of_line[purpose] = of_line.get(purpose, 0) + int(ns)
+    return {
+        name: [Purpose(purpose).label for purpose in sorted(of_line, key=lambda one: -of_line[one])]
+        for name, of_line in totals.items()
+    }

@@ -1,8 +1,8 @@
 """Changes between two runs, scaling of sweeps, conditions for CI.
 
-`runs` and `sweeps` compare (`change`, `permutation_test` and `serial` judge each figure), `scaling` and `scaling_cell`
-study a sweep, `conditions` and `condition_names` read and judge `--fail-on`. Types are in `document` and
-`scaling_document`.
+`runs` (process groups in `group_figures`) and `sweeps` compare (`change`, `permutation_test` and `serial` judge each
+figure), `scaling` and `scaling_cell` study a sweep, `conditions` and `condition_names` read and judge `--fail-on`.
+Types are in `document` and `scaling_document`.
 
 Decisions: docs/decisions/comparison.md
 """

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 import msgspec
 import numpy as np
 
-from analyzers.collectives import CollectiveRow, UnmatchedRow, WaitingRow
+from analyzers.collectives import CollectiveRow, GroupWindow, UnmatchedRow, WaitingRow
 from analyzers.comparison.change import Change
 from analyzers.comparison.conditions import Condition, Figure, Names
 from analyzers.comparison.document import CellChange, Comparison, SweepComparison
@@ -53,6 +53,7 @@ LISTS: dict[str, type[msgspec.Struct]] = {
     "collectives": CollectiveRow,
     "unmatched": UnmatchedRow,
     "waiting": WaitingRow,
+    "groups": GroupWindow,
     "buckets": BucketRow,
     "layers": LayerRow,
 }

@@ -56,6 +56,13 @@ class LayerChange(msgspec.Struct, frozen=True):
     measures: Changes
 
 
+class GroupChange(msgspec.Struct, frozen=True):
+    """A line of the process groups' table, by its name, or what stands for several groups at once or none known."""
+
+    name: str
+    measures: Changes
+
+
 class CollectiveChange(msgspec.Struct, frozen=True):
     """Collectives of one kind, group size, bytes and purpose; how many of them each run has."""
 
@@ -69,7 +76,7 @@ class CollectiveChange(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two runs. `controls`, `step`, `parts`, `idle`, `totals`, `buckets`, `layers` and `collectives` are tables.
+    """Two runs. From `controls` to `groups` each is a table; `groups` is empty where both runs have but one line.
 
     Figures have the report's names and units; `idle` is idle time by cause, under the names of the CSV's columns, and
     `totals` are those of all buckets of a step on one rank. Buckets are compared one by one only where both runs have
@@ -92,6 +99,7 @@ class Comparison(msgspec.Struct, frozen=True):
     buckets: list[BucketChange]
     layers: list[LayerChange]
     collectives: list[CollectiveChange]
+    groups: list[GroupChange]
 
     def figures(self) -> Iterator[FigureOf]:
         """Yield every figure, table by table."""
@@ -99,6 +107,8 @@ class Comparison(msgspec.Struct, frozen=True):
             yield from _of(name, "", getattr(self, name))
         for bucket in self.buckets:
             yield from _of("buckets", f"bucket {bucket.bucket}", bucket.measures)
+        for line in self.groups:
+            yield from _of("groups", line.name, line.measures)
         for group in self.collectives:
             subject = f"{group.kind} of {group.group_size}, {group.bytes} B, {group.purpose}"
             yield from _of("collectives", subject, group.measures)

@@ -17,9 +17,11 @@ from analyzers.comparison.document import (
     CollectiveChange,
     Comparison,
     Difference,
+    GroupChange,
     LayerChange,
     Layouts,
 )
+from analyzers.comparison.group_figures import group_pairs
 from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
@@ -76,6 +78,7 @@ def compare(a: Report, b: Report) -> Comparison:
         buckets=_buckets(a, b) if layouts.same else [],
         layers=_layers(a, b),
         collectives=_collectives(a, b),
+        groups=_by_group(a, b),
     )
     warnings = [*comparison.warnings, *_too_few(comparison), *_of_launches(a, b, comparison)]
     return replace(comparison, verdict=_verdict(comparison), warnings=warnings)
@@ -189,6 +192,11 @@ def _layers(a: Report, b: Report) -> list[LayerChange]:
         if _says_anything(pair := (of_a.get(layer, nothing)[measure], of_b.get(layer, nothing)[measure]))
     }
     return [LayerChange(layer, types[layer], measures) for layer, measures in _by_subject(changes(pairs)).items()]
+
+
+def _by_group(a: Report, b: Report) -> list[GroupChange]:
+    pairs = {key: pair for key, pair in group_pairs(a, b).items() if _says_anything(pair)}
+    return [GroupChange(name, measures) for name, measures in _by_subject(changes(pairs)).items()]
 
 
 def _says_anything(pair: Pair) -> bool:

@@ -15,6 +15,7 @@ from analyzers.reporting.document import REPORT_SCHEMA, ControlFigures, Report, 
 from analyzers.reporting.frames import (
     buckets_frame,
     collectives_frame,
+    groups_frame,
     kernels_frame,
     layers_frame,
     operators_frame,
@@ -32,6 +33,7 @@ from analyzers.reporting.per_step import (
     StepSeries,
     gradient_bandwidth,
     gradient_steps,
+    group_steps,
     series,
 )
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
@@ -75,6 +77,8 @@ __all__ = [
     "from_json",
     "gradient_bandwidth",
     "gradient_steps",
+    "group_steps",
+    "groups_frame",
     "is_cheap",
     "kernels_frame",
     "lanes",

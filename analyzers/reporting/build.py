@@ -17,6 +17,7 @@ from analyzers.collectives import (
     CollectiveRow,
     Exchange,
     ExposedParts,
+    GroupWindow,
     WaitingRow,
     bandwidth_rows,
     collective_rows,
@@ -24,6 +25,7 @@ from analyzers.collectives import (
     exchange,
     exchange_warnings,
     group_rows,
+    group_summaries,
     traffic,
     unmatched_rows,
     waiting_rows,
@@ -123,6 +125,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     computed = compute(run, controls.step_ns("unprofiled") or float(np.median(rows.span_ns)))
     facts = run_facts(run, exchanged, [*warnings, *distortion_warnings(cost), *compute_notices(computed)])
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
+    groups = group_rows(exchanged, rows)
     evidence = _evidence(analyses, facts, (reduced, layers, waits, sharded, tensor), (collectives, idle, cost))
     evidence = replace(evidence, pipelines=pipeline_summaries(piped), experts=experts, attention=attention)
     return Report(
@@ -139,9 +142,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         compute=computed,
         timeline=_timeline(analyses),
         traffic=traffic(exchanged.matching, exchanged.transfers, _steps(rows)),
-        summary=_summary(analyses, facts, (reduced, layers), cost, evidence),
+        summary=_summary(analyses, facts, (reduced, layers, groups), cost, evidence),
         idle=idle,
-        groups=group_rows(exchanged, rows),
+        groups=groups,
         experts=experts,
         attention=attention,
         pipeline=[row for pipeline in piped for row in pipeline.rows],
@@ -304,7 +307,7 @@ def _outside_warnings(rows: Breakdown) -> list[Notice]:
 def _summary(
     analyses: _Analyses,
     facts: RunFacts,
-    lists: tuple[Sequence[BucketRow], Sequence[LayerRow]],
+    lists: tuple[Sequence[BucketRow], Sequence[LayerRow], Sequence[GroupWindow]],
     cost: SyncCost | None,
     evidence: Evidence,
 ) -> Summary:
@@ -340,6 +343,7 @@ def _summary(
         sync_cost=cost,
         input=analyses.input,
         over_devices=over_devices(devices),
+        groups=group_summaries(exchanged, rows, lists[2]),
         pipelines=list(evidence.pipelines),
     )
 

@@ -23,13 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import Int64
-from analyzers.collectives import Exchange, exchange
+from analyzers.collectives import Exchange, Lines, exchange, lines_of
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
 from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSummary, device_label
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reporting.document import Report
+from analyzers.reporting.step_timeline import LaneName, lanes_of
 from analyzers.run import hosts
 from analyzers.trace import Collective
 
@@ -74,7 +75,8 @@ class CollectiveLane:
     """The communication of a device by start, which may overlap: a kernel, copy or (gloo) span each.
 
     `index` is its place in the report's collectives, -1 where it is in none; `bucket` is -1 for none, `wait_ns` -1
-    where unknown, `stream` -1 where there is none. `kind` and `purpose` are spelled as in the report.
+    where unknown, `stream` -1 where there is none. `kind` and `purpose` are spelled as in the report. `lane` indexes
+    `lanes`: each group's communication on each stream.
     """
 
     start_ns: Int64
@@ -86,6 +88,8 @@ class CollectiveLane:
     bucket: Int64
     kind: tuple[str, ...]
     purpose: tuple[str, ...]
+    lane: Int64
+    lanes: tuple[LaneName, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +140,8 @@ class Lanes:
         parts.append(pd.DataFrame({"lane": "layer", **_span(layers), "layer": names, "pass": passes}))
         mark_columns = {name: getattr(marks, name) for name in ("wait_ns", "exposed_ns", "stream", "bucket")}
         numbers = {"collective": marks.index, **mark_columns}
-        labels = {"kind": list(marks.kind), "purpose": list(marks.purpose)}
+        groups = [marks.lanes[code].group or None for code in marks.lane.tolist()]
+        labels = {"kind": list(marks.kind), "purpose": list(marks.purpose), "group": groups}
         parts.append(pd.DataFrame({"lane": "collective", **_span(marks), **numbers, **labels}))
         frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
         for name in {"step", *numbers} & set(frame.columns):
@@ -163,6 +168,9 @@ def _causes_frame(lane: IdleTrack) -> pd.DataFrame:
     return pd.DataFrame({"lane": "idle_cause", **_span(lane), **labels})
 
 
+_Sources = tuple[Exchange, Buckets, Report, Lines]
+
+
 def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
     """Return the lanes for a run, by rank and device: those ranks that were summarized with `lanes=True`.
 
@@ -173,7 +181,7 @@ def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
         raise AnalysisError(f"{run.name}: the report is of another run, or of another window of it")
     if all(measured.course is None for measured in run.measured):
         raise AnalysisError(f"{run.name}: summarized without lanes; ask for them: summarize(path, lanes=True)")
-    sources = exchanged, buckets(run), report
+    sources = exchanged, buckets(run), report, lines_of(exchanged.matching.table)
     return tuple(
         _of_device(sources, index, device, course)
         for index, _, measured in run.numbered()
@@ -181,8 +189,8 @@ def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
     )
 
 
-def _of_device(sources: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, course: DeviceTrack) -> Lanes:
-    exchanged, named, _ = sources
+def _of_device(sources: _Sources, index: RankIndex, device: int, course: DeviceTrack) -> Lanes:
+    exchanged, named, *_ = sources
     summary, measured = exchanged.run.ranks[index], exchanged.run.measured[index]
     shift_ns = exchanged.origin_ns + exchanged.clocks.shift_of(summary.rank)
     windows = measured.windows.take(measured.windows.device == device)
@@ -213,11 +221,9 @@ def _of_device(sources: tuple[Exchange, Buckets, Report], index: RankIndex, devi
     )
 
 
-def _collectives(
-    sources: tuple[Exchange, Buckets, Report], index: RankIndex, device: int, shift_ns: int
-) -> CollectiveLane:
+def _collectives(sources: _Sources, index: RankIndex, device: int, shift_ns: int) -> CollectiveLane:
     """Return the communication on a device; what is matched is what the report says about its collective."""
-    exchanged, named, report = sources
+    exchanged, named, report, lines = sources
     measured = exchanged.run.measured[index]
     comm, rows = measured.communication, exchanged.rows_of(index, device)
     kernels = rows - exchanged.first_row[index]
@@ -232,6 +238,7 @@ def _collectives(
         else (number, Collective(kind).label, Purpose(purpose).label)
         for row, (number, kind, purpose) in zip(matched, alone, strict=True)
     ]
+    lane, names = lanes_of(lines, rows, comm.stream[kernels], is_cpu=device < 0)
     return CollectiveLane(
         start_ns=comm.start_ns[kernels] - shift_ns,
         end_ns=comm.end_ns[kernels] - shift_ns,
@@ -242,6 +249,8 @@ def _collectives(
         bucket=np.array([number for number, _, _ in marks], dtype=np.int64),
         kind=tuple(kind for _, kind, _ in marks),
         purpose=tuple(purpose for _, _, purpose in marks),
+        lane=lane,
+        lanes=names,
     )
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from analyzers.collectives import BandwidthRow, ClockRow, CollectiveRow, CopyRow, GroupWindow, UnmatchedRow, WaitingRow
+from analyzers.collectives import (
+    BandwidthRow,
+    ClockRow,
+    CollectiveRow,
+    CopyRow,
+    GroupSummary,
+    GroupWindow,
+    UnmatchedRow,
+    WaitingRow,
+)
 from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import (
@@ -85,6 +94,7 @@ class Summary(msgspec.Struct, frozen=True):
     sync_cost: SyncCost | None
     input: Input | None = None  # null where no trace has a loader's ranges
     over_devices: OverDevices | None = None  # null for one device
+    groups: list[GroupSummary] = []
     pipelines: list[PipelineSummary] = []
 
 

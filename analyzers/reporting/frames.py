@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from analyzers.collectives import CollectiveRow
+from analyzers.collectives import CollectiveRow, GroupWindow
 from analyzers.layers import BucketRow, LayerRow, ShardedCollective
 from analyzers.reporting.document import Report, Window
 from analyzers.reporting.kernel_use import KernelRow
@@ -26,6 +26,11 @@ def windows_frame(document: Report) -> pd.DataFrame:
 def _flat(window: Window) -> dict[str, Any]:
     causes = {f"idle_{name}": ns for name, ns in msgspec.structs.asdict(window.idle).items()}
     return {name: value for name, value in msgspec.structs.asdict(window).items() if name != "idle"} | causes
+
+
+def groups_frame(document: Report) -> pd.DataFrame:
+    """Return communication by process group, a row for each step of each rank; ranks in one text."""
+    return _frame(document.groups, GroupWindow, {"ranks": _spaced}, ())
 
 
 def buckets_frame(document: Report) -> pd.DataFrame:

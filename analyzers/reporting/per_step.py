@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 
-from analyzers.collectives import CollectiveRow
+from analyzers.collectives import CollectiveRow, GroupWindow, line_names
 from analyzers.reporting.document import Report, Window
 from analyzers.statistics import Spread, ratio, spreads
 
@@ -116,7 +116,9 @@ SPLIT_PARTS = (
 class StepFigures:
     """One step: where it begins from the run's origin, the median of its windows' spans, shares of their time together.
 
-    `gradients_busbw_gbps` is of all ranks together; None where a step's transfers are not all known.
+    `gradients_busbw_gbps` is of all ranks together; None where a step's transfers are not all known. `groups_ns` is
+    what of each process group is exposed, the median over the ranks that have it: of all ranks together, where a run
+    has several.
     """
 
     step: int
@@ -125,6 +127,7 @@ class StepFigures:
     shares: dict[str, float | None]
     overlap: float | None
     gradients_busbw_gbps: float | None = None
+    groups_ns: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,8 +141,11 @@ class StepSeries:
 
 def series(document: Report) -> list[StepSeries]:
     """Return the series over all devices together first, then each device's."""
-    bandwidths = gradient_steps(document.collectives)
-    all_devices = [StepSeries(None, None, _steps(document.windows, bandwidths))]
+    bandwidths, groups = gradient_steps(document.collectives), _exposed_groups(document)
+    together = [
+        replace(figures, groups_ns=groups.get(figures.step, {})) for figures in _steps(document.windows, bandwidths)
+    ]
+    all_devices = [StepSeries(None, None, together)]
     devices: dict[tuple[int, int | str], list[Window]] = {}
     for window in document.windows:
         devices.setdefault((window.rank, window.device), []).append(window)
@@ -164,3 +170,37 @@ def _step(step: int, windows: Sequence[Window], busbw_gbps: float | None) -> Ste
         overlap=ratio(hidden_ns, comm_ns),
         gradients_busbw_gbps=busbw_gbps,
     )
+
+
+def group_steps(document: Report) -> dict[str, list[tuple[int, GroupWindow | None]]]:
+    """Return the steps of each line of the groups' table, in the table's order: those of all ranks that have the line.
+
+    In a step without it, which is None here, it took no time.
+    """
+    names = line_names(row.line for row in document.groups)
+    steps: dict[int, dict[int, None]] = {}
+    for window in document.windows:
+        steps.setdefault(window.rank, {})[window.step] = None
+    lines: dict[str, dict[tuple[int, int], GroupWindow]] = {line.name: {} for line in document.summary.groups}
+    for row in document.groups:
+        lines.setdefault(names[row.line], {})[row.rank, row.step] = row
+    return {
+        name: [
+            (step, rows.get((rank, step)))
+            for rank in dict.fromkeys(rank for rank, _ in rows)
+            for step in steps.get(rank, ())
+        ]
+        for name, rows in lines.items()
+    }
+
+
+def _exposed_groups(document: Report) -> dict[int, dict[str, float]]:
+    """Return what of each line is exposed, step by step; nothing where there is but one line."""
+    lines = group_steps(document)
+    exposed: dict[int, dict[str, list[int]]] = {}
+    for name, rows in lines.items() if len(lines) > 1 else ():
+        for step, row in rows:
+            exposed.setdefault(step, {}).setdefault(name, []).append(0 if row is None else row.exposed_ns)
+    return {
+        step: {name: float(np.median(values)) for name, values in of_step.items()} for step, of_step in exposed.items()
+    }

@@ -1,14 +1,16 @@
-"""Timeline of one window: compute and copies in cells, collectives by stream."""
+"""Timeline of one window: compute and copies in cells, collectives by group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from analyzers.arrays import natural
-from analyzers.collectives import Exchange
+from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.collectives import Exchange, Lines, lines_of
 from analyzers.rank import CELLS, Purpose, cell_edges, device_label
 from analyzers.ranks import RankIndex
 from analyzers.trace import GLOO_BACKEND, Collective
@@ -69,19 +71,63 @@ def timeline(exchanged: Exchange, index: RankIndex, window: int, bucket_of: Mapp
 
 
 def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of: Mapping[int, int]) -> Iterator[Lane]:
-    """Yield a lane for each stream with communication in the window, by the first kernel on it."""
+    """Yield the window's communication, a lane for each group's on each stream."""
     measured = exchanged.run.measured[index]
     comm, rows = measured.communication, measured.windows
     start_ns, end_ns = int(rows.start_ns[window]), int(rows.start_ns[window] + rows.span_ns[window])
     device = rows.device[window]
     inside = ((comm.device == device) | (comm.peer == device)) & (comm.end_ns > start_ns) & (comm.start_ns < end_ns)
     kernels = np.flatnonzero(inside)
-    streams = list(dict.fromkeys(comm.stream[kernels].tolist()))
-    for stream in streams:
-        stream_kernels = kernels[comm.stream[kernels] == stream]
-        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in stream_kernels.tolist()]
-        label = GLOO_BACKEND if device < 0 else f"stream {stream}" if stream >= 0 else "communication"
-        yield Lane(label, "comm", _busy(marks, end_ns - start_ns), marks)
+    of_table = kernels + int(exchanged.first_row[index])
+    lines = lines_of(exchanged.matching.table)
+    lane, labels = lanes_of(lines, of_table, comm.stream[kernels], is_cpu=bool(device < 0))
+    for code, label in enumerate(labels):
+        of_lane = kernels[lane == code].tolist()
+        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in of_lane]
+        yield Lane(str(label), "comm", _busy(marks, end_ns - start_ns), marks)
+
+
+class LaneName(NamedTuple):
+    """A lane's process group, empty where none is known; the stream where the group has several, or none is known."""
+
+    group: str
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.group} ({self.stream})" if self.group and self.stream else self.group or self.stream
+
+
+def lanes_of(lines: Lines, rows: Int64, stream: Int64, is_cpu: bool) -> tuple[Int64, tuple[LaneName, ...]]:
+    """Return the lane of each of a device's rows of the table, and the lanes' names: a lane per group and stream.
+
+    Groups come in the same order of names on all devices, what is in none that is known last, streams by first use.
+    """
+    if not len(rows):
+        return np.zeros(0, dtype=np.int64), ()
+    line = lines.of_row[rows]
+    streams, stream_of = np.unique(stream, return_inverse=True)
+    pairs, first, which = np.unique(line * len(streams) + stream_of, return_index=True, return_inverse=True)
+    of_lane = [(int(line[row]), int(stream[row])) for row in first.tolist()]
+    order = sorted(range(len(pairs)), key=lambda lane: (lines.places[of_lane[lane][0]], of_lane[lane][0], first[lane]))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[which], _names(lines, [of_lane[lane] for lane in order], is_cpu)
+
+
+def _names(lines: Lines, lanes: Sequence[tuple[int, int]], is_cpu: bool) -> tuple[LaneName, ...]:
+    """Return the name of each lane, given as line and stream."""
+    streams = Counter(line for line, _ in lanes)
+    groups = Counter(lines.known[line].name for line in streams if line != UNKNOWN)
+    names = []
+    for line, stream in lanes:
+        if line == UNKNOWN:
+            words = GLOO_BACKEND if is_cpu else f"stream {stream}" if stream >= 0 else "collectives"
+            names.append(LaneName("", words))
+            continue
+        of_line = lines.known[line]
+        group = f"group {of_line.group}: " if groups[of_line.name] > 1 else ""
+        names.append(LaneName(f"{group}{of_line.name}", f"stream {stream}" if streams[line] > 1 else ""))
+    return tuple(names)
 
 
 def _mark(

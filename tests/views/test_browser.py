@@ -74,6 +74,18 @@ def settled(tab: Any) -> None:
     tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def test_each_process_group_has_a_lane_by_its_name(opened):
+    run = SAMPLES / "every-collective4"
+    tab = opened(report_html(reported(run), lanes(summarized(run), reported(run))))
+    found = tab.evaluate("timeline.rows.map((row) => row.device.lanes.filter((name) => name))")
+    assert len(found) == 4 and all(names == found[0] for names in found)
+    assert {"mesh_row", "mesh_column", "pipeline"} <= set(found[0])
+    marks = tab.evaluate("timeline.rows[0].device.marks.map((mark) => [mark.group, mark.lane])")
+    assert len({group for group, _ in marks}) == len(found[0])
+    events = json.loads(tab.evaluate("chromeTrace()"))["traceEvents"]
+    assert "mesh_row" in {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+
+
 def brightness(tab: Any) -> float:
     """Of the timeline's corner, where nothing is drawn: 0 to 1."""
     settled(tab)

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import re
 import sys
 import zipfile
 from collections import Counter, defaultdict
@@ -110,11 +111,11 @@ def test_slices_of_a_track_never_overlap_and_those_within_tile_nothing_twice(nam
             of_depth = sorted(row[:2] for row in rows if row[2] == depth)
             assert all(after[0] >= before[1] for before, after in pairwise(of_depth))
     marks = sum(len(lane.collectives.start_ns) for lane in found)
-    named = tracks(trace)
+    named, lanes_named = tracks(trace), {str(one) for lane in found for one in lane.collectives.lanes}
     kernels = [
         row
         for uuid, rows in slices_of_sample(name).items()
-        if named[uuid][1].startswith(("stream", "gloo", "collectives"))
+        if re.sub(r" \(\d+\)$", "", named[uuid][1]) in lanes_named
         for row in rows
         if not row[2]
     ]

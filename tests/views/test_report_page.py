@@ -54,7 +54,8 @@ def test_every_sample_has_a_page_with_every_part(name):
     parsed = read(name)
     assert parsed.open == []
     sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
-    of_several = [] if name == "resnet18-ddp1" else ["communication", "waiting", "buckets"]
+    groups = ["groups"] if len(reported(SAMPLES / name).summary.groups) > 1 else []
+    of_several = [] if name == "resnet18-ddp1" else [*groups, "communication", "waiting", "buckets"]
     assert sections == ["advice", "ranks", "timeline", *of_several, "layers", "kernels", "about"]
     targets = [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
     assert targets == [f"#{section}" for section in sections]
@@ -166,7 +167,7 @@ def test_collectives_of_a_step_are_the_reports():
     for index, row in shown["collectives"].items():
         assert row == msgspec.to_builtins(found.collectives[int(index)])
     for device in shown["devices"]:
-        for start, length, wait, exposed, index, _, kind in device["marks"]:
+        for start, length, wait, exposed, index, _, kind, _ in device["marks"]:
             row = found.collectives[index]
             (member,) = [each for each in row.members if each.rank == device["rank"]]
             assert (start + shown["start_ns"], length, exposed, kind) == (

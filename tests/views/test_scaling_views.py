@@ -18,7 +18,7 @@ from tracer.views.html.scaling_page import scaling_html
 from tracer.views.html.templates import POLICY
 from tracer.views.palette import DARK
 from tracer.views.plots.scaling import PICTURES, plots
-from tracer.views.sections.scaling import as_markdown, scaling_tables, scaling_text
+from tracer.views.sections.results.scaling import as_markdown, scaling_tables, scaling_text
 
 STUDY = studied(
     [

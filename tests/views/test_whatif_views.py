@@ -30,7 +30,7 @@ from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots.axes import style
 from tracer.views.plots.layout import TEXT_PT
 from tracer.views.plots.prediction import figure, prediction_picture
-from tracer.views.sections.prediction import no_longer_hidden, prediction_text, signed
+from tracer.views.sections.results.prediction import no_longer_hidden, prediction_text, signed
 
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
 EVIL = "</script><img src=x onerror=alert(1)> \x1b[31m$\\frac{1}{0}$"

@@ -33,7 +33,7 @@ from tracer.config import COLLECTIVES, CalibrateConfig, CalibrationPlan
 from tracer.errors import TracerError
 from tracer.launching.environment import rank_environment
 from tracer.recording.link_rates import LinkMember, link_of
-from tracer.views.sections.calibration import calibration_text
+from tracer.views.sections.results.calibration import calibration_text
 from tracer.workload import calibrate
 from tracer.workload.calibrate import OPERATIONS, Buffers, DefaultGroup, TimedCollective
 

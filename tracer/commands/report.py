@@ -12,6 +12,7 @@ from analyzers.reporting import (
     Report,
     buckets_frame,
     collectives_frame,
+    groups_frame,
     kernels_frame,
     layers_frame,
     operators_frame,
@@ -52,6 +53,7 @@ HELP = "where the time of a run's steps went, measured from its traces"
 TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
     "windows.csv": windows_frame,
     "collectives.csv": collectives_frame,
+    "groups.csv": groups_frame,
     "buckets.csv": buckets_frame,
     "layers.csv": layers_frame,
     "sharded.csv": sharded_frame,
@@ -66,10 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_steps_argument(parser)
     parser.add_argument(
         "--by",
-        choices=["rank", "step", "collective", "bucket", "layer", "expert", "kernel", "pipeline"],
+        choices=["rank", "step", "collective", "group", "bucket", "layer", "expert", "kernel", "pipeline"],
         default="rank",
-        help="medians per rank (default), every step, every collective, DDP's buckets, the model's layers, layers "
-        "with experts or spread attention, kernels and operators, or a pipeline's stages",
+        help="medians per rank (default), every step, every collective, process groups, DDP's buckets, the model's "
+        "layers, layers with experts or spread attention, kernels and operators, or a pipeline's stages",
     )
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")

@@ -108,6 +108,7 @@ def _behind(calls: Calls, prefixes: tuple[str, ...]) -> Mask:
 
 AFTER_BACKWARD = Strategy(
     name="after_backward",
+    in_words="after the backward",
     dimension=dimension("gradients"),
     purposes=_purposes,
     why_no_buckets="gradients are reduced after the backward, by the program itself, so that nothing of it hides them.",

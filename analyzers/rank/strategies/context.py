@@ -30,6 +30,7 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
 
 CONTEXT = Strategy(
     name="context",
+    in_words="context parallel",
     dimension=dimension("cp", "sp_ulysses", "ulysses", "ring", r"context_parallel\w*"),
     purposes=_purposes,
     owners=callers,

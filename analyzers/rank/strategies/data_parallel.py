@@ -45,6 +45,7 @@ def _replicas(launches: Launches, replicated: Int64) -> Mask:
 
 DATA_PARALLEL = Strategy(
     name="data_parallel",
+    in_words="nn.DataParallel",
     dimension=dimension("replicas"),
     purposes=_purposes,
     packing=_packing,

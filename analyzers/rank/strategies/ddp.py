@@ -77,6 +77,7 @@ def _buffers(launches: Launches) -> Mask:
 
 DDP = Strategy(
     name="ddp",
+    in_words="DDP",
     # Megatron's data parallel groups, and torchtitan's dimension of replicas.
     dimension=dimension("dp", "dp_replicate", r"(?:expert_)?data_parallel\w*", "replicate"),
     purposes=_purposes,

@@ -27,6 +27,7 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
 
 EXPERT = Strategy(
     name="expert",
+    in_words="expert parallel",
     dimension=dimension("ep", "etp", r"expert_(?:model_|tensor_)\w*", r"moe_ep\w*"),
     purposes=_purposes,
     owners=callers,

@@ -76,6 +76,7 @@ def _module(events: Events, row: int) -> str:
 
 FSDP = Strategy(
     name="fsdp",
+    in_words="FSDP",
     # torchtitan's dimensions; with experts and context parallelism they are joined: dp_shard_cp, dp_shard_mod_ep.
     dimension=dimension(r"e?fsdp", r"dp_shard\w*", r"dp_mod_ep", "hsdp"),
     purposes=_purposes,

@@ -24,4 +24,9 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     yield Purpose.NORMS, (kinds | calls.of(Collective.BROADCAST)) & few & trains
 
 
-METRICS = Strategy(name="metrics", dimension=dimension(r"loss\w*", "batch"), purposes=_purposes)
+METRICS = Strategy(
+    name="metrics",
+    in_words="norms and metrics",
+    dimension=dimension(r"loss\w*", "batch"),
+    purposes=_purposes,
+)

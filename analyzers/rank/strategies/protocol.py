@@ -163,6 +163,7 @@ class Strategy:
     `name` is also the role of its process groups. `dimension` finds it in a group's description. `purposes` yields what
     its calls carry, first come first served; `packing` its launches that exist only for communication; `owners` the
     module of each of its calls: None where they are for no module. `why_no_buckets` says so where DDP's are missing.
+    `in_words` is what people call it where `name` is not that.
     """
 
     name: str
@@ -171,6 +172,12 @@ class Strategy:
     packing: Callable[[Launches], Packing] | None = None
     owners: Callable[[Calls], Owners] | None = None
     why_no_buckets: str | None = None
+    in_words: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Return what people call it."""
+        return self.in_words or self.name
 
 
 def callers(calls: Calls) -> Owners:

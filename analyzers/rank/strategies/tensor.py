@@ -28,6 +28,7 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
 
 TENSOR = Strategy(
     name="tensor",
+    in_words="tensor parallel",
     dimension=dimension("tp", "sp", "asynctp", r"tensor_(?:model_)?parallel\w*"),
     purposes=_purposes,
     owners=callers,

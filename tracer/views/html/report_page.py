@@ -42,6 +42,7 @@ from tracer.views.sections import (
     advice_section,
     basis,
     by_bucket,
+    by_group,
     by_rank,
     by_step,
     communicates,
@@ -157,7 +158,9 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
         return report
     rows = {
         name: [row for row in getattr(report, name) if row.rank in ranks]
-        for name in ("windows", "unmatched", "waiting", "buckets", "layers", "pipeline", "kernels", "operators")
+        for name in (
+            *("windows", "groups", "unmatched", "waiting", "buckets", "layers", "pipeline", "kernels", "operators"),
+        )
     }
     idle = msgspec.structs.replace(
         report.idle,
@@ -207,6 +210,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "representative": representative,
     "idle": idle_section,
     "windows": _windows,
+    "groups": lambda report: by_group(report) if len(report.summary.groups) > 1 else [],
     "communication": _bandwidths,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),

@@ -4,7 +4,8 @@
     lengths     [800, 20, ...]      how long; the first begins where the step does
     within      [code, ...]         of idle stretches, place in `names` of where the host was, -1 for nowhere known
     layers      [gap, length, code, ...]     code: place in `names`, doubled, and 1 for the backward
-    marks       [[start, length, wait, exposed, collective, bucket, kind], ...]
+    marks       [[start, length, wait, exposed, collective, bucket, kind, group], ...]      group: place in `groups`
+    groups      ["mesh_tp", ...]    process groups in the order of their lanes, empty for none that is known
 
 Every stretch is there, to the nanosecond. What would make the page too large is left out whole: steps, then ranks.
 """
@@ -150,6 +151,7 @@ def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: 
         "within": np.r_[_places(idle.names, names), -1][idle.name[seen]].tolist(),
         "layers": _layers(lane.layers, extent, names).tolist(),
         "marks": _marks(lane.collectives, extent),
+        "groups": _groups(lane.collectives),
     }
 
 
@@ -184,6 +186,11 @@ def _places(own: Sequence[str], names: dict[str, int]) -> Int64:
     return np.array([names.setdefault(name, len(names)) for name in own], dtype=np.int64)
 
 
+def _groups(lane: CollectiveLane) -> list[str]:
+    """Return the groups of a device, each once, though it have several streams."""
+    return list(dict.fromkeys(name.group for name in lane.lanes))
+
+
 def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:
     """List communication kernel by kernel, whole; -1 for what is not known or is none."""
     inside = np.flatnonzero((lane.end_ns > extent[0]) & (lane.start_ns < extent[1]))
@@ -192,4 +199,9 @@ def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:
         *(lane.index, lane.bucket),
     )
     numbers = np.stack(columns, axis=1)[inside].tolist()
-    return [[*row, lane.kind[index]] for row, index in zip(numbers, inside.tolist(), strict=True)]
+    groups = {group: place for place, group in enumerate(_groups(lane))}
+    group = [groups[name.group] for name in lane.lanes]
+    return [
+        [*row, lane.kind[index], group[of_lane]]
+        for row, index, of_lane in zip(numbers, inside.tolist(), lane.lane[inside].tolist(), strict=True)
+    ]

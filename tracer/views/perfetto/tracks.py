@@ -5,13 +5,14 @@
                       layers                  conv1.conv2.....conv1
                       communication           ..######..####.....
                       exposed communication   ....wwww....wt.....     waiting, transfer, unresolved
-                      stream 19               ..bucket 0..bucket 1      inside: waiting, transfer
+                      DDP                     ..bucket 0..bucket 1      inside: waiting, transfer
                       idle ...
                       idle by cause           operator, synchronize, launch latency ...
                       bus bandwidth (GB/s)    ......281.....196..
 
-Slices of one track never overlap: what runs beside others on one stream has a further track. Arrows lead from a
-collective's last member to come to the others, or to it from those that had left before.
+Collectives have a track for each process group (`mesh_tp`; DDP), and for each stream that it uses: by number where the
+group is not known. Slices of one track never overlap: what runs beside others of its own has a further track. Arrows
+lead from a collective's last member to come to the others, or to it from those that had left before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from analyzers.collectives import CollectiveRow
 from analyzers.intervals import Intervals
 from analyzers.rank import Cause, IdleTrack, Phase
 from analyzers.reporting import CollectiveLane, Lanes, Report
-from analyzers.trace import GLOO_BACKEND
 
 Place = tuple[int, int | str]  # rank, device
 
@@ -105,7 +105,7 @@ def _tracks(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Itera
     yield _times("communication", {"communication": lane.communication}, {"communication": "communication"})
     exposed = {part: getattr(lane, part) for part in EXPOSED_LANES}
     yield _times("exposed communication", exposed, EXPOSED_LANES)
-    yield from _streams(lane, report, arrows)
+    yield from _groups(lane, report, arrows)
     yield _times("copies", {"copies": lane.copies}, {"copies": "copies"})
     yield _times("exposed copies", {"exposed_copies": lane.exposed_copies}, {"exposed_copies": "exposed copies"})
     yield _times("idle", {"idle": lane.idle}, {"idle": "idle"})
@@ -182,12 +182,11 @@ def _arrows(report: Report) -> dict[int, _Arrows]:
     return arrows
 
 
-def _streams(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track]:
-    """Yield each stream's collectives, by first use; what overlaps on one stream has a further track."""
+def _groups(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track]:
+    """Yield each group's collectives, stream by stream; what overlaps on one stream has a further track."""
     marks = lane.collectives
-    for stream in dict.fromkeys(marks.stream.tolist()):
-        label = GLOO_BACKEND if lane.device == "cpu" else f"stream {stream}" if stream >= 0 else "collectives"
-        for level, rows in enumerate(apart(marks, np.flatnonzero(marks.stream == stream))):
+    for code, label in enumerate(map(str, marks.lanes)):
+        for level, rows in enumerate(apart(marks, np.flatnonzero(marks.lane == code))):
             slices = (_collective(lane, row, report.collectives, arrows) for row in rows)
             yield Track(label if level == 0 else f"{label} ({level + 1})", slices)
 

@@ -1,19 +1,18 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `compute`,
-`buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
-`comparison`, `scaling`, `prediction`, `calibration`, `hta`.
+A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
+`compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
+`comparison`, and those in the room `results`.
 
 Decisions: docs/decisions/views.md
 """
 
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket, why_none
-from tracer.views.sections.calibration import calibration_text
 from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
 from tracer.views.sections.compute import compute_section
-from tracer.views.sections.hta import hta_text
+from tracer.views.sections.groups import by_group, line_title
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import layers_section
 from tracer.views.sections.overview import (
@@ -30,21 +29,28 @@ from tracer.views.sections.overview import (
     run_title,
 )
 from tracer.views.sections.pipeline import pipeline_section
-from tracer.views.sections.prediction import (
+from tracer.views.sections.ranks import by_rank, communicates, device_name, named
+from tracer.views.sections.results import (
+    as_markdown,
     basis,
+    calibration_text,
     cap,
     gpus,
+    grouped,
     hidden_means,
+    hta_text,
     no_longer_hidden,
     own,
+    picture_of,
     prediction_text,
     scale_out_section,
+    scaling_tables,
+    scaling_text,
+    scaling_title,
     scenarios,
     sentence,
     signed,
 )
-from tracer.views.sections.ranks import by_rank, communicates, device_name, named
-from tracer.views.sections.scaling import as_markdown, grouped, picture_of, scaling_tables, scaling_text, scaling_title
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
@@ -53,6 +59,7 @@ __all__ = [
     "as_markdown",
     "basis",
     "by_bucket",
+    "by_group",
     "by_rank",
     "by_step",
     "calibration_text",
@@ -75,6 +82,7 @@ __all__ = [
     "lane_labels",
     "layers_section",
     "letter",
+    "line_title",
     "loader",
     "meanings",
     "memory",

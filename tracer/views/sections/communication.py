@@ -69,7 +69,7 @@ def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table
     heads += [*numbers("(quartiles)", wide=True), *numbers("calibrated\nGB/s", "of it")]
     lines = [
         [
-            *(row.kind, _ranks(row.group, row.group_size) + names.get(row.group_name, ""), row.purpose),
+            *(row.kind, ranks_in_words(row.group, row.group_size) + names.get(row.group_name, ""), row.purpose),
             *(size(row.bytes), str(row.count), _transfer(row), milliseconds(row.wait_ns)),
             *(_busbw(row), _quartiles(row), gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
         ]
@@ -115,7 +115,7 @@ def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
     ]
 
 
-def _ranks(group: Sequence[int], group_size: int) -> str:
+def ranks_in_words(group: Sequence[int], group_size: int) -> str:
     """Write `0-3`, `0,2`; the size alone where the group is long."""
     if len(group) < 2 <= group_size:
         return f"{group_size} devices"
@@ -219,7 +219,7 @@ def _instance(row: CollectiveRow) -> list[str]:
     waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
     step = "-" if row.step is None else str(row.step)
     return [
-        *(str(row.index), step, row.kind, _ranks(row.group, row.group_size), row.purpose),
+        *(str(row.index), step, row.kind, ranks_in_words(row.group, row.group_size), row.purpose),
         *(size(row.bytes), _transfer(row), _extent(waits), _busbw(row)),
         *(percent(row.utilization_at_size), percent(row.utilization_of_link)),
     ]

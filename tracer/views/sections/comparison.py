@@ -22,6 +22,7 @@ from tracer.views import (
     rendered,
     size,
 )
+from tracer.views.sections.groups import line_title
 
 # How many rows a table of layers, buckets or collectives has on a terminal; the page and the JSON have all.
 MOST_ROWS = 16
@@ -32,6 +33,7 @@ LABELS = {
     "nosync_step_ns": "step, no sync",
     "profiled_step_ns": "step, profiled",
     "span_ns": "step in the trace",
+    "comm_ns": "communication",
     "exposed_comm_ns": "exposed comm",
     "gradients_busbw_gbps": "gradients' busbw",
     "compute_ns": "compute",
@@ -120,8 +122,9 @@ def _of_runs(comparison: Comparison, most: int | None) -> list[TitledTable]:
             "collectives", _collective(collective.kind, collective.group_size, collective.bytes), collective.measures
         )
     ]
+    lines = [row for line in comparison.groups for row in _rows("groups", line_title(line.name), line.measures)]
     layers = [row for layer in comparison.layers for row in _rows("layers", layer.layer, layer.measures)]
-    every = [*step, *totals, *buckets, *groups, *layers]
+    every = [*step, *totals, *buckets, *lines, *groups, *layers]
     return [
         _changed(every),
         _different(comparison),
@@ -130,6 +133,7 @@ def _of_runs(comparison: Comparison, most: int | None) -> list[TitledTable]:
             notes=_intervals(comparison.controls),
         ),
         _buckets(comparison, totals + _first(buckets, most), len(buckets) - len(_first(buckets, most))),
+        _listed("groups", "Process groups, each while it alone communicates: medians, ms", lines, most),
         _listed("collectives", "Collectives of one kind, group size and bytes: medians, ms and GB/s", groups, most),
         _listed("layers", "Layers: medians, ms", layers, most),
     ]

@@ -29,6 +29,7 @@ from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section
 from tracer.views.sections.experts import by_expert
+from tracer.views.sections.groups import by_group, groups_section
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import by_layer
 from tracer.views.sections.pipeline import pipeline_section
@@ -37,7 +38,7 @@ from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.
 MOST_LISTED = 50
-By = Literal["rank", "step", "collective", "bucket", "layer", "expert", "kernel", "pipeline"]
+By = Literal["rank", "step", "collective", "group", "bucket", "layer", "expert", "kernel", "pipeline"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -78,7 +79,7 @@ def _step_view(report: Report, wide: bool) -> list[Section]:
 
 
 def _exchange(report: Report) -> list[Section]:
-    return [communication_section(report), waiting(report)]
+    return [groups_section(report), communication_section(report), waiting(report)]
 
 
 # What each way of looking at a run shows, between its title and its controls.
@@ -86,6 +87,7 @@ _VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
     "rank": _rank_view,
     "step": _step_view,
     "collective": lambda report, wide: [by_collective(report), representative(report)],
+    "group": lambda report, wide: [by_group(report), timeline(report, wide)],
     "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
     "layer": lambda report, wide: [by_layer(report, wide)],
     "expert": lambda report, wide: [by_expert(report)],

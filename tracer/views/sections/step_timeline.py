@@ -1,7 +1,8 @@
 """Section that draws one step: compute as shades, collectives where they ran.
 
 compute   ████████████▒░    ██▓
-comm 19        ···0====1=··2===
+mesh_tp        ···a====a=··a===
+comm 19     ·g===
           |0 ms     |1        |2
 """
 
@@ -20,6 +21,7 @@ SHADES = " ░▒▓█"
 WAITING, TRANSFER, UNRESOLVED = "·", "=", "~"
 LETTERS = {"broadcast": "b", "all_gather": "g", "reduce_scatter": "r", "all_reduce": "a", "send_recv": "s"}
 OTHER = "?"
+LONGEST_LABEL = 32
 _GAP = 2
 _FEWEST_CELLS = 24
 _TICKS = 8
@@ -44,10 +46,15 @@ def timeline(report: Report, wide: bool) -> Section:
 
 
 def lane_labels(lanes: Sequence[Lane]) -> list[str]:
-    """Return `compute`, `copies`, `comm`; `comm 19` where several streams communicate."""
+    """Return `compute`, `copies`, `comm`; where several communicate their groups' names, or `comm 19`."""
     several = sum(lane.kind == "comm" for lane in lanes) > 1
-    short = [lane.label.replace("stream", "comm") if several else "comm" for lane in lanes]
-    return [plain(name if lane.kind == "comm" else lane.label) for name, lane in zip(short, lanes, strict=True)]
+    labels = [lane.label if lane.kind != "comm" else _named(lane.label) if several else "comm" for lane in lanes]
+    return [plain(label) for label in labels]
+
+
+def _named(label: str) -> str:
+    label = f"comm {label.removeprefix('stream ')}" if label.startswith("stream ") else label
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 3]}..."
 
 
 def _lane(lane: Lane, span_ns: int, cells: int) -> Span:

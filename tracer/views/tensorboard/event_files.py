@@ -15,17 +15,18 @@ from analyzers.comparison import CellRow, Scaling
 from analyzers.reporting import Report, StepFigures, StepSeries, series
 from analyzers.units import NS_PER_MS, NS_PER_S
 from tracer.views import SPLIT_PARTS, sections_markdown
-from tracer.views.sections import By, report_sections
+from tracer.views.sections import By, line_title, report_sections
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
 # TensorBoard shows these of a report as text.
-TEXTS: tuple[By, ...] = ("rank", "bucket", "layer")
+TEXTS: tuple[By, ...] = ("rank", "group", "bucket", "layer")
 STEP, OVERLAP, BUSBW = "step/ms, profiled", "communication/overlap", "communication/gradients busbw, GB per s"
 # The step that people train: one figure of the whole run, beside those of all ranks.
 UNPROFILED = "step/ms, without the profiler"
 SHARE = "share of step/{}"
+GROUP = "exposed by process group/{}, ms"
 # A sweep's metrics, as hparams shows them beside what was swept; by tag the cell's figure.
 SWEPT = ("strategy", "gpus", "batch")
 METRICS = {
@@ -65,7 +66,8 @@ def scalars(figures: StepFigures) -> dict[str, float]:
     """Return a step's figures by tag, those that are known."""
     shares = {SHARE.format(part.label): figures.shares[part.field] for part in SPLIT_PARTS}
     rest = {STEP: figures.span_ns / NS_PER_MS, OVERLAP: figures.overlap, BUSBW: figures.gradients_busbw_gbps}
-    return {tag: value for tag, value in (shares | rest).items() if value is not None}
+    groups = {GROUP.format(line_title(name)): ns / NS_PER_MS for name, ns in figures.groups_ns.items()}
+    return {tag: value for tag, value in (shares | rest | groups).items() if value is not None}
 
 
 def run_scalars(report: Report) -> dict[str, float]:

@@ -4,6 +4,7 @@
 
 const LABEL = 118; // width of the ranks' names
 const AXIS = 24;
+const COMMUNICATION = "communication"; // what is of no group that is known, and where there is but one
 const STATES = JSON.parse(document.getElementById("states").textContent);
 const timeline = { step: null, from: 0, to: 1, selected: -1, hover: null, rows: [], layers: true, armed: false };
 const canvas = document.getElementById("canvas");
@@ -24,8 +25,8 @@ function prepared(device) {
     at = start + device.layers[k + 1];
     layers.push({ start, end: at, name: device.layers[k + 2] >> 1, backward: device.layers[k + 2] & 1 });
   }
-  const marks = device.marks.map(([start, length, wait, exposed, index, bucket, kind]) => (
-    { start, end: start + length, length, wait, exposed, index, bucket, kind, lane: 0 }));
+  const marks = device.marks.map(([start, length, wait, exposed, index, bucket, kind, group]) => (
+    { start, end: start + length, length, wait, exposed, index, bucket, kind, group, lane: 0 }));
   // Only idle stretches, whose letters are capitals, say where the host was.
   let place = 0;
   const within = Int32Array.from(device.states, (letter) => (/[A-Z]/.test(letter) ? device.within[place++] : -1));
@@ -38,19 +39,24 @@ function prepared(device) {
       codes: Uint8Array.from(layers, (layer) => layer.name % 2), length: layers.length,
     },
   };
-  return { ...device, starts, within, layers, marks, strips, lanes: inLanes(marks) };
+  return { ...device, starts, within, layers, marks, strips, lanes: inLanes(marks, device.groups) };
 }
 
-// Kernels that overlap stand below one another, in three lanes at most; how many lanes.
-function inLanes(marks) {
-  const ends = [];
-  for (const mark of marks) {
-    let lane = ends.findIndex((end) => end <= mark.start);
-    if (lane < 0) lane = Math.min(ends.length, 2);
-    ends[lane] = Math.max(mark.end, ends[lane] ?? 0);
-    mark.lane = lane;
-  }
-  return Math.max(ends.length, 1);
+// A lane for each process group; its kernels that overlap stand below one another, in three lanes at most. The lanes' names.
+function inLanes(marks, groups) {
+  const names = [];
+  groups.forEach((group, code) => {
+    const ends = [];
+    for (const mark of marks.filter((each) => each.group === code)) {
+      let lane = ends.findIndex((end) => end <= mark.start);
+      if (lane < 0) lane = Math.min(ends.length, 2);
+      ends[lane] = Math.max(mark.end, ends[lane] ?? 0);
+      mark.lane = names.length + lane;
+    }
+    ends.forEach((_, lane) => names.push(lane ? "" : group || COMMUNICATION));
+  });
+  const several = names.filter((name) => name).length > 1;
+  return several ? names : [COMMUNICATION, ...names.slice(1)];
 }
 
 async function load(step) {
@@ -105,7 +111,7 @@ function layOut() {
   const layer = timeline.layers ? (small ? 8 : 15) : 0;
   let y = AXIS + 4;
   timeline.rows = devices.map((device) => {
-    const row = { device, y, state, lane, layer, comm: y + state + 1, layers: y + state + 1 + lane * device.lanes + 1 };
+    const row = { device, y, state, lane, layer, comm: y + state + 1, layers: y + state + 1 + lane * device.lanes.length + 1 };
     y = row.layers + layer + gap;
     return row;
   });
@@ -334,6 +340,14 @@ function inside(brush, words, start, end, middle, high, onColor) {
   brush.fillText(words, from + 3, middle + 0.5);
 }
 
+// Words, cut off where there is no room for them.
+function fitting(brush, words, room) {
+  if (brush.measureText(words).width <= room) return words;
+  let length = words.length;
+  while (length && brush.measureText(`${words.slice(0, length)}\u2026`).width > room) length -= 1;
+  return `${words.slice(0, length)}\u2026`;
+}
+
 function paintLabel(brush, row) {
   const y = row.y - frame.scrollTop + row.state / 2;
   if (y < AXIS) return;
@@ -342,8 +356,9 @@ function paintLabel(brush, row) {
   brush.fillText(plain(row.device.label), LABEL - 8, y, LABEL - 12);
   if (row.lane > 10) {
     brush.fillStyle = colors.faint;
-    const strips = [["communication", row.comm + row.lane / 2], ...(row.layer ? [["layers", row.layers + row.layer / 2]] : [])];
-    for (const [words, at] of strips) brush.fillText(words, LABEL - 8, at - frame.scrollTop);
+    const lanes = row.device.lanes.map((name, lane) => [plain(name), row.comm + (lane + 0.5) * row.lane]);
+    const strips = [...lanes, ...(row.layer ? [["layers", row.layers + row.layer / 2]] : [])];
+    for (const [words, at] of strips) brush.fillText(fitting(brush, words, LABEL - 12), LABEL - 8, at - frame.scrollTop);
   }
   brush.textAlign = "left";
 }

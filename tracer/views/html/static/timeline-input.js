@@ -218,7 +218,7 @@ function chromeTrace() {
     });
     for (const layer of device.layers) add(pid, 2, layerName(layer), layer.start, layer.end - layer.start);
     for (const mark of device.marks) {
-      called("thread_name", 3 + mark.lane, "communication");
+      called("thread_name", 3 + mark.lane, plain(device.lanes[mark.lane]) || COMMUNICATION);
       const about = { waiting_us: mark.wait / 1000, exposed_us: mark.exposed / 1000, collective: mark.index };
       add(pid, 3 + mark.lane, nameOf(mark), mark.start, mark.length, about);
     }

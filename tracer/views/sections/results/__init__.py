@@ -1,0 +1,52 @@
+"""Sections of results other than a report.
+
+`scaling`, `prediction`, `calibration` and `hta` arrange a sweep, a prediction, a calibration, HTA's tables.
+
+Decisions: docs/decisions/views.md
+"""
+
+from tracer.views.sections.results.calibration import calibration_text
+from tracer.views.sections.results.hta import hta_text
+from tracer.views.sections.results.prediction import (
+    basis,
+    cap,
+    gpus,
+    hidden_means,
+    no_longer_hidden,
+    own,
+    prediction_text,
+    scale_out_section,
+    scenarios,
+    sentence,
+    signed,
+)
+from tracer.views.sections.results.scaling import (
+    as_markdown,
+    grouped,
+    picture_of,
+    scaling_tables,
+    scaling_text,
+    scaling_title,
+)
+
+__all__ = [
+    "as_markdown",
+    "basis",
+    "calibration_text",
+    "cap",
+    "gpus",
+    "grouped",
+    "hidden_means",
+    "hta_text",
+    "no_longer_hidden",
+    "own",
+    "picture_of",
+    "prediction_text",
+    "scale_out_section",
+    "scaling_tables",
+    "scaling_text",
+    "scaling_title",
+    "scenarios",
+    "sentence",
+    "signed",
+]
