@@ -162,12 +162,24 @@ class Call:
         return all(len(side) == size - 1 and min(side) > 0 for side in sides)
 
     def moved(self, rank: int) -> int:
-        """Return the elements that leave or reach a rank in an uneven all-to-all, the larger; -1 if unsaid."""
+        """Return the elements that leave or reach a rank in an uneven all-to-all, the larger; -1 if unsaid.
+
+        Splits count rows of the tensor's first dimension; how long a row is, its elements say.
+        """
         if self.group is None or self.group.ranks is None or rank not in self.group.ranks:
             return UNKNOWN
         index = self.group.ranks.index(rank)
-        sides = [split for split in (self.split_in, self.split_out) if len(split) > index]
-        return plausible_count(max((sum(split) - split[index] for split in sides), default=UNKNOWN))
+        sides = ((self.split_in, self.elements_in), (self.split_out, self.elements_out))
+        moved = [_elements_of(split, elements, index) for split, elements in sides if len(split) > index]
+        return UNKNOWN if UNKNOWN in moved else plausible_count(max(moved, default=UNKNOWN))
+
+
+def _elements_of(split: tuple[int, ...], elements: int, index: int) -> int:
+    """Return what of so many elements goes to others than `index`; -1 where rows are not alike, or not counted."""
+    rows = sum(split)
+    if elements < 0 or (elements % rows if rows else elements):
+        return UNKNOWN
+    return (rows - split[index]) * (elements // rows) if rows else 0
 
 
 def plausible_count(count: int) -> int:

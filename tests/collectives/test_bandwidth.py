@@ -216,6 +216,16 @@ def test_an_uneven_all_to_all_without_splits_has_no_bytes():
     assert any("have to say their splits" in str(words) for words in found.run.notices)
 
 
+def test_the_splits_of_an_uneven_all_to_all_count_rows():
+    group = Group("0", 2, (0, 1))
+    # Rows of 256: rank 0 keeps 3 and sends 5, rank 1 sends 2 and keeps 6.
+    first = Call(Collective.ALL_TO_ALL, 8 * 256, 5 * 256, "BFloat16", group, split_in=(3, 5), split_out=(3, 2))
+    other = Call(Collective.ALL_TO_ALL, 8 * 256, 11 * 256, "BFloat16", group, split_in=(2, 6), split_out=(5, 6))
+    assert (first.moved(0), other.moved(1)) == (5 * 256, 5 * 256)
+    contradicted = Call(Collective.ALL_TO_ALL, 100, 5 * 256, "BFloat16", group, split_in=(3, 5), split_out=(3, 2))
+    assert contradicted.moved(0) == -1
+
+
 def test_unmatched_communication_counts_as_its_own_call_says():
     assert traffic_of(meet("aa...bb", "aa"))["other"] == (4000 + 4000 + 8000) / 2
 

@@ -156,8 +156,14 @@ def _bytes(kind: str, said: dict[Place, dict[str, Any]], group: tuple[int, ...])
         if kind == "all_to_all"
     }
     if any(len(set(split)) > 1 for sides in splits.values() for split in sides):
-        moved = [sum(split) - split[group.index(rank)] for rank, sides in splits.items() for split in sides]
-        return max(moved) * item, Fraction(1)
+        nelems = {place[0]: [args[f"{side} msg nelems"] for side in ("In", "Out")] for place, args in said.items()}
+        # Splits count rows.
+        moved = [
+            Fraction(sum(split) - split[group.index(rank)], sum(split) or 1) * nelems[rank][side]
+            for rank, sides in splits.items()
+            for side, split in enumerate(sides)
+        ]
+        return int(max(moved)) * item, Fraction(1)
     elements = max(args[f"{side} msg nelems"] for args in said.values() for side in ("In", "Out"))
     share = Fraction(size - 1, size)
     return elements * item, 2 * share if kind == "all_reduce" else share if kind in SHARED else Fraction(1)
