@@ -29,6 +29,8 @@ from analyzers.statistics import Spread, row_columns, spreads
 # Stand in the place of a group: where more than one communicates at once, and where none is known.
 SEVERAL = "several"
 NO_GROUP = "unknown"
+# A description is a program's text, and may be of any length.
+_LONGEST_NAME = 60
 # The same among indices of lines; none known is UNKNOWN.
 _SEVERAL = -2
 # What a line is measured by, in a summary.
@@ -241,19 +243,34 @@ def line_names(lines: Iterable[Line]) -> dict[Line, str]:
     for _, alike in groupby(sorted(set(lines), key=_alike), key=lambda line: (line.name, line.role)):
         disjoint: list[tuple[list[Line], set[int]]] = []
         for line in alike:
-            fitting = next((one for one in disjoint if line.ranks and one[1].isdisjoint(line.ranks)), None)
+            # Of a group whose ranks are not known nobody can say that it shares none.
+            fitting = next((one for one in disjoint if line.ranks and one[1] and one[1].isdisjoint(line.ranks)), None)
             if fitting is None:
                 disjoint.append(([line], set(line.ranks)))
             else:
                 fitting[0].append(line)
                 fitting[1].update(line.ranks)
         together += [one for one, _ in disjoint]
-    plain = [one[0].name for one in together]
-    return {
-        line: name if plain.count(name) == 1 else f"group {one[0].group}: {name}"
-        for name, one in zip(plain, together, strict=True)
-        for line in one
-    }
+    names = _distinct([one[0] for one in together])
+    return {line: name for name, one in zip(names, together, strict=True) for line in one}
+
+
+def _distinct(lines: Sequence[Line]) -> list[str]:
+    """Return a name for each line that no other has, nor what stands for no group."""
+    plain = [_shortened(line.name) for line in lines]
+    names: dict[str, None] = {}
+    for name, line in zip(plain, lines, strict=True):
+        is_taken = plain.count(name) > 1 or name in (SEVERAL, NO_GROUP)
+        if line.role and is_taken:
+            name = f"group {line.group or ','.join(map(str, line.ranks))}: {name}"
+        # Programs may give two groups one name and one description.
+        same = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names[f"{name} ({same + 1})" if name in names else name] = None
+    return [*names]
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def _alike(line: Line) -> tuple[str, str, int, str, tuple[int, ...]]:

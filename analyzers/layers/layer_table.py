@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import msgspec
 import numpy as np
@@ -83,7 +84,7 @@ def _of_rank(exchanged: Exchange, buckets: Buckets, index: RankIndex, number: Ra
     wait_ns = exchanged.wait_ns(index)
     windows = _compute(measured, buckets)
     _reductions(windows, measured, (buckets, buckets.number[index]), wait_ns)
-    _gradients(windows, measured, buckets, _itemsizes(run.manifest or Manifest(), measured))
+    _gradients(windows, measured, buckets, run.manifest or Manifest())
     _other_communication(windows, measured, buckets, wait_ns, exchanged.nbytes(index))
     for device, step in zip(measured.windows.device.tolist(), measured.windows.step.tolist(), strict=True):
         for name, line in sorted(windows[device, step].items(), key=lambda item: not is_layer(item[0])):
@@ -145,14 +146,15 @@ def _line(lines: Lines, name: str, kind: str) -> _OpenLine:
     return lines.setdefault(name, _OpenLine(kind))
 
 
-def _gradients(windows: Windows, measured: Measured, buckets: Buckets, itemsizes: Mapping[str, int]) -> None:
+def _gradients(windows: Windows, measured: Measured, buckets: Buckets, manifest: Manifest) -> None:
     """Add parameters and gradients' bytes to each line, from a step's first pass: accumulated ones are the same."""
     gradients, lines = measured.gradients, measured.work.lines
     device = int(measured.windows.device[0]) if len(measured.windows) else UNKNOWN
-    columns = (gradients.step.tolist(), gradients.pass_.tolist(), gradients.line.tolist(), _elements(measured, buckets))
-    for step, pass_, code, elements in zip(*columns, strict=True):
+    itemsizes, received = _itemsizes(manifest, measured), _received(measured, manifest)
+    columns = (gradients.step.tolist(), gradients.pass_.tolist(), gradients.line.tolist(), gradients.shape.tolist())
+    for step, pass_, code, shape, elements in zip(*columns, _elements(measured, buckets), strict=True):
         window = windows.get((device, step))
-        if window is None or pass_ > 0:
+        if window is None or pass_ > 0 or shape in received:
             continue
         module = lines[code]
         if measured.work.source == Source.NODES:
@@ -162,6 +164,20 @@ def _gradients(windows: Windows, measured: Measured, buckets: Buckets, itemsizes
         line.parameters += 1
         is_known = elements != UNKNOWN and size and line.gradient_bytes is not None
         line.gradient_bytes = (line.gradient_bytes or 0) + elements * size if is_known else None
+
+
+def _received(measured: Measured, manifest: Manifest) -> set[int]:
+    """Return codes of gradients' shapes that are no parameters': those of what a stage of a pipeline received.
+
+    Without parameters in run.json these have a dimension for the batch besides what messages have of elements.
+    """
+    sizes = {call.elements for call in measured.communication.calls if call.received_from}
+    parameters = {tuple(parameter.shape) for parameter in manifest.parameters}
+    return {
+        code
+        for code, shape in enumerate(measured.gradients.shapes)
+        if prod(shape) in sizes and (shape not in parameters if parameters else len(shape) > 2)
+    }
 
 
 def _itemsizes(manifest: Manifest, measured: Measured) -> dict[str, int]:

@@ -315,23 +315,27 @@ def _pipelines(evidence: Evidence) -> Iterator[Advice]:
 def _of_pipeline(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advice]:
     stages, microbatches = len(pipeline.stages), pipeline.microbatches
     empty = (
-        f"{pipeline.schedule} over {stages} stages leaves {percent((stages - 1) / (microbatches + stages - 1))} of a "
-        f"step of {microbatches} microbatches empty, (p - 1) / (m + p - 1)"
+        f"with equal stages and free messages {pipeline.schedule} over {stages} stages leaves "
+        f"{percent((stages - 1) / (microbatches + stages - 1))} of its time empty at {microbatches} microbatches, "
+        "(p - 1) / (m + p - 1)"
     )
-    if pipeline.more_microbatches_ns is not None:
+    # Both launch as much work in more and smaller pieces: no remedy where hosts already come too late by more.
+    late_ns = _least_rest_ns(pipeline)
+    if pipeline.more_microbatches_ns is not None and pipeline.more_microbatches_ns >= late_ns:
         yield Advice(
             "more_microbatches",
             f"train with {2 * microbatches} microbatches instead of {microbatches}",
             round(pipeline.more_microbatches_ns),
-            f"{empty}: {evidence.share(pipeline.more_microbatches_ns)} less, as replayed, if microbatches of half the "
-            "size take half the time",
+            f"{empty}; replayed with twice as many, each of half the time, the step takes "
+            f"{evidence.share(pipeline.more_microbatches_ns)} less",
         )
-    if pipeline.interleaved_ns is not None:
+    if pipeline.interleaved_ns is not None and pipeline.interleaved_ns >= late_ns:
         yield Advice(
             "interleaved_stages",
             "cut stages in two and give each rank two of them (ScheduleInterleaved1F1B)",
             round(pipeline.interleaved_ns),
-            f"{empty}: {evidence.share(pipeline.interleaved_ns)} less, with twice as many messages",
+            f"{empty}; two stages on each rank take {evidence.share(pipeline.interleaved_ns)} less, with twice as many "
+            "messages",
         )
     if pipeline.slowest is not None and pipeline.even_stages_ns is not None:
         yield Advice(
@@ -348,12 +352,16 @@ def _rank_of(pipeline: PipelineSummary, stage: int) -> int:
     return next(one.rank for one in pipeline.stages if one.stage == stage)
 
 
+def _least_rest_ns(pipeline: PipelineSummary) -> float:
+    return min((one.rest_ns for one in pipeline.stages if one.rest_ns is not None), default=0)
+
+
 def _late_stages(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advice]:
     """Where every stage's bubble is more than the replay explains."""
-    least = min((one.rest_ns for one in pipeline.stages if one.rest_ns is not None), default=0)
+    least = _least_rest_ns(pipeline)
     yield Advice(
         "late_stages",
-        "have hosts launch a stage's work sooner: larger microbatches, torch.compile, CUDA graphs",
+        "have hosts launch a stage's work sooner: fewer and larger microbatches, torch.compile, CUDA graphs",
         round(least),
         f"every stage is idle, or waits for messages, for {evidence.share(least)} more than its schedule and unequal "
         "stages explain: its host, or another stage's, launches late, or messages take long",
@@ -362,7 +370,7 @@ def _late_stages(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advi
 
 def _of_strategies(evidence: Evidence) -> Iterator[Advice]:
     yield from advice_on_sharded(evidence, evidence.sharded, evidence.latency_ns, evidence.environment)
-    yield from advice_on_tensor(evidence, evidence.tensor)
+    yield from advice_on_tensor(evidence, evidence.tensor, evidence.is_async_tp_on)
 
 
 _ON_COMMUNICATION: Iterable[Callable[[Evidence], Iterator[Advice]]] = (*RULES, _of_strategies, _waiting)

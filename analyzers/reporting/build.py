@@ -127,7 +127,9 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     collectives, idle = collective_rows(exchanged, _bucket_of(reduced)), idle_rows(run.measured)
     groups = group_rows(exchanged, rows)
     evidence = _evidence(analyses, facts, (reduced, layers, waits, sharded, tensor), (collectives, idle, cost))
-    evidence = replace(evidence, pipelines=pipeline_summaries(piped), experts=experts, attention=attention)
+    evidence = replace(
+        evidence, pipelines=pipeline_summaries(piped, _schedule(run.manifest)), experts=experts, attention=attention
+    )
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -259,7 +261,21 @@ def _evidence(
         slowed=slowed_ranks(analyses.run),
         input_caution=_input_caution(analyses.run.manifest),
         environment=(analyses.run.manifest or Manifest()).environment,
+        is_async_tp_on=_is_async_tp_on(analyses.run.manifest),
     )
+
+
+def _schedule(manifest: Manifest | None) -> str | None:
+    """Return the class of a pipeline's schedule, as run.json has it."""
+    recorded = manifest.parallelism if manifest is not None else None
+    return recorded.pipeline.schedule if recorded is not None and recorded.pipeline is not None else None
+
+
+def _is_async_tp_on(manifest: Manifest | None) -> bool:
+    """Whether run.json says that Inductor was to run collectives beside matrix products."""
+    recorded = manifest.parallelism if manifest is not None else None
+    compiled = recorded.compiled if recorded is not None else None
+    return bool(compiled is not None and compiled.micro_pipeline_tp)
 
 
 def _windows(analyses: _Analyses) -> list[Window]:

@@ -207,7 +207,8 @@ def _experts(evidence: Evidence) -> Iterator[Advice]:
         return
     waited = _in_median_step(known, lambda row: (row.wait_for_compute_ns or 0) / (len(row.ranks) - 1))
     figure = min(waited, evidence.cost.exposed_wait_ns)
-    told = [row for row in known if row.imbalance is not None]
+    # With times of light windows tokens are those of other steps, and say nothing of this waiting.
+    told = [row for row in known if row.imbalance is not None and row.combine_wait_for_busiest_ns is not None]
     most = ""
     if told:
         row = max(told, key=lambda one: one.imbalance or 0)
@@ -243,20 +244,25 @@ def _attention_transfer(evidence: Evidence) -> Iterator[Advice]:
     rows = [row for row in evidence.attention if row.exposed_transfer_ns is not None]
     if not rows:
         return
-    figure = _in_median_step(rows, lambda row: (row.exposed_transfer_ns or 0) / len(row.ranks))
+    gathered = [row for row in rows if {sent.kind for sent in row.transfers} == {"all_gather"}]
     longer = sum(row.longer == "transfer" for row in rows)
-    gathers = any(sent.kind == "all_gather" for row in rows for sent in row.transfers)
     if 2 * longer > len(rows):
         text = "spread sequences over fewer ranks, or make them longer: no ring hides transfers behind less attention"
-    elif gathers:
-        text = 'pass keys and values on in a ring beside attention (in torch set_rotate_method("alltoall"))'
+    elif gathered:
+        # Gradients of keys and values go round in a ring whatever is set; of passes that hold both, none is counted.
+        text, rows = (
+            'pass keys and values on in a ring beside attention (in torch set_rotate_method("alltoall"))',
+            gathered,
+        )
     else:
         text = "launch each transfer of the ring before the attention that can hide it"
+    figure = _in_median_step(rows, lambda row: (row.exposed_transfer_ns or 0) / len(row.ranks))
+    sent_along = "all-gathers of keys and values are" if rows is gathered else "transfers of attention are"
     yield Advice(
         "attention_transfer",
         text,
         figure,
-        f"{evidence.share(figure)} of the transfer of keys and values is exposed{_where_longer(longer, len(rows))}",
+        f"{sent_along} exposed for {evidence.share(figure)}{_where_longer(longer, len(evidence.attention))}",
     )
 
 

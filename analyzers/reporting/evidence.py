@@ -75,6 +75,7 @@ class Evidence(StepTime):
     slowed: Mapping[RankNumber, str] = field(default_factory=dict)
     input_caution: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_async_tp_on: bool = False
     experts: Sequence[ExpertRow] = ()
     attention: Sequence[AttentionRow] = ()
     pipelines: Sequence[PipelineSummary] = ()

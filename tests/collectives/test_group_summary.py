@@ -102,3 +102,22 @@ def test_one_rank_of_several_has_nothing_but_unresolved_time(path):
     alone = len(document.run.ranks) < 2 <= document.run.world_size
     for row in document.groups if alone else ():
         assert (row.exposed_wait_ns, row.exposed_transfer_ns) == (0, 0)
+
+
+def test_no_two_lines_have_one_name_whatever_programs_call_their_groups():
+    lines = [
+        Line("", "mesh", "2 ranks, stride 1", (0, 1)),
+        Line("", "mesh", "2 ranks, stride 2", (0, 2)),
+        Line("7", "several", "tensor", (0, 1)),
+        Line("8", "x" * 5000, "tensor", (0, 1)),
+        Line("several", "", "", ()),
+    ]
+    names = line_names(lines)
+    assert len(set(names.values())) == len(lines)
+    assert names[lines[-1]] == "several"
+    assert max(map(len, names.values())) < 80
+
+
+def test_a_group_of_unknown_ranks_joins_no_other():
+    lines = [Line("1", "mesh_tp", "tensor", (0, 1)), Line("2", "mesh_tp", "tensor", ())]
+    assert len(set(line_names(lines).values())) == 2

@@ -23,7 +23,7 @@ from analyzers.notices import Code, Notice
 from analyzers.rank import ActionKind, PipelineActions
 from analyzers.ranks import RankNumber
 
-MISSING = "of the pipeline's ranks {ranks} are not in the run"
+MISSING = "the run lacks {ranks} of the pipeline"
 UNTOLD = (
     "nothing in the trace of rank {ranks} tells one microbatch from the next (no ranges of modules or of the schedule)"
 )
@@ -197,7 +197,7 @@ def _incomplete(by_rank: dict[RankNumber, PipelineActions], members: Sequence[_M
     peers = {peer for one in by_rank.values() for peer in one.peers}
     missing = sorted(peers - set(by_rank))
     if missing:
-        return [MISSING.format(ranks=_listed(missing))]
+        return [MISSING.format(ranks=f"rank{'s' * (len(missing) > 1)} {_listed(missing)}")]
     untold = [rank for rank, one in by_rank.items() if not one.is_told]
     if untold:
         return [UNTOLD.format(ranks=_listed(untold))]

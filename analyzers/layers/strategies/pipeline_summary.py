@@ -40,13 +40,13 @@ class PipelineStage(msgspec.Struct, frozen=True):
 
 
 class PipelineSummary(msgspec.Struct, frozen=True):
-    """One pipeline; medians over steps, ns. `schedule` is 1F1B or GPipe, null for another.
+    """One pipeline; medians over steps, ns. `schedule` is 1F1B or GPipe as actions show, else run.json's word.
 
     `slowest` is the stage with the longest microbatches, `slower_by_ns` how much longer than the others' mean; null
-    where a stage is missing. `span_ns` is from the first action to the end of the last, as replayed with free messages
-    and measured durations. What would shorten that, at most: `even_stages_ns` stages that take as long as one another;
-    `more_microbatches_ns` the same schedule with twice as many microbatches of half the time; `interleaved_ns` two
-    stages on each rank, under 1F1B. Null where the schedule is not one of the two.
+    where a stage is missing, or a rank has several. `span_ns` is from the first action to the end of the last, as
+    replayed with free messages and measured durations. What would shorten that, at most: `even_stages_ns` stages that
+    take as long as one another; `more_microbatches_ns` the same schedule with twice as many microbatches of half the
+    time; `interleaved_ns` two stages on each rank, under 1F1B. Null where actions show neither of the two.
     """
 
     ranks: list[int]
@@ -61,22 +61,23 @@ class PipelineSummary(msgspec.Struct, frozen=True):
     interleaved_ns: float | None
 
 
-def pipeline_summaries(pipelines: Sequence[Pipeline]) -> list[PipelineSummary]:
-    """Return each pipeline's figures."""
-    return [_summary(pipeline) for pipeline in pipelines if pipeline.rows]
+def pipeline_summaries(pipelines: Sequence[Pipeline], recorded: str | None = None) -> list[PipelineSummary]:
+    """Return each pipeline's figures; `recorded` is the class of the schedule as run.json has it."""
+    return [_summary(pipeline, recorded) for pipeline in pipelines if pipeline.rows]
 
 
-def _summary(pipeline: Pipeline) -> PipelineSummary:
+def _summary(pipeline: Pipeline, recorded: str | None) -> PipelineSummary:
     stages = _stages(pipeline.rows)
     slowest, slower_by_ns = _slowest(stages) if pipeline.steps else (None, None)
     names = Counter(schedule_name(step.orders) for step in pipeline.steps)
+    shown = names.most_common(1)[0][0] if names else None
     makespans = [step.makespan_ns for step in pipeline.steps]
     doubled = [doubled_ns(step) for step in pipeline.steps]
     interleaved = [interleaved_ns(step) for step in pipeline.steps]
     return PipelineSummary(
         ranks=list(pipeline.ranks),
         microbatches=max(sum(action.kind == _FORWARD for action in row.actions) for row in pipeline.rows),
-        schedule=names.most_common(1)[0][0] if names else None,
+        schedule=shown or (recorded.removeprefix("Schedule") if recorded else None),
         stages=stages,
         slowest=slowest,
         slower_by_ns=slower_by_ns,
@@ -118,7 +119,8 @@ def _of_microbatch(rows: Sequence[PipelineRow], is_forward: bool) -> float | Non
 
 
 def _slowest(stages: Sequence[PipelineStage]) -> tuple[int | None, float | None]:
-    if len(stages) < 2:
+    # Of several stages on a rank only their sum binds.
+    if len(stages) < 2 or len({stage.rank for stage in stages}) < len(stages):
         return None, None
     longest = max(stages, key=lambda stage: stage.microbatch_ns)
     others = [stage.microbatch_ns for stage in stages if stage is not longest]

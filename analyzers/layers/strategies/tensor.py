@@ -16,6 +16,9 @@ from analyzers.collectives import Exchange
 from analyzers.layers.strategies.exposed_causes import exposed_transfer_ns
 from analyzers.rank import Measured, Purpose, device_label
 from analyzers.ranks import RankNumber
+from analyzers.trace import Collective
+
+_DECOMPOSED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 
 
 class TensorWindow(msgspec.Struct, frozen=True):
@@ -50,7 +53,9 @@ def tensor_rows(exchanged: Exchange) -> list[TensorWindow]:
 
 def _of_rank(number: RankNumber, measured: Measured, moved_ns: Int64) -> Iterator[TensorWindow]:
     comm, windows = measured.communication, measured.windows
-    beside_ns, separate = np.maximum(comm.matmul_ns, 0), comm.is_copy | comm.is_library
+    # Asynchronous TP decomposes all-gathers and reduce-scatters; an all-reduce it leaves whole.
+    beside_ns = np.where(np.isin(comm.kind, _DECOMPOSED), np.maximum(comm.matmul_ns, 0), 0)
+    separate = comm.is_copy | comm.is_library
     is_asked = comm.purpose == Purpose.ACTIVATIONS
     for device, step in zip(windows.device.tolist(), windows.step.tolist(), strict=True):
         in_window = is_asked & (comm.window == step)

@@ -29,5 +29,6 @@ ZERO = Strategy(
     dimension=dimension(r"zero\w*"),
     purposes=_purposes,
     owners=callers,
+    in_words="ZeRO",
     why_no_buckets="gradients are reduced by the program's own hooks, whose buckets no trace tells.",
 )

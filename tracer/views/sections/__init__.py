@@ -12,6 +12,7 @@ from tracer.views.sections.buckets import by_bucket, why_none
 from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
 from tracer.views.sections.compute import compute_section
+from tracer.views.sections.experts import by_expert
 from tracer.views.sections.groups import by_group, line_title
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import layers_section
@@ -59,6 +60,7 @@ __all__ = [
     "as_markdown",
     "basis",
     "by_bucket",
+    "by_expert",
     "by_group",
     "by_rank",
     "by_step",

@@ -57,7 +57,7 @@ def _medians(report: Report) -> list[Block]:
         ]
         for line in lines
     ]
-    several = _SEVERAL if any(line.name == SEVERAL for line in lines) else ""
+    several = _SEVERAL if any(line.role is None and line.name == SEVERAL for line in lines) else ""
     notes = [f"{_ALONE}{several}.", *([_UNRESOLVED] if UNRESOLVED in measures else [])]
     return [
         Heading("Communication by process group: medians over steps of the ranks that have it, ms"),

@@ -67,6 +67,7 @@ def _rank_view(report: Report, wide: bool) -> list[Section]:
         *measured,
         idle_section(report),
         *([pipeline_section(report, wide)] if report.pipeline else []),
+        *([by_expert(report)] if report.experts or report.attention else []),
         compute_section(report),
         loader(report),
         epochs(report.run),

@@ -51,11 +51,12 @@ def pipeline_section(report: Report, wide: bool = False) -> Section:
 
 def _pipeline(report: Report, one: PipelineSummary, wide: bool) -> Section:
     schedule = f"{one.schedule}, " if one.schedule else ""
-    ranks = ", ".join(map(str, one.ranks[:8])) + (", ..." if len(one.ranks) > 8 else "")
+    listed = ", ".join(map(str, one.ranks[:8])) + (", ..." if len(one.ranks) > 8 else "")
+    ranks = f"rank{'s' * (len(one.ranks) > 1)} {listed}"
     plural = "" if one.microbatches == 1 else "es"
     shares = len({stage.rank for stage in one.stages}) < len(one.stages)
     return [
-        Heading(f"The pipeline on ranks {ranks}: {schedule}{one.microbatches} microbatch{plural}; medians, ms"),
+        Heading(f"The pipeline on {ranks}: {schedule}{one.microbatches} microbatch{plural}; medians, ms"),
         _table(one.stages),
         Paragraph(f"{_PARTS} {_SHARED}" if shares else _PARTS, is_faint=True),
         *_slowest(one),
