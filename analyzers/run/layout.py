@@ -37,6 +37,7 @@ class RankFile:
     nosync: Place | None
     expects_light: bool
     steps: str | None = None  # the annotation whose repeats are the steps, instead of the profiler's
+    strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
     memory: int | None = None  # bytes that reading it may take; None: a core's share of what the reader's machine has
 
 
@@ -114,7 +115,12 @@ def _find(path: Place) -> Recording:
     recorded = manifest is not None
     light, nosync = (_beside(files, folder) if recorded else {} for folder in (LIGHT, NOSYNC))
     expects_light = manifest is not None and (manifest.controls.light is not None or bool(light))
-    ranks = tuple(RankFile(file, len(files) == 1, light.get(file), nosync.get(file), expects_light) for file in files)
+    parallelism = manifest.parallelism if manifest is not None else None
+    strategies = tuple(parallelism.strategies) if parallelism is not None else ()
+    ranks = tuple(
+        RankFile(file, len(files) == 1, light.get(file), nosync.get(file), expects_light, strategies=strategies)
+        for file in files
+    )
     calibration, more = _calibrated(path)
     return Recording(path, ranks, manifest, (*warnings, *more), calibration)
 

@@ -41,6 +41,7 @@ class RankTrace:
     lost: tuple[Notice, ...] = ()
     mismatch: str | None = None  # why the light window that there is could not be joined
     joining: Joining | None = None  # how much of the light window was
+    strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
 
     @property
     def is_light(self) -> bool:
@@ -131,7 +132,8 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
         lost += more
     nosync, more = _nosync_events(file.nosync, on_bytes, left // 2)
     lost += more
-    loaded = _with_times(RankTrace(rank, file.path, header, events, events, nosync, lost), retimed)
+    recorded = RankTrace(rank, file.path, header, events, events, nosync, lost, strategies=file.strategies)
+    loaded = _with_times(recorded, retimed)
     if loaded.is_cpu_run and trace.unknown:
         raise UnusableRun(
             f"{file.path}: rows of {', '.join(trace.unknown[:5])} are of no kind that is read, and may be a device's; "

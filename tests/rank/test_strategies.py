@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,3 +91,19 @@ def test_names_are_distinct():
 )
 def test_descriptions_name_strategies(description, role):
     assert role_of(description) == role
+
+
+@pytest.mark.parametrize(
+    ("recorded", "carried"),
+    [
+        ((), "activations"),
+        (("ddp",), "activations"),
+        (("fsdp", "tensor"), "activations"),
+        (("fsdp",), "parameters"),
+        (("fsdp", "context"), "other"),
+    ],
+)
+def test_what_the_recording_found_decides_where_callers_look_alike(recorded, carried):
+    """A module's all-gather may be tensor parallelism's, or that of FSDP without ranges."""
+    calls = replace(asked([Collective.ALL_GATHER], [-1], [0]), recorded=frozenset(recorded))
+    assert [Purpose(code).label for code in claims(calls).purpose.tolist()] == [carried]

@@ -10,7 +10,7 @@ A kernel tells of its call itself, or its host operator does, which is found by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     called = _called(host, launches)
     asked = _asked(attributed, rows, (launches, called), (kind, call, calls), names=(name, names))
+    asked = replace(asked, recorded=frozenset(trace.strategies))
     claimed = claims(asked)
     return Communication(
         device=device,

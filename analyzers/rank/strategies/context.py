@@ -26,6 +26,9 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     over = calls.over(CONTEXT.dimension) & calls.in_model
     yield Purpose.ATTENTION, (collective | exchange) & floating & (calls.inside_any(ATTENTION) | over)
     yield Purpose.ATTENTION, exchange & floating & calls.in_module(_MODULE)
+    if calls.is_alone(CONTEXT.name):
+        # Compiled code has no operator of attention around its collectives.
+        yield Purpose.ATTENTION, (collective | exchange) & floating & calls.in_model & calls.is_compiled
 
 
 CONTEXT = Strategy(

@@ -13,7 +13,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Mask
-from analyzers.rank.strategies.protocol import Calls, Launches, Owners, Packing, Purpose, Strategy, dimension
+from analyzers.rank.strategies.protocol import (
+    CALLED_BY_MODULES,
+    Calls,
+    Launches,
+    Owners,
+    Packing,
+    Purpose,
+    Strategy,
+    dimension,
+)
 from analyzers.trace import OF_FSDP, ROOT, SHARDED, Collective, Events
 
 # The ranges that hold the collectives themselves, and those that say whose turn it is.
@@ -38,6 +47,10 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER, Collective.ALL_REDUCE) & sharded
     yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER) & over & outside
     yield Purpose.GRADIENTS, calls.of(Collective.ALL_REDUCE) & over & calls.is_compiled & calls.is_backward
+    if FSDP.name in calls.recorded and not calls.recorded & CALLED_BY_MODULES:
+        # Written with functional collectives (SimpleFSDP) it has no ranges.
+        yield Purpose.PARAMETERS, calls.of(Collective.ALL_GATHER) & calls.is_floating & calls.in_model
+        yield Purpose.GRADIENTS, calls.of(Collective.REDUCE_SCATTER) & calls.is_floating & calls.in_model
 
 
 def _packing(launches: Launches) -> Packing:

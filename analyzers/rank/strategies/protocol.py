@@ -23,6 +23,9 @@ COMPILED_CODE = (COMPILED, "## Call CompiledFxGraph", NODE + "CompiledFunctionBa
 # Launches of captured graphs.
 GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 
+# Strategies whose collectives are called in modules' forwards and backwards, without ranges of their own.
+CALLED_BY_MODULES = frozenset({"tensor", "context", "expert"})
+
 
 class Purpose(IntEnum):
     """What is communicated."""
@@ -53,6 +56,7 @@ class Calls:
     name, `is_library` kernels of other libraries than NCCL. `module` indexes `modules`: the module whose forward or
     backward calls, -1 for none; `is_backward`: a node of autograd calls. `description` indexes `descriptions` of
     process groups, -1 for a group without; `group` tells groups apart by name and ranks, -1 where none is said.
+    `recorded` are the strategies that the recording found in the program; empty where nothing was recorded of them.
     """
 
     host: Host
@@ -70,6 +74,7 @@ class Calls:
     description: Int64
     descriptions: tuple[str, ...]
     group: Int64
+    recorded: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -107,6 +112,10 @@ class Calls:
         named = np.array([name.startswith(GRAPH_LAUNCH) for name in self.host.events.names], dtype=bool)
         replayed: Mask = (self.launches >= 0) & named[self.host.events.name[self.launches]]
         return replayed
+
+    def is_alone(self, name: str) -> bool:
+        """Whether of strategies whose collectives modules call the recording found this one, and no other."""
+        return self.recorded & CALLED_BY_MODULES == {name}
 
     @property
     def is_floating(self) -> Mask:

@@ -20,7 +20,11 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     spread = (kinds | calls.of(Collective.ALL_TO_ALL)) & calls.is_floating
     statistics = calls.in_module(_STATISTICS) | calls.inside_any(_STATISTICS)
     yield Purpose.ACTIVATIONS, spread & calls.over(TENSOR.dimension) & (calls.in_model | calls.is_replayed)
-    yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.in_model & ~statistics
+    # FSDP without ranges and compiled context parallelism look alike; programs with a tensor parallelism of their own,
+    # such as Megatron's, are not recognized when they are recorded.
+    is_explained = TENSOR.name not in calls.recorded and bool(calls.recorded & {"fsdp", "context"})
+    if not is_explained:
+        yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.in_model & ~statistics
     yield Purpose.ACTIVATIONS, kinds & calls.is_floating & calls.inside_any(_LOSS)
     # Kernels of their own (symmetric memory, vLLM's cross_device_reduce) are written for these activations.
     yield Purpose.ACTIVATIONS, kinds & calls.is_library
