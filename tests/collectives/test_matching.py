@@ -260,6 +260,7 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
         purpose=np.zeros(size, dtype=np.int8),
         strategy=np.full(size, UNKNOWN, dtype=np.int8),
         owners=Owners(unknown, (), unknown < 0, unknown),
+        recomputed=np.zeros(size, dtype=bool),
         nbytes=unknown,
         exposed_ns=columns["dur_ns"],
         peer_exposed_ns=unknown,
