@@ -101,12 +101,21 @@ class Summary(msgspec.Struct, frozen=True):
 REPORT_SCHEMA = "tracer.report/2"
 
 
+class MarkedRank(msgspec.Struct, frozen=True):
+    """A rank that stands out: `late` for collectives, or `slow` in its compute; `why` in words, null where unknown."""
+
+    rank: int
+    mark: str
+    why: str | None
+
+
 class Headline(msgspec.Struct, frozen=True):
     """What one would say to a colleague; null where it is not known.
 
-    `problem` is what the first advice is about, and `share` what that would bring at most, of the median step; without
-    advice the largest part besides compute and its share of all windows' time. `remedy` is the first advice. `trust` is
-    high, fair or low, and `why` says what lowers it.
+    `sentence` says the problem with its figures, or that nothing stands out. `problem` is the same where there is one,
+    `code` its advice's or part's, and `share` what it takes of the profiled step at most. `remedy` is the first advice.
+    `communication` says how much is hidden, and what the links gave. `trust` is high, fair or low, and `why` says what
+    lowers it.
     """
 
     step_ns: float | None
@@ -116,6 +125,10 @@ class Headline(msgspec.Struct, frozen=True):
     remedy: str | None
     trust: str
     why: str | None
+    sentence: str = ""
+    code: str | None = None
+    communication: str | None = None
+    marked: list[MarkedRank] = []
 
 
 class ControlFigures(msgspec.Struct, frozen=True):

@@ -156,6 +156,7 @@ def headline(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None],
     step_ns = float(np.median(rows.span_ns))
     problem, share = _problem(shares, advised[0] if advised else None, step_ns)
     trust, why = _trust(run, rows, shares)
+    whole = f"nothing stands out: {percent(shares['compute_ns'])} of the step is compute"
     return Headline(
         step_ns=run.controls.unprofiled_step_ns,
         profiled_step_ns=step_ns,
@@ -164,6 +165,8 @@ def headline(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None],
         remedy=advised[0].text if advised else None,
         trust=trust,
         why=why,
+        sentence=problem or whole,
+        code=advised[0].code if advised else None,
     )
 
 
