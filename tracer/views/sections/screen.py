@@ -109,9 +109,11 @@ class _Layout:
         remedy = summary.headline.remedy
         known = {advice.text for advice in summary.advice}
         first = [("", remedy)] if remedy and remedy not in known else []
+        # What helps against the main problem stands first, though another change may bring more.
+        ordered = sorted(summary.advice, key=lambda advice: advice.text != remedy)
         listed = [
             (f"{duration(advice.figure_ns)} ({rounded_percent(advice.figure_ns / step_ns)})", advice.text)
-            for advice in summary.advice
+            for advice in ordered
         ]
         pieces = [*first, *listed]
         if not pieces:
