@@ -56,7 +56,7 @@ ROOMS = [
 ROOTS = {
     "analyzers": {
         *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "memory", "notices"),
-        *("paths", "ranks", "redaction", "statistics", "units"),
+        *("paths", "ranks", "redaction", "reprs", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }

@@ -35,8 +35,10 @@ from analyzers.reporting.outliers import DeviceSummary, OverDevices
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.strategies import Advice
 from analyzers.reporting.sync_cost import SyncCost
+from analyzers.reprs import brief
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
+from analyzers.units import ms
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -97,6 +99,8 @@ class Summary(msgspec.Struct, frozen=True):
     groups: list[GroupSummary] = []
     pipelines: list[PipelineSummary] = []
 
+    __repr__ = brief
+
 
 REPORT_SCHEMA = "tracer.report/2"
 
@@ -129,6 +133,19 @@ class Headline(msgspec.Struct, frozen=True):
     code: str | None = None
     communication: str | None = None
     marked: list[MarkedRank] = []
+
+    @property
+    def step(self) -> str:
+        """Say how long the step is that people train, and the profiled one."""
+        profiled = ms(self.profiled_step_ns)
+        if self.step_ns is None:
+            return f"{profiled} per step while profiled"
+        return f"{ms(self.step_ns)} per step, {profiled} while profiled"
+
+    @property
+    def trusted(self) -> str:
+        """Say how far to trust the figures, and why no further."""
+        return f"trust: {self.trust}{f' ({self.why})' if self.why else ''}"
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
@@ -199,6 +216,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
 
+    __repr__ = brief
+
     @property
     def notices(self) -> list[Notice]:
         """Return all that is said of the run: the warnings, then the notes."""
@@ -231,6 +250,10 @@ class Report(msgspec.Struct, frozen=True):
     # Filled by analyses to come.
     experts: list[ExpertRow] = []
     attention: list[AttentionRow] = []
+
+    def __repr__(self) -> str:
+        headline = self.summary.headline
+        return "\n".join([f"Report({self.run.name})", headline.sentence, headline.step, headline.trusted])
 
 
 def to_json(document: Report) -> str:
