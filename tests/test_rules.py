@@ -48,6 +48,9 @@ ROOMS = [
     "tracer.views.plots",
     "tracer.views.perfetto",
     "tracer.views.tensorboard",
+    "tracer.results",
+    "tracer.sessions",
+    "tracer.callbacks",
     "tracer.commands.options",
     "tracer.commands",
     "tracer",
@@ -67,7 +70,7 @@ MOST_WORDS = 12
 # Rooms whose modules may import torch: who imports from them does so inside a function.
 WITH_TORCH = (
     *("tracer.recording.strategies", "tracer.recording.windows", "tracer.recording"),
-    *("tracer.workload.strategies", "tracer.workload", "tracer.launching"),
+    *("tracer.workload.strategies", "tracer.workload", "tracer.launching", "tracer.sessions", "tracer.callbacks"),
 )
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 

@@ -1,4 +1,4 @@
-"""Figures for `--fail-on` conditions and metric loggers, with their place in the JSON."""
+"""Figures for `--fail-on` conditions and metric loggers, by name."""
 
 from __future__ import annotations
 

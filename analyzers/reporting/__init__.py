@@ -11,7 +11,16 @@ Decisions: docs/decisions/reporting.md
 from analyzers.reporting.advice import is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
-from analyzers.reporting.document import REPORT_SCHEMA, ControlFigures, Report, RunFacts, Window, from_json, to_json
+from analyzers.reporting.document import (
+    REPORT_SCHEMA,
+    ControlFigures,
+    Headline,
+    Report,
+    RunFacts,
+    Window,
+    from_json,
+    to_json,
+)
 from analyzers.reporting.frames import (
     buckets_frame,
     collectives_frame,
@@ -55,6 +64,7 @@ __all__ = [
     "ControlFigures",
     "DeviceSummary",
     "GradientBandwidth",
+    "Headline",
     "IdleFrom",
     "IdleLine",
     "IdleRows",

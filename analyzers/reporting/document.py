@@ -145,7 +145,7 @@ class Headline(msgspec.Struct, frozen=True):
     @property
     def trusted(self) -> str:
         """Say how far to trust the figures, and why no further."""
-        return f"trust: {self.trust}{f' ({self.why})' if self.why else ''}"
+        return f"Trust: {self.trust}{f' ({self.why})' if self.why else ''}"
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
