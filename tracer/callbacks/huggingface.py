@@ -42,8 +42,7 @@ class HuggingFaceCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """Count a step; at the first, find the model as DDP or FSDP has wrapped it, which the Trainer does not say."""
         if not self._steps.has_begun:
-            model = find_model(optimizer) or kwargs.get("model")
-            self._steps.begin(model)
+            self._steps.begin(find_model(optimizer) or kwargs["model"])
         self._steps.step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -26,14 +26,11 @@ class RecordingSteps:
         self._force = force
         self._on_report = on_report
         self._session: Session | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether there is a session."""
-        return self._session is not None
+        self.has_begun = False
 
     def begin(self, model: nn.Module) -> None:
-        """Make the session; the recording begins after the first step."""
+        """Make a session for a training; the recording begins after its first step."""
+        self.has_begun = True
         self._try(lambda: self._new_session(model))
 
     def step(self) -> None:
@@ -43,15 +40,15 @@ class RecordingSteps:
 
     def end(self) -> None:
         """Keep the rounds that are complete, now that training has ended."""
-        session, self._session = self._session, None
-        if session is not None:
-            self._try(session.close)
+        if self._session is not None:
+            self._try(self._session.close)
+        self._session, self.has_begun = None, False
 
     def fail(self, error: BaseException) -> None:
         """Keep nothing: training has failed, and the other ranks learn why."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.__exit__(type(error), error, error.__traceback__)
+        if self._session is not None:
+            self._session.__exit__(type(error), error, error.__traceback__)
+        self._session, self.has_begun = None, False
 
     def _new_session(self, model: nn.Module) -> None:
         self._session = Session(self._output, model, plan=self._plan, force=self._force, on_report=self._on_report)
@@ -60,4 +57,5 @@ class RecordingSteps:
         try:
             act()
         except TracerError as error:
+            self._session = None
             _LOG.warning("%s: not recorded: %s", self._output, error)

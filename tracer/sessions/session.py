@@ -110,16 +110,11 @@ class Session:
         """
         if self._ended:
             return False
-        if self._recorder is None:
-            model = self._model or find_model()
-            if model is None:
-                raise TracerError(
-                    "no module with parameters that require gradients was found: give the session a model"
-                )
-            self._begin(model)
-            return True
         try:
-            self._ended = not self._recorder.step()
+            if self._recorder is None:
+                self._begin(self._model or _found_model())
+            else:
+                self._ended = not self._recorder.step()
         except TracerError as error:
             self._abandon(str(error))
             raise
@@ -210,3 +205,10 @@ class Session:
             self._recorder.close(why)
         if self._finisher is not None:
             shutil.rmtree(self._finisher.folder, ignore_errors=True)
+
+
+def _found_model() -> nn.Module:
+    model = find_model()
+    if model is None:
+        raise TracerError("no module with parameters that require gradients was found: give the session a model")
+    return model
