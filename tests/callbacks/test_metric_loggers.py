@@ -28,10 +28,10 @@ def test_mlflow(report, tmp_path):
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
     with mlflow.start_run() as run:
         mlflow.log_metrics(report.figures())
-        mlflow.set_tag("tracer.trust", report.headline.trust)
+        mlflow.set_tag("tracer/trust", report.headline.trust)
     kept = mlflow.get_run(run.info.run_id).data
     assert kept.metrics == pytest.approx(report.figures())
-    assert kept.tags["tracer.trust"] == report.headline.trust
+    assert kept.tags["tracer/trust"] == report.headline.trust
 
 
 def test_tensorboard(report, tmp_path):
