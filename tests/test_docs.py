@@ -102,6 +102,12 @@ def test_every_example_parses(page):
             parse(arguments)
 
 
+@pytest.mark.parametrize("page", NAMED)
+def test_examples_in_python_parse(page):
+    for block in blocks(page.read_text(), "python"):
+        ast.parse(block)
+
+
 @pytest.mark.parametrize("page", WITH_OUTPUT)
 def test_what_a_page_shows_is_what_its_commands_print(page, monkeypatch):
     """Blocks of text are pieces of what the page's console commands print, to the letter."""

@@ -4,6 +4,8 @@ import sys
 import types
 
 import pytest
+import torch
+from torch import nn
 
 import tracer
 from tests.support.loops import ENOUGH, PLAN, new_training, train
@@ -28,33 +30,36 @@ def new_callback(framework):
     return HuggingFaceCallback
 
 
-def fit(callback, steps=ENOUGH):
+def fit(callback, steps=ENOUGH, fails=False):
     """Call a callback's hooks as transformers' Trainer does, with the model that is not wrapped."""
     model, optimizer = new_training()
+    callback.on_train_begin(None, None, None, model=model, optimizer=optimizer)
     train(model, optimizer, lambda: callback.on_step_end(None, None, None, optimizer=optimizer, model=model), steps)
-    callback.on_train_end(None, None, None, model=model)
+    if not fails:
+        callback.on_train_end(None, None, None, model=model)
 
 
 def test_the_model_that_the_optimizer_trains_is_recorded(new_callback, tmp_path):
-    teacher = new_training()[0].append(tracer_sized())
+    teacher = nn.Linear(500, 500)
     reports = []
     fit(new_callback(tmp_path / "run", plan=PLAN, on_report=reports.append))
+    assert teacher.weight.requires_grad
     assert reports[0].document.run.model == "Sequential"
     assert len(reports[0].windows()) == PLAN.active
-    del teacher
-
-
-def tracer_sized():
-    """A larger module than the one that is trained."""
-    from torch import nn
-
-    return nn.Linear(500, 500)
 
 
 def test_a_training_that_is_too_short_says_so(new_callback, tmp_path, caplog):
     fit(new_callback(tmp_path / "run", plan=PLAN), steps=3)
     assert "not recorded: training ended after 2 steps" in caplog.text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_training_after_one_that_failed_is_recorded(new_callback, tmp_path):
+    callback = new_callback(tmp_path / "run", plan=PLAN)
+    fit(callback, steps=6, fails=True)
+    fit(callback)
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    assert len(tracer.report(tmp_path / "run").windows()) == PLAN.active
 
 
 def test_without_transformers_the_import_says_what_to_install(framework, monkeypatch):
@@ -68,9 +73,6 @@ def test_a_real_trainer_is_recorded(tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    import torch
-    from torch import nn
-
     from tracer.callbacks import HuggingFaceCallback
 
     class Small(nn.Module):

@@ -1,17 +1,21 @@
 """`tracer.report` and `tracer.compare`: one call from a folder to figures, frames and pages."""
 
+import inspect
+import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from html import escape
 
 import msgspec
 import pytest
 
 import analyzers
 import tracer
+from analyzers.comparison.condition_names import LOGGED
 from analyzers.reporting.document import from_json
-from tests.support.samples import SAMPLES
+from tests.support.docs import DOCS, tables
+from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.results.pages import opened
 from tracer.results.run_report import RunReport
 from tracer.results.source import Source
@@ -146,5 +150,22 @@ def test_every_name_that_tracer_offers_is_there():
         getattr(tracer, "reprot")  # noqa: B009
 
 
-def test_a_place_is_a_path_too():
-    assert tracer.report(Path("traces") / "resnet18-ddp1" if Path("traces").is_dir() else RUN).name
+@pytest.mark.parametrize("path", REPORTED)
+def test_every_run_has_a_short_cell(path):
+    document = reported(path)
+    assert len(repr(document).splitlines()) == 4
+    cell = report_cell(document)
+    assert escape(document.summary.headline.sentence, quote=False) in cell.replace("&#39;", "'").replace("&#34;", '"')
+    assert len(cell) < 8000
+
+
+def test_the_page_on_python_names_every_figure_and_every_member():
+    sections = tables((DOCS / "python.md").read_text())
+    members = [row[0] for heading, rows in sections.items() for row in rows if heading.startswith("`tracer.report(")]
+    named = re.findall(r"`(\w+)[(`]", " ".join(members))
+    arguments = {*inspect.signature(tracer.report).parameters}
+    public = {name for name in dir(RunReport) if not name.startswith("_")} | {"document"}
+    assert {*named} - arguments == public - {"name"}
+    assert arguments <= {*named}
+    keys = re.findall(r"`tracer/(\w+)`", " ".join(row[0] for row in sections["Log the figures"]))
+    assert sorted(keys) == sorted(name.replace("_ns", "_ms") for name in LOGGED)
