@@ -29,16 +29,22 @@ from analyzers.layers import (
 )
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.notices import Notice
-from analyzers.reporting.idle_rows import IdleCauses, IdleRows, Input
-from analyzers.reporting.kernel_use import Compute, KernelRow, RegionKernel
-from analyzers.reporting.outliers import DeviceSummary, OverDevices
+from analyzers.reporting.measures import (
+    Compute,
+    DeviceSummary,
+    IdleCauses,
+    IdleRows,
+    Input,
+    KernelRow,
+    OverDevices,
+    RegionKernel,
+    SyncCost,
+)
+from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
-from analyzers.reporting.strategies import Advice
-from analyzers.reporting.sync_cost import SyncCost
 from analyzers.reprs import brief
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
-from analyzers.units import ms
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -119,7 +125,7 @@ class Headline(msgspec.Struct, frozen=True):
     `sentence` says the problem with its figures, or that nothing stands out. `problem` is the same where there is one,
     `code` its advice's or part's, and `share` what it takes of the profiled step at most. `remedy` is the first advice.
     `communication` says how much is hidden, and what the links gave. `trust` is high, fair or low, and `why` says what
-    lowers it.
+    lowers it. `step_word` is what a window is called: a step, or a trace where none is marked.
     """
 
     step_ns: float | None
@@ -133,19 +139,7 @@ class Headline(msgspec.Struct, frozen=True):
     code: str | None = None
     communication: str | None = None
     marked: list[MarkedRank] = []
-
-    @property
-    def step(self) -> str:
-        """Say how long the step is that people train, and the profiled one."""
-        profiled = ms(self.profiled_step_ns)
-        if self.step_ns is None:
-            return f"{profiled} per step while profiled"
-        return f"{ms(self.step_ns)} per step, {profiled} while profiled"
-
-    @property
-    def trusted(self) -> str:
-        """Say how far to trust the figures, and why no further."""
-        return f"Trust: {self.trust}{f' ({self.why})' if self.why else ''}"
+    step_word: str = "step"
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
@@ -252,8 +246,7 @@ class Report(msgspec.Struct, frozen=True):
     attention: list[AttentionRow] = []
 
     def __repr__(self) -> str:
-        headline = self.summary.headline
-        return "\n".join([f"Report({self.run.name})", headline.sentence, headline.step, headline.trusted])
+        return f"Report({self.run.name})\n{self.summary.headline.sentence}"
 
 
 def to_json(document: Report) -> str:

@@ -26,6 +26,7 @@ from analyzers.run import Calibration
 from tracer.results.pages import opened, written
 from tracer.results.source import Source, calibration_of
 from tracer.views.html import report_cell
+from tracer.views.sections import problem_words, step_sentence, trust_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +113,9 @@ class RunReport:
         return opened(self._source.page())
 
     def __repr__(self) -> str:
-        return f"Run{self.document!r}"
+        headline = self.headline
+        lines = [f"RunReport({self.name})", problem_words(headline), step_sentence(self.document)]
+        return "\n".join([*lines, f"Trust is {trust_words(headline)}"])
 
     def _repr_html_(self) -> str:
         return report_cell(self.document)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from analyzers.comparison import Comparison
 from analyzers.reporting import Report
-from analyzers.units import duration, percent
+from analyzers.units import count, duration, percent
 from tracer.views import PARTS, StepPart
 from tracer.views.html.templates import filled
+from tracer.views.sections import problem_words, step_sentence, trust_words
 
 # A cell is read at a glance; the page has the rest.
 MOST_ADVICE = 3
@@ -28,11 +29,13 @@ def report_cell(report: Report) -> str:
     summary = report.summary
     values = {
         "name": report.run.name,
-        "headline": summary.headline,
+        "step": step_sentence(report),
+        "problem": problem_words(summary.headline),
+        "trust": trust_words(summary.headline),
         "bar": _bar(summary.shares),
         "advised": [(duration(advice.figure_ns), advice.text) for advice in summary.advice[:MOST_ADVICE]],
         "more": len(summary.advice[MOST_ADVICE:]),
-        "warnings": len(report.run.warnings),
+        "warnings": count(len(report.run.warnings), "warning") if report.run.warnings else "",
     }
     return filled("report_cell.html", values)
 
@@ -44,7 +47,7 @@ def comparison_cell(comparison: Comparison) -> str:
         "b": comparison.b,
         "verdict": comparison.verdict,
         "different": comparison.different,
-        "warnings": len(comparison.warnings),
+        "warnings": count(len(comparison.warnings), "warning") if comparison.warnings else "",
     }
     return filled("comparison_cell.html", values)
 

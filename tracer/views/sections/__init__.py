@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
-`compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
-`comparison`, and those in the room `results`.
+A report: `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
+`communication`, `groups`, `compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other
+results have a module each: `comparison`, and those in the room `results`.
 
 Decisions: docs/decisions/views.md
 """
@@ -23,6 +23,7 @@ from tracer.views.sections.overview import (
     epochs,
     loader,
     memory,
+    notices_text,
     report_sections,
     report_text,
     representative,
@@ -52,6 +53,15 @@ from tracer.views.sections.results import (
     sentence,
     signed,
 )
+from tracer.views.sections.screen import (
+    exposed_words,
+    first_screen,
+    first_screen_text,
+    problem_words,
+    step_sentence,
+    step_words,
+    trust_words,
+)
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
@@ -76,6 +86,9 @@ __all__ = [
     "controls",
     "device_name",
     "epochs",
+    "exposed_words",
+    "first_screen",
+    "first_screen_text",
     "gpus",
     "grouped",
     "hidden_means",
@@ -90,10 +103,12 @@ __all__ = [
     "memory",
     "named",
     "no_longer_hidden",
+    "notices_text",
     "own",
     "picture_of",
     "pipeline_section",
     "prediction_text",
+    "problem_words",
     "report_sections",
     "report_text",
     "representative",
@@ -106,7 +121,10 @@ __all__ = [
     "scenarios",
     "sentence",
     "signed",
+    "step_sentence",
+    "step_words",
     "true_cost",
+    "trust_words",
     "waiting",
     "why_none",
 ]
