@@ -30,7 +30,7 @@ def test_every_result_is_short_and_names_its_kind(results):
 
 def test_a_report_prints_its_headline():
     report = reported(RUN)
-    assert repr(report).splitlines() == ["Report(resnet18-ddp4)", report.summary.headline.sentence]
+    assert repr(report).splitlines() == ["Report(resnet18-ddp4)", f"Main problem: {report.summary.headline.sentence}"]
 
 
 def test_rows_are_counted_and_long_texts_cut():

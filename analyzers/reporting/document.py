@@ -246,7 +246,7 @@ class Report(msgspec.Struct, frozen=True):
     attention: list[AttentionRow] = []
 
     def __repr__(self) -> str:
-        return f"Report({self.run.name})\n{self.summary.headline.sentence}"
+        return f"Report({self.run.name})\nMain problem: {self.summary.headline.sentence}"
 
 
 def to_json(document: Report) -> str:

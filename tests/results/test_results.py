@@ -20,7 +20,7 @@ from tracer.results.pages import opened
 from tracer.results.run_report import RunReport
 from tracer.results.source import Source
 from tracer.views.html.notebook_cell import comparison_cell, report_cell
-from tracer.views.sections.screen import problem_words, step_sentence
+from tracer.views.sections.screen import step_sentence
 
 RUN = SAMPLES / "resnet18-ddp4"
 
@@ -56,7 +56,7 @@ def test_frames_are_analyzers_own(report, name):
 def test_it_prints_in_four_lines(report):
     title, problem, step, trust = repr(report).splitlines()
     assert title == "RunReport(resnet18-ddp4)"
-    assert problem[1:] == report.headline.sentence[1:]
+    assert problem == f"Main problem: {report.headline.sentence}"
     assert step == step_sentence(report.document)
     assert trust.startswith(f"Trust is {report.headline.trust}")
 
@@ -157,7 +157,7 @@ def test_every_name_that_tracer_offers_is_there():
 def test_every_run_has_a_short_cell(path):
     document = reported(path)
     cell = report_cell(document)
-    assert escape(problem_words(document.summary.headline), quote=False) in cell.replace("&#39;", "'").replace(
+    assert escape(document.summary.headline.sentence, quote=False) in cell.replace("&#39;", "'").replace(
         "&#34;", '"'
     )
     assert len(cell) < 8000

@@ -26,7 +26,7 @@ from analyzers.run import Calibration
 from tracer.results.pages import opened, written
 from tracer.results.source import Source, calibration_of
 from tracer.views.html import report_cell
-from tracer.views.sections import problem_words, step_sentence, trust_words
+from tracer.views.sections import step_sentence, trust_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,9 +113,8 @@ class RunReport:
         return opened(self._source.page())
 
     def __repr__(self) -> str:
-        headline = self.headline
-        lines = [f"RunReport({self.name})", problem_words(headline), step_sentence(self.document)]
-        return "\n".join([*lines, f"Trust is {trust_words(headline)}"])
+        step, trust = step_sentence(self.document), trust_words(self.headline)
+        return f"RunReport({self.name})\nMain problem: {self.headline.sentence}\n{step}\nTrust is {trust}"
 
     def _repr_html_(self) -> str:
         return report_cell(self.document)

@@ -9,7 +9,7 @@ from analyzers.reporting import Report
 from analyzers.units import count, duration, percent
 from tracer.views import PARTS, StepPart
 from tracer.views.html.templates import filled
-from tracer.views.sections import problem_words, step_sentence, trust_words
+from tracer.views.sections import step_sentence, trust_words
 
 # A cell is read at a glance; the page has the rest.
 MOST_ADVICE = 3
@@ -30,7 +30,7 @@ def report_cell(report: Report) -> str:
     values = {
         "name": report.run.name,
         "step": step_sentence(report),
-        "problem": problem_words(summary.headline),
+        "problem": summary.headline.sentence,
         "trust": trust_words(summary.headline),
         "bar": _bar(summary.shares),
         "advised": [(duration(advice.figure_ns), advice.text) for advice in summary.advice[:MOST_ADVICE]],

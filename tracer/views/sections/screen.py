@@ -101,7 +101,7 @@ class _Layout:
         return self._wrapped("", words, indent=0, style=_FAINT) if words else []
 
     def _problem(self) -> list[Line]:
-        return self._wrapped("MAIN PROBLEM", problem_words(self.report.summary.headline), style=_BOLD)
+        return self._wrapped("MAIN PROBLEM", _capital(self.report.summary.headline.sentence), style=_BOLD)
 
     def _advice(self) -> list[Line]:
         summary = self.report.summary
@@ -260,7 +260,5 @@ def _mark_words(mark: MarkedRank | None, standing: Standing) -> str:
     return standing.word
 
 
-def problem_words(headline: Headline) -> str:
-    """Return the headline's sentence as a line of its own."""
-    sentence = headline.sentence
+def _capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
