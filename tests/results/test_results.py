@@ -157,9 +157,7 @@ def test_every_name_that_tracer_offers_is_there():
 def test_every_run_has_a_short_cell(path):
     document = reported(path)
     cell = report_cell(document)
-    assert escape(document.summary.headline.sentence, quote=False) in cell.replace("&#39;", "'").replace(
-        "&#34;", '"'
-    )
+    assert escape(document.summary.headline.sentence, quote=False) in cell.replace("&#39;", "'").replace("&#34;", '"')
     assert len(cell) < 8000
 
 
