@@ -8,7 +8,7 @@ Decisions: docs/decisions/comparison.md
 """
 
 from analyzers.comparison.change import Change
-from analyzers.comparison.condition_names import RunFigures, cell_names, judged_cells, names
+from analyzers.comparison.condition_names import RunFigures, cell_names, headline_figures, judged_cells, names
 from analyzers.comparison.conditions import Condition, Figure, Names, parse
 from analyzers.comparison.document import Comparison, SweepComparison, changes_frame, comparison_json
 from analyzers.comparison.runs import compare
@@ -52,6 +52,7 @@ __all__ = [
     "compare_sweeps",
     "comparison_json",
     "epochs_frame",
+    "headline_figures",
     "judged_cells",
     "names",
     "parse",

@@ -101,6 +101,9 @@ class Comparison(msgspec.Struct, frozen=True):
     collectives: list[CollectiveChange]
     groups: list[GroupChange]
 
+    def __repr__(self) -> str:
+        return f"Comparison({self.a} -> {self.b})\n{self.verdict}"
+
     def figures(self) -> Iterator[FigureOf]:
         """Yield every figure, table by table."""
         for name in ("controls", "step", "parts", "idle", "totals"):
@@ -158,6 +161,9 @@ class SweepComparison(msgspec.Struct, frozen=True):
     test: Method
     warnings: list[Notice]
     cells: list[CellChange]
+
+    def __repr__(self) -> str:
+        return f"SweepComparison({self.a} -> {self.b})\n{self.verdict}"
 
 
 def comparison_json(document: Comparison | SweepComparison) -> str:

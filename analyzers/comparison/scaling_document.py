@@ -14,6 +14,7 @@ import msgspec
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
 from analyzers.reporting import EXPOSED, SPLIT_PARTS, GradientBandwidth
+from analyzers.reprs import brief
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
 
@@ -211,6 +212,8 @@ class Scaling(msgspec.Struct, frozen=True):
     strong: list[StrongRow]
     definitions: dict[str, str]
     warnings: list[Notice]
+
+    __repr__ = brief
 
 
 def scaling_json(study: Scaling) -> str:

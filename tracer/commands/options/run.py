@@ -12,17 +12,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from msgspec import structs
-
 from analyzers.errors import AnalysisError, UnknownPlace
-from analyzers.notices import Code
 from analyzers.paths import Place, Where, local_path, place
 from analyzers.rank import RunSummary
 from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
 from analyzers.run import Calibration, find, read_calibration
 from tracer.commands.options.progress_bar import reading
 from tracer.errors import TracerError, UsageError
-from tracer.reading import Readers, read_lanes, read_run, second_opinions
+from tracer.reading import Readers, read_lanes, read_run, second_opinions, with_undrawn
 
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
@@ -204,9 +201,7 @@ def read_drawn(
     if not few:
         summary = read_lanes(summary, options.run, chosen_ranks(options, run_report), _steps(options), by)
         # The report was made before: of which ranks are drawn it decides.
-        undrawn = [warning for warning in summary.warnings if warning.code == Code.RANK_NOT_DRAWN]
-        warnings = [*run_report.run.warnings, *undrawn]
-        run_report = structs.replace(run_report, run=structs.replace(run_report.run, warnings=warnings))
+        run_report = with_undrawn(run_report, summary)
     return summary, run_report, lanes(summary, run_report)
 
 

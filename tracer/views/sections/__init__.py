@@ -53,7 +53,14 @@ from tracer.views.sections.results import (
     sentence,
     signed,
 )
-from tracer.views.sections.screen import exposed_words, first_screen, first_screen_text, step_words
+from tracer.views.sections.screen import (
+    exposed_words,
+    first_screen,
+    first_screen_text,
+    step_sentence,
+    step_words,
+    trust_words,
+)
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
@@ -112,8 +119,10 @@ __all__ = [
     "scenarios",
     "sentence",
     "signed",
+    "step_sentence",
     "step_words",
     "true_cost",
+    "trust_words",
     "waiting",
     "why_none",
 ]
