@@ -34,6 +34,7 @@ from analyzers.reporting.per_step import (
     gradient_bandwidth,
     gradient_steps,
     group_steps,
+    mean_step,
     series,
 )
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
@@ -83,6 +84,7 @@ __all__ = [
     "kernels_frame",
     "lanes",
     "layers_frame",
+    "mean_step",
     "operators_frame",
     "report",
     "series",

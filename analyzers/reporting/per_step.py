@@ -10,6 +10,7 @@ import numpy as np
 
 from analyzers.collectives import CollectiveRow, GroupWindow, line_names
 from analyzers.reporting.document import Report, Window
+from analyzers.reporting.idle_rows import IDLE_CAUSES
 from analyzers.statistics import Spread, ratio, spreads
 
 GRADIENTS = "gradients"
@@ -110,6 +111,17 @@ def _utilization(rows: Sequence[CollectiveRow]) -> float:
 SPLIT_PARTS = (
     *("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns", "exposed_copy_ns", "idle_ns"),
 )
+
+
+def mean_step(windows: Sequence[Window]) -> dict[str, float]:
+    """Return the mean span of windows and what it is made of, idle time by cause, which adds up; none of no windows."""
+    if not windows:
+        return {}
+    parts = {name: sum(getattr(window, name) for window in windows) for name in ("span_ns", *SPLIT_PARTS[:-1])}
+    parts |= {
+        f"idle_{cause}_ns": sum(getattr(window.idle, f"{cause}_ns") for window in windows) for cause in IDLE_CAUSES
+    }
+    return {name: total_ns / len(windows) for name, total_ns in parts.items()}
 
 
 @dataclass(frozen=True)
