@@ -2,8 +2,8 @@
 
 `runs` (process groups in `group_figures`) and `sweeps` compare (`change`, `permutation_test` and `serial` judge each
 figure), `verdict` says in a sentence what came of it, `step_alignment` sets two steps side by side. `scaling` and
-`scaling_cell` study a sweep, `conditions` and `condition_names` read and judge `--fail-on`. Types are in `document` and
-`scaling_document`.
+`scaling_cell` study a sweep, `scaling_verdict` says what limits it. `conditions` and `condition_names` read and judge
+`--fail-on`. Types are in `document` and `scaling_document`.
 
 Decisions: docs/decisions/comparison.md
 """

@@ -118,6 +118,7 @@ def _rows_of(comparison: Comparison) -> _Tables:
 
 
 def every_row(comparison: Comparison) -> list[Row]:
+    """Return the rows of all tables."""
     rows = _rows_of(comparison)
     return [*rows.step, *rows.totals, *rows.buckets, *rows.groups, *rows.collectives, *rows.layers]
 
@@ -232,6 +233,7 @@ def _label(row: Row) -> str:
 
 
 def relative(change: Change) -> str:
+    """Write a difference as a share of A's figure."""
     return "-" if change.relative is None else f"{100 * change.relative:+.1f} %"
 
 
@@ -271,6 +273,7 @@ def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
 
 
 def first_rows(rows: Sequence[Row], most: int | None) -> list[Row]:
+    """Return the rows that changed or differ most, if there are too many."""
     if most is None or len(rows) <= most:
         return list(rows)
     return sorted(rows, key=_weight, reverse=True)[:most]
@@ -294,6 +297,7 @@ def figures_table(name: str, heading: str, subject_head: str, rows: Sequence[Row
 
 
 def figure_words(measure: str, change: Change) -> list[str]:
+    """Write a figure's cells, from its label to its verdict."""
     steps = f"{change.a_steps}, {change.b_steps}"
     p = "-" if change.adjusted_p is None else f"{change.adjusted_p:.3f}" if change.adjusted_p >= 0.0005 else "<0.001"
     values = [_value(measure, value) for value in (change.a, change.b)]
@@ -326,4 +330,5 @@ def _of_sweeps(comparison: SweepComparison) -> list[TitledTable]:
 
 
 def cell_name(cell: CellChange) -> str:
+    """Name a sweep's cell."""
     return f"{cell.strategy}{cell.gpus} at {cell.batch}"
