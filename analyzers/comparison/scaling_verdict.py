@@ -92,8 +92,8 @@ def _limit(row: WeakRow, cell: CellRow, baseline: CellRow) -> Iterator[str]:
         yield f"{name}: no part of the profiled step grew, so that the traces do not tell what limits it."
         return
     words, remedy = _LIMITS[part]
-    growth = f"by about {ms(grown[part])} per profiled step of {ms(span_ns)}"
-    yield f"{name}: {words} grew most, {growth}. {remedy}."
+    by = f"by about {ms(grown[part])} per profiled step of {ms(span_ns)}"
+    yield f"{name}: {words} grew most, {by}. {remedy}."
 
 
 def _growth(part: str, cell: CellRow, baseline: CellRow) -> float | None:

@@ -35,6 +35,7 @@ from analyzers.reporting.per_step import (
     gradient_steps,
     group_steps,
     mean_step,
+    mean_steps,
     series,
 )
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
@@ -85,6 +86,7 @@ __all__ = [
     "lanes",
     "layers_frame",
     "mean_step",
+    "mean_steps",
     "operators_frame",
     "report",
     "series",
