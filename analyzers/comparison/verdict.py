@@ -105,9 +105,10 @@ def _why(accounted: StepAccount | None, change: Change) -> Iterator[str]:
         if largest is not None:
             most = abs(largest.difference_ns) >= abs(accounted.difference_ns) / 2
             more = "more" if largest.difference_ns > 0 else "less"
+            sure = "" if largest.state == "changed" else ", which is not certain"
             yield (
                 f"{'Most of it is' if most else 'The largest part is'} {_PARTS[largest.part]}: "
-                f"{duration(abs(largest.difference_ns))} {more} per profiled step."
+                f"{duration(abs(largest.difference_ns))} {more} per profiled step{sure}."
             )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.collectives import CollectiveRow, GroupWindow, line_names
 from analyzers.reporting.document import Report, Window
-from analyzers.reporting.idle_rows import IDLE_CAUSES
+from analyzers.reporting.measures import IDLE_CAUSES
 from analyzers.statistics import Spread, ratio, spreads
 
 GRADIENTS = "gradients"

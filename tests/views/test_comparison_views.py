@@ -79,11 +79,11 @@ PAIRS = [
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_the_first_screen_is_one(a, b):
     found = compare(reported(SAMPLES / a), reported(SAMPLES / b))
-    shown = comparison_text(found, commands=[f"tracer compare traces/{a} traces/{b} --html compare.html"]).splitlines()
+    shown = comparison_text(found, paths=(f"traces/{a}", f"traces/{b}")).splitlines()
     assert len(shown) <= 35
     assert max(map(len, shown)) <= 100
     assert shown[2].startswith(found.verdict[:60])
-    assert shown[-2].startswith("next: ")
+    assert [line.split()[:2] for line in shown[-2:]] == [["NEXT", "tracer"], ["tracer", "compare"]]
 
 
 def test_the_first_screen_draws_differences_to_either_side():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Sequence
 from functools import partial
 
@@ -115,14 +114,8 @@ def _show(
 ) -> None:
     if options.html is not None:
         write_page(options.html, comparison_html(comparison, steps), options.force)
-    show = partial(comparison_text, full=options.full, commands=_next(options))
+    show = partial(comparison_text, full=options.full, paths=(str(options.a), str(options.b)))
     emit(options, partial(comparison_json, comparison), partial(show, comparison))
-
-
-def _next(options: argparse.Namespace) -> list[str]:
-    """Return what shows more: the page, where it is not written now."""
-    both = shlex.join([str(options.a), str(options.b)])
-    return [] if options.html is not None else [f"tracer compare {both} --html compare.html"]
 
 
 def _is_sweep(path: Place) -> bool:

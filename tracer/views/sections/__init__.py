@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
-`compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
-`comparison` with `comparison_tables`, and those in the room `results`.
+A report: `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
+`communication`, `groups`, `compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other
+results have a module each: `comparison` with `comparison_tables`, and those in the room `results`.
 
 Decisions: docs/decisions/views.md
 """
@@ -30,6 +30,7 @@ from tracer.views.sections.overview import (
     epochs,
     loader,
     memory,
+    notices_text,
     report_sections,
     report_text,
     representative,
@@ -59,6 +60,7 @@ from tracer.views.sections.results import (
     sentence,
     signed,
 )
+from tracer.views.sections.screen import exposed_words, first_screen, first_screen_text, step_words
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
@@ -82,6 +84,9 @@ __all__ = [
     "controls",
     "device_name",
     "epochs",
+    "exposed_words",
+    "first_screen",
+    "first_screen_text",
     "gpus",
     "grouped",
     "hidden_means",
@@ -96,6 +101,7 @@ __all__ = [
     "memory",
     "named",
     "no_longer_hidden",
+    "notices_text",
     "own",
     "part_label",
     "picture_of",
@@ -113,6 +119,7 @@ __all__ = [
     "scenarios",
     "sentence",
     "signed",
+    "step_words",
     "told_tables",
     "true_cost",
     "untold",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
 
 from analyzers.comparison import REST, Comparison, SweepComparison
 from analyzers.units import percent
@@ -11,9 +11,11 @@ from tracer.views import (
     Block,
     Caution,
     Column,
+    Drawing,
     Heading,
     Paragraph,
     Section,
+    Span,
     Table,
     count,
     milliseconds,
@@ -37,11 +39,11 @@ from tracer.views.sections.comparison_tables import (
     signed_figure,
 )
 
-# As wide as a first screen gets, and how many warnings, further changes, settings and cells it has.
-WIDEST = 100
-MOST_WARNINGS = 2
-FIRST, FEW = 5, 3
-MOST_CELLS = 12
+# A first screen, and how many settings and cells it has; as many warnings and further changes as fit.
+MOST_LINES, WIDEST = 35, 100
+FEW, MOST_CELLS = 3, 12
+FITTING = ((2, 5), (1, 5), (1, 2), (0, 1))
+LONGEST_PATH = 30
 # Characters on each side of the axis of differences.
 HALF_BAR = 10
 
@@ -51,19 +53,36 @@ def comparison_text(
     width: int | None = None,
     color: bool = False,
     full: bool = False,
-    commands: Sequence[str] = (),
+    paths: tuple[str, str] = ("A", "B"),
 ) -> str:
-    """Write the comparison for a terminal: a first screen, or with `full` all of it; `commands` are what to type next.
+    """Write the comparison for a terminal: a first screen, or with `full` all of it.
 
-    It fits `width` columns, the first screen WIDEST where that is more or not given.
+    It fits `width` columns, the first screen WIDEST where that is more or not given. `paths` are both as one types
+    them.
     """
-    parts: list[Section] = [
-        [Paragraph(comparison_title(comparison))],
-        [Heading(comparison.verdict)],
-        *(_whole(comparison) if full else _first_screen(comparison)),
-        [Paragraph(f"next: {command}") for command in commands],
+    head: list[Section] = [[Paragraph(comparison_title(comparison))], [Heading(comparison.verdict)]]
+    if full:
+        return rendered([*head, *_whole(comparison)], width, color)
+    text = ""
+    for most_warnings, most_changed in FITTING:
+        parts = [*head, *_first_screen(comparison, most_warnings, most_changed), [_next(paths)]]
+        text = rendered(parts, min(width or WIDEST, WIDEST), color).rstrip("\n") + "\n"
+        if text.count("\n") <= MOST_LINES:
+            break
+    return text
+
+
+def _next(paths: tuple[str, str]) -> Drawing:
+    """Say what to type next; a path that is longer than a line has room for is called A or B."""
+    named = zip(map(shlex.quote, paths), "AB", strict=True)
+    both = " ".join(path if len(path) <= LONGEST_PATH else name for path, name in named)
+    typed = {f"tracer compare {both} --full": "all figures", f"tracer compare {both} --html ab.html": "timelines"}
+    wide = max(map(len, typed)) + 2
+    lines = [
+        [Span("NEXT  " if place == 0 else "      ", "bold"), Span(command.ljust(wide)), Span(words, "dim")]
+        for place, (command, words) in enumerate(typed.items())
     ]
-    return rendered(parts, width if full else min(width or WIDEST, WIDEST), color)
+    return Drawing(lines)
 
 
 def _whole(comparison: Comparison | SweepComparison) -> list[Section]:
@@ -75,14 +94,14 @@ def _whole(comparison: Comparison | SweepComparison) -> list[Section]:
     ]
 
 
-def _first_screen(comparison: Comparison | SweepComparison) -> list[Section]:
+def _first_screen(comparison: Comparison | SweepComparison, most_warnings: int, most_changed: int) -> list[Section]:
     """Arrange the step's parts, what else changed, how much cannot be told, and the first warnings."""
-    warnings: list[Block] = [Caution(str(warning)) for warning in comparison.warnings[:MOST_WARNINGS]]
+    warnings: list[Block] = [Caution(str(warning)) for warning in comparison.warnings[:most_warnings]]
     if more := len(comparison.warnings) - len(warnings):
         warnings.append(Paragraph(f"{count(more, 'more warning')}: --full", is_faint=True))
     if isinstance(comparison, SweepComparison):
         return [_steps_of_cells(comparison), warnings]
-    changed = _changed_otherwise(comparison)
+    changed = _changed_otherwise(comparison, most_changed)
     told = [Paragraph(sentence) for sentence in (*_settings(comparison), f"{untold(comparison)} --full lists them.")]
     return [account_section(comparison), changed, told, warnings]
 
@@ -140,7 +159,7 @@ def _bar(difference_ns: float, longest_ns: float) -> str:
     return f"{drawn:>{HALF_BAR}}|" if difference_ns < 0 else f"{'':>{HALF_BAR}}|{drawn}"
 
 
-def _changed_otherwise(comparison: Comparison) -> Section:
+def _changed_otherwise(comparison: Comparison, most: int) -> Section:
     """List the first figures that changed, but for those of the account."""
     listed = {part.part for part in comparison.account.lines} if comparison.account is not None else set()
     listed |= {"unprofiled_step_ns", "span_ns"}
@@ -149,9 +168,9 @@ def _changed_otherwise(comparison: Comparison) -> Section:
         return []
     columns = (Column("of", is_text=True), *FIGURES[:3], Column("change"))
     rows = [
-        [row.of or "step", *figure_words(row.measure, row.change)[:3], relative(row.change)] for row in marked[:FIRST]
+        [row.of or "step", *figure_words(row.measure, row.change)[:3], relative(row.change)] for row in marked[:most]
     ]
-    left = [Paragraph(f"and {len(marked) - FIRST} more: --full")] if len(marked) > FIRST else []
+    left = [Paragraph(f"and {len(marked) - most} more: --full")] if len(marked) > most else []
     return [Heading("What else changed: medians, ms and GB/s"), Table(columns, [rows]), *left]
 
 
