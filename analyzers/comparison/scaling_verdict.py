@@ -1,4 +1,4 @@
-"""Verdict of a scaling study: how far it scales, and what limits it."""
+"""Verdict of a scaling study, and what limits scaling."""
 
 from __future__ import annotations
 

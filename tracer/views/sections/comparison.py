@@ -43,7 +43,7 @@ from tracer.views.sections.comparison_tables import (
 MOST_LINES, WIDEST = 35, 100
 FEW, MOST_CELLS = 3, 12
 FITTING = ((2, 5), (1, 5), (1, 2), (0, 1))
-LONGEST_PATH = 30
+LONGEST_PATH = 27
 # Characters on each side of the axis of differences.
 HALF_BAR = 10
 
@@ -76,7 +76,7 @@ def _next(paths: tuple[str, str]) -> Drawing:
     """Say what to type next; a path that is longer than a line has room for is called A or B."""
     named = zip(map(shlex.quote, paths), "AB", strict=True)
     both = " ".join(path if len(path) <= LONGEST_PATH else name for path, name in named)
-    typed = {f"tracer compare {both} --full": "all figures", f"tracer compare {both} --html ab.html": "timelines"}
+    typed = {f"tracer compare {both} --full": "tables", f"tracer compare {both} --html ab.html": "a page"}
     wide = max(map(len, typed)) + 2
     lines = [
         [Span("NEXT  " if place == 0 else "      ", "bold"), Span(command.ljust(wide)), Span(words, "dim")]
