@@ -259,7 +259,7 @@ def test_what_cannot_be_compared_is_one_line(capsys, tmp_path):
         (str(tmp_path / "none"), DDP4): (1, "none"),
         (str(broken), DDP4): (1, "broken.json"),
         (str(sweep), DDP4): (2, "two of a kind"),
-        (str(sweep), str(sweep), "--links", str(links)): (2, "--links is of runs"),
+        (str(sweep), str(sweep), "--links", str(links)): (2, "--links only applies to runs"),
         (baseline, DDP4, "--links", str(links)): (2, "leave out --links"),
         (DDP4, DDP4, "--links", str(tmp_path / "none")): (1, "tracer calibrate"),
     }

@@ -100,7 +100,7 @@ def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
 
 def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
     if options.links is not None:
-        raise UsageError("--links is of runs: sweeps are compared by steps and efficiency")
+        raise UsageError("--links only applies to runs: sweeps are compared by steps and efficiency")
     comparison = compare_sweeps(_study(options, options.a), _study(options, options.b))
     _show(options, comparison)
     codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(comparison, gate)]
