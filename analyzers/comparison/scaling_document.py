@@ -201,7 +201,10 @@ class StrongRow(msgspec.Struct, frozen=True):
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """The whole study. What is unknown is null, and `warnings` or the row's `why` say why."""
+    """The whole study. What is unknown is null, and `warnings` or the row's `why` say why.
+
+    `verdict` says how far it scales, `limits` for each strategy what made its steps longer.
+    """
 
     schema: str
     name: str
@@ -212,6 +215,8 @@ class Scaling(msgspec.Struct, frozen=True):
     strong: list[StrongRow]
     definitions: dict[str, str]
     warnings: list[Notice]
+    verdict: str = ""
+    limits: list[str] = []
 
     __repr__ = brief
 
