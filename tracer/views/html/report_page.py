@@ -19,11 +19,13 @@ from analyzers.json_documents import compact
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
-from analyzers.units import duration, ms
+from analyzers.units import ms
 from tracer.views import (
     CAUSE_PARTS,
+    IDLE,
     Drawing,
     Heading,
+    Place,
     Section,
     Table,
     TitledTable,
@@ -35,6 +37,8 @@ from tracer.views import (
 )
 from tracer.views.html.bandwidth_curve import curve
 from tracer.views.html.prediction_curve import CapPicture, capline
+from tracer.views.html.report_outline import outline
+from tracer.views.html.report_top import top
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.html.titled_tables import titled
@@ -52,6 +56,7 @@ from tracer.views.sections import (
     controls,
     device_name,
     epochs,
+    explained,
     idle_section,
     layers_section,
     loader,
@@ -94,6 +99,7 @@ def report_html(
     inside = _of_ranks(
         report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_RANKS)}
     )
+    shown = {name: titled(explained(make(report), name)) for name, make in SECTIONS.items()}
     values = {
         "report": report,
         "title": run_title(report.run),
@@ -106,8 +112,9 @@ def report_html(
         "packed": _packed(compact(inside)),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
-        "advised": [(duration(advice.figure_ns), advice) for advice in report.summary.advice],
-        "parts": in_legend(CAUSE_PARTS),
+        "top": top(report),
+        "sections": outline(report, shown, predicted),
+        "parts": [*in_legend(CAUSE_PARTS), IDLE],
         "communicates": communicates(report),
         "legend": in_legend(part for part in CAUSE_PARTS if report.summary.shares[part.field]),
         "bars": _bars(report),
@@ -115,7 +122,7 @@ def report_html(
         "predicted": _predicted(predicted) if predicted is not None else None,
         "facts": _facts(report),
         "most_rows": MOST_ROWS,
-        "shown": {name: titled(make(report)) for name, make in SECTIONS.items()},
+        "shown": shown,
         "steps_of_pipelines": _drawings(_pipeline(report)),
     }
     return filled("report.html", values, [*map(_hash, scripts)])
@@ -146,8 +153,8 @@ def _predicted(prediction: WhatIf) -> Predicted:
     return Predicted(
         why=sentence(prediction.recommended.why),
         own=titled(own(prediction)),
-        scenarios=titled(scenarios(prediction)),
-        scaling=titled(scale_out_section(prediction)),
+        scenarios=titled(explained(scenarios(prediction), "whatif")),
+        scaling=titled(explained(scale_out_section(prediction), "whatif")),
         basis=titled(basis(prediction)),
         picture=capline(prediction),
     )
@@ -233,7 +240,8 @@ def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
     ]
     heads = [*numbers("rank", "device"), *texts("kind", "kernel"), *numbers("starts, ms", "ms"), *texts("why")]
     title = f"Communication that is in no collective: {count(len(rows), 'kernel')}"
-    return [Heading(title), Table(heads, [lines])]
+    places = [Place(row.step, row.rank, row.device, kernel=row.name) for row in rows[:MOST_ROWS]]
+    return [Heading(title), Table(heads, [lines], places=places, subject=3)]
 
 
 @dataclass(frozen=True)

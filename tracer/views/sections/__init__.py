@@ -1,19 +1,21 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
 A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
-`compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
-`comparison`, and those in the room `results`.
+`compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`; `column_help` explains their
+tables' heads. Other results have a module each: `comparison`, and those in the room `results`.
 
 Decisions: docs/decisions/views.md
 """
 
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket, why_none
+from tracer.views.sections.column_help import explained
 from tracer.views.sections.communication import communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
-from tracer.views.sections.compute import compute_section
+from tracer.views.sections.compute import compute_section, short
 from tracer.views.sections.experts import by_expert
 from tracer.views.sections.groups import by_group, line_title
+from tracer.views.sections.idle import MEANINGS as IDLE_MEANINGS
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.layers import layers_section
 from tracer.views.sections.overview import (
@@ -55,6 +57,7 @@ from tracer.views.sections.results import (
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
+    "IDLE_MEANINGS",
     "By",
     "advice_section",
     "as_markdown",
@@ -76,6 +79,7 @@ __all__ = [
     "controls",
     "device_name",
     "epochs",
+    "explained",
     "gpus",
     "grouped",
     "hidden_means",
@@ -105,6 +109,7 @@ __all__ = [
     "scaling_title",
     "scenarios",
     "sentence",
+    "short",
     "signed",
     "true_cost",
     "waiting",

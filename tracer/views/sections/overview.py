@@ -14,6 +14,7 @@ from tracer.views import (
     Caution,
     Heading,
     Paragraph,
+    Place,
     Section,
     Table,
     count,
@@ -120,7 +121,8 @@ def by_step(report: Report) -> Section:
         ]
         for window in report.windows
     ]
-    return [Heading("Every window (one step on one device), ms"), Table(heads, [rows])]
+    places = [Place(window.step, window.rank, window.device) for window in report.windows]
+    return [Heading("Every window (one step on one device), ms"), Table(heads, [rows], places=places)]
 
 
 def representative(report: Report) -> Section:
