@@ -37,7 +37,7 @@ class StepPart:
 COMPUTE = StepPart("compute_ns", "compute", "#0072B2", "█", dark="#4FA8E0")
 COMM = StepPart("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
 COPY = StepPart("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
-IDLE = StepPart("idle_ns", "idle", "#999999", "░", 0.45, dark="#6E7681")
+IDLE = StepPart("idle_ns", "idle", "#999999", "░", 0.45, dark="#626A75")
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 
 # What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart;

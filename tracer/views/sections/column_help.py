@@ -109,6 +109,10 @@ _BY_SECTION: dict[str, dict[str, str]] = {
     "experts": {
         "tokens most": "Tokens that the busiest rank's experts receive.",
         "tokens mean": "Tokens that a rank's experts receive in the mean.",
+        "dispatch waiting": "Waiting for the ranks that send tokens to this rank's experts.",
+        "dispatch transfer": "The transfer of tokens to the experts' ranks.",
+        "combine waiting": "Waiting for the ranks that send tokens back.",
+        "combine transfer": "The transfer of tokens back from the experts' ranks.",
         "attention": "Compute of the attention operators, the mean over ranks.",
         "longer": "What takes longer: the attention or its communication.",
     },

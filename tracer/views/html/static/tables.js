@@ -84,7 +84,7 @@ function csvCell(text) {
   if (/^-?[\d,]+(\.\d+)?$/.test(words)) return words.replaceAll(",", "");
   if (words === "-") return "";
   const harmless = /^[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]/.test(words) ? `'${words}` : words;
-  return /[",']/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+  return /[",]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
 }
 
 function csvText(table) {
