@@ -197,7 +197,7 @@ def test_sections_unfold_by_links_by_their_button_and_on_paper(opened):
 
 def test_a_table_is_copied_as_csv_or_saved_where_the_clipboard_is_closed(opened):
     tab = opened(document())
-    tab.evaluate("navigator.clipboard.writeText = async (text) => (window.copied = text)")
+    tab.evaluate("void (navigator.clipboard.writeText = async (text) => (window.copied = text))")
     tab.click("nav a[href='#layers']")
     button = tab.locator("#layers .copy button").first
     button.click()
@@ -206,7 +206,7 @@ def test_a_table_is_copied_as_csv_or_saved_where_the_clipboard_is_closed(opened)
     layer = reported(RUN).summary.layers[0]
     assert head.startswith("layer,type,forward,backward,gradients,bucket")
     assert first.startswith(f"{layer.layer},{layer.type},{layer.measures['forward_ns'].median / 1e6:.3f},")
-    tab.evaluate("navigator.clipboard.writeText = () => Promise.reject()")
+    tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
     with tab.expect_download() as caught:
         button.click()
     assert caught.value.suggested_filename == "layers.csv"
