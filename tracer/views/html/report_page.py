@@ -46,6 +46,7 @@ from tracer.views.sections import (
     advice_section,
     basis,
     by_bucket,
+    by_collective,
     by_expert,
     by_group,
     by_rank,
@@ -201,6 +202,11 @@ def _bandwidths(report: Report) -> Section:
     return communication_section(report, most=len(report.summary.communication))
 
 
+def _collectives(report: Report) -> Section:
+    first = msgspec.structs.replace(report, collectives=report.collectives[:MOST_ROWS])
+    return by_collective(first) if report.collectives else []
+
+
 def _pipeline(report: Report) -> Section:
     return pipeline_section(report, wide=True) if report.pipeline else []
 
@@ -220,6 +226,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "windows": _windows,
     "groups": lambda report: by_group(report) if len(report.summary.groups) > 1 else [],
     "communication": _bandwidths,
+    "collectives": _collectives,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report, wide=True),
     "layers": layers_section,

@@ -10,7 +10,7 @@ Decisions: docs/decisions/views.md
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket, why_none
 from tracer.views.sections.column_help import explained
-from tracer.views.sections.communication import communication_section, waiting
+from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
 from tracer.views.sections.compute import compute_section, short
 from tracer.views.sections.experts import by_expert
@@ -63,6 +63,7 @@ __all__ = [
     "as_markdown",
     "basis",
     "by_bucket",
+    "by_collective",
     "by_expert",
     "by_group",
     "by_rank",

@@ -79,6 +79,18 @@ _BY_SECTION: dict[str, dict[str, str]] = {
         "in all ms": "All durations added up, over all ranks.",
         "median ms": "The median duration.",
     },
+    "collectives": {
+        "index": "The collective's number in the report's JSON.",
+        "step": "The step in which it runs.",
+        "kind": "The collective operation.",
+        "ranks": "Which ranks take part.",
+        "for": "What is communicated.",
+        "transfer ms": _TRANSFER,
+        "waited ms": "The shortest and the longest that a member waits for the last one.",
+        "busbw GB/s": "Bytes over transfer, times what a ring moves per byte. 1 GB is 1e9 bytes.",
+        "of calibrated": "The bandwidth as a share of what calibration measured for this kind, group and size.",
+        "of link": "The bandwidth as a share of the link's own rate.",
+    },
     "waiting": {
         "waited": "What this rank lost in collectives before the last member arrived.",
         "caused": "What all other ranks lost because this rank arrived last.",

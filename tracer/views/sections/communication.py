@@ -241,7 +241,8 @@ def by_collective(report: Report) -> Section:
     heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]
     heads += [*texts("for", wide=True), *numbers("size", "transfer\nms", "waited\nms", "busbw\nGB/s")]
     heads += [*numbers("of cali-\nbrated"), *numbers("of link", wide=True)]
-    lines = Table(heads, [[_instance(row) for row in report.collectives]])
+    places = [Place(step=row.step, collective=row.index) for row in report.collectives]
+    lines = Table(heads, [[_instance(row) for row in report.collectives]], places=places)
     return [Heading("Every collective; waited: the least and the most of its members"), lines]
 
 

@@ -128,8 +128,12 @@ function followLinks() {
     const link = event.target.closest?.('a[href^="#"]');
     if (link) reveal(link.hash.slice(1));
   });
-  addEventListener("hashchange", () => reveal(location.hash.slice(1)));
-  reveal(location.hash.slice(1));
+  const arrive = () => {
+    reveal(location.hash.slice(1));
+    document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  };
+  addEventListener("hashchange", arrive);
+  arrive();
 }
 
 // Paper shows what is folded away on the screen.
