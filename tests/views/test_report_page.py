@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
-from analyzers.reporting.document import Window, from_json
+from analyzers.reporting.document import MarkedRank, Window, from_json
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.pages import Page
@@ -173,6 +174,14 @@ def test_rows_lead_to_the_timeline_where_there_is_one():
     assert not [attributes for tag, attributes in without.elements if attributes.get("class") == "at"]
 
 
+def test_a_rank_that_stands_out_is_marked_by_its_bar_and_in_its_sections_line():
+    found = reported(SMALL)
+    headline = replace(found.summary.headline, marked=[MarkedRank(1, "late", None)])
+    text = report_html(replace(found, summary=replace(found.summary, headline=headline)))
+    assert "<b>late: rank 1</b>" in text
+    assert "rank 1 is late" in "".join(Page(text).words)
+
+
 # Heads whose meaning is in the word, or in the line above the table.
 CLEAR = {"", "rank", "device", "kind", "layer", "module", "kernel", "operator", "group", "name", "stage", "ms"}
 CLEAR |= {"ranks", "collectives", "other", "fused operators, or kernel", "epoch", "s", "steps", "loss", "accuracy"}
@@ -323,7 +332,7 @@ def test_the_page_is_written_beside_the_text(tmp_path, capsys):
     file = tmp_path / "report.html"
     assert main(["report", str(SMALL), "--html", str(file)]) == 0
     out, err = capsys.readouterr()
-    assert "A step takes" in out
+    assert "MAIN PROBLEM" in out
     assert err.startswith(f"{file}: written (")
     assert err.count("\n") == 1
     assert from_json(Page(file.read_text()).data("report")) == saved(reported(SMALL))

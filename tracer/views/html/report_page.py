@@ -253,9 +253,11 @@ def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
 
 @dataclass(frozen=True)
 class DeviceBar:
-    """A device's bar: its name, its step, and each part's median (ns) with its words."""
+    """A device's bar: its name, what it stands out by, its step, and each part's median (ns) with its words."""
 
     name: str
+    mark: str
+    place: Place
     step: str
     parts: list[tuple[str, float, str]]
 
@@ -263,11 +265,14 @@ class DeviceBar:
 def _bars(report: Report) -> list[DeviceBar]:
     """Build a bar per device from its medians; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
+    marks = {marked.rank: marked.mark for marked in report.summary.headline.marked}
     bars = []
     for device, _ in named(report, MOST_RANKS):
         medians = [(part, device.windows[part.field].median or 0.0) for part in CAUSE_PARTS]
         parts = [(part.look or part.field, median, f"{part.label} {ms(median)}") for part, median in medians]
-        bars.append(DeviceBar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))
+        name, place = device_name(device, devices), Place(rank=device.rank, device=device.device)
+        step = ms(device.windows["span_ns"].median or 0)
+        bars.append(DeviceBar(name, marks.get(device.rank, ""), place, step, parts))
     return bars
 
 

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analyzers.collectives import CollectiveRow
-from analyzers.notices import Code
-from analyzers.reporting import Advice, Report
-from analyzers.units import duration, ms, percent
+from analyzers.reporting import Report
+from analyzers.units import ms, percent
 from tracer.views import SPLIT_PARTS, Place
+from tracer.views.sections import gain_words
 
 # Advice that is seen where ranks wait longest, and where most communication is exposed; other advice in a whole step.
-_WAITING = ("straggler", "ranks_apart", "expert_imbalance", "attention_imbalance")
+_WAITING = ("exposed_wait", "straggler", "ranks_apart", "expert_imbalance", "attention_imbalance")
 _EXPOSED = (
-    *("last_bucket", "fewer_bytes", "late_launch", "reduce_scatter_group", "max_connections", "larger_units"),
-    *("async_tp", "prefetch", "attention_transfer", "buffers", "packing", "copies_out", "contention"),
+    *("exposed_transfer", "exposed_unresolved", "last_bucket", "fewer_bytes", "late_launch", "sharded_transfer"),
+    *("reduce_scatter_group", "max_connections", "larger_units", "async_tp", "prefetch", "attention_transfer"),
+    *("buffers", "packing", "copies_out", "contention"),
 )
 _GRADES = {"high": 3, "fair": 2, "low": 1}
 
@@ -32,7 +33,7 @@ class TopPart:
 
 @dataclass(frozen=True)
 class ShownAdvice:
-    """A piece of advice with its gain in words and the moment that shows it."""
+    """A piece of advice with its gain in words (empty where none is known) and the moment that shows it."""
 
     gain: str
     text: str
@@ -57,18 +58,14 @@ def top(report: Report) -> Top:
     """Build the first screen from the headline."""
     headline = report.summary.headline
     figure, _, unit = ms(headline.profiled_step_ns if headline.step_ns is None else headline.step_ns).partition(" ")
-    is_marked = all(notice.code != Code.STEPS_ARE_NOT_MARKED for notice in report.run.notices)
     return Top(
         figure=figure,
         unit=unit,
-        counted="per step" if is_marked else "for the whole trace: no step is marked in it",
+        counted="per step" if headline.step_word == "step" else "for the whole trace, in which no step is marked",
         remark=_remark(report),
         parts=list(_parts(report)),
         grade=_GRADES[headline.trust],
-        advice=[
-            ShownAdvice(duration(each.figure_ns), each.text, each.because, _moment(report, each))
-            for each in report.summary.advice
-        ],
+        advice=list(_advice(report)),
     )
 
 
@@ -88,18 +85,27 @@ def _parts(report: Report) -> Iterable[TopPart]:
             yield TopPart(part.field, part.label, share, percent(share))
 
 
-def _moment(report: Report, advice: Advice) -> Place:
-    """Return the moment that shows what advice is about, in the step of median length."""
+def _advice(report: Report) -> Iterable[ShownAdvice]:
+    """List the remedy of the main problem where no advice is the same, then all advice."""
+    headline, advice = report.summary.headline, report.summary.advice
+    if headline.remedy and headline.remedy not in {each.text for each in advice}:
+        yield ShownAdvice("", headline.remedy, "", _moment(report, headline.code))
+    for each in advice:
+        yield ShownAdvice(gain_words(report, each), each.text, each.because, _moment(report, each.code))
+
+
+def _moment(report: Report, code: str | None) -> Place:
+    """Return the moment that shows a problem, in the step of median length."""
     chosen = report.summary.representative
     collectives = [row for row in report.collectives if row.step == chosen.step]
-    longest = _longest(collectives, advice.code)
+    longest = _longest(collectives, code)
     if longest is None:
         return Place(chosen.step, chosen.rank, chosen.device)
     late = next((marked.rank for marked in report.summary.headline.marked), None)
-    return Place(chosen.step, late if advice.code in _WAITING else None, collective=longest.index)
+    return Place(chosen.step, late if code in _WAITING else None, collective=longest.index)
 
 
-def _longest(collectives: Iterable[CollectiveRow], code: str) -> CollectiveRow | None:
+def _longest(collectives: Iterable[CollectiveRow], code: str | None) -> CollectiveRow | None:
     """Return the collective with the longest waiting, or with the most exposed time, of any member."""
 
     def waited(row: CollectiveRow) -> int:

@@ -1,8 +1,9 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
-`compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`; `column_help` explains their
-tables' heads. Other results have a module each: `comparison`, and those in the room `results`.
+A report: `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
+`communication`, `groups`, `compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`;
+`column_help` explains their tables' heads. Other results have a module each: `comparison`, and those in the room
+`results`.
 
 Decisions: docs/decisions/views.md
 """
@@ -25,6 +26,7 @@ from tracer.views.sections.overview import (
     epochs,
     loader,
     memory,
+    notices_text,
     report_sections,
     report_text,
     representative,
@@ -54,6 +56,7 @@ from tracer.views.sections.results import (
     sentence,
     signed,
 )
+from tracer.views.sections.screen import exposed_words, first_screen, first_screen_text, gain_words, step_words
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
@@ -81,6 +84,10 @@ __all__ = [
     "device_name",
     "epochs",
     "explained",
+    "exposed_words",
+    "first_screen",
+    "first_screen_text",
+    "gain_words",
     "gpus",
     "grouped",
     "hidden_means",
@@ -95,6 +102,7 @@ __all__ = [
     "memory",
     "named",
     "no_longer_hidden",
+    "notices_text",
     "own",
     "picture_of",
     "pipeline_section",
@@ -112,6 +120,7 @@ __all__ = [
     "sentence",
     "short",
     "signed",
+    "step_words",
     "true_cost",
     "waiting",
     "why_none",
