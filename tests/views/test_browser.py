@@ -161,6 +161,7 @@ def test_a_click_on_a_collective_shows_its_members(opened):
 def test_tables_sort_and_search(opened):
     tab = opened(document())
     summary = reported(RUN).summary
+    tab.click("nav a[href='#layers']")
     head = tab.locator("#layers th", has_text="backward").locator("button")
     rows = "#layers table.searchable tbody:first-of-type tr"
     head.click()
@@ -173,6 +174,60 @@ def test_tables_sort_and_search(opened):
     shown = tab.locator("#layers table.searchable tbody tr:not([hidden]) td:first-child").all_inner_texts()
     assert sorted(shown) == sorted(wanted)
     assert tab.inner_text("#matches") == f"{len(wanted)} of {len(summary.layers)} lines"
+
+
+def test_sections_unfold_by_links_by_their_button_and_on_paper(opened):
+    tab = opened(document())
+    folded = "document.querySelectorAll('details.section:not([open])').length"
+    assert not tab.locator("#buckets table").first.is_visible()
+    tab.click("nav a[href='#buckets']")
+    assert tab.locator("#buckets table").first.is_visible()
+    before = tab.evaluate(folded)
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(folded) == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate(folded) == before > 0
+    tab.click("#unfold")
+    assert tab.evaluate(folded) == 0
+    tab.click("#unfold")
+    assert tab.evaluate("document.querySelectorAll('details.section[open]').length") == 0
+    tab.click("#advice a.at")
+    assert tab.locator("#canvas").is_visible()
+
+
+def test_a_table_is_copied_as_csv_or_saved_where_the_clipboard_is_closed(opened):
+    tab = opened(document())
+    tab.evaluate("void (navigator.clipboard.writeText = async (text) => (window.copied = text))")
+    tab.click("nav a[href='#layers']")
+    button = tab.locator("#layers .copy button").first
+    button.click()
+    sync.expect(tab.locator("#layers .copy [role=status]").first).to_have_text("copied")
+    head, first, *_ = tab.evaluate("copied").splitlines()
+    layer = reported(RUN).summary.layers[0]
+    assert head.startswith("layer,type,forward,backward,gradients,bucket")
+    assert first.startswith(f"{layer.layer},{layer.type},{layer.measures['forward_ns'].median / 1e6:.3f},")
+    tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
+    with tab.expect_download() as caught:
+        button.click()
+    assert caught.value.suggested_filename == "layers.csv"
+
+
+def test_a_copied_cell_is_no_formula(opened):
+    tab = opened(document())
+    words = {"=1+1": "'=1+1", "-": "", "-1,204.5": "-1204.5", "a,b": '"a,b"', '@"x"': '"\'@""x"""', "5.0 %": "5.0 %"}
+    assert {cell: tab.evaluate("(cell) => csvCell(cell)", cell) for cell in words} == words
+
+
+def test_idle_and_compute_differ_in_the_dark(opened):
+    tab = opened(document(), dark=True)
+    luminance = """(name) => {
+        const value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+        const [r, g, b] = [1, 3, 5].map((at) => parseInt(value.slice(at, at + 2), 16) / 255)
+          .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    }"""
+    compute, idle = (tab.evaluate(luminance, name) for name in ("compute_ns", "idle_ns"))
+    assert (compute + 0.05) / (idle + 0.05) > 2
 
 
 def test_dark_is_dark_and_json_is_saved(opened, tmp_path):
