@@ -10,7 +10,7 @@ Decisions: docs/decisions/reporting.md
 
 from analyzers.reporting.advice import is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
-from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
+from analyzers.reporting.device_lanes import MANY, CollectiveLane, KernelLane, Lanes, LayerLane, drawn_ranks, lanes
 from analyzers.reporting.document import REPORT_SCHEMA, ControlFigures, Report, RunFacts, Window, from_json, to_json
 from analyzers.reporting.frames import (
     buckets_frame,
@@ -58,6 +58,7 @@ __all__ = [
     "IdleFrom",
     "IdleLine",
     "IdleRows",
+    "KernelLane",
     "KernelRow",
     "Lane",
     "Lanes",
