@@ -75,6 +75,15 @@ def settled(tab: Any) -> None:
     tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def until(tab: Any, holds: str) -> None:
+    """Wait for what a script says; the page's policy lets no text become one, which playwright's own waiting does."""
+    for _ in range(200):
+        if tab.evaluate(holds):
+            return
+        tab.wait_for_timeout(20)
+    raise AssertionError(holds)
+
+
 def test_each_process_group_has_a_lane_by_its_name(opened):
     run = SAMPLES / "every-collective4"
     tab = opened(report_html(reported(run), lanes(summarized(run), reported(run))))
@@ -133,7 +142,7 @@ def test_the_timeline_answers_to_pointer_and_keys(opened):
     tab.evaluate("fit()")
     tab.mouse.move(canvas["x"] + 600, canvas["y"] + 40)
     tab.mouse.wheel(0, -300)
-    tab.wait_for_function("timeline.from > 0")
+    until(tab, "timeline.from > 0")
     zoomed = extent(tab)
     assert zoomed[1] - zoomed[0] < 0.6 * whole[1]
 
@@ -155,13 +164,13 @@ def test_the_timeline_answers_to_pointer_and_keys(opened):
     assert extent(tab) == whole
 
     tab.select_option("#step", "4")
-    tab.wait_for_function("timeline.step.step === 4")
+    until(tab, "timeline.step.step === 4")
 
 
 def test_a_drag_measures_between_edges_in_the_axis_unit(opened):
     tab = opened(document())
     at_timeline(tab)
-    tab.evaluate("const it = timeline.rows[0].device.kernels[200]; show(it.start - 20000, it.end + 20000)")
+    tab.evaluate("window.it = timeline.rows[0].device.kernels[200]; show(it.start - 20000, it.end + 20000)")
     start, end = tab.evaluate("[it.start, it.end]")
     x, y = place(tab, "kernels 200")
     from_x, to_x = tab.evaluate("[it.start, it.end].map((ns) => xOf(ns) + canvas.getBoundingClientRect().x)")
@@ -185,7 +194,9 @@ def test_a_drag_measures_between_edges_in_the_axis_unit(opened):
 def test_kernels_are_named_with_what_launched_them(opened):
     tab = opened(document())
     at_timeline(tab)
-    code = tab.evaluate("timeline.rows[0].device.kernels.findIndex((each) => /fprop/.test(timeline.names[each.name]))")
+    code = tab.evaluate(
+        "timeline.rows[0].device.kernels.findIndex((each) => /^sm90_xmma_fprop/.test(timeline.names[each.name]))"
+    )
     tab.evaluate(f"zoomTo(timeline.rows[0].device.kernels[{code}])")
     settled(tab)
     for strip in ("kernels", "states"):
@@ -193,7 +204,9 @@ def test_kernels_are_named_with_what_launched_them(opened):
         y = y if strip == "kernels" else place(tab, "states 0")[1]
         tab.mouse.move(x, y)
         tip = tab.inner_text("#tip")
-        assert re.search(r"\nkernel sm90_xmma_fprop\S+\nlaunched by aten::cudnn_convolution\nlayer \S*conv\S*\n", tip)
+        assert re.search(
+            r"\nkernel sm90_xmma_fprop\S+\nlaunched by aten::cudnn_convolution\nlayer \S*conv\d(\n|$)", tip
+        )
     tab.mouse.click(*place(tab, f"kernels {code}"))
     assert tab.inner_text("#collective h3").startswith("kernel sm90_xmma_fprop")
     assert tab.evaluate("timeline.chosen.kind") == "kernel"
@@ -239,7 +252,7 @@ def follow(tab: Any, **place: Any) -> str:
     tab.evaluate(LINKS, [{name: str(value) for name, value in place.items()}])
     tab.evaluate("window.was = document.getElementById('said').textContent = '...'")
     tab.locator("a.at").first.press("Enter")
-    tab.wait_for_function("document.getElementById('said').textContent !== '...'")
+    until(tab, "document.getElementById('said').textContent !== '...'")
     settled(tab)
     return str(tab.inner_text("#said"))
 
@@ -247,7 +260,9 @@ def follow(tab: Any, **place: Any) -> str:
 def test_links_lead_to_the_moment_and_say_what_is_not_drawn(opened):
     tab = opened(document())
     (row,) = [row for row in reported(RUN).collectives if row.step == 4 and row.bucket == 3]
-    assert re.fullmatch(rf"Collective {row.index}: \d of 4 in this step, the longest", follow(tab, collective=row.index))
+    assert re.fullmatch(
+        rf"Collective {row.index}: \d of 4 in this step, the longest", follow(tab, collective=row.index)
+    )
     assert tab.evaluate("[timeline.step.step, timeline.selected]") == [4, row.index]
     assert tab.inner_text("#collective h3") == f"all_reduce {row.index} of bucket 3"
     assert tab.evaluate("timeline.from > 0 && document.activeElement === canvas")
@@ -268,14 +283,20 @@ def test_an_address_leads_to_its_moment(opened):
     tab = opened(document())
     tab.goto(tab.url + "#at:step=4,rank=1,layer=layer3.0.conv2")
     tab.reload()
-    tab.wait_for_function("timeline.chosen?.kind === 'layer'")
+    until(tab, "timeline.chosen?.kind === 'layer'")
     assert tab.evaluate("[timeline.step.step, timeline.chosen.row.rank]") == [4, 1]
 
 
 def test_the_legend_has_every_state_of_the_step(opened):
     tab = opened(document())
     words = tab.inner_text("#marks")
-    for part in ("compute", "exposed waiting", "idle: kernel gap, dependency", "underlined: exposed", "layers, backward"):
+    for part in (
+        "compute",
+        "exposed waiting",
+        "idle: kernel gap, dependency",
+        "underlined: exposed",
+        "layers, backward",
+    ):
         assert part in words
     tab.uncheck("#strips")
     assert "layers, backward" not in tab.inner_text("#marks")

@@ -166,8 +166,7 @@ function snapped(x, y) {
 function measure(one, other) {
   const [from, to] = [Math.min(one, other), Math.max(one, other)];
   timeline.measured = { from, to };
-  const pixels = Math.max(xOf(to) - xOf(from), 1);
-  const [[length, begin, end], unit] = timesIn(Math.max(to - from, 1), pixels, [to - from, from, to]);
+  const [[length, begin, end], unit] = timesIn(timeline.to - timeline.from, plotWidth() * 10, [to - from, from, to]);
   say(`${length} ${unit} measured, from ${begin} to ${end} ${unit}`);
   tip.hidden = true;
   draw();

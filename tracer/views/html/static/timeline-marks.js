@@ -190,7 +190,7 @@ function paintMeasured(brush, { from, to }, width, height) {
   brush.globalAlpha = 1;
   brush.fillRect(x - 0.5, AXIS - 4, 1, height);
   brush.fillRect(end - 0.5, AXIS - 4, 1, height);
-  const [[length], unit] = timesIn(to - from, Math.max(xOf(to) - xOf(from), 1), [to - from]);
+  const [[length], unit] = timesIn(timeline.to - timeline.from, plotWidth() * 10, [to - from]);
   const words = `${length} ${unit}`;
   const wide = brush.measureText(words).width + 10;
   const left = Math.min(Math.max((x + end - wide) / 2, timeline.label), width - wide);
