@@ -18,6 +18,7 @@ except that only windows have idle time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,6 +87,11 @@ class KernelLane:
     operator: NDArray[np.int32]
     layer: NDArray[np.int32]
     names: tuple[str, ...]
+
+    @cached_property
+    def longest_ns(self) -> int:
+        """Return how long the longest takes: what runs at an instant began no longer before it."""
+        return int((self.end_ns - self.start_ns).max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -408,5 +408,8 @@ def test_hostile_names_do_nothing(opened):
     tab.focus("#canvas")
     tab.keyboard.press("n")
     assert SHOWN_EVIL in tab.inner_text("#collective")
+    tab.mouse.click(*place(tab, "kernels 200"))
+    assert SHOWN_EVIL in tab.inner_text("#collective")
+    assert SHOWN_EVIL in follow(tab, layer=f"no {EVIL}")
     assert EVIL not in tab.content()
     assert tab.locator("img").count() == 0

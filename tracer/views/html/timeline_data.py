@@ -233,9 +233,7 @@ def _layers(lane: LayerLane, extent: Extent, names: dict[str, int]) -> Int64:
 def _kernels(lane: Lanes, extent: Extent, names: dict[str, int]) -> Int64:
     """Encode kernels by start, clipped: time since the start before, length, code, operator, layer."""
     kernels = lane.kernels
-    # What began before and still runs began no longer before than the longest kernel takes.
-    longest = int((kernels.end_ns - kernels.start_ns).max(initial=0))
-    first, last = np.searchsorted(kernels.start_ns, (extent[0] - longest, extent[1]))
+    first, last = np.searchsorted(kernels.start_ns, (extent[0] - kernels.longest_ns, extent[1]))
     rows = np.arange(first, last)[kernels.end_ns[first:last] > extent[0]]
     start, end = np.clip(kernels.start_ns[rows], *extent), np.clip(kernels.end_ns[rows], *extent)
     named = np.r_[_places_of(kernels.names, np.r_[kernels.name[rows], kernels.operator[rows]], names), -1]
