@@ -72,7 +72,10 @@ def step_cells(columns: Sequence[str], value_of: Callable[[str], float | None]) 
 def ranks_and_bars(report: Report) -> Section:
     """Show every device's medians in a table and as bars; of many, the spread and those that are named."""
     devices = report.summary.by_device
-    bars = [_bar(f"{device_name(device, devices):>10}", _shares(device.windows)) for device, _ in named(report)]
+    bars = [
+        [Span(f"{device_name(device, devices):>10} "), *bar(shares_of(device.windows), BAR_CELLS)]
+        for device, _ in named(report)
+    ]
     return [*by_rank(report), Drawing([_legend(communicates(report)), *bars])]
 
 
@@ -170,19 +173,17 @@ def _medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str
     return step_cells(columns, lambda name: measures[name].median)
 
 
-def _shares(measures: Mapping[str, Spread]) -> list[float]:
+def shares_of(measures: Mapping[str, Spread]) -> list[float]:
     """Return median parts as shares of their own sum, so that the bar is full."""
     medians = [measures[part.field].median or 0.0 for part in PARTS]
     whole = sum(medians) or 1.0
     return [median / whole for median in medians]
 
 
-def _bar(label: str, shares: Sequence[float]) -> list[Span]:
-    lengths = _cells(shares, BAR_CELLS)
-    return [
-        Span(f"{label} "),
-        *(Span(part.glyph * length, part.color) for part, length in zip(PARTS, lengths, strict=True)),
-    ]
+def bar(shares: Sequence[float], cells: int) -> list[Span]:
+    """Draw the parts of a step, so many cells long."""
+    lengths = _cells(shares, cells)
+    return [Span(part.glyph * length, part.color) for part, length in zip(PARTS, lengths, strict=True)]
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:
