@@ -269,6 +269,7 @@ def test_links_lead_to_the_moment_and_say_what_is_not_drawn(opened):
     assert follow(tab, step=5, rank=2, bucket=1).startswith("Bucket 1: 1 of 1 ")
     assert tab.evaluate("[timeline.step.step, timeline.chosen.row.rank, timeline.chosen.kind]") == [5, 2, "mark"]
     assert follow(tab, rank=1, layer="layer3.0.conv2").startswith("Layer layer3.0.conv2: ")
+    assert follow(tab, rank=1, layer="layer3.0").startswith("Layer layer3.0: ")
     name = tab.evaluate("timeline.names[timeline.rows[3].device.kernels[7].name]")
     assert follow(tab, rank=3, kernel=name).startswith("The kernel ")
     assert tab.evaluate("[timeline.chosen.kind, timeline.chosen.row.rank]") == ["kernel", 3]

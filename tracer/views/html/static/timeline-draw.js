@@ -176,7 +176,7 @@ function depthOf(device) {
   for (let depth = device.deepest; depth > 1; depth--) {
     const { starts } = blocksOf(device, depth);
     const blocks = placeOf(starts, timeline.to) - Math.max(placeOf(starts, timeline.from), 0) + 1;
-    if (plotWidth() / blocks >= 44) return depth;
+    if (plotWidth() / blocks >= 56) return depth;
   }
   return 1;
 }

@@ -247,7 +247,10 @@ function sought(place, devices) {
   const all = (items, wanted, made) => devices.flatMap((device) => items(device).filter(wanted).map((each) => made(device, each)));
   if (place.collective !== undefined) {
     const wanted = (mark) => mark.index === Number(place.collective);
-    return [`Collective ${plain(place.collective)}`, all((device) => device.marks, wanted, ofMark)];
+    const members = all((device) => device.marks, wanted, ofMark);
+    // A straggler may be no member itself.
+    const others = members.length ? [] : marksOf(timeline.step.devices, wanted);
+    return [`Collective ${plain(place.collective)}`, [...members, ...others]];
   }
   if (place.bucket !== undefined) {
     const wanted = (mark) => mark.bucket === Number(place.bucket);
@@ -260,10 +263,20 @@ function sought(place, devices) {
     return [`The kernel ${code < 0 ? plain(place.kernel) : shortly(code)}`, things];
   }
   if (place.layer !== undefined) {
-    const wanted = (block) => block.name === place.layer;
-    return [`Layer ${plain(place.layer)}`, all(layersIn, wanted, ofLayer)];
+    const own = all(layersIn, (block) => block.name === place.layer, ofLayer);
+    return [`Layer ${plain(place.layer)}`, own.length ? own : devices.flatMap((device) => partsOf(device, place.layer))];
   }
   return ["", []];
+}
+
+const marksOf = (devices, wanted) => devices.flatMap((device) => device.marks.filter(wanted).map((mark) => ofMark(device, mark)));
+
+// What a layer that computes nothing itself consists of: the blocks below it; or below each of several, as FSDP groups them.
+function partsOf(device, name) {
+  return name.split(", ").flatMap((each) => {
+    const { blocks } = blocksOf(device, each.split(".").length);
+    return blocks.filter((block) => block.name === each).map((block) => ofLayer(device, block));
+  });
 }
 
 // --- addresses: #at:step=3,rank=1 ---

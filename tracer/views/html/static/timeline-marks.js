@@ -220,16 +220,17 @@ function legendOf() {
   const filled = (style) => (brush) => fill(brush, style);
   const tile = (image) => (brush) => fill(brush, brush.createPattern(image, "repeat"));
   const pixel = (value) => filled(`rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`);
+  const layered = (pass) => timeline.layers && has((device) => blocksOf(device, 1).blocks.some((block) => block.backward === pass));
   const communicates = has((device) => device.marks.length);
   const more = [
-    [communicates, filled(colors.comm), "collective or bucket: transfer"],
+    [has((device) => device.marks.some((mark) => !partial(mark))), filled(colors.comm), "collective or bucket: transfer"],
     [has((device) => device.marks.some((mark) => mark.wait > 0)), tile(colors.waiting), "waits for its last member"],
     [has((device) => device.marks.some(partial)), tile(colors.unresolved), "waiting or transfer: not known"],
     [communicates, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(0, SWATCH[1] - 4, SWATCH[0], 3); }, "underlined: exposed"],
     [timeline.kernels && has((device) => device.kernels.length), kernels_, "kernels, in shades by name"],
     [timeline.kernels && has((device) => device.kernels.some((kernel) => kernel.copies)), pixel(colors.kernels[3]), "copies"],
-    [timeline.layers, (brush) => halves(brush, colors.layers[0], colors.layers[1]), "layers, forward"],
-    [timeline.layers, (brush) => halves(brush, colors.layers[2], colors.layers[3]), "layers, backward"],
+    [layered(0), (brush) => halves(brush, colors.layers[0], colors.layers[1]), "layers, forward"],
+    [layered(1), (brush) => halves(brush, colors.layers[2], colors.layers[3]), "layers, backward"],
     [timeline.layers && has((device) => blocksOf(device, 1).others.length), pixel(colors.layers[4]), "for no layer"],
     [true, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(SWATCH[0] / 2, 0, 1, SWATCH[1]); }, "a device's step begins or ends"],
   ];
