@@ -288,6 +288,15 @@ def test_an_address_leads_to_its_moment(opened):
     assert tab.evaluate("[timeline.step.step, timeline.chosen.row.rank]") == [4, 1]
 
 
+def test_what_is_folded_away_opens_at_a_link(opened):
+    page = document().replace('id="timeline"', 'id="timeline" style="display: none"', 1)
+    tab = opened(page)
+    assert tab.evaluate("canvas.clientWidth") == 0
+    tab.evaluate("document.getElementById('timeline').style.display = ''")
+    assert follow(tab, rank=1, bucket=2).startswith("Bucket 2: ")
+    assert tab.evaluate("timeline.wide > 500 && xOf(timeline.chosen.start) > timeline.label")
+
+
 def test_the_legend_has_every_state_of_the_step(opened):
     tab = opened(document())
     words = tab.inner_text("#marks")

@@ -176,7 +176,7 @@ function unitFor(ns) {
 // Times in one unit, as fine as an extent of that many pixels shows them: the numbers, and the unit.
 function timesIn(extent, pixels, times) {
   const [unit, size, most] = unitFor(extent);
-  const digits = Math.min(Math.max(Math.ceil(Math.log10((size * pixels) / extent)), 0), most);
+  const digits = Math.min(Math.max(Math.ceil(Math.log10((size * Math.max(pixels, 1)) / extent)), 0), most);
   return [times.map((ns) => number(ns / size, digits)), unit];
 }
 
