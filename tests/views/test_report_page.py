@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from analyzers.intervals import union_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
 from analyzers.reporting.document import MarkedRank, Window, from_json
@@ -199,6 +200,11 @@ def test_heads_explain_themselves(path):
 # The timeline.
 
 
+def names_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(read(name).data("names"))
+    return found
+
+
 def step_of(name: str, step: int) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode(read(name).data(f"step-{step}"))
     return found
@@ -213,10 +219,10 @@ def test_strips_are_as_long_as_the_reports_figures(name):
         by_device = {(each["rank"], each["device"]): each for each in shown["devices"]}
         assert len(by_device) == len(shown["devices"])
         for row in windows:
-            check_strips(by_device[row.rank, row.device], row, shown)
+            check_strips(by_device[row.rank, row.device], row, shown, len(names_of(name)["names"]))
 
 
-def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any]) -> None:
+def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any], names: int) -> None:
     """In the window of a step, each state's stretches, and those of all layers, add up to the report's figure."""
     (window,) = [span for step, *span in device["windows"] if step == row.step]
     assert window == [row.start_ns - shown["start_ns"], row.start_ns - shown["start_ns"] + row.span_ns]
@@ -228,12 +234,18 @@ def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any]) -> 
     for letter, part in STATES.items():
         assert np.maximum(inside[letters == letter], 0).sum() == figures[part.field], part.field
     assert len(device["within"]) == sum(letter.isupper() for letter in device["states"])
-    assert all(-1 <= code < len(shown["names"]) for code in device["within"])
+    assert all(-1 <= code < names for code in device["within"])
     gaps, lengths, codes = np.array(device["layers"], dtype=np.int64).reshape(-1, 3).T
     ends = np.cumsum(gaps + lengths)
     inside = np.minimum(ends, window[1]) - np.maximum(ends - lengths, window[0])
     assert np.maximum(inside, 0).sum() == row.compute_ns
-    assert (codes < 2 * len(shown["names"])).all()
+    assert (codes < 2 * names).all()
+    since, lengths, codes, operators, layers = np.array(device["kernels"], dtype=np.int64).reshape(-1, 5).T
+    starts = np.cumsum(since)
+    computes = codes % 2 == 0
+    covered = union_of(starts[computes], (starts + lengths)[computes]).length_within([window[0]], [window[1]])
+    assert covered.tolist() == [row.compute_ns]
+    assert (codes < 2 * names).all() and (operators < names).all() and ((layers >= 0) & (layers < names)).all()
 
 
 def test_collectives_of_a_step_are_the_reports():
@@ -245,7 +257,7 @@ def test_collectives_of_a_step_are_the_reports():
     for index, row in shown["collectives"].items():
         assert row == msgspec.to_builtins(found.collectives[int(index)])
     for device in shown["devices"]:
-        for start, length, wait, exposed, index, _, kind, _ in device["marks"]:
+        for start, length, wait, exposed, index, _, kind, *_ in device["marks"]:
             row = found.collectives[index]
             (member,) = [each for each in row.members if each.rank == device["rank"]]
             assert (start + shown["start_ns"], length, exposed, kind) == (
@@ -264,6 +276,9 @@ def test_what_is_too_much_is_left_out_whole_and_said():
     assert list(one_step.steps) == [5]
     assert one_step.steps[5] == whole.steps[5]
     assert one_step.left_out == ["Drawn are 1 of 2 steps."]
+    few_kernels = strips(found, drawn(), most_kernels=6_000)
+    assert [device["kernels"] is None for device in msgspec.json.decode(few_kernels.steps[4])["devices"]] == [True] * 4
+    assert few_kernels.left_out == ["Kernels are drawn in 1 of these 2 steps."]
     few = strips(found, drawn(), 9_000)
     # The representative one, and the one that made the others wait.
     assert [each["rank"] for each in msgspec.json.decode(few.steps[5])["devices"]] == [2, 3]

@@ -75,7 +75,8 @@ from tracer.views.sections import (
 )
 
 # The first is for tables, the others are for the timeline.
-SCRIPTS = ("tables.js", "timeline-draw.js", "timeline-input.js")
+TIMELINE = ("timeline-data.js", "timeline-draw.js", "timeline-marks.js", "timeline-find.js", "timeline-input.js")
+SCRIPTS = ("tables.js", *TIMELINE)
 
 # A page of more windows or unmatched kernels than this would open slowly; its JSON has them all.
 MOST_ROWS = 400
@@ -109,6 +110,7 @@ def report_html(
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
+        "names": _packed(drawn.names) if drawn else "",
         "states": _markup(_states()),
         "packed": _packed(compact(inside)),
         "is_whole": inside is report,
@@ -296,7 +298,14 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 def _states() -> str:
     """Encode what the timeline's letters mean, for its script; all of it is the palette's, and holds no `<`."""
     states = [
-        {"letter": letter, "color": part.color, "label": part.label, "shade": part.shade, "pattern": part.pattern}
+        {
+            "letter": letter,
+            "color": part.color,
+            "label": part.label,
+            "shade": part.shade,
+            "pattern": part.pattern,
+            "look": part.look or part.field,
+        }
         for letter, part in STATES.items()
     ]
     return msgspec.json.encode(states).decode()
@@ -312,6 +321,6 @@ def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _packed(data: bytes) -> str:
+def _packed(data: bytes) -> object:
     """Compress to gzip in base64, which no tag can end; the same for the same report."""
-    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
+    return _markup(base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii"))
