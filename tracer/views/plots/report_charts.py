@@ -260,7 +260,7 @@ def layers(report: Report, theme: Theme) -> Figure:
         for part_bars in bars:
             draw_bars(axis, part_bars, theme)
         axis.set_xlim(left=0)
-        axis.set_xlabel(f"{'compute' if bars is compute else 'comm'}, ms a step")
+        axis.set_xlabel(f"{'compute' if bars is compute else 'comm'}, ms per step")
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
     return figure
