@@ -198,9 +198,9 @@ def place(where: str | Place) -> Place:
 def local_path(name: str | Path) -> Path:
     """Return the path on this machine that a user names. Raises UnknownPlace for a URL, and for an empty name."""
     if not str(name).strip():
-        raise UnknownPlace("the name is empty; give a path of this machine")
+        raise UnknownPlace("'' is empty: give a path on this machine")
     if isinstance(name, str) and _URL.match(name.strip()):
-        raise UnknownPlace(f"{redacted_url(name)} is a URL; give a path of this machine")
+        raise UnknownPlace(f"{redacted_url(name)} is a URL: give a path on this machine")
     return Path(name)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import gc
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from analyzers.errors import AnalysisError
@@ -17,22 +18,62 @@ from tracer.errors import TracerError
 from tracer.version import VERSION
 from tracer.views import plain
 
+PROGRAM = "tracer"
 # A report is a million small objects and no cycles: at Python's 700 looking for some is a quarter of its time.
 RARELY = 50_000
 
 
 class Parser(argparse.ArgumentParser):
-    """One whose errors are one line."""
+    """One whose errors are one line, with what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         """End with 2, and say why."""
-        self.exit(2, f"{self.prog}: {plain(redacted(message))} ({self.prog} --help has the options)\n")
+        listed = "commands" if self.prog == PROGRAM else "options"
+        self.exit(2, f"{self.prog}: {plain(redacted(message))} ({self.prog} --help lists the {listed})\n")
+
+    def check_options(self, words: Sequence[str]) -> None:
+        """End with 2 at the first word that argparse would take for an option and that is none."""
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and " " not in name and name not in self._option_string_actions:
+                self.error(f"there is no option {name}{_meant(name, self._option_string_actions)}")
+
+    def check_unknown(self, words: Sequence[str]) -> None:
+        """End with 2 where words are left that no option and no argument takes."""
+        for word in words:
+            self.error(f"there is no option {word}" if word.startswith("-") else f"it takes no argument {word}")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        choices = [str(choice) for choice in action.choices or ()]
+        if not choices or value in choices:
+            return
+        if not action.option_strings and self.prog == PROGRAM:
+            self.error(f"there is no command {value}{_meant(value, choices)}")
+        self.error(f"{_named(action)} {value}: it takes {', '.join(choices)}{_meant(value, choices)}")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> object:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            # The message begins with the value.
+            self.error(f"{_named(action)} {error.message}".strip())
 
 
-def build_parser() -> argparse.ArgumentParser:
+def _named(action: argparse.Action) -> str:
+    """Return an option as it is spelled in full; nothing for a RUN, which stands without a name."""
+    return action.option_strings[-1] if action.option_strings else ""
+
+
+def _meant(typed: object, known: Iterable[str]) -> str:
+    """Ask whether the most similar of the known words was meant; say nothing where none is similar."""
+    similar = difflib.get_close_matches(str(typed).lower(), list(known), n=1)
+    return f"; did you mean {similar[0]}?" if similar else ""
+
+
+def build_parser() -> Parser:
     """The parser of all subcommands."""
     parser = Parser(
-        prog="tracer", description="Measure where the time of distributed PyTorch training goes.", allow_abbrev=False
+        prog=PROGRAM, description="Measure where the time of distributed PyTorch training goes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"tracer {VERSION}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -49,11 +90,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a subcommand, and in `script` a SCRIPT's words; ends with 2 where they make no sense."""
     parser = build_parser()
     command_arguments, script = _script_apart(arguments)
-    options = parser.parse_args(command_arguments)
+    subparser = _subparsers(parser).get(next(iter(command_arguments), ""), parser)
+    subparser.check_options(command_arguments)
+    options, unknown = parser.parse_known_args(command_arguments)
+    subparser.check_unknown(unknown)
     options.script = script
     if script is not None and options.command != RECORD:
-        parser.error(f"{options.command} runs no SCRIPT: leave out what stands behind --")
+        parser.error(f"{options.command} runs no SCRIPT: leave out -- and the words after it")
     return options
+
+
+def _subparsers(parser: Parser) -> dict[str, Parser]:
+    (subparsers,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(subparsers.choices)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -336,15 +336,6 @@ def test_keep_without_every_has_no_effect_and_is_refused(capsys, tmp_path):
     assert (code, "--keep is of recordings again and again" in err) == (2, True)
 
 
-@pytest.mark.parametrize("unknown", [["--gpu", "2"], ["--foo"], ["-x"]])
-def test_an_unknown_option_before_a_script_is_one_line(unknown, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["record", *unknown, "train.py"])
-    assert ended.value.code == 2
-    err = capsys.readouterr().err
-    assert err == f"tracer: unrecognized arguments: {unknown[0]} (tracer --help has the options)\n"
-
-
 def test_a_word_that_is_no_script_is_one_line(capsys):
     code, err = fails(capsys, "record", "resnet50")
     assert (code, "resnet50: no such command, Python file, or option" in err) == (2, True)

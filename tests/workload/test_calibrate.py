@@ -28,7 +28,7 @@ from tests.support.kineto_files import write_run
 from tests.support.launching import run_here
 from tracer.cli import main
 from tracer.commands import calibrate as command
-from tracer.commands.calibrate import size
+from tracer.commands.options import message_size
 from tracer.config import COLLECTIVES, CalibrateConfig, CalibrationPlan
 from tracer.errors import TracerError
 from tracer.launching.environment import rank_environment
@@ -299,7 +299,7 @@ def test_too_little_memory_is_one_line(tmp_path):
     [("4096", 4096), ("4K", 4096), ("4k", 4096), ("16M", 16 * MIB), ("1G", 2**30), ("1", 1)],
 )
 def test_sizes_are_written_as_for_nccl_tests(written, nbytes):
-    assert size(written) == nbytes
+    assert message_size(written) == nbytes
 
 
 @pytest.mark.parametrize("written", ["", "0", "-1", "4KB", "1.5M", "K", "4T", "9" * 30, "99999999999G", "nan"])
@@ -307,7 +307,7 @@ def test_what_is_no_size_is_a_usage_error(written, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*CPU, f"--min={written}"])
     assert ended.value.code == 2
-    assert "invalid size (such as 4096, 4K, 16M, 1G) value" in capsys.readouterr().err
+    assert ": give a size such as 4096, 4K, 16M or 1G" in capsys.readouterr().err
 
 
 def test_plans_grow_by_the_factor_up_to_the_largest():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
 import sys
 from pathlib import Path
 from typing import cast
@@ -14,7 +13,7 @@ import msgspec
 from analyzers.run import LINKS, Calibration, read_calibration, to_json
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
-from tracer.commands.options import add_device_arguments, here, pick_devices, positive, progress, say
+from tracer.commands.options import add_device_arguments, here, message_size, pick_devices, positive, progress, say
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError, UsageError
 from tracer.views.sections import calibration_text
@@ -34,8 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_arguments(parser)
     what = parser.add_argument_group("what is measured")
     what.add_argument("--collectives", metavar="NAME,...", help=f"default: {','.join(COLLECTIVES)}")
-    what.add_argument("--min", type=size, default=MIN_BYTES, metavar="BYTES", help="smallest message (default: 4K)")
-    what.add_argument("--max", type=size, metavar="BYTES", help="largest message (default: 1G, on a CPU 16M)")
+    what.add_argument(
+        "--min", type=message_size, default=MIN_BYTES, metavar="BYTES", help="smallest message (default: 4K)"
+    )
+    what.add_argument("--max", type=message_size, metavar="BYTES", help="largest message (default: 1G, on a CPU 16M)")
     what.add_argument("--factor", type=positive, default=FACTOR, metavar="N", help="from size to size (default: 2)")
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")
@@ -101,16 +102,3 @@ def _collectives(names: str | None) -> tuple[Collective, ...]:
     if unknown:
         raise UsageError(f"--collectives: {unknown[0]!r} is none of {', '.join(COLLECTIVES)}")
     return cast(tuple[Collective, ...], wanted)
-
-
-def size(text: str) -> int:
-    """Parse an option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
-    match = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
-    value = int(match[1]) * 1024 ** " KMG".index(match[2] or " ") if match else 0
-    if not 1 <= value < 2**62:
-        raise ValueError
-    return value
-
-
-# argparse names the type in its message: `argument --min: invalid size (such as 4096, 4K, 16M, 1G) value: 'x'`.
-size.__name__ = "size (such as 4096, 4K, 16M, 1G)"

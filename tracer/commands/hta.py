@@ -26,7 +26,7 @@ from analyzers.reporting import lanes, report
 from analyzers.run import Run, load
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.options import here, memory, run_place, terminal
+from tracer.commands.options import here, memory, not_negative, positive, run_place, terminal
 from tracer.errors import UsageError
 from tracer.views import csv_text
 from tracer.views.perfetto import groups, path_group, write_trace
@@ -58,13 +58,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("other", type=run_place, nargs="?", metavar="RUN2", help="the run that diff compares with")
     parser.add_argument(
-        "--rank", type=int, metavar="N", help="this rank (default: all; critical-path and diff: the run's first)"
+        "--rank",
+        type=not_negative,
+        metavar="N",
+        help="this rank (default: all; critical-path and diff: the run's first)",
     )
     parser.add_argument(
-        "--step", type=int, metavar="K", help="critical-path and diff: this step (default: that of median length)"
+        "--step",
+        type=not_negative,
+        metavar="K",
+        help="critical-path and diff: this step (default: that of median length)",
     )
     parser.add_argument(
-        "--top", type=_count, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
+        "--top", type=positive, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
     )
     parser.add_argument("--json", action="store_true", help="all rows as JSON")
     parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
@@ -136,10 +142,3 @@ def _write_timeline(source: Run, path: CriticalPath, options: argparse.Namespace
     with new_file(options.output, options.force) as file:
         write_trace(file, chain([path_group(path, origin_ns)], groups(drawn, run_report)))
     print(f"{options.output}: written; open it at https://ui.perfetto.dev", file=sys.stderr)
-
-
-def _count(word: str) -> int:
-    count = int(word)
-    if count < 1:
-        raise argparse.ArgumentTypeError("a positive number")
-    return count

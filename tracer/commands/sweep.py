@@ -222,10 +222,6 @@ def numbers(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
 
 
-# argparse names the type in its message: `argument --batch: invalid positive whole numbers value: '0'`.
-numbers.__name__ = "positive whole numbers (such as 1,2,4)"
-
-
 def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:
     """Print the study, and write its files where an output is named. Raises AnalysisError, TracerError."""
     if output is not None:

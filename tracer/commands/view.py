@@ -25,6 +25,7 @@ from tracer.commands.options import (
     add_reading_arguments,
     add_run_argument,
     links_of,
+    port_number,
     read_drawn,
     read_page,
 )
@@ -77,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--port",
-        type=_port,
+        type=port_number,
         metavar="N",
         help=f"serve there (default: {PORT}, or the next that is free; TensorBoard's is {TENSORBOARD_PORT})",
     )
@@ -85,12 +86,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_links_argument(parser)
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"{text}: no port; give 1 to 65535")
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -31,8 +32,10 @@ from tracer.commands.options import (
     here,
     links_of,
     positive,
+    positive_number,
     read,
     read_drawn,
+    refusal,
     refuse_all_existing,
     write_page,
 )
@@ -178,22 +181,20 @@ def counts(text: str) -> tuple[int, ...]:
 
 def rate(text: str) -> float:
     """Parse an option's positive number, in GB/s or MB."""
-    value = float(text)
+    value = positive_number(text)
     if not SMALLEST <= value < LARGEST:
-        raise ValueError
+        raise refusal(text, f"give a number from {SMALLEST:g} to {LARGEST:g}")
     return value
 
 
 def latency(text: str) -> float:
     """Parse an option's time in us, which may be 0."""
-    return 0.0 if float(text) == 0 else rate(text)
+    with suppress(ValueError):
+        if float(text) == 0:
+            return 0.0
+    return rate(text)
 
 
 # A thousand times what any link, bucket or message has.
 LARGEST = 1e9
 SMALLEST = 1e-6
-# argparse names the type in its message: `argument --gpus: invalid list of numbers (4,8,64) value: 'x'`.
-caps.__name__ = "list of caps (default,1,25)"
-counts.__name__ = "list of whole numbers (4,8,64)"
-rate.__name__ = "positive number"
-latency.__name__ = "time in us"

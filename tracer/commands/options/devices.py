@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tracer.commands.options.values import positive
 from tracer.config import DeviceType
 from tracer.errors import TracerError, UsageError
 
@@ -45,15 +46,3 @@ def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> 
     if kind == "cpu" or ranks is not None or not available:
         return "cpu", ranks or CPU_RANKS
     return "cuda", available
-
-
-def positive(text: str) -> int:
-    """Parse an option's whole number from 1 up, in 63 bits."""
-    value = int(text)
-    if not 1 <= value < 2**62:
-        raise ValueError
-    return value
-
-
-# argparse names the type in its message: `argument --gpus: invalid positive whole number value: '0'`.
-positive.__name__ = "positive whole number"
