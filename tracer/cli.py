@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import difflib
 import gc
 import io
@@ -16,11 +17,13 @@ from analyzers.redaction import redacted
 from tracer.commands import COMMANDS, RECORD, record_words
 from tracer.errors import TracerError
 from tracer.version import VERSION
-from tracer.views import plain
+from tracer.views import ASCII, plain
 
 PROGRAM = "tracer"
 # A report is a million small objects and no cycles: at Python's 700 looking for some is a quarter of its time.
 RARELY = 50_000
+# How streams handle characters that they cannot encode.
+IN_ASCII = "tracer-ascii"
 
 
 class Parser(argparse.ArgumentParser):
@@ -155,13 +158,22 @@ def _script_apart(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | 
 
 
 def _prepare_streams() -> None:
-    """What a closed stream would say is dropped, and a character that a stream's encoding lacks is shown as `?`."""
+    """What a closed stream would say is dropped, and what a stream's encoding lacks is shown in ASCII."""
+    codecs.register_error(IN_ASCII, _in_ascii)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, io.StringIO())
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=IN_ASCII)
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Return what is written for characters that cannot be encoded, as codecs ask for it."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(ASCII.get(character, "?") for character in missing), error.end
 
 
 def _discard_stdout() -> None:

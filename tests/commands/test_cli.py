@@ -313,13 +313,10 @@ def test_a_full_disk_under_stdout_is_one_line(run):
     assert (done.returncode, done.stderr) == (1, "tracer: stdout: cannot be written (No space left on device)\n")
 
 
-def test_a_terminal_without_unicode_and_a_closed_stdout_are_no_error(run):
-    command = f"{shlex.quote(sys.executable)} -m tracer report {shlex.quote(str(run))}"
-    for suffix in ("", ">&-"):
-        done = subprocess.run(
-            ["bash", "-c", f"PYTHONIOENCODING=ascii {command} {suffix}"], cwd=ROOT, capture_output=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, b"")
+def test_a_closed_stdout_is_no_error(run):
+    command = f"{shlex.quote(sys.executable)} -m tracer report {shlex.quote(str(run))} >&-"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_without_torch_record_says_what_to_install(monkeypatch, capsys):

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.docs import ROOT
+from tracer.views import ASCII, PARTS, SPLIT_PARTS
 
 INTERRUPTS = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
 
@@ -35,3 +36,30 @@ def test_ctrl_c_while_importing_is_one_line(how, tmp_path):
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "tracer: interrupted\n")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_bars_have_letters_where_the_encoding_lacks_their_blocks(encoding):
+    run, page = ROOT / "traces" / "resnet18-ddp4", {}
+    for name in ("utf-8", encoding):
+        done = subprocess.run(
+            [sys.executable, "-m", "tracer", "report", str(run)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": name},
+            capture_output=True,
+            check=True,
+        )
+        page[name] = done.stdout.decode(name)
+    expected = "".join(character if _encodes(character, encoding) else ASCII[character] for character in page["utf-8"])
+    assert page[encoding] == expected
+
+
+def _encodes(character: str, encoding: str) -> bool:
+    return character.encode(encoding, "ignore") != b""
+
+
+@pytest.mark.parametrize("parts", [PARTS, SPLIT_PARTS])
+def test_parts_that_differ_in_a_bar_differ_in_ascii(parts):
+    glyphs = [ASCII[part.glyph] for part in parts]
+    assert len(set(glyphs)) == len(parts)
+    assert all(glyph.isascii() and len(glyph) == 1 for glyph in ASCII.values())

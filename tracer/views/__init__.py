@@ -26,6 +26,7 @@ from tracer.views.document import (
 from tracer.views.format import count, gbps, milliseconds, plain, size
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
+    ASCII,
     BACKWARD,
     CAUSE_PARTS,
     COMM,
@@ -53,6 +54,7 @@ from tracer.views.palette import (
 from tracer.views.terminal import columns, is_wide, rendered
 
 __all__ = [
+    "ASCII",
     "BACKWARD",
     "CAUSE_PARTS",
     "COMM",

@@ -195,7 +195,7 @@ def _bandwidths(report: Report) -> Section:
 
 
 def _pipeline(report: Report) -> Section:
-    return pipeline_section(report, wide=True) if report.pipeline else []
+    return pipeline_section(report) if report.pipeline else []
 
 
 def _drawings(section: Section) -> list[str]:
@@ -214,7 +214,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "groups": lambda report: by_group(report) if len(report.summary.groups) > 1 else [],
     "communication": _bandwidths,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
-    "buckets": lambda report: by_bucket(report, wide=True),
+    "buckets": lambda report: by_bucket(report),
     "layers": layers_section,
     "pipeline": _pipeline,
     "experts": lambda report: by_expert(report) if report.experts or report.attention else [],
