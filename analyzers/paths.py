@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import re
+import socket
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ _PRIVATE = ("memory",)
 _NO_CREDENTIALS = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|UnauthorizedSSO")
 _EXTRA = "pip install 'tracer-toolkit[remote]'"
 _LONGEST_REASON = 200
+# Why a server was not reached, by the first of these that is among an error's reasons.
+_UNREACHED: dict[type[BaseException], str] = {
+    socket.gaierror: "its host is not known: check the name, and this machine's network",
+    ConnectionRefusedError: "the server refuses the connection: check that it runs, and its port",
+    TimeoutError: "the server does not answer: check its address, and this machine's network",
+}
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 T = TypeVar("T")
@@ -285,9 +292,9 @@ def _said(where: Remote, ask: Callable[[], T]) -> T:
         raise
     except Exception as error:  # every library behind fsspec has errors of its own
         if _NO_CREDENTIALS.search(type(error).__name__):
-            text = f"no credentials that it takes ({_first_line(error, where.url)})"
+            text = f"credentials are missing or refused ({_first_line(error, where.url)})"
             raise PermissionError(errno.EACCES, text, str(where)) from error
-        raise OSError(errno.EIO, f"{type(error).__name__}: {_first_line(error, where.url)}", str(where)) from error
+        raise OSError(errno.EIO, _in_words(error, where), str(where)) from error
 
 
 def _missing(where: Remote, error: FileNotFoundError) -> OSError:
@@ -297,9 +304,32 @@ def _missing(where: Remote, error: FileNotFoundError) -> OSError:
     if not where.is_http or cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410):
         return FileNotFoundError(errno.ENOENT, "no such object or bucket", str(where))
     if status in (401, 403):
-        return PermissionError(errno.EACCES, f"access denied (HTTP {status})", str(where))
-    answer = f"HTTP {status}" if status is not None else f"{type(cause).__name__}: {_first_line(cause, where.url)}"
+        return PermissionError(errno.EACCES, f"access denied: the server answers HTTP {status}", str(where))
+    answer = f"the server answers HTTP {status}" if status is not None else _in_words(cause, where)
     return OSError(errno.EIO, answer, str(where))
+
+
+def _in_words(error: BaseException, where: Remote) -> str:
+    """Say why a server was not reached, where that is the reason; else what the library says."""
+    for reason in _reasons(error):
+        for kind, words in _UNREACHED.items():
+            if isinstance(reason, kind):
+                return words
+    return f"{type(error).__name__}: {_first_line(error, where.url)}"
+
+
+def _reasons(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that led to it, however its library keeps them."""
+    todo, seen = [error], set[int]()
+    while todo:
+        reason = todo.pop(0)
+        if id(reason) in seen:
+            continue
+        seen.add(id(reason))
+        yield reason
+        # aiohttp's attribute, botocore's argument, Python's own.
+        within = (getattr(reason, "os_error", None), (getattr(reason, "kwargs", None) or {}).get("error"))
+        todo += [one for one in (*within, reason.__cause__, reason.__context__) if isinstance(one, BaseException)]
 
 
 def _first_line(error: BaseException, url: str) -> str:

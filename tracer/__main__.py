@@ -1,4 +1,4 @@
-"""Start `tracer`, also as `python -m tracer`; Ctrl-C ends it in one line."""
+"""Start `tracer`, also as `python -m tracer`."""
 
 import sys
 

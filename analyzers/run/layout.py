@@ -180,7 +180,7 @@ def trace_files(path: Place) -> list[Place]:
 
 
 def _not_looked_into(path: object, error: OSError) -> UnusableRun:
-    return UnusableRun(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})")
+    return UnusableRun(f"{str(path)[:200]}: cannot be opened ({error.strerror or error})")
 
 
 def _folders_with_traces(path: Place) -> Iterator[tuple[str, int]]:
