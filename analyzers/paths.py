@@ -20,7 +20,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from analyzers.errors import UnknownPlace
+from analyzers.errors import UnknownPlace, install_hint
 from analyzers.redaction import redacted, redacted_url
 
 # Bytes asked for ahead of the reader; fsspec's own 50 MB would be most of a worker's memory.
@@ -32,7 +32,6 @@ _URL = re.compile(r"((?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]+)://")
 _PRIVATE = ("memory",)
 # What libraries raise where nobody has said who asks: botocore, google.auth, azure.
 _NO_CREDENTIALS = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|UnauthorizedSSO")
-_EXTRA = "pip install 'tracer-toolkit[remote]'"
 _LONGEST_REASON = 200
 # Why a server was not reached, by the first of these that is among an error's reasons.
 _UNREACHED: dict[type[BaseException], str] = {
@@ -266,14 +265,16 @@ def _opened(url: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
         from fsspec.registry import known_implementations, registry
     except ImportError as error:
-        raise UnknownPlace(f"{shown}: URLs are opened by fsspec, which is not installed; {_EXTRA}") from error
+        raise UnknownPlace(
+            f"{shown}: URLs are opened by fsspec, which is not installed; {install_hint('remote')}"
+        ) from error
     if scheme not in known_implementations and scheme not in registry:
         raise UnknownPlace(f"{shown}: no file system is known for {scheme}://; give s3://, gs://, or a path")
     try:
         system, path = _said(Remote(url), lambda: url_to_fs(url))
     except ImportError as error:
         raise UnknownPlace(
-            f"{shown}: what opens {scheme}:// is not installed ({_first_line(error, url)}); {_EXTRA}"
+            f"{shown}: what opens {scheme}:// is not installed ({_first_line(error, url)}): {install_hint('remote')}"
         ) from error
     return system, str(path)
 

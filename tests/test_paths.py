@@ -135,7 +135,7 @@ class Answers(BaseHTTPRequestHandler):
         self.send_response(int(self.path.split("/")[1]))
         self.end_headers()
 
-    do_GET = do_HEAD
+    do_GET = do_HEAD  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         pass

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from analyzers.errors import UnreadableCalibration
+from analyzers.errors import UnreadableCalibration, install_hint
 from analyzers.run.calibration import (
     CalibratedLinks,
     Calibration,
@@ -544,7 +544,7 @@ def test_what_nvml_cannot_say_is_a_reason(link, monkeypatch, tmp_path):
     members = [LinkMember("host0", "GPU", "elsewhere")] * 2
     assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source == "NVML does not say (Not Found)"
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source.endswith("pip install nvidia-ml-py")
+    assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source.endswith(install_hint("record"))
 
 
 def test_network_cards_say_their_rate(link, tmp_path):

@@ -10,6 +10,7 @@ from typing import cast
 
 import msgspec
 
+from analyzers.errors import install_hint
 from analyzers.run import LINKS, Calibration, read_calibration, to_json
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
@@ -20,7 +21,7 @@ from tracer.views.sections import calibration_text
 
 NAME = "calibrate"
 HELP = "measure what the links between devices can do: bandwidth of each collective over message sizes"
-MISSING = "tracer calibrate needs torch: pip install 'tracer-toolkit[record]'"
+MISSING = f"tracer calibrate needs torch: {install_hint('record')}"
 MIN_BYTES = 4 * 2**10
 # gloo moves some GB/s, and no more from 16 MiB on than below.
 DEFAULT_MAX_BYTES = {"cuda": 2**30, "cpu": 16 * 2**20}

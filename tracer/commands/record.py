@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzers.errors import install_hint
 from analyzers.reporting import report
 from analyzers.run import MANIFEST
 from tracer.atomic_files import hidden_folder, refuse_folder
@@ -50,7 +51,7 @@ EXAMPLES = """\
 examples:
   tracer record --gpus 4 train.py --lr 0.1
   tracer record -o traces/mine torchrun --nproc-per-node 4 train.py"""
-MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolkit[record]'"
+MISSING = f"tracer record needs torch and torchvision: {install_hint('record')}"
 # Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
 OF_SCRIPTS = {
     *("gpus", "device", "ranks", "wait", "warmup", "active", "light", "rounds", "every", "keep"),

