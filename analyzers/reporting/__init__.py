@@ -11,7 +11,18 @@ Decisions: docs/decisions/reporting.md
 from analyzers.reporting.advice import is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
-from analyzers.reporting.document import REPORT_SCHEMA, ControlFigures, Report, RunFacts, Window, from_json, to_json
+from analyzers.reporting.document import (
+    REPORT_SCHEMA,
+    ControlFigures,
+    Digest,
+    Report,
+    RunFacts,
+    Window,
+    digest,
+    from_json,
+    to_json,
+    to_summary_json,
+)
 from analyzers.reporting.frames import (
     buckets_frame,
     collectives_frame,
@@ -54,6 +65,7 @@ __all__ = [
     "Compute",
     "ControlFigures",
     "DeviceSummary",
+    "Digest",
     "GradientBandwidth",
     "IdleFrom",
     "IdleLine",
@@ -73,6 +85,7 @@ __all__ = [
     "Window",
     "buckets_frame",
     "collectives_frame",
+    "digest",
     "drawn_ranks",
     "from_json",
     "gradient_bandwidth",
@@ -88,5 +101,6 @@ __all__ = [
     "series",
     "sharded_frame",
     "to_json",
+    "to_summary_json",
     "windows_frame",
 ]

@@ -19,6 +19,7 @@ from analyzers.reporting import (
     report,
     sharded_frame,
     to_json,
+    to_summary_json,
     windows_frame,
 )
 from analyzers.run import Calibration
@@ -75,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
+    parser.add_argument(
+        "--summary",
+        action="store_true",
+        help="with --json: only what the report comes to, small enough to be read whole",
+    )
     parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
     parser.add_argument(
         "--html",
@@ -96,6 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, print; return the conditions' exit code."""
+    if options.summary and not options.json:
+        raise UsageError("--summary shortens the JSON: give --json --summary")
     gates = parsed(options.fail_on, names(of_comparison=False))
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
@@ -104,7 +112,11 @@ def run(options: argparse.Namespace) -> int:
         write_text(path, csv_text(frame(run_report)), options.force)
     if document is not None:
         write_page(options.html, document, options.force)
-    emit(options, partial(to_json, run_report), partial(report_text, run_report, options.by))
+    emit(
+        options,
+        partial(to_summary_json if options.summary else to_json, run_report),
+        partial(report_text, run_report, options.by),
+    )
     return judged(gates, RunFigures(run_report), run_report.run.name)
 
 
