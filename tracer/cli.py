@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from analyzers.errors import AnalysisError
 from analyzers.redaction import redacted
-from tracer.commands import COMMANDS, RECORD, record_words
+from tracer.commands import COMMANDS, RECORD, SHELLS, completion_script, record_words
 from tracer.errors import TracerError
 from tracer.version import VERSION
 from tracer.views import ASCII, plain
@@ -62,6 +62,19 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{_named(action)} {error.message}".strip())
 
 
+class _PrintCompletion(argparse.Action):
+    """The option that prints a script for a shell, instead of running a command."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option: object = None
+    ) -> None:
+        try:
+            print(completion_script(parser, str(values)))
+        except TracerError as error:
+            parser.exit(_fail(str(error), error.exit_code))
+        parser.exit()
+
+
 def _named(action: argparse.Action) -> str:
     """Return an option as it is spelled in full; nothing for a RUN, which stands without a name."""
     return action.option_strings[-1] if action.option_strings else ""
@@ -79,6 +92,12 @@ def build_parser() -> Parser:
         prog=PROGRAM, description="Measure where the time of distributed PyTorch training goes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"tracer {VERSION}")
+    parser.add_argument(
+        "--print-completion",
+        choices=SHELLS,
+        action=_PrintCompletion,
+        help="print the script for completion in this shell",
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         subparser = subparsers.add_parser(

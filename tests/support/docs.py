@@ -53,7 +53,7 @@ TIMELINE_PICTURE = DOCS / "page-timeline.png"
 
 def parsers() -> dict[str, ArgumentParser]:
     """The parser of each subcommand, by name."""
-    (subparsers,) = [action for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
+    (subparsers,) = [action for action in build_parser()._actions if isinstance(action.choices, dict)]
     return dict(subparsers.choices)
 
 
