@@ -191,13 +191,16 @@ def place(where: str | Place) -> Place:
         return Path(where) if isinstance(where, str) else where
     if scheme[1].lower() != "file":
         if not where[scheme.end() :].strip("/"):
-            raise UnknownPlace(f"{redacted_url(where)}: names no folder; give {scheme[0]}BUCKET/RUN")
+            raise UnknownPlace(f"{redacted_url(where)}: no folder is named: give {scheme[0]}BUCKET/RUN")
         path, query = Remote(f"{scheme[1].lower()}{where[scheme.end(1) :]}")._parts
         return Remote(f"{path.rstrip('/')}{query}")
     parts = urlsplit(where)
     if parts.netloc not in ("", "localhost"):
         instead = redacted(f"file:///{parts.netloc}{parts.path}", where)
-        raise UnknownPlace(f"{redacted_url(where)}: names another host; file:// is of this one: {instead}?")
+        raise UnknownPlace(
+            f"{redacted_url(where)}: file:// URLs name files of this machine, not of another host; did you mean "
+            f"{instead}?"
+        )
     return Path(url2pathname(parts.path))
 
 
@@ -231,7 +234,7 @@ def open_file(file: Place) -> BinaryIO:
         return file.open()
     kind = _KINDS.get(stat.S_IFMT(file.stat().st_mode))
     if kind is not None:
-        raise OSError(errno.EINVAL, f"is {kind}, no ordinary file", str(file))
+        raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(file))
     return file.open("rb")
 
 
@@ -260,7 +263,7 @@ def _opened(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it. Raises UnknownPlace, OSError."""
     scheme, shown = url.partition("://")[0], redacted_url(url)
     if "::" in url:
-        raise UnknownPlace(f"{shown}: is a chain of file systems; name the folder itself")
+        raise UnknownPlace(f"{shown}: a chain of file systems is not read: name the folder itself")
     try:
         from fsspec.core import url_to_fs
         from fsspec.registry import known_implementations, registry

@@ -108,7 +108,7 @@ def _check_one_run(folders: Sequence[Place], manifests: Sequence[Manifest | None
     }
     if len(folder_by_id) > 1:
         first, second, *_ = folder_by_id.values()
-        raise UnusableRun(f"{first} and {second}: are of different recordings; give the folders of one")
+        raise UnusableRun(f"{first} and {second} belong to different recordings: give the folders of one")
 
 
 def _find(path: Place) -> Recording:

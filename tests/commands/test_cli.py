@@ -330,7 +330,7 @@ def test_keep_without_every_has_no_effect_and_is_refused(capsys, tmp_path):
     script = tmp_path / "train.py"
     script.touch()
     code, err = fails(capsys, "record", "--ranks", "2", "--keep", "3", "--", str(script))
-    assert (code, "--keep is of recordings again and again" in err) == (2, True)
+    assert (code, "--keep requires --every N" in err) == (2, True)
 
 
 def test_a_word_that_is_no_script_is_one_line(capsys):

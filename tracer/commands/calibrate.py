@@ -38,7 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min", type=message_size, default=MIN_BYTES, metavar="BYTES", help="smallest message (default: 4K)"
     )
     what.add_argument("--max", type=message_size, metavar="BYTES", help="largest message (default: 1G, on a CPU 16M)")
-    what.add_argument("--factor", type=positive, default=FACTOR, metavar="N", help="from size to size (default: 2)")
+    what.add_argument(
+        "--factor",
+        type=positive,
+        default=FACTOR,
+        metavar="N",
+        help="factor between one message size and the next (default: 2)",
+    )
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print the file's JSON instead of the table")
@@ -101,5 +107,5 @@ def _collectives(names: str | None) -> tuple[Collective, ...]:
     wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
     unknown = [name for name in wanted if name not in COLLECTIVES]
     if unknown:
-        raise UsageError(f"--collectives: {unknown[0]!r} is none of {', '.join(COLLECTIVES)}")
+        raise UsageError(f"--collectives: {unknown[0]!r} is not one of {', '.join(COLLECTIVES)}")
     return cast(tuple[Collective, ...], wanted)

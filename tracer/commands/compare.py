@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_all_existing((options.output, options.html), options.force)
     kinds = {_is_sweep(options.a), _is_sweep(options.b)}
     if len(kinds) > 1:
-        raise UsageError("one of A and B is a sweep, the other is not: compare two of a kind")
+        raise UsageError("one of A and B is a sweep and the other is a run: give two runs or two sweeps")
     of_sweeps = kinds == {True}
     gates = parsed(options.fail_on, cell_names() if of_sweeps else names(of_comparison=True))
     return _of_sweeps(options, gates) if of_sweeps else _of_runs(options, gates)
@@ -94,7 +94,7 @@ def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
 
 def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
     if options.links is not None:
-        raise UsageError("--links is of runs: sweeps are compared by steps and efficiency")
+        raise UsageError("--links does not apply to sweeps, which are compared by step time and efficiency")
     comparison = compare_sweeps(_study(options, options.a), _study(options, options.b))
     _show(options, comparison)
     codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(comparison, gate)]
@@ -131,7 +131,7 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
     if not _is_saved(path, REPORT):
         return report(read(options, path), links)
     if links is not None:
-        raise UsageError(f"{path}: a saved report was made with its own links: leave out --links")
+        raise UsageError(f"{path}: --links does not apply to a saved report, which has its links already: leave it out")
     try:
         return from_json(path.read_bytes())
     except AnalysisError as error:

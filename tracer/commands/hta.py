@@ -106,10 +106,11 @@ def _check_usage(options: argparse.Namespace) -> None:
     """Raise UsageError, and TracerError for a file that exists already."""
     refusals = {
         "diff compares two runs: tracer hta RUN diff RUN2": options.analysis == DIFF and options.other is None,
-        f"{options.analysis} is of one run: leave out {options.other}": options.analysis != DIFF
+        f"{options.analysis} analyzes one run: leave out {options.other}": options.analysis != DIFF
         and options.other is not None,
-        "--step is of critical-path and diff": options.step is not None and options.analysis not in (PATH, DIFF),
-        "-o is of critical-path: it writes the path into a timeline": options.output is not None
+        "--step only applies to critical-path and diff": options.step is not None
+        and options.analysis not in (PATH, DIFF),
+        "-o only applies to critical-path, whose timeline it writes": options.output is not None
         and options.analysis != PATH,
     }
     for reason, refused in refusals.items():
@@ -117,7 +118,7 @@ def _check_usage(options: argparse.Namespace) -> None:
             raise UsageError(reason)
     if options.output is not None:
         if options.output.suffix != TRACE:
-            raise UsageError(f"{options.output}: is written as Perfetto's timeline: end its name in {TRACE}")
+            raise UsageError(f"{options.output}: is a Perfetto timeline: end its name in {TRACE}")
         refuse_existing(options.output, options.force)
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=run_place,
         nargs="+",
         metavar="RUN",
-        help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run; "
+        help="a folder of traces, one trace file, or the folders that several hosts wrote for one run; "
         "with --kind scaling a sweep's folder",
     )
     parser.add_argument(
@@ -42,7 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "layers: those that take longest; bandwidth: busbw over message size; scaling: speedups of a sweep",
     )
     parser.add_argument(
-        "-o", "--output", type=here, required=True, metavar="FILE", help="its ending says what: .png, .svg or .pdf"
+        "-o",
+        "--output",
+        type=here,
+        required=True,
+        metavar="FILE",
+        help="the picture; its ending selects the format: .png, .svg or .pdf",
     )
     add_links_argument(parser)
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
@@ -55,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if form not in FORMS:
         raise UsageError(f"-o {options.output}: a picture ends in {', '.join(f'.{name}' for name in FORMS)}")
     if options.links is not None and options.kind != BANDWIDTH:
-        raise UsageError(f"--links is of --kind {BANDWIDTH}: {options.kind} shows no bandwidth")
+        raise UsageError(f"--links only applies to --kind {BANDWIDTH}")
     refuse_existing(options.output, options.force)
     drawn = _scaling(options, form) if options.kind == SCALING else _picture(options, form)
     write_bytes(options.output, drawn, options.force)

@@ -86,15 +86,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=here,
         metavar="FILE",
-        help="also write all of it as one page for a browser, which loads nothing",
+        help="also write everything as one page for a browser, which loads nothing from elsewhere",
     )
     parser.add_argument(
         "-o", "--output", type=here, metavar="FILE", help="write the report to a file instead of stdout"
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
-    parser.add_argument(
-        "--validate", action="store_true", help="have torch's own trace validator look at the traces too"
-    )
+    parser.add_argument("--validate", action="store_true", help="also check the traces with torch's own validator")
     add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
@@ -124,6 +122,6 @@ def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Repor
     """Return the report, and its page if one is asked for. Raises UsageError."""
     if options.html is None:
         if options.ranks is not None:
-            raise UsageError("--ranks is of --html: it says which ranks are drawn in time")
+            raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")
         return report(read(options), links), None
     return read_page(options, links)

@@ -87,16 +87,18 @@ def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     grid = parser.add_argument_group("grid: a recording for each strategy, number of devices and batch")
     grid.add_argument("--gpus", type=numbers, metavar="N,...", help="default: 1, 2, 4 and so on, up to all")
     grid.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
-    grid.add_argument("--ranks", type=numbers, metavar="N,...", help="this many ranks on the CPU (default: 1,2)")
+    grid.add_argument("--ranks", type=numbers, metavar="N,...", help="numbers of ranks on the CPU (default: 1,2)")
     grid.add_argument("--batch", type=numbers, metavar="N,...", help="samples per device (default: 32,128,512)")
     grid.add_argument(
-        "--fourfold", action="store_true", help="from the last --batch on four times as many, until out of memory"
+        "--fourfold",
+        action="store_true",
+        help="continue after the last --batch with four times as many each time, until memory runs out",
     )
     grid.add_argument("--strategy", metavar="NAME,...", help=f"of {', '.join(PARALLEL)} (default: ddp)")
     grid.add_argument(
         "--strong",
         action="store_true",
-        help="also one device at every global batch of the others, which strong scaling is measured against",
+        help="also record one device at every global batch of the others, which strong scaling compares with",
     )
 
 
@@ -128,13 +130,16 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         for name, value in _unset(_add_grid_arguments, _add_training_arguments).items():
             if getattr(options, name) != value:
-                raise UsageError(f"--{name.replace('_', '-')} is of a recording, and --report records nothing")
+                raise UsageError(
+                    f"--{name.replace('_', '-')} configures a recording, and --report records nothing: leave it out"
+                )
         output = options.output or (None if options.json else options.report / REPORT)
         _report(options.report, output, options.json, options.force, reader)
         return 0
     if options.force:
         raise UsageError(
-            "--force replaces files of a --report; a sweep keeps what it has: give another -o, or remove it"
+            "--force only replaces the files of --report. A sweep keeps the cells it has: give another -o, or "
+            "delete the folder"
         )
     folder = options.output or Path("traces") / "sweep"
     failed = _record(options, folder)
@@ -214,7 +219,7 @@ def _strategies(options: argparse.Namespace) -> list[str]:
     names = list(dict.fromkeys((options.strategy or "ddp").split(",")))
     unknown = [name for name in names if name not in PARALLEL]
     if unknown:
-        raise UsageError(f"--strategy: {unknown[0]!r} is none of {', '.join(PARALLEL)}")
+        raise UsageError(f"--strategy: {unknown[0]!r} is not one of {', '.join(PARALLEL)}")
     return names
 
 

@@ -21,7 +21,7 @@ def second_opinions(path: Where) -> list[Notice]:
     """
     files = [file.path for file in find(path).files]
     if not all(isinstance(file, Path) for file in files):
-        raise UsageError("--validate: torch reads traces from this machine's disks: copy the run here")
+        raise UsageError("--validate: torch only reads traces on this machine's disks: copy the run here")
     # What is no ordinary file has been left out, with a notice of its own; torch would wait for it.
     ordinary = (path for path in (Path(str(file)) for file in files) if path.is_file())
     return [notice for path in ordinary for notice in _opinion(path)]

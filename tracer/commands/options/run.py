@@ -67,8 +67,8 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=memory_size,
         metavar="SIZE",
-        help=f"what reading one rank may take, 500MB or 4GB (default: {MEMORY}, else half of the machine's, shared by "
-        "the processes that read)",
+        help=f"the memory that reading one rank may take, such as 500MB or 4GB (default: {MEMORY}, else half of the "
+        "machine's, shared by the processes that read)",
     )
     group = reading_group.add_mutually_exclusive_group()
     group.add_argument(
@@ -76,7 +76,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         type=processes,
         dest="readers",
         metavar="N",
-        help="read ranks in N processes of this machine (default: one a core)",
+        help="read ranks in N processes on this machine (default: one per core)",
     )
     add_scheduler_argument(group)
 
@@ -97,15 +97,18 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
         "--ranks",
         type=_ranks,
         metavar="N,...",
-        help=f"draw these ranks in time, 0,17,100-103 (default: all; of more than {MANY} the slowest, the median and "
-        "the fastest, the worst outliers, and those that made others wait most)",
+        help=f"draw these ranks in the timeline, such as 0,17,100-103 (default: all; of more than {MANY} the "
+        "slowest, the median, the fastest, the worst outliers, and those that made others wait most)",
     )
 
 
 def add_links_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option that says what the links can do."""
     parser.add_argument(
-        "--links", type=here, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+        "--links",
+        type=here,
+        metavar="FILE",
+        help="what the links can do, as `tracer calibrate` measured it (default: the run's own links.json)",
     )
 
 
@@ -115,7 +118,7 @@ def add_steps_argument(parser: argparse.ArgumentParser) -> None:
         "--steps",
         dest="step_name",
         metavar="NAME",
-        help="the annotation that is a step, by its name or what its name begins with (default: ProfilerStep)",
+        help="the annotation that marks a step: its name, or how its name begins (default: ProfilerStep)",
     )
 
 
@@ -189,7 +192,7 @@ def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
 def sweep_folder(where: Place) -> Path:
     """Return a sweep's folder. Raises UsageError for a URL."""
     if not isinstance(where, Path):
-        raise UsageError(f"{where}: sweeps are read from this machine's disks: copy the folder here")
+        raise UsageError(f"{where}: a sweep must be on this machine's disks: copy the folder here")
     return where
 
 
