@@ -44,6 +44,16 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
+def count(number: int, noun: str) -> str:
+    """Write `1 rank`, `4 ranks`, `1,024 ranks`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def rounded_percent(share: float) -> str:
+    """Format a share as one says it: `63 %`, and below 10 % with one decimal, `5.5 %`."""
+    return f"{100 * share:.0f} %" if round(1000 * share) >= 100 else f"{100 * share:.1f} %"
+
+
 def megabytes(nbytes: float) -> str:
     """Format megabytes, 1e6 bytes, with the digits that matter: `0.4 MB`, `12,000 MB`."""
     value = nbytes / 1e6
@@ -56,3 +66,13 @@ def binary_size(nbytes: int) -> str:
         if nbytes and nbytes % unit == 0:
             return f"{nbytes // unit:,} {name}"
     return f"{nbytes:,} B"
+
+
+def size(nbytes: int | None) -> str:
+    """Format bytes as `512 B`, `38.4 kB`, `28.87 MB`; 1 MB is 1e6 bytes."""
+    if nbytes is None:
+        return "-"
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.4g} {name}" if nbytes < 1e15 else f"{nbytes / unit:,.0f} {name}"
+    return f"{nbytes} B"

@@ -1,20 +1,20 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`build` puts it together from `run_facts`, `step_timeline`, `sync_cost`, `idle_rows`, `kernel_use`, `outliers`,
-`verdict` and `advice`, which has its rules on communication in `communication_advice`, on single strategies in the room
-`strategies`, and what they rest on in `evidence`; `document` has its types and JSON. `device_lanes`, `frames` and
-`per_step` are made from it.
+`build` puts it together from `run_facts`, `step_timeline`, the rooms `measures` (rows and figures) and `remedies`
+(advice), `verdict` and `headline`; `document` has its types and JSON. `device_lanes`, `frames` and `per_step` are made
+from it.
 
 Decisions: docs/decisions/reporting.md
 """
 
-from analyzers.reporting.advice import is_cheap
 from analyzers.reporting.build import EXPOSED, PARTS, report
 from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     ControlFigures,
     Digest,
+    Headline,
+    MarkedRank,
     Report,
     RunFacts,
     Window,
@@ -33,9 +33,18 @@ from analyzers.reporting.frames import (
     sharded_frame,
     windows_frame,
 )
-from analyzers.reporting.idle_rows import IDLE_CAUSES, IDLE_PARTS, IdleLine, IdleRows
-from analyzers.reporting.kernel_use import Compute, KernelRow
-from analyzers.reporting.outliers import DeviceSummary, OverDevices
+from analyzers.reporting.measures import (
+    IDLE_CAUSES,
+    IDLE_PARTS,
+    Compute,
+    DeviceSummary,
+    IdleFrom,
+    IdleLine,
+    IdleRows,
+    KernelRow,
+    OverDevices,
+    SyncCost,
+)
 from analyzers.reporting.per_step import (
     GRADIENTS,
     SPLIT_PARTS,
@@ -47,9 +56,8 @@ from analyzers.reporting.per_step import (
     group_steps,
     series,
 )
+from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
-from analyzers.reporting.strategies import Advice
-from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 
 __all__ = [
     "EXPOSED",
@@ -67,6 +75,7 @@ __all__ = [
     "DeviceSummary",
     "Digest",
     "GradientBandwidth",
+    "Headline",
     "IdleFrom",
     "IdleLine",
     "IdleRows",
@@ -75,6 +84,7 @@ __all__ = [
     "Lanes",
     "LayerLane",
     "Mark",
+    "MarkedRank",
     "OverDevices",
     "Report",
     "RunFacts",

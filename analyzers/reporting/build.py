@@ -54,7 +54,6 @@ from analyzers.layers.strategies import attention_rows, expert_notices, expert_r
 from analyzers.notices import Code, Notice
 from analyzers.rank import NOT_KNOWN, Breakdown, Measured, RunSummary, device_label, joined, summary_of
 from analyzers.ranks import RankIndex
-from analyzers.reporting.advice import advice
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     Report,
@@ -63,8 +62,29 @@ from analyzers.reporting.document import (
     Summary,
     Window,
 )
-from analyzers.reporting.evidence import (
+from analyzers.reporting.headline import Findings, headline
+from analyzers.reporting.measures import (
+    IDLE_PARTS,
+    DeviceSummary,
+    IdleRows,
+    Input,
+    SyncCost,
+    compute,
+    compute_notices,
+    cost_warnings,
+    distortion_warnings,
+    idle_parts,
+    idle_rows,
+    input_summary,
+    kernel_rows,
+    over_devices,
+    region_rows,
+    sync_cost,
+    window_causes,
+)
+from analyzers.reporting.remedies import (
     Evidence,
+    advice,
     copies_of,
     gradient_dtypes,
     idle_by_device,
@@ -74,21 +94,9 @@ from analyzers.reporting.evidence import (
     slowed_ranks,
     waits_by_kind,
 )
-from analyzers.reporting.idle_rows import (
-    IDLE_PARTS,
-    IdleRows,
-    Input,
-    idle_parts,
-    idle_rows,
-    input_summary,
-    window_causes,
-)
-from analyzers.reporting.kernel_use import compute, compute_notices, kernel_rows, region_rows
-from analyzers.reporting.outliers import DeviceSummary, over_devices
 from analyzers.reporting.run_facts import run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
-from analyzers.reporting.sync_cost import SyncCost, cost_warnings, distortion_warnings, sync_cost
-from analyzers.reporting.verdict import headline, verdict
+from analyzers.reporting.verdict import verdict
 from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, Run
 from analyzers.statistics import ratio, spreads
 from analyzers.units import ms
@@ -239,6 +247,7 @@ def _evidence(
     return Evidence(
         step_ns=float(np.median(analyses.rows.span_ns)),
         windows=len(analyses.rows),
+        step_word="trace" if analyses.rows.unmarked.all() else "step",
         buckets=reduced,
         layers=layers,
         sharded=sharded.collectives,
@@ -338,6 +347,7 @@ def _summary(
     shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median = analyses.median_window
     layout, devices = layout_of(analyses.buckets, lists[0]), _by_device(rows, measures)
+    bandwidths, over = bandwidth_rows(exchanged), over_devices(devices)
     return Summary(
         windows=spreads(measures),
         by_device=devices,
@@ -346,9 +356,11 @@ def _summary(
             int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
         ),
         verdict=verdict(facts, rows, shares, exchanged.transfer_is_bound),
-        headline=headline(facts, rows, shares, advised),
+        headline=headline(
+            Findings(facts, rows, shares, exchanged.transfer_is_bound, advised, bandwidths, evidence, over)
+        ),
         transfer_is_bound=exchanged.transfer_is_bound,
-        communication=bandwidth_rows(exchanged),
+        communication=bandwidths,
         copies=copy_rows(exchanged),
         unmatched_share=exchanged.unmatched_share,
         advice=advised,
@@ -358,7 +370,7 @@ def _summary(
         layout=layout,
         sync_cost=cost,
         input=analyses.input,
-        over_devices=over_devices(devices),
+        over_devices=over,
         groups=group_summaries(exchanged, rows, lists[2]),
         pipelines=list(evidence.pipelines),
     )

@@ -31,12 +31,19 @@ from analyzers.layers import (
 )
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.notices import Notice
-from analyzers.reporting.idle_rows import IdleCauses, IdleRows, Input
-from analyzers.reporting.kernel_use import Compute, KernelRow, RegionKernel
-from analyzers.reporting.outliers import DeviceSummary, OverDevices
+from analyzers.reporting.measures import (
+    Compute,
+    DeviceSummary,
+    IdleCauses,
+    IdleRows,
+    Input,
+    KernelRow,
+    OverDevices,
+    RegionKernel,
+    SyncCost,
+)
+from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
-from analyzers.reporting.strategies import Advice
-from analyzers.reporting.sync_cost import SyncCost
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
 
@@ -117,7 +124,7 @@ class Headline(msgspec.Struct, frozen=True):
     `sentence` says the problem with its figures, or that nothing stands out. `problem` is the same where there is one,
     `code` its advice's or part's, and `share` what it takes of the profiled step at most. `remedy` is the first advice.
     `communication` says how much is hidden, and what the links gave. `trust` is high, fair or low, and `why` says what
-    lowers it.
+    lowers it. `step_word` is what a window is called: a step, or a trace where none is marked.
     """
 
     step_ns: float | None
@@ -131,6 +138,7 @@ class Headline(msgspec.Struct, frozen=True):
     code: str | None = None
     communication: str | None = None
     marked: list[MarkedRank] = []
+    step_word: str = "step"
 
 
 class ControlFigures(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 from analyzers.collectives import CollectiveRow, GroupWindow
 from analyzers.layers import BucketRow, LayerRow, ShardedCollective
 from analyzers.reporting.document import Report, Window
-from analyzers.reporting.kernel_use import KernelRow
+from analyzers.reporting.measures import KernelRow
 
 if TYPE_CHECKING:
     import pandas as pd

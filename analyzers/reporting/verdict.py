@@ -1,8 +1,8 @@
-"""Verdict and headline: what a step takes, and where it goes."""
+"""Verdict: what a step takes, and what it is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -10,9 +10,8 @@ from analyzers.arrays import Float64
 from analyzers.confidence import is_told_apart
 from analyzers.notices import Code
 from analyzers.rank import Breakdown, device_label
-from analyzers.reporting.document import ControlFigures, Headline, RunFacts
-from analyzers.reporting.strategies import Advice
-from analyzers.statistics import LEAST_SHARE
+from analyzers.reporting.document import ControlFigures, RunFacts
+from analyzers.reporting.headline import why_unresolved
 from analyzers.units import between_ms, ms, percent
 
 _PARTS = {
@@ -84,19 +83,13 @@ def _exposed(run: RunFacts, shares: Mapping[str, float | None], is_bound: bool) 
     if not waiting + transfer + unresolved:
         return ""
     if not waiting + transfer:
-        return f" (waiting or transfer: not known, since {_why_unresolved(run)})"
+        return f" (waiting or transfer: not known, since {why_unresolved(run)})"
     # Of partial collectives waiting is a lower bound, and transfer is not known.
     some_are_missing = len(run.ranks) < run.world_size
     told = [f"{'at least ' if some_are_missing else ''}{percent(waiting)} waiting"]
     if transfer or not unresolved:
         told.append(f"{'at most ' if is_bound and transfer else ''}{percent(transfer)} transfer")
     return f" ({', '.join([*told, *([f'{percent(unresolved)} unresolved'] if unresolved >= SHOWN else [])])})"
-
-
-def _why_unresolved(run: RunFacts) -> str:
-    if len(run.ranks) < run.world_size:
-        return f"{len(run.ranks)} of {run.world_size} ranks {'is' if len(run.ranks) == 1 else 'are'} here"
-    return "it could not be matched between ranks"
 
 
 def _hidden(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) -> str:
@@ -138,60 +131,3 @@ def _ranks_differ(rows: Breakdown) -> Iterator[str]:
     )
     lowest, highest = percent(shares[low, part]), percent(shares[high, part])
     yield f"Ranks differ: {_PARTS[names[part]]} takes {lowest} of {least}'s time and {highest} of {most}'s."
-
-
-_PROBLEMS = {
-    "idle_ns": "devices are idle",
-    "exposed_wait_ns": "ranks wait for one another",
-    "exposed_transfer_ns": "communication is not hidden behind compute",
-    "exposed_unresolved_ns": "communication is not hidden behind compute, by waiting or by transfer: not known which",
-    "exposed_copy_ns": "copies are not hidden behind compute",
-}
-# From this share of a step on, unresolved communication makes its parts untrustworthy.
-MUCH_UNRESOLVED = 0.1
-
-
-def headline(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], advised: Sequence[Advice]) -> Headline:
-    """Return what takes most of the step besides compute, the strongest remedy, and how far to trust both."""
-    step_ns = float(np.median(rows.span_ns))
-    problem, share = _problem(shares, advised[0] if advised else None, step_ns)
-    trust, why = _trust(run, rows, shares)
-    whole = f"nothing stands out: {percent(shares['compute_ns'])} of the step is compute"
-    return Headline(
-        step_ns=run.controls.unprofiled_step_ns,
-        profiled_step_ns=step_ns,
-        problem=problem,
-        share=share,
-        remedy=advised[0].text if advised else None,
-        trust=trust,
-        why=why,
-        sentence=problem or whole,
-        code=advised[0].code if advised else None,
-    )
-
-
-def _problem(
-    shares: Mapping[str, float | None], first: Advice | None, step_ns: float
-) -> tuple[str | None, float | None]:
-    """Return what the first advice is about, and its share of the step; without advice the largest part."""
-    if first is not None:
-        return first.because.partition("; ")[0], min(first.figure_ns / step_ns, 1.0)
-    largest = max(_PROBLEMS, key=lambda name: shares[name] or 0.0)
-    share = shares[largest] or 0.0
-    return (_PROBLEMS[largest], share) if share >= LEAST_SHARE else (None, None)
-
-
-def _trust(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) -> tuple[str, str | None]:
-    distortion = run.controls.distortion
-    low = {
-        "no step is marked": bool(rows.unmarked.any()),
-        "the profiler stretches the step": run.controls.is_stretched,
-        "much of the communication is unresolved": (shares["exposed_unresolved_ns"] or 0.0) > MUCH_UNRESOLVED,
-        "ranks are missing": len(run.ranks) < run.world_size,
-    }
-    fair = {"what the profiler adds is not known": distortion is None, "there are warnings": bool(run.warnings)}
-    for trust, reasons in (("low", low), ("fair", fair)):
-        given = [reason for reason, applies in reasons.items() if applies]
-        if given:
-            return trust, "; ".join(given)
-    return "high", None

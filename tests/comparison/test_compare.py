@@ -21,7 +21,7 @@ from analyzers.comparison.sweeps import compare_sweeps
 from analyzers.layers.bucket_table import Layout, LayoutBucket
 from analyzers.notices import Code
 from analyzers.reporting.document import Report
-from analyzers.reporting.idle_rows import IDLE_PARTS
+from analyzers.reporting.measures.idle_time import IDLE_PARTS
 from analyzers.run.controls import control
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported

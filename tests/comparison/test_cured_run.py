@@ -36,7 +36,7 @@ def advised(found: Report) -> dict[str, int]:
 
 def test_the_faults_are_what_is_advised_first():
     assert list(advised(sick()))[:3] == ["straggler", "buffers", "copies_out"]
-    assert "look at what rank 1 does" in sick().summary.advice[0].text
+    assert "find out what delays rank 1's CPU" in sick().summary.advice[0].text
     assert "its CPU is in Python" in sick().summary.advice[0].because
 
 

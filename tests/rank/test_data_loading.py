@@ -176,7 +176,7 @@ def test_a_light_report_says_whose_times_those_of_the_input_are():
     assert not lines(document, "of it waiting for input")
     assert "full window's times" in " ".join(lines(document, "Input:")[0])
     (advised,) = document.summary.advice
-    assert "(50.0 % of a step of the full window)" in advised.because
+    assert "(50.0 % of a step in the full window)" in advised.because
 
 
 def test_the_rank_whose_loader_is_slowest_is_named():
@@ -192,7 +192,7 @@ def test_the_rank_whose_loader_is_slowest_is_named():
     assert (of.longest.rank, of.idle_ns.median) == (3, 1.5)
     (advised,) = document.summary.advice
     assert advised.figure_ns == 3
-    assert "on rank 3, most of all" in advised.because
+    assert "rank 3's device is idle" in advised.problem
     assert "most on rank 3" in " ".join(lines(document, "Input:")[0])
 
 

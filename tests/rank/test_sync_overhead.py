@@ -9,7 +9,7 @@ from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
-from analyzers.reporting.sync_cost import IdleFrom
+from analyzers.reporting.measures.synchronization import IdleFrom
 from tests.support.drawn_steps import ddp_step
 from tests.support.kineto_files import Event, write
 from tests.support.training import all_reduce, document, forward, kernel, step

@@ -11,10 +11,10 @@ from analyzers.layers.layer_table import LayerComm, LayerRow
 from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary
 from analyzers.rank.columns.activity import CPU_DEVICE
 from analyzers.rank.idle.host_states import Cause
-from analyzers.reporting.advice import advice
-from analyzers.reporting.evidence import HOST_CAUSES, Copies, DeviceIdle, Evidence
-from analyzers.reporting.idle_rows import DeviceInput, IdleLine, Input, SynchronizingCall, WindowLaunches
-from analyzers.reporting.sync_cost import IdleFrom, SyncCost
+from analyzers.reporting.measures.idle_time import DeviceInput, IdleLine, Input, SynchronizingCall, WindowLaunches
+from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
+from analyzers.reporting.remedies.evidence import HOST_CAUSES, Copies, DeviceIdle, Evidence
+from analyzers.reporting.remedies.rules import advice
 from analyzers.statistics import LEAST_SHARE, Spread
 from tests.support.drawn_steps import ddp_step, shifted
 from tests.support.samples import REPORTED, reported
@@ -110,17 +110,17 @@ TOLD = {
         {"buckets": QUEUED, "cost": cost(exposed_transfer_ns=50_000)},
         ("send fewer bytes", 50_000),
     ),
-    "host": ({"buckets": LATE}, ("more work per launch", 40_000)),
+    "host": ({"buckets": LATE}, ("launch less: a larger batch", 40_000)),
     "waiting for each other": (
         {
             "waiting": [WaitingRow(0, 0, 0, 50_000, 45_000, {"launch": 45_000}), WAITED_FOR],
             "cost": cost(exposed_wait_ns=30_000),
         },
-        ("come together", 30_000),
+        ("give all ranks equal work", 30_000),
     ),
     "waiting": (
         {"waiting": [WAITED, WAITED_FOR], "cost": cost(exposed_wait_ns=30_000)},
-        ("give rank 1 less work, or look for what slows its device on there", 50_000),
+        ("give rank 1 as much work as the others, or find out what slows its device on there", 50_000),
     ),
     "input": (
         {"waiting": [WAITED, WaitingRow(1, 0, 0, 0, 50_000, {"input": 50_000})], "cost": cost(exposed_wait_ns=30_000)},
@@ -141,11 +141,11 @@ TOLD = {
             "idle": [idle(operator=60_000, python=900_000)],
             "launches": [msgspec.structs.replace(LAUNCHED[0], launches=3)],
         },
-        ("look at what the CPU does when it should launch", 960_000),
+        ("find out what the CPU does instead of launching", 960_000),
     ),
     "a host that is the device": (
         {"idle": [DeviceIdle(0, CPU_DEVICE, {Cause.PYTHON: 900_000.0}, 900_000.0)]},
-        ("look at what the CPU does while no operator runs", 900_000),
+        ("find out what the CPU does while no operator runs", 900_000),
     ),
     "a pipeline": (
         {
@@ -164,7 +164,10 @@ TOLD = {
         {"pipelines": [pipeline(even_stages_ns=30_000)]},
         ("move layers away from stage 1 (on rank 1)", 30_000),
     ),
-    "a pipeline whose hosts are late": ({"pipelines": [pipeline(rest_ns=30_000)]}, ("launch a stage's work", 30_000)),
+    "a pipeline whose hosts are late": (
+        {"pipelines": [pipeline(rest_ns=30_000)]},
+        ("launch each stage's work", 30_000),
+    ),
     "pauses between kernels": ({"idle": [idle(kernel_gap=40_000)]}, ("fewer and larger kernels", 40_000)),
     "synchronizing calls": (
         {
@@ -246,7 +249,7 @@ NOT_TOLD = {
 def test_only_passes_with_exposed_gathers_are_named():
     hidden = msgspec.structs.replace(comm("all_gather", 0, prefetched=False), direction="backward")
     (found,) = advice(replace(FINE, layers=[layer("a", comm("all_gather", 40_000, prefetched=False), hidden)]))
-    assert "of 1 modules are asked for only in their module's own turn (forward)" in found.because
+    assert "all-gathers of 1 module are launched in the module's own turn (forward)" in found.because
 
 
 @pytest.mark.parametrize("change", NOT_TOLD.values(), ids=NOT_TOLD)
@@ -306,7 +309,8 @@ def test_gradients_of_16_bits_are_not_compressed_to_as_many():
 def test_launches_are_counted():
     change = {"idle": [idle(operator=60_000)], "launches": LAUNCHED}
     (found,) = advice(replace(FINE, **change))
-    assert "530 launches a step, 80.0 % of operations shorter than the call that launches them" in found.because
+    assert "(530 launches per step, 80 % of operations shorter than their launch)" in found.problem
+    assert found.because.startswith(f"{found.problem}; the CPU is ")
 
 
 def test_a_busy_host_is_named_by_a_place_never_by_the_rest_of_them():
@@ -315,16 +319,17 @@ def test_a_busy_host_is_named_by_a_place_never_by_the_rest_of_them():
         for name, ns in (("(others)", 90_000), ("aten::cat", 20_000), ("aten::add", 10_000))
     ]
     (found,) = advice(replace(FINE, idle=[idle(operator=120_000)], idle_lines=lines))
-    assert found.text == "look at what the CPU does when it should launch: most of all aten::cat (forward)"
+    assert found.text == "find out what the CPU does instead of launching: it is mostly in aten::cat (in the forward)"
 
 
 def test_a_late_ranks_slow_device_or_its_python_is_named():
     late = WaitingRow(1, 0, 0, 0, 50_000, {"launch": 50_000})
     change = {"waiting": [WAITED, late], "cost": cost(exposed_wait_ns=30_000), "idle": [idle(), idle(1, python=45_000)]}
     (found,) = advice(replace(FINE, **change))
-    assert found.text.startswith("look at what rank 1 does on there before it launches")
-    assert "the other rank waits for rank 1 for 50 us a step (5.0 %)" in found.because
-    assert "its CPU is in Python, outside of PyTorch's operators, for 45 us a step" in found.because
+    assert found.text.startswith("find out what delays rank 1's CPU on there")
+    assert found.problem == "rank 1's CPU launches late: the other rank waits for it for 5.0 % of the step"
+    assert "; 50 us per step, and 100.0 % of all waiting" in found.because
+    assert "its CPU is in Python, outside PyTorch's operators, for 45 us per step" in found.because
     (found,) = advice(replace(FINE, **change, slowed={1: "its GPU runs at 1,200 MHz"}))
     assert "and its GPU runs at 1,200 MHz" in found.because
 
@@ -342,6 +347,6 @@ def test_a_drawn_step_is_advised_as_a_whole(tmp_path):
     rows = [*rows, *(shifted(row, 200, 1_000_000) for row in rows if "Step#" not in row["name"]), step(1, 200, 200)]
     found = told(tmp_path, rows, rows).summary.advice
     assert [(" ".join(each.text.split()[:4]), each.figure_ns) for each in found] == [
-        ("launch less often, or", 121_000),
+        ("launch less: a larger", 121_000),
         ("copy gradients into buckets", 2_000),
     ]

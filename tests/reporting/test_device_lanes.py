@@ -16,7 +16,7 @@ from analyzers.rank.summary import RunSummary, summary_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, Lanes, lanes
 from analyzers.reporting.document import Report
-from analyzers.reporting.idle_rows import IDLE_CAUSES
+from analyzers.reporting.measures.idle_time import IDLE_CAUSES
 from analyzers.run.loading import Run
 from tests.support.drawing import draw, meet
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized

@@ -11,7 +11,7 @@ from analyzers.notices import Code
 from analyzers.rank.kernels import FlopCount, Precision, Usage
 from analyzers.rank.summary import RunSummary, summary_of
 from analyzers.reporting.build import report
-from analyzers.reporting.kernel_use import Compute, compute
+from analyzers.reporting.measures.kernel_use import Compute, compute
 from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
 from analyzers.trace.header import Header

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from analyzers.layers import ShardedCollective
-from analyzers.reporting.strategies.advised import Advice, StepTime
-from analyzers.reporting.strategies.sharded_advice import CONNECTIONS, advice_on_sharded
+from analyzers.reporting.remedies.advised import Advice, StepTime
+from analyzers.reporting.remedies.sharded_advice import CONNECTIONS, advice_on_sharded
 
 STEP = StepTime(1_000_000, 1)
 
@@ -65,5 +65,5 @@ def test_units_whose_transfer_is_latency_are_too_small():
     small, large = (row(dur_ns=ns, exposed_slow_ns=ns) for ns in (12_000, 90_000))
     found = advised(small, small, large, latency_ns=8_000)["larger_units"]
     assert found.figure_ns == 24_000
-    assert found.because.startswith("2 collectives a step")
+    assert "; 2 collectives per step" in found.because
     assert "larger_units" not in advised(small, large)

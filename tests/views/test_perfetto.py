@@ -18,7 +18,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 from analyzers.intervals import union_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, Lanes, lanes
-from analyzers.reporting.idle_rows import IDLE_CAUSES
+from analyzers.reporting.measures.idle_time import IDLE_CAUSES
 from tests.support.drawing import meet
 from tests.support.samples import SAMPLES, reported, summarized
 from tracer.cli import main

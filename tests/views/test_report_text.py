@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from analyzers.layers.bucket_table import HiddenBy
 from analyzers.layers.layer_table import LayerComm, LayerRow
 from analyzers.rank.summary import summarize
-from analyzers.reporting.advice import Advice
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
+from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
+from analyzers.reporting.remedies.rules import Advice
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
-from analyzers.reporting.sync_cost import IdleFrom, SyncCost
 from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.statistics import Spread
 from tests.support.drawing import meet

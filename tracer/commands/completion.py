@@ -35,7 +35,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
         elif action.type is here:
             is_folder = action.metavar == "DIR"
             action.complete = shtab.DIRECTORY if is_folder else shtab.FILE  # type: ignore[attr-defined]
-    return str(shtab.complete(parser, shell, preamble=_PREAMBLE))
+    return str(shtab.complete(parser, shell, preamble=_PREAMBLE.get(shell, "")))
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

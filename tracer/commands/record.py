@@ -37,7 +37,7 @@ from tracer.commands.options import (
 from tracer.commands.record_script import run_script
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.views.sections import report_text
+from tracer.views.sections import first_screen_text
 
 NAME = "record"
 HELP = "record a training script, or a built-in workload, and report where its time goes"
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
     for recording in recorded:
-        sys.stdout.write(report_text(report(read_here(recording)), "rank", *terminal()))
+        sys.stdout.write(first_screen_text(report(read_here(recording)), str(recording), *terminal()))
         print(f"next: tracer report {shlex.quote(str(options.output or recording.relative_to(Path.cwd())))} --by step")
     return 0
 

@@ -25,7 +25,7 @@ from tracer.commands.options import (
 )
 from tracer.config import Plan
 from tracer.errors import UsageError
-from tracer.views.sections import report_text
+from tracer.views.sections import first_screen_text
 
 if TYPE_CHECKING:
     from tracer.launching import Outcome, Ranks, Script
@@ -122,4 +122,4 @@ def _report(recording: Path, is_part: bool) -> None:
     if is_part:
         _say(f"{found.summary.verdict}")
     else:
-        sys.stderr.write(report_text(found, "rank", *terminal(sys.stderr)))
+        sys.stderr.write(first_screen_text(found, str(recording), *terminal(sys.stderr)))

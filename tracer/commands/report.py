@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 from analyzers.comparison import RunFigures, names
 from analyzers.reporting import (
@@ -43,7 +44,7 @@ from tracer.commands.options import (
 )
 from tracer.errors import UsageError
 from tracer.views import csv_text
-from tracer.views.sections import report_text
+from tracer.views.sections import By, first_screen_text, notices_text, report_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,13 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer report`."""
     add_run_argument(parser)
     add_steps_argument(parser)
-    parser.add_argument(
+    view = parser.add_mutually_exclusive_group()
+    view.add_argument("--full", action="store_true", help="every table, where there is one screen else")
+    view.add_argument(
         "--by",
-        choices=["rank", "step", "collective", "group", "bucket", "layer", "expert", "kernel", "pipeline"],
-        default="rank",
-        help="medians per rank (default), every step, every collective, process groups, DDP's buckets, the model's "
+        choices=get_args(By),
+        help="look closer: medians per rank, every step, every collective, process groups, DDP's buckets, the model's "
         "layers, layers with experts or spread attention, kernels and operators, or a pipeline's stages",
     )
+    view.add_argument("--notes", action="store_true", help="every warning and note, with what to do about each")
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
     parser.add_argument(
@@ -110,12 +113,21 @@ def run(options: argparse.Namespace) -> int:
         write_text(path, csv_text(frame(run_report)), options.force)
     if document is not None:
         write_page(options.html, document, options.force)
-    emit(
-        options,
-        partial(to_summary_json if options.summary else to_json, run_report),
-        partial(report_text, run_report, options.by),
-    )
+    document_of = to_summary_json if options.summary else to_json
+    emit(options, partial(document_of, run_report), partial(_text, options, run_report))
     return judged(gates, RunFigures(run_report), run_report.run.name)
+
+
+def _text(options: argparse.Namespace, run_report: Report, width: int | None = None, color: bool = False) -> str:
+    """Write what is asked for; by default one screen."""
+    if options.notes:
+        return notices_text(run_report, width, color)
+    by: By | None = "rank" if options.full else options.by
+    if by is not None:
+        return report_text(run_report, by, width, color)
+    # An address may hold a signature or a password.
+    path = str(options.run[0]) if len(options.run) == 1 and isinstance(options.run[0], Path) else "RUN"
+    return first_screen_text(run_report, path, width, color)
 
 
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:

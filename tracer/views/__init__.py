@@ -7,6 +7,7 @@ A section is a list of blocks (`document`), with numbers from `format` and colou
 Decisions: docs/decisions/views.md
 """
 
+from analyzers.units import count, size
 from tracer.views.csv_tables import csv_text
 from tracer.views.document import (
     Block,
@@ -23,7 +24,7 @@ from tracer.views.document import (
     numbers,
     texts,
 )
-from tracer.views.format import count, gbps, milliseconds, plain, size
+from tracer.views.format import gbps, milliseconds, plain
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     ASCII,

@@ -20,18 +20,3 @@ def gbps(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.1f}" if value >= 100 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
-
-
-def count(number: int, noun: str) -> str:
-    """Write `1 rank`, `4 ranks`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def size(nbytes: int | None) -> str:
-    """Write bytes as `512 B`, `38.4 kB`, `28.87 MB`; 1 MB is 1e6 bytes."""
-    if nbytes is None:
-        return "-"
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if nbytes >= unit:
-            return f"{nbytes / unit:.4g} {name}" if nbytes < 1e15 else f"{nbytes / unit:,.0f} {name}"
-    return f"{nbytes} B"

@@ -1,8 +1,8 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
-A report: `overview` has the order, and sections of its own; then `ranks`, `idle`, `communication`, `groups`,
-`compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other results have a module each:
-`comparison`, and those in the room `results`.
+A report: `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
+`communication`, `groups`, `compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other
+results have a module each: `comparison`, and those in the room `results`.
 
 Decisions: docs/decisions/views.md
 """
@@ -23,6 +23,7 @@ from tracer.views.sections.overview import (
     epochs,
     loader,
     memory,
+    notices_text,
     report_sections,
     report_text,
     representative,
@@ -52,6 +53,7 @@ from tracer.views.sections.results import (
     sentence,
     signed,
 )
+from tracer.views.sections.screen import exposed_words, first_screen, first_screen_text, step_words
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
@@ -76,6 +78,9 @@ __all__ = [
     "controls",
     "device_name",
     "epochs",
+    "exposed_words",
+    "first_screen",
+    "first_screen_text",
     "gpus",
     "grouped",
     "hidden_means",
@@ -90,6 +95,7 @@ __all__ = [
     "memory",
     "named",
     "no_longer_hidden",
+    "notices_text",
     "own",
     "picture_of",
     "pipeline_section",
@@ -106,6 +112,7 @@ __all__ = [
     "scenarios",
     "sentence",
     "signed",
+    "step_words",
     "true_cost",
     "waiting",
     "why_none",

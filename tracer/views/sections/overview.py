@@ -46,15 +46,25 @@ def report_text(report: Report, by: By = "rank", width: int | None = None, color
     return rendered(report_sections(report, by, width), width, color)
 
 
+def notices_text(report: Report, width: int | None = None, color: bool = False) -> str:
+    """Write all warnings and notes."""
+    run = report.run
+    warnings: Section = [Caution(warning) for warning in folded(run.warnings)]
+    notes: Section = [Paragraph(f"note: {note}") for note in folded(run.notes)]
+    nothing: Section = [] if run.notices else [Paragraph("No warnings and no notes.")]
+    return rendered([[Paragraph(run_title(run))], warnings, notes, nothing], width, color)
+
+
 def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
     """Return the report's parts in order, as wide as there is room."""
     parts: list[Section] = [
         [Paragraph(run_title(report.run))],
         [Heading(report.summary.verdict)],
+        *([] if by in ("step", "collective") else [advice_section(report)]),
         [Caution(warning) for warning in folded(report.run.warnings)],
         *_VIEWS[by](report, width),
         controls(report.run),
-        *([] if by in ("step", "collective") else [true_cost(report), advice_section(report)]),
+        *([] if by in ("step", "collective") else [true_cost(report)]),
         [Paragraph(f"note: {note}", is_faint=True) for note in folded(report.run.notes)],
     ]
     return [part for part in parts if part]

@@ -78,7 +78,7 @@ def ranks_and_bars(report: Report, width: int | None = None) -> Section:
     room = columns(width)
     cells = min(BAR_CELLS, max(room - max(map(len, labels), default=0), FEWEST_BAR_CELLS))
     bars = [
-        [Span(label), *_bar(_shares(device.windows), cells)]
+        [Span(label), *bar(shares_of(device.windows), cells)]
         for label, (device, _) in zip(labels, named(report), strict=True)
     ]
     return [*by_rank(report), Drawing([*_legend(communicates(report), room), *bars])]
@@ -178,14 +178,15 @@ def _medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str
     return step_cells(columns, lambda name: measures[name].median)
 
 
-def _shares(measures: Mapping[str, Spread]) -> list[float]:
+def shares_of(measures: Mapping[str, Spread]) -> list[float]:
     """Return median parts as shares of their own sum, so that the bar is full."""
     medians = [measures[part.field].median or 0.0 for part in PARTS]
     whole = sum(medians) or 1.0
     return [median / whole for median in medians]
 
 
-def _bar(shares: Sequence[float], cells: int) -> list[Span]:
+def bar(shares: Sequence[float], cells: int) -> list[Span]:
+    """Draw the parts of a step, so many cells long."""
     lengths = _cells(shares, cells)
     return [Span(part.glyph * length, part.color) for part, length in zip(PARTS, lengths, strict=True)]
 

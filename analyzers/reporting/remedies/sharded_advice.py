@@ -1,11 +1,11 @@
-"""Rules of advice on FSDP: queues, late launches, connections, small units."""
+"""Rules of advice on FSDP: queues, late launches, units, links."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzers.layers import ShardedCollective
-from analyzers.reporting.strategies.advised import Advice, StepTime
+from analyzers.reporting.remedies.advised import Advice, StepTime, advised
 from analyzers.units import duration
 
 # The variable that bounds how many queues of work CUDA keeps for a device.
@@ -26,6 +26,7 @@ def advice_on_sharded(
     yield from _launched_late(step, rows)
     yield from _one_connection(step, rows, environment)
     yield from _small_units(step, rows, latency_ns)
+    yield from _slow_links(step, rows, latency_ns)
 
 
 def _one_communicator(
@@ -34,14 +35,13 @@ def _one_communicator(
     crossed = [row for row in rows if (row.kind, row.queued_behind) in ((_GATHER, _REDUCE), (_REDUCE, _GATHER))]
     figure = step.typical((row, row.exposed_queued_ns) for row in crossed)
     gathers = step.typical((row, row.exposed_queued_ns) for row in crossed if row.kind == _GATHER)
-    yield Advice(
+    yield advised(
         "reduce_scatter_group",
-        "give reduce-scatters a process group of their own (set_separate_reduce_scatter_group in torch 2.15), so that "
-        "all-gathers need not stand behind them",
+        "give reduce-scatters a process group of their own (set_separate_reduce_scatter_group in torch 2.15)",
         figure,
-        f"all-gathers and reduce-scatters share a communicator, which runs one at a time: {step.share(figure)} of "
-        f"transfer is exposed because one stood behind the other ({duration(gathers)} of all-gathers)"
-        f"{_connections(environment)}",
+        f"all-gathers and reduce-scatters queue behind one another in one communicator: {step.part(figure)} is "
+        "transfer that is exposed because of it",
+        f"{duration(gathers)} of {duration(figure)} per step are all-gathers'{_connections(environment)}",
     )
 
 
@@ -57,12 +57,12 @@ def _launched_late(step: StepTime, rows: Sequence[ShardedCollective]) -> Iterato
     # An all-gather in its module's own turn is what advice on prefetching is about.
     late = [row for row in rows if row.prefetched is not False]
     figure = step.typical((row, row.exposed_late_ns) for row in late)
-    yield Advice(
+    yield advised(
         "late_launch",
-        "give the devices more work per launch: a larger batch, larger sharded units, torch.compile",
+        "launch less: a larger batch, larger sharded units, torch.compile",
         figure,
-        "the host is the limit: reduce-scatters and prefetched all-gathers are launched when the device has run out of "
-        f"compute, and {step.share(figure)} of their transfer is exposed because of it",
+        f"the CPU launches collectives too late to hide them: {step.part(figure)} is their exposed transfer",
+        "reduce-scatters and prefetched all-gathers are launched when the GPU has run out of compute",
     )
 
 
@@ -72,25 +72,45 @@ def _one_connection(
     if environment.get(CONNECTIONS) != "1":
         return
     figure = step.typical((row, row.exposed_queued_ns + row.exposed_slow_ns) for row in rows)
-    yield Advice(
+    yield advised(
         "max_connections",
         f"leave {CONNECTIONS} unset, unless Megatron's tensor parallelism needs it at 1",
         figure,
-        f"{CONNECTIONS} is 1, so that work of all streams starts in the order in which it is launched: of all-gathers "
-        f"and reduce-scatters that were launched in time, {step.share(figure)} of transfer is exposed",
+        f"{CONNECTIONS} is 1, so that collectives wait behind compute of other streams: {step.part(figure)} is "
+        "exposed transfer",
+        "these all-gathers and reduce-scatters were launched in time",
     )
 
 
 def _small_units(step: StepTime, rows: Sequence[ShardedCollective], latency_ns: int | None) -> Iterator[Advice]:
     if latency_ns is None:
         return
-    small = [row for row in rows if row.wait_ns is not None and row.dur_ns - row.wait_ns < ABOVE_LATENCY * latency_ns]
+    small = [row for row in rows if _is_small(row, latency_ns)]
     figure = step.typical((row, row.exposed_slow_ns) for row in small)
     count = step.typical((row, 1) for row in small)
-    yield Advice(
+    yield advised(
         "larger_units",
         "shard larger units: call fully_shard on groups of modules, so that fewer and larger collectives run",
         figure,
-        f"{count} collectives a step are so small that their transfer is nearly all latency (the shortest all-reduce "
-        f"takes {duration(latency_ns)}): {step.share(figure)} of it is exposed",
+        f"sharded units are so small that latency is nearly all of their transfer: {step.part(figure)} is exposed",
+        f"{count} collectives per step; the shortest all-reduce takes {duration(latency_ns)}",
     )
+
+
+def _slow_links(step: StepTime, rows: Sequence[ShardedCollective], latency_ns: int | None) -> Iterator[Advice]:
+    """Collectives that were launched in time, wait for nothing, and still take longer than the compute beside them."""
+    large = [row for row in rows if not _is_small(row, latency_ns)]
+    figure = step.typical((row, row.exposed_slow_ns) for row in large)
+    yield advised(
+        "sharded_transfer",
+        "send less: gradient accumulation, bf16 parameters and gradients, reshard_after_forward=False or sharding "
+        "within a host (HSDP) where memory allows; or use faster links",
+        figure,
+        f"the links are too slow for FSDP's collectives: {step.part(figure)} is transfer that no compute hides",
+        "they were launched in time, and stood behind nothing",
+    )
+
+
+def _is_small(row: ShardedCollective, latency_ns: int | None) -> bool:
+    """Whether latency is most of a collective's transfer, so that fewer bytes take as long."""
+    return latency_ns is not None and row.wait_ns is not None and row.dur_ns - row.wait_ns < ABOVE_LATENCY * latency_ns

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzers.layers import TensorWindow
-from analyzers.reporting.strategies.advised import Advice, StepTime
+from analyzers.reporting.remedies.advised import Advice, StepTime, advised
+from analyzers.units import duration
 
 _SWITCH_ON = (
     "run tensor parallelism's collectives beside the matrix products that they feed (asynchronous TP: symmetric "
@@ -23,10 +24,12 @@ def advice_on_tensor(step: StepTime, rows: Sequence[TensorWindow], is_asked_for:
         return
     figure = step.typical((row, row.async_tp_bound_ns) for row in rows)
     exposed = step.typical((row, row.exposed_transfer_ns) for row in rows)
-    yield Advice(
+    yield advised(
         "async_tp",
         _WHY_NOT if is_asked_for else _SWITCH_ON,
         figure,
-        f"{step.share(exposed)} of the transfer of activations is exposed, and matrix products beside it take as long "
-        f"as {step.share(figure)} of it",
+        f"tensor parallelism's transfers are exposed for {step.part(exposed)}, while matrix products that could hide "
+        "them wait",
+        f"{duration(exposed)} per step of activations' transfer is exposed, and the products next to it take "
+        f"{duration(figure)}",
     )

@@ -13,9 +13,8 @@ from analyzers.layers import BucketRow, LayerRow, PipelineSummary, ShardedCollec
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
-from analyzers.reporting.idle_rows import IdleLine, Input, SynchronizingCall, WindowLaunches
-from analyzers.reporting.strategies import StepTime
-from analyzers.reporting.sync_cost import SyncCost
+from analyzers.reporting.measures import IdleLine, Input, SyncCost, SynchronizingCall, WindowLaunches
+from analyzers.reporting.remedies.advised import StepTime
 from analyzers.run import hosts, slowed
 
 # The host keeps a device waiting: nothing is queued, or it is on its way.

@@ -11,11 +11,11 @@ from typing import TypeVar
 from analyzers.layers import BucketRow, LayerComm
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Purpose
-from analyzers.reporting.evidence import Evidence
-from analyzers.reporting.strategies import Advice
+from analyzers.reporting.remedies.advised import Advice, advised
+from analyzers.reporting.remedies.evidence import Evidence
 from analyzers.statistics import LEAST_SHARE
 from analyzers.trace import ROOT, itemsize
-from analyzers.units import duration
+from analyzers.units import count, duration
 
 StrategyRow = TypeVar("StrategyRow", ExpertRow, AttentionRow)
 # A kernel that starts so soon behind another of its stream stood in a queue.
@@ -40,12 +40,11 @@ def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
     is_small = (rows[0].bytes or 0) < SMALLEST_BYTES
     if is_small or evidence.latency_ns is None or transfer_ns < ABOVE_LATENCY * evidence.latency_ns:
         return  # a smaller one would take as long
-    yield Advice(
+    yield advised(
         "last_bucket",
         f"make the last bucket (bucket {max(numbers)}{_size(rows[0].bytes)}) smaller: a smaller bucket_cap_mb",
         figure,
-        f"it is reduced when the backward is over, and nothing is left to hide it: {evidence.share(figure)} of its "
-        "transfer is exposed",
+        f"the last bucket is reduced when the backward has ended: its exposed transfer is {evidence.part(figure)}",
     )
 
 
@@ -72,12 +71,12 @@ def _queued(evidence: Evidence) -> Iterator[Advice]:
     if evidence.cost is not None:
         # Reductions may overlap one another.
         figure = min(figure, evidence.cost.exposed_transfer_ns)
-    yield Advice(
+    yield advised(
         "fewer_bytes",
-        f"send fewer bytes ({_fewer_bytes(evidence)}) or use faster links: buckets of another size are as many bytes",
+        f"send fewer bytes ({_fewer_bytes(evidence)}), or use faster links; other bucket sizes would not help",
         figure,
-        f"buckets queue behind one another, so that the links are the limit: {evidence.share(figure)} of their "
-        f"transfer is exposed, and they stood {duration(_stood(evidence))} behind others' transfers, added up",
+        f"the links are too slow for the gradients: {evidence.part(figure)} is transfer that no compute hides",
+        f"buckets stand behind one another's transfers for {duration(_stood(evidence))} per step, added up",
     )
 
 
@@ -107,11 +106,11 @@ def _is_behind(before: BucketRow, row: BucketRow) -> bool:
 
 def _launched_late(evidence: Evidence) -> Iterator[Advice]:
     figure = evidence.typical((row, row.late_launch_ns or 0) for row in evidence.buckets)
-    yield Advice(
+    yield advised(
         "late_launch",
-        "give the devices more work per launch: a larger batch, fewer and larger buckets, torch.compile or CUDA graphs",
+        "launch less: a larger batch, fewer and larger buckets, torch.compile or CUDA graphs",
         figure,
-        f"the host is the limit: buckets are launched {evidence.share(figure)} after they are ready, added up",
+        f"the CPU launches all-reduces {evidence.share(figure)} after their buckets are ready, added up",
     )
 
 
@@ -127,15 +126,15 @@ def _buffers(evidence: Evidence) -> Iterator[Advice]:
     # Waiting would be there without them, at the next collective.
     moved = evidence.typical((row, _resolved(broadcast)) for row in buffers for broadcast in row.comm)
     figure = round(evidence.copies.buffers_ns) + moved
-    copied, gaps = "", ""
+    copied = ""
     if evidence.copies.buffers:
-        copied, gaps = f" with {evidence.copies.buffers:.0f} copies", ", the copies and the gaps before them"
-    yield Advice(
+        copied = f", with {evidence.copies.buffers:.0f} copies and the gaps before them"
+    yield advised(
         "buffers",
-        "switch off DDP's broadcast of buffers in every forward (broadcast_buffers=False; in torch 2.15 "
-        "forward_sync_buffers=False), if replicas may keep running statistics of their own",
+        "switch off DDP's broadcast of buffers (broadcast_buffers=False; in torch 2.15 forward_sync_buffers=False), "
+        "if replicas may keep running statistics of their own",
         figure,
-        f"buffers are broadcast{copied}: {evidence.share(figure)} in the broadcasts' exposed transfer{gaps}",
+        f"DDP broadcasts buffers in every forward: {evidence.part(figure)}{copied}",
     )
 
 
@@ -143,11 +142,11 @@ def _packing(evidence: Evidence) -> Iterator[Advice]:
     if evidence.cost is None or not evidence.buckets:
         return
     figure = evidence.cost.packing_ns
-    yield Advice(
+    yield advised(
         "packing",
         "copy gradients into buckets in fewer kernels (batched_grad_copy in torch 2.15)",
         figure,
-        f"copies of gradients into buckets take {evidence.share(figure)} in which nothing else computes",
+        f"copying gradients into buckets takes {evidence.part(figure)}, in which nothing else computes",
     )
 
 
@@ -155,12 +154,12 @@ def _copied_out(evidence: Evidence) -> Iterator[Advice]:
     if not evidence.buckets:
         return
     figure = round(evidence.copies.gradients_ns)
-    yield Advice(
+    yield advised(
         "copies_out",
         "let gradients be views of their buckets (gradient_as_bucket_view=True)",
         figure,
-        f"reduced gradients are copied out of buckets by {evidence.copies.gradients:.0f} copies: "
-        f"{evidence.share(figure)}, gaps included",
+        f"copying reduced gradients out of buckets takes {evidence.part(figure)}",
+        f"{evidence.copies.gradients:.0f} copies per step, with the gaps before them",
     )
 
 
@@ -175,12 +174,12 @@ def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
     figure = evidence.typical((row, exposed) for row, exposed, _ in gathers)
     late = [(row.layer, direction) for row, exposed, direction in gathers if exposed]
     modules, passes = {layer for layer, _ in late}, sorted({direction for _, direction in late})
-    yield Advice(
+    yield advised(
         "prefetch",
         "prefetch parameters (set_modules_to_forward_prefetch, set_modules_to_backward_prefetch)",
         figure,
-        f"all-gathers of {len(modules)} modules are asked for only in their module's own turn ({', '.join(passes)}): "
-        f"{evidence.share(figure)} of their transfer is exposed",
+        f"parameters are gathered only when their module needs them: {evidence.part(figure)} is their exposed transfer",
+        f"all-gathers of {count(len(modules), 'module')} are launched in the module's own turn ({', '.join(passes)})",
     )
 
 
@@ -188,12 +187,14 @@ def _contention(evidence: Evidence) -> Iterator[Advice]:
     cost = evidence.cost
     if cost is None or cost.contention_ns is None:
         return
-    how = "an estimate from like kernels" if cost.contention_is_estimate else "against steps without synchronization"
-    yield Advice(
+    estimated = "estimated from like kernels without communication beside them"
+    how = estimated if cost.contention_is_estimate else "measured against steps without synchronization"
+    yield advised(
         "contention",
         "let NCCL take fewer SMs (NCCL_MAX_CTAS), if its bandwidth allows, and measure again",
         cost.contention_ns,
-        f"kernels beside communication take {evidence.share(cost.contention_ns)} longer than without it ({how})",
+        f"compute that runs beside communication is slower, by {evidence.part(cost.contention_ns)}",
+        how,
     )
 
 
@@ -212,14 +213,14 @@ def _experts(evidence: Evidence) -> Iterator[Advice]:
     most = ""
     if told:
         row = max(told, key=lambda one: one.imbalance or 0)
-        most = f"; in {row.layer} a rank's experts receive up to {row.imbalance:.2f} times the mean"
-    yield Advice(
+        most = f"in {row.layer} a rank's experts receive up to {row.imbalance:.2f} times the mean"
+    yield advised(
         "expert_imbalance",
-        "spread tokens evenly over experts (a load-balancing loss, a bias of each expert that follows its load, a "
-        "capacity factor), or place experts that have many tokens on different ranks",
+        "spread tokens evenly over experts (a load-balancing loss, a bias per expert that follows its load, a "
+        "capacity factor), or place busy experts on different ranks",
         figure,
-        f"ranks wait {evidence.share(figure)} in the collectives behind experts for a rank whose compute took "
-        f"longer{most}",
+        f"experts are unevenly loaded: ranks wait {evidence.part(figure)} for the one whose experts compute longest",
+        most,
     )
 
 
@@ -230,13 +231,13 @@ def _uneven_attention(evidence: Evidence) -> Iterator[Advice]:
     longer = _in_median_step(rows, lambda row: _most_over_mean([ns for ns in row.attention_ns if ns is not None]))
     figure = min(longer, evidence.cost.exposed_wait_ns)
     worst = max(row.imbalance or 0 for row in rows)
-    yield Advice(
+    yield advised(
         "attention_imbalance",
         "give each rank an early and a late part of the sequence (the load balancing of torch's context_parallel, "
         "zigzag)",
         figure,
-        f"attention takes {evidence.share(figure)} longer on the slowest rank than in the mean, in one layer up to "
-        f"{worst:.2f} times as long: behind a causal mask later tokens attend to more",
+        f"attention is unevenly spread: on the slowest rank it takes {evidence.part(figure)} longer than on average",
+        f"in one layer up to {worst:.2f} times as long; behind a causal mask later tokens attend to more",
     )
 
 
@@ -258,16 +259,21 @@ def _attention_transfer(evidence: Evidence) -> Iterator[Advice]:
         text = "launch each transfer of the ring before the attention that can hide it"
     figure = _in_median_step(rows, lambda row: (row.exposed_transfer_ns or 0) / len(row.ranks))
     sent_along = "all-gathers of keys and values are" if rows is gathered else "transfers of attention are"
-    yield Advice(
+    yield advised(
         "attention_transfer",
         text,
         figure,
-        f"{sent_along} exposed for {evidence.share(figure)}{_where_longer(longer, len(evidence.attention))}",
+        f"{sent_along} exposed for {evidence.part(figure)}",
+        _where_longer(longer, len(evidence.attention)),
     )
 
 
-def _where_longer(count: int, of: int) -> str:
-    return f", and takes longer than attention itself in {count} of {of} layers, passes and steps" if count else ""
+def _where_longer(longer: int, of: int) -> str:
+    return (
+        f"the transfer takes longer than attention itself in {longer} of {of} cases (layer, pass, step)"
+        if longer
+        else ""
+    )
 
 
 def _in_median_step(rows: Sequence[StrategyRow], value: Callable[[StrategyRow], float]) -> int:

@@ -1,0 +1,69 @@
+"""Idle rows, kernels, outliers and the cost of synchronization.
+
+`idle_time` divides it, `kernel_use` ranks kernels, `outliers` compares devices, `synchronization` says what
+synchronization costs.
+
+Decisions: docs/decisions/reporting.md
+"""
+
+from analyzers.reporting.measures.idle_time import (
+    IDLE_CAUSES,
+    IDLE_PARTS,
+    IdleCauses,
+    IdleLine,
+    IdleRows,
+    Input,
+    SynchronizingCall,
+    WindowLaunches,
+    idle_parts,
+    idle_rows,
+    input_summary,
+    window_causes,
+)
+from analyzers.reporting.measures.kernel_use import (
+    Compute,
+    KernelRow,
+    RegionKernel,
+    compute,
+    compute_notices,
+    kernel_rows,
+    region_rows,
+)
+from analyzers.reporting.measures.outliers import DeviceSummary, OverDevices, over_devices
+from analyzers.reporting.measures.synchronization import (
+    IdleFrom,
+    SyncCost,
+    cost_warnings,
+    distortion_warnings,
+    sync_cost,
+)
+
+__all__ = [
+    "IDLE_CAUSES",
+    "IDLE_PARTS",
+    "Compute",
+    "DeviceSummary",
+    "IdleCauses",
+    "IdleFrom",
+    "IdleLine",
+    "IdleRows",
+    "Input",
+    "KernelRow",
+    "OverDevices",
+    "RegionKernel",
+    "SyncCost",
+    "SynchronizingCall",
+    "WindowLaunches",
+    "compute",
+    "compute_notices",
+    "cost_warnings",
+    "distortion_warnings",
+    "idle_parts",
+    "idle_rows",
+    "input_summary",
+    "kernel_rows",
+    "over_devices",
+    "region_rows",
+    "sync_cost",
+    "window_causes",
+]

@@ -1,0 +1,60 @@
+"""`Advice`, and the median step that its figures are measured by."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from analyzers.layers import BucketRow, LayerRow, ShardedCollective, TensorWindow
+from analyzers.units import duration, percent, rounded_percent
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """What to change, what that would bring at most (ns per step), and what was measured. Programs go by the code.
+
+    `problem` is the sentence that a headline needs, and the first of `because`.
+    """
+
+    code: str
+    text: str
+    figure_ns: int
+    because: str
+    problem: str = ""
+
+
+def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = "") -> Advice:
+    """Build a piece of advice from the problem in a sentence, and what else was measured."""
+    return Advice(code, text, round(figure_ns), "; ".join(filter(None, [problem, detail])), problem)
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The median step of a run, ns, and the number of windows that it is the median of.
+
+    `step_word` is what a window is called: a step, or a trace where no step is marked.
+    """
+
+    step_ns: float
+    windows: int
+    step_word: str = "step"
+
+    def share(self, ns: float) -> str:
+        """Write a time as it is in a step, and as a share of the step."""
+        return f"{duration(ns)} per {self.step_word} ({percent(ns / self.step_ns)})"
+
+    def part(self, ns: float) -> str:
+        """Write a time as one says how much of the step it is: `63 % of the step`."""
+        return f"{rounded_percent(ns / self.step_ns)} of the {self.step_word}"
+
+    def typical(self, parts: Iterable[tuple[BucketRow | LayerRow | ShardedCollective | TensorWindow, int]]) -> int:
+        """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
+        total: Counter[tuple[int, int | str, int]] = Counter()
+        for row, ns in parts:
+            if row.step is not None:
+                total[row.rank, row.device, row.step] += ns
+        sums = sorted([*total.values(), *[0] * (self.windows - len(total))])
+        return round(median(sums)) if sums else 0

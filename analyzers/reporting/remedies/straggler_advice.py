@@ -1,0 +1,163 @@
+"""Rule of advice on waiting, and which rank is late."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from analyzers.collectives import WaitingRow
+from analyzers.rank import Cause
+from analyzers.ranks import RankNumber
+from analyzers.reporting.remedies.advised import Advice, advised
+from analyzers.reporting.remedies.evidence import Evidence
+from analyzers.statistics import LEAST_SHARE
+from analyzers.units import duration, percent, rounded_percent
+
+_WHY = {
+    "launch": "its CPU launches late",
+    "compute": "it computes longer",
+    "collective": "an earlier collective ends late there",
+    "input": "it waits for its DataLoader",
+    "unknown": "the trace does not show why",
+}
+# The same as the beginning of a sentence.
+_HEAD = {
+    "launch": "rank {rank}'s CPU launches late",
+    "compute": "rank {rank} computes longer than the others",
+    "collective": "rank {rank} is late, since an earlier collective ends late there",
+    "input": "rank {rank} waits for its DataLoader",
+    "unknown": "rank {rank} is late, and the trace does not show why",
+}
+_REMEDY = {
+    "launch": "find out what delays rank {rank}'s CPU on {host}: other processes, its NUMA node, Python",
+    "compute": "give rank {rank} as much work as the others, or find out what slows its device on {host}",
+    "collective": "look at the collectives before the late ones on rank {rank}, on {host}",
+    "input": "give rank {rank} on {host} more loader workers, or prefetch its input",
+    "unknown": "look at rank {rank}, on {host}",
+}
+_PIPELINE = "if this is a pipeline: more microbatches, another schedule, or stages of equal length"
+_EVEN = "give all ranks equal work: even batches, and hosts with nothing else to do"
+# A rank is named that causes so many times as much waiting as its even share.
+STANDS_OUT = 1.5
+# From this share of its lateness on, one reason is given as the reason.
+NEARLY_ALL = 0.95
+
+
+@dataclass(frozen=True)
+class Late:
+    """A rank that the others wait for: how long per step, its share of all waiting, and what kept it (ns by reason)."""
+
+    rank: RankNumber
+    wait_ns: float
+    share: float
+    reasons: Counter[str]
+
+    @property
+    def reason(self) -> str:
+        """Return what kept it longest."""
+        return self.reasons.most_common(1)[0][0]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its compute takes longer, rather than that it comes late to do as much."""
+        return self.reason == "compute"
+
+    @property
+    def why(self) -> str:
+        """Say why the rank comes late."""
+        return _WHY[self.reason]
+
+    @property
+    def extent(self) -> str:
+        """Say for how much of the waiting that is the reason, where there are several."""
+        share = self.reasons[self.reason] / self.reasons.total()
+        return "" if share >= NEARLY_ALL else f", {rounded_percent(share)} of that for this reason"
+
+
+def late_ranks(evidence: Evidence) -> list[Late]:
+    """Return the ranks that cause more than their share of all waiting, the worst first.
+
+    The others would be as much earlier as they wait for it now.
+    """
+    rows = _in_steps(evidence)
+    caused = _caused(rows)
+    if evidence.cost is None or not caused.total():
+        return []
+    ranks, exposed_ns = len({row.rank for row in rows}), evidence.cost.exposed_wait_ns
+    late = []
+    for rank, ns in caused.most_common():
+        others = sum(row.rank != rank for row in rows) or 1
+        wait_ns = min(ns / others, exposed_ns * len(rows) / others, evidence.step_ns)
+        if ns / caused.total() * ranks >= STANDS_OUT:
+            late.append(Late(rank, wait_ns, ns / caused.total(), _reasons(rows, rank)))
+    return late
+
+
+def advice_on_waiting(evidence: Evidence) -> Iterator[Advice]:
+    """Yield what to do about the worst of late ranks, or where no rank is the cause about all of them."""
+    late = late_ranks(evidence)
+    if late:
+        yield _straggler(evidence, late[0])
+    elif evidence.cost is not None and _caused(_in_steps(evidence)).total():
+        yield from _apart(evidence, evidence.cost.exposed_wait_ns)
+
+
+def _straggler(evidence: Evidence, late: Late) -> Advice:
+    rank, host = late.rank, evidence.host.get(late.rank, "its host")
+    return advised(
+        "straggler",
+        _REMEDY[late.reason].format(rank=rank, host=host),
+        late.wait_ns,
+        f"{_HEAD[late.reason].format(rank=rank)}: {_others(evidence)} for {evidence.part(late.wait_ns)}{late.extent}",
+        f"{duration(late.wait_ns)} per {evidence.step_word}, and {percent(late.share)} of all waiting"
+        f"{_kept(evidence, late)}",
+    )
+
+
+def _apart(evidence: Evidence, exposed_ns: int) -> Iterator[Advice]:
+    apart = f"ranks wait for one another for {evidence.part(exposed_ns)}"
+    if 2 * evidence.waits_by_kind.get("send_recv", 0) <= sum(evidence.waits_by_kind.values()):
+        yield advised("ranks_apart", _EVEN, exposed_ns, f"{apart}, and no single rank is the cause")
+    elif all(pipeline.span_ns is None for pipeline in evidence.pipelines):
+        # Else the pipeline's bubble is divided, and there is advice on its parts.
+        yield advised("pipeline", _PIPELINE, exposed_ns, f"{apart}, mostly for messages from other ranks")
+
+
+def _in_steps(evidence: Evidence) -> list[WaitingRow]:
+    return [row for row in evidence.waiting if row.step is not None]
+
+
+def _caused(rows: Iterable[WaitingRow]) -> Counter[RankNumber]:
+    caused: Counter[RankNumber] = Counter()
+    for row in rows:
+        caused[RankNumber(row.rank)] += row.caused_ns
+    return caused
+
+
+def _reasons(rows: Iterable[WaitingRow], rank: RankNumber) -> Counter[str]:
+    reasons: Counter[str] = Counter()
+    for row in rows:
+        if row.rank == rank:
+            reasons.update(row.caused_by)
+    return reasons
+
+
+def _others(evidence: Evidence) -> str:
+    ranks = len({row.rank for row in _in_steps(evidence)})
+    if ranks < evidence.world_size:
+        return "the others that are here wait for it"
+    return "the other rank waits for it" if ranks == 2 else "the other ranks wait for it"
+
+
+def _kept(evidence: Evidence, late: Late) -> str:
+    """Say what is known of what kept a rank: its device's clock, or what its host was in while its device idled."""
+    if late.rank in evidence.slowed:
+        return f", and {evidence.slowed[late.rank]}"
+    if late.reason != "launch":
+        return ""
+    devices = [device for device in evidence.idle if device.rank == late.rank]
+    python_ns = max((device.ns.get(Cause.PYTHON, 0.0) for device in devices), default=0.0)
+    if python_ns < LEAST_SHARE * evidence.step_ns:
+        return ""
+    return f"; its CPU is in Python, outside PyTorch's operators, for {duration(python_ns)} per step meanwhile"

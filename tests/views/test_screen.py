@@ -1,0 +1,91 @@
+"""The first screen: the message in 35 lines of 100 columns, on every run."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from analyzers.notices import Code, Notice
+from analyzers.reporting.build import report
+from analyzers.reporting.document import MarkedRank, Report
+from tests.support.drawing import meet
+from tests.support.samples import REPORTED, SAMPLES, reported
+from tracer.cli import main
+from tracer.views.sections.screen import MOST_LINES, WIDEST, first_screen_text
+
+SICK = SAMPLES / "resnet18-ddp2-sick"
+
+
+def changed(document: Report, **headline: object) -> Report:
+    summary = document.summary
+    return replace(document, summary=replace(summary, headline=replace(summary.headline, **headline)))
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_every_run_fits_one_screen_and_says_its_problem(path: Path):
+    document = reported(path)
+    for width in (None, 80, 100, 200):
+        lines = first_screen_text(document, "RUN", width).splitlines()
+        assert max(map(len, lines)) <= min(width or WIDEST, WIDEST)
+        assert len(lines) <= MOST_LINES or width == 80
+    told, headline = " ".join(" ".join(lines).split()), document.summary.headline
+    assert headline.sentence[1:] in told
+    assert f"TRUST {headline.trust}" in told
+    assert headline.remedy is None or headline.remedy in told
+    assert "\x1b[" in first_screen_text(document, color=True)
+
+
+def test_what_ran_the_step_the_problem_what_to_do_ranks_and_what_next():
+    shown = first_screen_text(reported(SICK), "traces/sick")
+    assert "12.05 ms per step (between 11.36 and 13.33 ms), 13.45 ms while profiled" in shown
+    starts = [line[:15].strip() for line in shown.splitlines() if line[:1].isupper()]
+    assert starts == ["MAIN PROBLEM", "WHAT TO DO", "RANKS", "COMMUNICATION", "TRUST", "NEXT"]
+    (marked,) = [line for line in shown.splitlines() if "<- late" in line]
+    assert "rank 1" in marked
+    assert "tracer report traces/sick --full" in shown
+    assert "--html" in shown
+
+
+def test_a_run_of_many_ranks_shows_those_that_stand_for_the_others_and_the_marked_ones():
+    document = changed(report(meet(*["..aa"] * 40)), marked=[MarkedRank(31, "late", None)])
+    shown = first_screen_text(document).splitlines()
+    assert len(shown) <= MOST_LINES
+    assert any("rank 31" in line and line.endswith("<- late") for line in shown)
+    assert any("more: --full" in line for line in shown)
+
+
+def test_at_most_three_warnings_are_shown_and_all_are_counted():
+    document = report(meet("aa", "aa"))
+    warnings = [Notice(Code.CLOCK_IS_UNKNOWN, f"clock {number}") for number in range(5)]
+    shown = first_screen_text(replace(document, run=replace(document.run, warnings=warnings)))
+    assert shown.count("warning: clock") == 3
+    assert "(5 warnings, " in " ".join(shown.split())
+
+
+def test_long_names_and_paths_stay_in_their_lines():
+    document = report(meet("aa", "aa"))
+    named = replace(document, run=replace(document.run, name="n" * 500))
+    shown = first_screen_text(changed(named, remedy="r" * 300, sentence="s" * 900), "p" * 300)
+    assert max(map(len, shown.splitlines())) <= WIDEST
+    assert "tracer report RUN --full" in shown
+
+
+def test_the_command_shows_a_screen_and_more_where_it_is_asked_for(capsys):
+    def told(*more: str) -> str:
+        assert main(["report", str(SICK), *more]) == 0
+        return capsys.readouterr().out
+
+    screen, full, notes = told(), told("--full"), told("--notes")
+    assert "MAIN PROBLEM" in screen and "MAIN PROBLEM" not in full
+    assert full == told("--by", "rank")
+    document = reported(SICK)
+    for notice in document.run.notices:
+        assert notice.text in notes and notice.text in full
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", str(SICK), "--full", "--by", "step"])
+
+
+def test_a_remedy_without_a_gain_is_said_first():
+    document = changed(report(meet("aa", "aa")), remedy="read the traces of all ranks together")
+    shown = first_screen_text(document)
+    assert "WHAT TO DO     read the traces of all ranks together" in shown

@@ -1,0 +1,253 @@
+"""First screen of a report: the message in 35 lines."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzers.notices import Code
+from analyzers.reporting import DeviceSummary, MarkedRank, Report
+from analyzers.units import between_ms, count, duration, ms, percent, rounded_percent
+from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
+from tracer.views.sections.overview import run_title
+from tracer.views.sections.ranks import Standing, bar, communicates, device_name, named, shares_of
+
+MOST_LINES = 35
+WIDEST = 100
+NARROWEST = 40
+MOST_ADVICE = 4
+MOST_DEVICES = 8
+MOST_WARNINGS = 3
+# A run's path that is longer than this is called RUN in what to type next.
+LONGEST_PATH = 40
+# Labels stand left of all else.
+_LABEL = 15
+_BOLD, _FAINT = "bold", "dim"
+_OF_TRUST = {"high": "green", "fair": "yellow", "low": "bold red"}
+
+# What the line on trust says itself.
+_SAID = (Code.PROFILER_DISTORTS, Code.RANKS_MISSING, Code.STEPS_ARE_NOT_MARKED)
+
+Line = list[Span]
+
+
+def first_screen_text(report: Report, path: str = "RUN", width: int | None = None, color: bool = False) -> str:
+    """Write the first screen, at most 100 columns wide; `path` is the run as one types it."""
+    return rendered(first_screen(report, path, width), width, color)
+
+
+def first_screen(report: Report, path: str = "RUN", width: int | None = None) -> list[Section]:
+    """Return the first screen's parts; where they need more lines than there are, devices and warnings are fewer."""
+    columns = max(min(width or WIDEST, WIDEST), NARROWEST)
+    fitting = (
+        (MOST_ADVICE, MOST_DEVICES, MOST_WARNINGS),
+        (4, 6, 3),
+        (4, 4, 2),
+        (3, 4, 2),
+        (3, 3, 1),
+        (2, 3, 1),
+        (1, 2, 1),
+    )
+    for most_advice, most_devices, most_warnings in fitting:
+        layout = _Layout(report, path, columns, most_advice, most_devices, most_warnings)
+        parts = [part for part in layout.parts() if part]
+        if sum(map(len, parts)) + len(parts) <= MOST_LINES:
+            break
+    return [[Drawing(part)] for part in parts]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The screen's parts as lines, for so many columns and with at most so many of what there may be many of."""
+
+    report: Report
+    path: str
+    columns: int
+    most_advice: int
+    most_devices: int
+    most_warnings: int
+
+    def parts(self) -> list[list[Line]]:
+        """Return the groups of lines between which a line is empty."""
+        advice = self._advice()
+        ends = [*self._communication(), *self._trust()]
+        return [self._title(), self._step(), self._problem(), advice, self._ranks(), ends, self._next()]
+
+    def _title(self) -> list[Line]:
+        return [[Span(line, _BOLD)] for line in textwrap.wrap(plain(run_title(self.report.run)), self.columns)]
+
+    def _step(self) -> list[Line]:
+        summary = self.report.summary
+        parts = [(part, summary.shares[part.field] or 0.0) for part in PARTS]
+        drawn = bar([share for _, share in parts], self.columns)
+        words = [f"{part.glyph} {part.label} {percent(share)}" for part, share in parts if share or part is not COMM]
+        lines = self._wrapped("", step_words(self.report), style=_BOLD, indent=0)
+        return [*lines, drawn, *self._legend(words), *self._exposed()]
+
+    def _legend(self, words: Sequence[str]) -> list[Line]:
+        lines, line = [], ""
+        for word in words:
+            if line and len(line) + len(word) + 3 > self.columns:
+                lines.append(line)
+                line = ""
+            line += f"{'   ' if line else ''}{word}"
+        return [[Span(each)] for each in (*lines, line)]
+
+    def _exposed(self) -> list[Line]:
+        """Say what exposed communication is made of, where there is some."""
+        words = exposed_words(self.report)
+        return self._wrapped("", words, indent=0, style=_FAINT) if words else []
+
+    def _problem(self) -> list[Line]:
+        return self._wrapped("MAIN PROBLEM", _capital(self.report.summary.headline.sentence), style=_BOLD)
+
+    def _advice(self) -> list[Line]:
+        summary = self.report.summary
+        step_ns = summary.headline.profiled_step_ns or 1
+        remedy = summary.headline.remedy
+        known = {advice.text for advice in summary.advice}
+        first = [("", remedy)] if remedy and remedy not in known else []
+        listed = [
+            (f"{duration(advice.figure_ns)} ({rounded_percent(advice.figure_ns / step_ns)})", advice.text)
+            for advice in summary.advice
+        ]
+        pieces = [*first, *listed]
+        if not pieces:
+            return self._wrapped("WHAT TO DO", "nothing that tracer knows of would save 1 % of a step")
+        shown = pieces[: self.most_advice]
+        gains = max(len(gain) for gain, _ in shown) + 2
+        lines = [
+            line
+            for place, (gain, text) in enumerate(shown)
+            for line in self._wrapped(
+                "WHAT TO DO" if place == 0 else "", text, gain.ljust(gains) if gain else "", hang=gains if gain else 0
+            )
+        ]
+        more = f" ({len(pieces) - len(shown)} more: --full)" if len(pieces) > len(shown) else ""
+        remark = f"gains are at most, per {summary.headline.step_word}, and do not add up{more}"
+        return [*lines, *self._wrapped("", remark, style=_FAINT)]
+
+    def _ranks(self) -> list[Line]:
+        devices = self.report.summary.by_device
+        if len(devices) < 2:
+            return []
+        shown = _shown(self.report, self.most_devices)
+        names = {id(device): device_name(device, devices) for device, _ in shown}
+        wide = max(map(len, names.values()))
+        marks = {mark.rank: mark for mark in self.report.summary.headline.marked}
+        lines = []
+        for place, (device, standing) in enumerate(shown):
+            step = ms(device.windows["span_ns"].median or 0).rjust(9)
+            head = f"{'RANKS' if place == 0 else ''}".ljust(_LABEL) + f"{names[id(device)].rjust(wide)}  {step}  "
+            cells = max(self.columns - len(head) - 36, 10)
+            said = _mark_words(marks.get(device.rank), standing)
+            room = self.columns - len(head) - cells - 1
+            lines.append(
+                [
+                    Span(head),
+                    *bar(shares_of(device.windows), cells),
+                    Span(f" {textwrap.shorten(said, room, placeholder='...')}" if said else ""),
+                ]
+            )
+        left = len(devices) - len(shown)
+        return [*lines, *(self._wrapped("", f"and {left:,} more: --full", style=_FAINT) if left else [])]
+
+    def _communication(self) -> list[Line]:
+        words = self.report.summary.headline.communication
+        return self._wrapped("COMMUNICATION", words) if words and communicates(self.report) else []
+
+    def _trust(self) -> list[Line]:
+        run, headline = self.report.run, self.report.summary.headline
+        why = f": {headline.why}" if headline.why else ""
+        counted = [count(len(found), noun) for found, noun in ((run.warnings, "warning"), (run.notes, "note")) if found]
+        notices = f" ({', '.join(counted)}: --notes)" if counted else ""
+        lines = self._wrapped("TRUST", f"{headline.trust}{why}{notices}", style=_OF_TRUST[headline.trust])
+        for warning in [one for one in run.warnings if one.code not in _SAID][: self.most_warnings]:
+            lines += self._wrapped("", f"warning: {warning.text}", most=2)
+        return lines
+
+    def _next(self) -> list[Line]:
+        path = shlex.quote(self.path)
+        path = path if len(path) <= LONGEST_PATH else "RUN"
+        typed = {
+            f"tracer report {path} --full": "all tables",
+            f"tracer report {path} --html run.html": "a page with a timeline",
+        }
+        wide = max(map(len, typed)) + 2
+        return [
+            [Span(("NEXT" if place == 0 else "").ljust(_LABEL), _BOLD), Span(command.ljust(wide)), Span(words, _FAINT)]
+            for place, (command, words) in enumerate(typed.items())
+        ]
+
+    def _wrapped(
+        self,
+        label: str,
+        words: str,
+        lead: str = "",
+        *,
+        style: str = "",
+        indent: int = _LABEL,
+        hang: int = 0,
+        most: int = 0,
+    ) -> list[Line]:
+        """Wrap words right of a label and a lead; of more than `most` lines, the rest is cut off."""
+        room = max(self.columns - indent - hang, 20)
+        lines = textwrap.wrap(plain(words), room, max_lines=most or None, placeholder=" ...") or [""]
+        heads = [Span(label.ljust(indent), _BOLD), Span(lead, _BOLD)]
+        rest = [Span(" " * (indent + hang))]
+        return [[*(heads if place == 0 else rest), Span(line, style)] for place, line in enumerate(lines)]
+
+
+def step_words(report: Report) -> str:
+    """Say what a step takes as people train it, and what it takes while it is profiled."""
+    headline, controls = report.summary.headline, report.run.controls
+    profiled = ms(headline.profiled_step_ns)
+    if headline.step_word != "step":
+        return f"{profiled} for the whole trace, in which no step is marked"
+    if headline.step_ns is None:
+        return f"{profiled} per step while profiled; how long it takes without the profiler is not known"
+    limits = controls.interval("unprofiled_step_ns")
+    between = (
+        f" ({between_ms(limits)})" if limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns else ""
+    )
+    return f"{ms(headline.step_ns)} per step{between}, {profiled} while profiled. Of the profiled step:"
+
+
+def exposed_words(report: Report) -> str:
+    """Say what exposed communication is made of; nothing where none is exposed."""
+    shares = report.summary.shares
+    waiting, transfer, unresolved = (shares[f"exposed_{part}_ns"] or 0.0 for part in ("wait", "transfer", "unresolved"))
+    if not waiting + transfer + unresolved:
+        return ""
+    least = "at least " if len(report.run.ranks) < report.run.world_size else ""
+    most = "at most " if report.summary.transfer_is_bound else ""
+    parts = [f"{least}{percent(waiting)} waiting"] if waiting else []
+    parts += [f"{most}{percent(transfer)} transfer"] if transfer else []
+    parts += [f"{percent(unresolved)} waiting or transfer, not known which"] if unresolved else []
+    return f"{COMM.label} (not hidden behind compute): {', '.join(parts)}"
+
+
+def _shown(report: Report, most: int) -> list[tuple[DeviceSummary, Standing]]:
+    """Return the devices to show: all, or those that represent the others and those that are marked."""
+    shown = named(report, most)
+    keys = {(device.rank, device.device) for device, _ in shown}
+    marked = {mark.rank for mark in report.summary.headline.marked}
+    more = [
+        (device, Standing([], []))
+        for device in report.summary.by_device
+        if device.rank in marked and (device.rank, device.device) not in keys
+    ]
+    return [*more, *shown][:most]
+
+
+def _mark_words(mark: MarkedRank | None, standing: Standing) -> str:
+    """Say how a device stands out; words, not colors alone."""
+    if mark is not None:
+        return plain(f"<- {mark.mark}{f': {mark.why}' if mark.why else ''}")
+    return standing.word
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
