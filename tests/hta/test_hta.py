@@ -330,8 +330,8 @@ def test_the_path_lies_in_the_timeline_on_the_runs_clock(capsys, tmp_path):
     [
         (["diff"], "tracer hta RUN diff RUN2"),
         (["idle", "traces"], "leave out traces"),
-        (["idle", "--step", "3"], "--step is of"),
-        (["queue", "-o", "x.pftrace"], "-o is of critical-path"),
+        (["idle", "--step", "3"], "--step only applies to"),
+        (["queue", "-o", "x.pftrace"], "-o only applies to critical-path"),
         (["critical-path", "-o", "x.json"], ".pftrace"),
     ],
 )

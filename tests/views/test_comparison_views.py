@@ -183,8 +183,8 @@ def test_what_cannot_be_compared_is_one_line(capsys, tmp_path):
         (str(tmp_path / "none"), DDP4): (1, "none"),
         (str(broken), DDP4): (1, "broken.json"),
         (str(sweep), DDP4): (2, "two of a kind"),
-        (str(sweep), str(sweep), "--links", str(links)): (2, "--links is of runs"),
-        (baseline, DDP4, "--links", str(links)): (2, "leave out --links"),
+        (str(sweep), str(sweep), "--links", str(links)): (2, "--links does not apply to sweeps"),
+        (baseline, DDP4, "--links", str(links)): (2, "leave it out"),
         (DDP4, DDP4, "--links", str(tmp_path / "none")): (1, "tracer calibrate"),
     }
     for arguments, (expected, said) in cases.items():

@@ -240,7 +240,8 @@ def test_a_calibration_is_not_overwritten_without_force(tmp_path, capsys, monkey
     (tmp_path / "links.json").write_text("precious")
     assert main(CPU) == 1
     assert (
-        capsys.readouterr().err == "tracer: links.json: exists already; give --force to replace it, or another name\n"
+        capsys.readouterr().err
+        == "tracer: links.json already exists: give --force to replace it, or choose another name\n"
     )
     assert (tmp_path / "links.json").read_text() == "precious"
 
@@ -267,8 +268,8 @@ def test_a_row_has_the_type_that_was_sent(alone):
         ("--min 1M --max 4K", 2, "--min 1 MiB is larger than --max 4 KiB"),
         ("--min 32M", 2, "--min 32 MiB is larger than --max 16 MiB"),
         ("--factor 1", 2, "--factor 1"),
-        ("--collectives all_reduce,allgather", 2, "'allgather' is none of all_reduce, "),
-        ("--collectives ,", 2, "'' is none of"),
+        ("--collectives all_reduce,allgather", 2, "'allgather' is not one of all_reduce, "),
+        ("--collectives ,", 2, "'' is not one of"),
         ("--gpus 2", 2, "--gpus counts GPUs"),
     ],
 )
