@@ -1,13 +1,14 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`build` puts it together from `run_facts`, `step_timeline`, the rooms `measures` (rows and figures) and `remedies`
-(advice), `verdict` and `headline`; `document` has its types and JSON. `device_lanes`, `frames` and `per_step` are made
-from it.
+`analyses` has what its parts share; `build` puts the report together from `run_facts`, `report_notices`,
+`step_timeline`, the room `measures` (rows and figures) and `summary`, in which `verdict`, `headline` and the room
+`remedies` (advice, from `evidence`) conclude; `document` has its types and JSON. `device_lanes`, `frames` and
+`per_step` are made from it.
 
 Decisions: docs/decisions/reporting.md
 """
 
-from analyzers.reporting.build import EXPOSED, PARTS, report
+from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
@@ -58,6 +59,7 @@ from analyzers.reporting.per_step import (
 )
 from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
+from analyzers.reporting.summary import EXPOSED, PARTS
 
 __all__ = [
     "EXPOSED",

@@ -28,8 +28,9 @@ from analyzers.comparison.scaling_document import (
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize
-from analyzers.reporting.build import PARTS, report
+from analyzers.reporting.build import report
 from analyzers.reporting.per_step import gradient_bandwidth
+from analyzers.reporting.summary import PARTS
 from analyzers.run.controls import Control
 from analyzers.run.manifest import Dataset, Epoch, Manifest
 from analyzers.run.sweep import Cell

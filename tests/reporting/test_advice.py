@@ -13,7 +13,7 @@ from analyzers.rank.columns.activity import CPU_DEVICE
 from analyzers.rank.idle.host_states import Cause
 from analyzers.reporting.measures.idle_time import DeviceInput, IdleLine, Input, SynchronizingCall, WindowLaunches
 from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
-from analyzers.reporting.remedies.evidence import HOST_CAUSES, Copies, DeviceIdle, Evidence
+from analyzers.reporting.remedies.observations import HOST_CAUSES, Copies, DeviceIdle, Evidence
 from analyzers.reporting.remedies.rules import advice
 from analyzers.statistics import LEAST_SHARE, Spread
 from tests.support.drawn_steps import ddp_step, shifted

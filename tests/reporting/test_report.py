@@ -12,8 +12,9 @@ from analyzers.collectives.warnings import exchange_warnings
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize, summarize_rank
-from analyzers.reporting.build import PARTS, report
+from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
+from analyzers.reporting.summary import PARTS
 from analyzers.run.calibration import CalibratedLinks, Calibration, calibration_row
 from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run

@@ -1,6 +1,6 @@
 """Rules of advice: what to change, and the gain at most.
 
-`advised` is what a piece of advice is, and the step that figures are measured by; `evidence` what rules look at;
+`advised` is what a piece of advice is, and the step that figures are measured by; `observations` what rules look at;
 `rules` has those on devices and their order, `communication_advice` those on buckets and transfers, `straggler_advice`
 those on ranks that wait; `pipeline_advice`, `sharded_advice` and `tensor_advice` those on single strategies.
 
@@ -8,7 +8,7 @@ Decisions: docs/decisions/reporting.md
 """
 
 from analyzers.reporting.remedies.advised import Advice
-from analyzers.reporting.remedies.evidence import (
+from analyzers.reporting.remedies.observations import (
     Evidence,
     copies_of,
     gradient_dtypes,

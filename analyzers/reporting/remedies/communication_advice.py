@@ -12,7 +12,7 @@ from analyzers.layers import BucketRow, LayerComm
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Purpose
 from analyzers.reporting.remedies.advised import Advice, advised
-from analyzers.reporting.remedies.evidence import Evidence
+from analyzers.reporting.remedies.observations import Evidence
 from analyzers.statistics import LEAST_SHARE
 from analyzers.trace import ROOT, itemsize
 from analyzers.units import count, duration

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from analyzers.layers import PipelineSummary
 from analyzers.reporting.remedies.advised import Advice, advised
-from analyzers.reporting.remedies.evidence import Evidence
+from analyzers.reporting.remedies.observations import Evidence
 from analyzers.units import duration, rounded_percent
 
 

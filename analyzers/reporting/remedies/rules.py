@@ -12,7 +12,7 @@ from analyzers.rank import CPU_DEVICE, OTHERS, Cause
 from analyzers.reporting.measures import SyncCost
 from analyzers.reporting.remedies.advised import Advice, advised
 from analyzers.reporting.remedies.communication_advice import RULES
-from analyzers.reporting.remedies.evidence import HOST_CAUSES, DeviceIdle, Evidence
+from analyzers.reporting.remedies.observations import HOST_CAUSES, DeviceIdle, Evidence
 from analyzers.reporting.remedies.pipeline_advice import advice_on_pipelines
 from analyzers.reporting.remedies.sharded_advice import advice_on_sharded
 from analyzers.reporting.remedies.straggler_advice import advice_on_waiting

@@ -10,7 +10,7 @@ from analyzers.collectives import WaitingRow
 from analyzers.rank import Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.remedies.advised import Advice, advised
-from analyzers.reporting.remedies.evidence import Evidence
+from analyzers.reporting.remedies.observations import Evidence
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import duration, percent, rounded_percent
 

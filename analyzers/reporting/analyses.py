@@ -1,0 +1,172 @@
+"""Analyses that the parts of a report share, made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.arrays import Int64
+from analyzers.collectives import (
+    CollectiveRow,
+    Exchange,
+    ExposedParts,
+    GroupWindow,
+    WaitingRow,
+    collective_rows,
+    exchange,
+    group_rows,
+    waiting_rows,
+)
+from analyzers.layers import (
+    BucketRow,
+    Buckets,
+    LayerRow,
+    Pipeline,
+    ShardedRows,
+    TensorWindow,
+    bucket_rows,
+    buckets,
+    layer_rows,
+    pipelines,
+    sharded_rows,
+    tensor_rows,
+)
+from analyzers.layers.strategies import AttentionRow, ExpertRow, attention_rows, expert_rows
+from analyzers.rank import Breakdown, Measured, RunSummary, joined
+from analyzers.reporting.measures import (
+    Compute,
+    IdleRows,
+    Input,
+    SyncCost,
+    compute,
+    idle_rows,
+    input_summary,
+    sync_cost,
+)
+from analyzers.run import Calibration, Controls, Manifest
+
+
+class Analyses:
+    """What is known of a run: windows of all ranks, communication, buckets, and rows made from them."""
+
+    def __init__(self, run: RunSummary, links: Calibration | None) -> None:
+        """Match the run's communication; `links` takes the place of the run's own calibration."""
+        self.run = run
+        self.manifest = run.manifest or Manifest()
+        self.exchanged: Exchange = exchange(run, links or run.calibration)
+        self.rows: Breakdown = joined([measured.windows for measured in run.measured])
+
+    def column(self, column_of: Callable[[Measured], Int64]) -> Int64:
+        """Join a column over all windows from each rank's."""
+        return np.concatenate([column_of(measured) for measured in self.run.measured])
+
+    @property
+    def controls(self) -> Controls:
+        """Return what was timed beside the profiled steps."""
+        return self.manifest.controls
+
+    @property
+    def median_step_ns(self) -> float:
+        """Return the median span of all windows."""
+        return float(np.median(self.rows.span_ns))
+
+    @cached_property
+    def median_window(self) -> int:
+        """Return the window whose span is the (lower) median."""
+        return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
+
+    @property
+    def steps(self) -> int:
+        """Count the steps on all ranks, added up."""
+        return int(np.unique(np.stack([self.rows.rank, self.rows.step]), axis=1).shape[1])
+
+    @cached_property
+    def exposed(self) -> ExposedParts:
+        """Return what exposed communication is made of in each window."""
+        return self.exchanged.in_windows(self.rows)
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """Return DDP's buckets."""
+        return buckets(self.run)
+
+    @cached_property
+    def bucket_rows(self) -> list[BucketRow]:
+        """Return a row per bucket, rank and step."""
+        return bucket_rows(self.exchanged, self.buckets)
+
+    @cached_property
+    def layer_rows(self) -> list[LayerRow]:
+        """Return a row per layer, rank and step."""
+        return layer_rows(self.exchanged, self.buckets)
+
+    @cached_property
+    def collective_rows(self) -> list[CollectiveRow]:
+        """Return a row per collective."""
+        return collective_rows(self.exchanged, _bucket_of(self.bucket_rows))
+
+    @cached_property
+    def waiting_rows(self) -> list[WaitingRow]:
+        """Return what each device waited, and made others wait, per step."""
+        return waiting_rows(self.exchanged)
+
+    @cached_property
+    def sharded(self) -> ShardedRows:
+        """Return collectives and packing of sharded modules."""
+        return sharded_rows(self.exchanged, self.buckets.layer)
+
+    @cached_property
+    def tensor(self) -> list[TensorWindow]:
+        """Return tensor parallelism's exposed communication."""
+        return tensor_rows(self.exchanged)
+
+    @cached_property
+    def groups(self) -> list[GroupWindow]:
+        """Return communication by process group, rank and step."""
+        return group_rows(self.exchanged, self.rows)
+
+    @cached_property
+    def pipelines(self) -> list[Pipeline]:
+        """Return pipelines with their actions and bubbles."""
+        return pipelines(self.exchanged)
+
+    @cached_property
+    def experts(self) -> list[ExpertRow]:
+        """Return layers with experts, by step."""
+        return expert_rows(self.exchanged)
+
+    @cached_property
+    def attention(self) -> list[AttentionRow]:
+        """Return layers with spread attention, by step and pass."""
+        return attention_rows(self.exchanged)
+
+    @cached_property
+    def idle(self) -> IdleRows:
+        """Return idle time by phase, and by operator or module."""
+        return idle_rows(self.run.measured)
+
+    @cached_property
+    def input(self) -> Input | None:
+        """Return what the loader takes in full windows."""
+        return input_summary(self.run.in_full)
+
+    @cached_property
+    def cost(self) -> SyncCost | None:
+        """Return what synchronization costs."""
+        return sync_cost(self.run, self.rows, self.exposed, self.controls)
+
+    @cached_property
+    def computed(self) -> Compute:
+        """Return FLOP/s and samples per second."""
+        return compute(self.run, self.controls.step_ns("unprofiled") or self.median_step_ns)
+
+
+def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
+    """Return the bucket that each collective reduces, by the collective's index, where its members agree."""
+    numbers_of: dict[int, set[int]] = {}
+    for row in rows:
+        if row.collective is not None and row.bucket is not None:
+            numbers_of.setdefault(row.collective, set()).add(row.bucket)
+    return {index: next(iter(numbers)) for index, numbers in numbers_of.items() if len(numbers) == 1}
