@@ -133,7 +133,7 @@ def test_workers_of_a_sweep_load_its_data_and_read_no_ranks():
     ("arguments", "reason"),
     [
         (["--strategy", "dp"], "nn.DataParallel over GPUs"),
-        (["--strategy", "single"], "none of ddp, dp, fsdp"),
+        (["--strategy", "single"], "not one of ddp, dp, fsdp"),
         (["--gpus", "1,2"], "--gpus counts GPUs"),
     ],
 )
@@ -144,7 +144,7 @@ def test_grids_that_make_no_sense_are_refused(arguments, reason):
 
 def test_a_report_records_nothing(capsys):
     assert main(["sweep", "--report", "nowhere", "--batch", "4"]) == 2
-    assert "--batch is of a recording" in capsys.readouterr().err
+    assert "--batch configures a recording" in capsys.readouterr().err
 
 
 def cell(name: str, state: str) -> Cell:
