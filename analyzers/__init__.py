@@ -8,7 +8,7 @@ analyzers.collectives_frame(analyzers.report(run))
 Nothing flows back: trace -> run -> rank -> collectives -> layers -> reporting -> prediction, comparison, hta. Below the
 rooms are modules without a word of the domain: `arrays`, `common_sequence`, `intervals`, `statistics`, `confidence`,
 `units`; `paths` and `json_documents` for files; `errors`, `notices` and `redaction` for what is said; `ranks` for
-their numbers; `memory` for what reading may take.
+their numbers; `memory` for what reading may take; `reprs` for prompts and notebooks.
 
 Decisions: docs/decisions/structure.md
 """
@@ -23,6 +23,7 @@ from analyzers.comparison import (
     compare,
     compare_sweeps,
     epochs_frame,
+    headline_figures,
     strong_frame,
     study,
     weak_frame,
@@ -74,6 +75,7 @@ __all__ = [
     "epochs_frame",
     "exchange",
     "groups_frame",
+    "headline_figures",
     "kernel_times",
     "kernels_frame",
     "lanes",

@@ -49,6 +49,9 @@ ROOMS = [
     "tracer.views.plots",
     "tracer.views.perfetto",
     "tracer.views.tensorboard",
+    "tracer.results",
+    "tracer.sessions",
+    "tracer.callbacks",
     "tracer.commands.options",
     "tracer.commands",
     "tracer",
@@ -57,7 +60,7 @@ ROOMS = [
 ROOTS = {
     "analyzers": {
         *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "memory", "notices"),
-        *("paths", "ranks", "redaction", "statistics", "units"),
+        *("paths", "ranks", "redaction", "reprs", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }
@@ -68,7 +71,7 @@ MOST_WORDS = 12
 # Rooms whose modules may import torch: who imports from them does so inside a function.
 WITH_TORCH = (
     *("tracer.recording.strategies", "tracer.recording.windows", "tracer.recording"),
-    *("tracer.workload.strategies", "tracer.workload", "tracer.launching"),
+    *("tracer.workload.strategies", "tracer.workload", "tracer.launching", "tracer.sessions", "tracer.callbacks"),
 )
 MAY_PRINT = ("tracer.commands", "tracer.cli", "tracer.__main__")
 

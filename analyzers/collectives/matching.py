@@ -27,6 +27,7 @@ from analyzers.collectives.pairing import match
 from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
+from analyzers.reprs import brief
 from analyzers.run import hosts
 from analyzers.trace import SYNCHRONIZING, Call, Collective
 
@@ -88,6 +89,8 @@ class Matching:
     instance: Int64
     why: dict[int, str]
     renumbered_by: dict[int, int] = field(default_factory=dict)
+
+    __repr__ = brief
 
     @cached_property
     def synchronizes(self) -> Mask:

@@ -19,6 +19,7 @@ from analyzers.collectives.transfer import Transfers, is_resolved, moving_since,
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.rank import Breakdown, RunSummary
 from analyzers.ranks import RankIndex
+from analyzers.reprs import brief
 from analyzers.run import Calibration, world_size
 
 
@@ -32,6 +33,8 @@ class Exchange:
     clocks: Clocks
     transfers: Transfers
     peak_gbps: NDArray[np.float64]
+
+    __repr__ = brief
 
     @cached_property
     def origin_ns(self) -> int:

@@ -1,16 +1,26 @@
 """Changes between two runs, scaling of sweeps, conditions for CI.
 
 `runs` (process groups in `group_figures`) and `sweeps` compare (`change`, `permutation_test` and `serial` judge each
-figure), `scaling` and `scaling_cell` study a sweep, `conditions` and `condition_names` read and judge `--fail-on`.
-Types are in `document` and `scaling_document`.
+figure), `verdict` says in a sentence what came of it, `step_alignment` sets two steps side by side. `scaling` and
+`scaling_cell` study a sweep, `scaling_verdict` says what limits it. `conditions` and `condition_names` read and judge
+`--fail-on`. Types are in `document` and `scaling_document`.
 
 Decisions: docs/decisions/comparison.md
 """
 
 from analyzers.comparison.change import Change
-from analyzers.comparison.condition_names import RunFigures, cell_names, judged_cells, names
+from analyzers.comparison.condition_names import RunFigures, cell_names, headline_figures, judged_cells, names
 from analyzers.comparison.conditions import Condition, Figure, Names, parse
-from analyzers.comparison.document import Comparison, SweepComparison, changes_frame, comparison_json
+from analyzers.comparison.document import (
+    REST,
+    CellChange,
+    Comparison,
+    PartChange,
+    StepAccount,
+    SweepComparison,
+    changes_frame,
+    comparison_json,
+)
 from analyzers.comparison.runs import compare
 from analyzers.comparison.scaling import study
 from analyzers.comparison.scaling_document import (
@@ -28,23 +38,31 @@ from analyzers.comparison.scaling_document import (
     strong_frame,
     weak_frame,
 )
+from analyzers.comparison.step_alignment import AlignedStep, StepStrip, aligned_steps
 from analyzers.comparison.sweeps import compare_sweeps
 
 __all__ = [
+    "REST",
     "SCALING_SCHEMA",
+    "AlignedStep",
+    "CellChange",
     "CellRow",
     "Change",
     "Comparison",
     "Condition",
     "Figure",
     "Names",
+    "PartChange",
     "Ratio",
     "RunFigures",
     "Scaling",
+    "StepAccount",
+    "StepStrip",
     "StrongRow",
     "Subtraction",
     "SweepComparison",
     "WeakRow",
+    "aligned_steps",
     "cell_names",
     "cells_frame",
     "changes_frame",
@@ -52,6 +70,7 @@ __all__ = [
     "compare_sweeps",
     "comparison_json",
     "epochs_frame",
+    "headline_figures",
     "judged_cells",
     "names",
     "parse",

@@ -1,4 +1,4 @@
-"""Figures that `--fail-on` conditions may name, and their place in the JSON."""
+"""Figures for `--fail-on` conditions and metric loggers, by name."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from analyzers.comparison.sweeps import MEASURES
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.reporting import IDLE_PARTS, SPLIT_PARTS, Report, Window, gradient_bandwidth
 from analyzers.statistics import Spread
+from analyzers.units import NS_PER_MS
 
 
 class KnownFigure(NamedTuple):
@@ -106,6 +107,26 @@ FIGURES: dict[str, KnownFigure] = {
     "world_size": KnownFigure(lambda report: report.run.world_size, "run.world_size"),
     "ranks": KnownFigure(lambda report: len(report.run.ranks), "run.ranks, how many there are"),
 }
+# What is logged of a run: few enough for a dashboard.
+LOGGED = (
+    *("step_ns", "unprofiled_step_ns", "distortion", "sync_cost_ns", "input_idle_ns"),
+    *("compute_share", "exposed_share", "exposed_wait_share", "exposed_transfer_share", "exposed_unresolved_share"),
+    *("exposed_copy_share", "idle_share", "overlap", "busbw_gbps", "utilization", "peak_memory_bytes"),
+)
+
+
+def headline_figures(report: Report) -> dict[str, float]:
+    """Return a run's main figures under the conditions' names, times in ms; figures that are null are left out."""
+    values = {name: FIGURES[name].of(report) for name in LOGGED}
+    return {_in_ms(name): _scaled(name, value) for name, value in values.items() if value is not None}
+
+
+def _in_ms(name: str) -> str:
+    return f"{name.removesuffix('_ns')}_ms" if name.endswith("_ns") else name
+
+
+def _scaled(name: str, value: float) -> float:
+    return value / NS_PER_MS if name.endswith("_ns") else float(value)
 
 
 def names(*, of_comparison: bool) -> Names:

@@ -5,14 +5,16 @@ A is the baseline.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from analyzers.comparison.change import Change, Method
+from analyzers.comparison.change import Change, Method, State
 from analyzers.json_documents import encoded
 from analyzers.notices import Notice
+from analyzers.statistics import LEAST_SHARE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,12 +77,56 @@ class CollectiveChange(msgspec.Struct, frozen=True):
     measures: Changes
 
 
+class PartChange(msgspec.Struct, frozen=True):
+    """One part of the mean profiled step, ns: in A, in B, and B less A.
+
+    `state` is that of its change over steps; null of several parts together, and where medians hide the change.
+    """
+
+    part: str
+    a_ns: float
+    b_ns: float
+    difference_ns: float
+    state: State | None
+
+
+class StepAccount(msgspec.Struct, frozen=True):
+    """The mean profiled step of A and of B over all windows: the parts' differences add up to the step's.
+
+    `is_opposed`: the step that the verdict is about changed the other way, which the parts do not explain.
+    """
+
+    a_span_ns: float
+    b_span_ns: float
+    difference_ns: float
+    parts: list[PartChange]
+    is_opposed: bool
+
+    @property
+    def lines(self) -> list[PartChange]:
+        """Return the parts that take at least LEAST_SHARE of the longer step, then all others as one, if any."""
+        least_ns = LEAST_SHARE * self.longest_ns
+        large = [part for part in self.parts if max(part.a_ns, part.b_ns) >= least_ns]
+        small = [part for part in self.parts if part not in large]
+        a_ns, b_ns = sum(part.a_ns for part in small), sum(part.b_ns for part in small)
+        return large + ([PartChange(REST, a_ns, b_ns, b_ns - a_ns, None)] if small else [])
+
+    @property
+    def longest_ns(self) -> float:
+        """Return the longer of both steps."""
+        return max(self.a_span_ns, self.b_span_ns)
+
+
+# What stands for all small parts together.
+REST = "rest"
+
+
 class Comparison(msgspec.Struct, frozen=True):
     """Two runs. From `controls` to `groups` each is a table; `groups` is empty where both runs have but one line.
 
     Figures have the report's names and units; `idle` is idle time by cause, under the names of the CSV's columns, and
     `totals` are those of all buckets of a step on one rank. Buckets are compared one by one only where both runs have
-    the same layout. What neither run has is left out.
+    the same layout. What neither run has is left out. `verdict` is what one would say to a colleague.
     """
 
     schema: str
@@ -100,6 +146,15 @@ class Comparison(msgspec.Struct, frozen=True):
     layers: list[LayerChange]
     collectives: list[CollectiveChange]
     groups: list[GroupChange]
+    account: StepAccount | None = None  # null where either run has no windows
+
+    @property
+    def states(self) -> Counter[State]:
+        """Return how many figures are in each state."""
+        return Counter(figure.change.state for figure in self.figures())
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.a} -> {self.b})\n{self.verdict}"
 
     def figures(self) -> Iterator[FigureOf]:
         """Yield every figure, table by table."""
@@ -158,6 +213,9 @@ class SweepComparison(msgspec.Struct, frozen=True):
     test: Method
     warnings: list[Notice]
     cells: list[CellChange]
+
+    def __repr__(self) -> str:
+        return f"SweepComparison({self.a} -> {self.b})\n{self.verdict}"
 
 
 def comparison_json(document: Comparison | SweepComparison) -> str:

@@ -23,12 +23,13 @@ from analyzers.comparison.document import (
 )
 from analyzers.comparison.group_figures import group_pairs
 from analyzers.comparison.serial import OF_BLOCKS
+from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
 from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps
 from analyzers.run import HIGH_DISTORTION
 from analyzers.trace import GLOO_BACKEND
-from analyzers.units import between_ms, ms, percent
+from analyzers.units import percent
 
 # A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.
 STEP = ("span_ns", "exposed_comm_ns", "overlap")
@@ -36,14 +37,13 @@ BUSBW = "gradients_busbw_gbps"
 OF_BUCKETS = ("wait_ns", "transfer_ns", "queued_ns", "overlapped_ns", "exposed_ns")
 OF_LAYERS = ("forward_ns", "backward_ns", "exposed_ns")
 # Each control with the report's figure for it.
-UNPROFILED = "unprofiled_step_ns"
 CONTROLS = {UNPROFILED: "unprofiled", "nosync_step_ns": "nosync", "profiled_step_ns": None}
 # From such quartiles of its blocks on, over their median, a machine is said to have done something else, too.
 SCATTERED = 0.05
 # What no two runs that are the same thing measured twice may differ in.
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
-REPEAT = "record more launches of each, and see whether they differ every time"
+REPEAT = "record more launches of each"
 
 GroupKey = tuple[str, int, int | None, str]
 
@@ -81,7 +81,10 @@ def compare(a: Report, b: Report) -> Comparison:
         groups=_by_group(a, b),
     )
     warnings = [*comparison.warnings, *_too_few(comparison), *_of_launches(a, b, comparison)]
-    return replace(comparison, verdict=_verdict(comparison), warnings=warnings)
+    leader, _ = leading(comparison)
+    accounted = account(a.windows, b.windows, leader, comparison.parts | comparison.idle)
+    comparison = replace(comparison, account=accounted, warnings=warnings)
+    return replace(comparison, verdict=verdict(comparison))
 
 
 def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
@@ -283,36 +286,34 @@ def _warnings(name: str, report: Report) -> Iterator[Notice]:
     """Yield what of one run a reader must know before its differences."""
     if report.run.controls.is_stretched:
         distortion = report.run.controls.distortion
-        text = f"{name}: the profiler stretches its steps {distortion:.2f} times, and waiting and idle time with them"
+        text = f"{name}'s profiled steps take {distortion:.2f} times as long as unprofiled ones: idle and waiting most"
         yield Notice(Code.PROFILER_DISTORTS, text)
     blocks = report.run.controls.blocks_ns.get("unprofiled", [])
     low, median, high = np.percentile(blocks, [25, 50, 75]) if blocks else (0.0, 1.0, 0.0)
     if median > 0 and (high - low) / median > SCATTERED:
         scatter = f"steps without the profiler scatter by {percent(float(high - low) / median)}"
-        text = f"{name}: over its recording, {scatter}: "
-        text += "profiled steps, which follow one another, may differ by what else the machine did"
+        text = f"{name}: {scatter}: the machine may have done something else, too"
         yield Notice(Code.STEPS_SCATTER, text)
     missing = report.run.world_size - len(report.run.ranks)
     if missing:
-        text = f"{name}: {missing} of its {report.run.world_size} ranks are not there; its figures are of the others"
+        text = f"{name} lacks {missing} of its {report.run.world_size} ranks: its figures are from the others"
         yield Notice(Code.RANKS_MISSING, text)
 
 
 def _of_both(a: Report, b: Report) -> Iterator[Notice]:
     """Say why figures of two runs may not be the same thing."""
     if a.run.times_from != b.run.times_from:
-        windows = f"A's times are of the {a.run.times_from} window, B's of the {b.run.times_from} one"
+        windows = f"A's times come from the {a.run.times_from} window, B's from the {b.run.times_from} one"
         yield Notice(Code.WINDOWS_DIFFER, f"{windows}, which the profiler stretches differently")
     stretched = [each.run.controls.distortion for each in (a, b)]
     distortions = [each for each in stretched if each is not None]
     if len(distortions) == len(stretched) and max(distortions) > HIGH_DISTORTION * min(distortions):
-        text = f"the profiler stretches A's steps {distortions[0]:.2f} times and B's {distortions[1]:.2f}"
+        text = f"the profiler makes A's steps {distortions[0]:.2f} times as long, B's {distortions[1]:.2f} times"
         yield Notice(
-            Code.DISTORTIONS_DIFFER,
-            f"{text}: what is marked of waiting, queues, overlap and idle time may be its doing",
+            Code.DISTORTIONS_DIFFER, f"{text}: changes of waiting, overlap and idle time may come from the profiler"
         )
     if a.summary.layers_from != b.summary.layers_from:
-        text = f"A's layers are {a.summary.layers_from}, B's {b.summary.layers_from}: few have the same names"
+        text = f"layers' names come from {a.summary.layers_from} in A, from {b.summary.layers_from} in B: few agree"
         yield Notice(Code.LAYERS_DIFFER, text)
 
 
@@ -321,8 +322,8 @@ def _too_few(comparison: Comparison) -> Iterator[Notice]:
     if span is not None and span.difference is not None and not enough(span.a_steps, span.b_steps):
         yield Notice(
             Code.STEPS_TOO_FEW,
-            f"A has {span.a_steps} profiled steps, B {span.b_steps}: not enough to tell a change from chance",
-            "record more with --active (8 or more are enough for tables of many figures)",
+            f"A has {span.a_steps} profiled steps, B {span.b_steps}: too few to tell a change from chance",
+            "record with --active 8 or more",
         )
 
 
@@ -331,45 +332,8 @@ def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notic
     states = [figure.change.state for figure in comparison.figures()]
     if number := states.count("correlated"):
         figures = "1 figure differs" if number == 1 else f"{number} figures differ"
-        text = f"{figures}, but launches may differ by more than steps of one launch show: "
-        yield Notice(Code.LAUNCHES_DIFFER, f"{text}a step resembles the one before", REPEAT)
-    if "changed" in states and GLOO_BACKEND in (a.run.backend, b.run.backend):
-        text = "ranks shared CPUs: launches of the same thing may differ by what is marked, by which cores they got"
+        text = f"{figures}, but each step resembles the one before, so that launches may differ as much"
         yield Notice(Code.LAUNCHES_DIFFER, text, REPEAT)
-
-
-def _verdict(comparison: Comparison) -> str:
-    """Say in one sentence how the step changed, unprofiled where both have that; in one how much else is marked."""
-    unprofiled, span = comparison.controls.get(UNPROFILED), comparison.step.get("span_ns")
-    chosen = unprofiled if unprofiled is not None and unprofiled.difference is not None else span
-    everything = [figure.change for figure in comparison.figures()]
-    marked = sum(change.is_marked for change in everything)
-    untold = sum(change.state == "too_few" for change in everything)
-    step = _step_sentence(chosen, chosen is unprofiled) if chosen is not None else "Neither run has a step."
-    undecided = f"; of {untold} there are too few steps to tell" if untold else ""
-    return f"{step} {marked} of {len(everything)} figures changed by more than their steps' own spread{undecided}."
-
-
-def _step_sentence(change: Change, is_unprofiled: bool) -> str:
-    under = "without the profiler" if is_unprofiled else "under the profiler"
-    if change.a is None or change.b is None or change.difference is None:
-        return f"A step {under} is known of one run only."
-    if not change.difference:
-        return f"A step takes {ms(change.b)} {under}, in both runs."
-    longer = "longer" if change.difference > 0 else "shorter"
-    share = f"{percent(abs(change.relative))} " if change.relative is not None else ""
-    lies = f" (the difference lies {between_ms(change.limits)})" if change.limits is not None else ""
-    compared = f"{share}{longer} than A's {ms(change.a)}"
-    return f"B's step takes {ms(change.b)} {under}, {compared}, {IN_WORDS[change.state]}{lies}."
-
-
-IN_WORDS = {
-    "changed": "beyond the steps' own spread",
-    "correlated": "but not marked, since launches may differ by more than their steps do: record more launches",
-    "within": "not told apart",
-    "small": "beyond the steps' own spread, but less than 1 %",
-    "too_few": "too few steps to tell",
-    "same": "no difference",
-    "only_a": "only in A",
-    "only_b": "only in B",
-}
+    if "changed" in states and GLOO_BACKEND in (a.run.backend, b.run.backend):
+        text = "ranks shared CPUs: launches may differ by what is marked, depending on the cores they got"
+        yield Notice(Code.LAUNCHES_DIFFER, text, REPEAT)

@@ -26,6 +26,7 @@ from analyzers.comparison.scaling_document import (
     Subtraction,
     WeakRow,
 )
+from analyzers.comparison.scaling_verdict import limits, verdict
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code, Notice
 from analyzers.rank import RunSummary, summarize
@@ -61,16 +62,19 @@ def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRo
 
 def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[Notice] = ()) -> Scaling:
     """Build the whole study from cells that are measured, or are rows without figures."""
+    weak, strong = [_weak(cells, cell) for cell in cells], [_strong(cells, cell) for cell in cells]
     return Scaling(
         schema=SCALING_SCHEMA,
         name=sweep.name,
         command=sweep.command,
         settings=sweep.settings,
         cells=list(cells),
-        weak=[_weak(cells, cell) for cell in cells],
-        strong=[_strong(cells, cell) for cell in cells],
+        weak=weak,
+        strong=strong,
         definitions=DEFINITIONS,
         warnings=[*warnings, *_warnings(cells)],
+        verdict=verdict(cells, weak, strong),
+        limits=limits(cells, weak),
     )
 
 

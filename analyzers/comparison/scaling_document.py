@@ -14,6 +14,7 @@ import msgspec
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
 from analyzers.reporting import EXPOSED, SPLIT_PARTS, GradientBandwidth
+from analyzers.reprs import brief
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
 
@@ -200,7 +201,10 @@ class StrongRow(msgspec.Struct, frozen=True):
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """The whole study. What is unknown is null, and `warnings` or the row's `why` say why."""
+    """The whole study. What is unknown is null, and `warnings` or the row's `why` say why.
+
+    `verdict` says how far it scales, `limits` for each strategy what made its steps longer.
+    """
 
     schema: str
     name: str
@@ -211,6 +215,10 @@ class Scaling(msgspec.Struct, frozen=True):
     strong: list[StrongRow]
     definitions: dict[str, str]
     warnings: list[Notice]
+    verdict: str = ""
+    limits: list[str] = []
+
+    __repr__ = brief
 
 
 def scaling_json(study: Scaling) -> str:

@@ -95,6 +95,9 @@ class WhatIf(msgspec.Struct, frozen=True):
     assumptions: list[str]
     warnings: list[str]
 
+    def __repr__(self) -> str:
+        return f"WhatIf({self.run})\n{self.recommended.why}"
+
 
 def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | None = None) -> WhatIf:
     """Predict every scenario. `links` take the place of those beside the run, and of the run's own transfers.

@@ -45,6 +45,7 @@ from analyzers.rank.kernels import Usage, usage_of
 from analyzers.rank.parallelism import PipelineActions, actions_of
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
+from analyzers.reprs import brief
 from analyzers.run import Calibration, Joining, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
 from analyzers.trace import Category, Events, Header, Kind
 
@@ -100,6 +101,8 @@ class Measured:
     schedules: dict[int, GradientSchedule] | None = None
     course: dict[int, DeviceTrack] | None = None
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True, eq=False)
 class RankSummary:
@@ -121,6 +124,8 @@ class RankSummary:
     suspects: dict[str, int] = field(default_factory=dict)
     joining: Joining | None = None
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True, eq=False)
 class RunSummary:
@@ -131,6 +136,8 @@ class RunSummary:
     ranks: tuple[RankSummary, ...]
     warnings: tuple[Notice, ...]
     calibration: Calibration | None = None
+
+    __repr__ = brief
 
     @cached_property
     def is_light(self) -> bool:

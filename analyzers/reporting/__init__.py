@@ -55,6 +55,8 @@ from analyzers.reporting.per_step import (
     gradient_bandwidth,
     gradient_steps,
     group_steps,
+    mean_step,
+    mean_steps,
     series,
 )
 from analyzers.reporting.remedies import Advice, is_cheap
@@ -108,6 +110,8 @@ __all__ = [
     "kernels_frame",
     "lanes",
     "layers_frame",
+    "mean_step",
+    "mean_steps",
     "operators_frame",
     "report",
     "series",

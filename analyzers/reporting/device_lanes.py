@@ -31,6 +31,7 @@ from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSum
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reporting.document import Report
 from analyzers.reporting.step_timeline import LaneName, lanes_of
+from analyzers.reprs import brief
 from analyzers.run import hosts
 from analyzers.trace import Collective
 
@@ -115,6 +116,8 @@ class Lanes:
     steps: StepLane
     layers: LayerLane
     collectives: CollectiveLane
+
+    __repr__ = brief
 
     @property
     def times(self) -> dict[str, Intervals]:

@@ -44,6 +44,7 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
+from analyzers.reprs import brief
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Spread
 
@@ -105,6 +106,8 @@ class Summary(msgspec.Struct, frozen=True):
     over_devices: OverDevices | None = None  # null for one device
     groups: list[GroupSummary] = []
     pipelines: list[PipelineSummary] = []
+
+    __repr__ = brief
 
 
 REPORT_SCHEMA = "tracer.report/2"
@@ -209,6 +212,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
 
+    __repr__ = brief
+
     @property
     def notices(self) -> list[Notice]:
         """Return all that is said of the run: the warnings, then the notes."""
@@ -241,6 +246,9 @@ class Report(msgspec.Struct, frozen=True):
     # Filled by analyses to come.
     experts: list[ExpertRow] = []
     attention: list[AttentionRow] = []
+
+    def __repr__(self) -> str:
+        return f"Report({self.run.name})\nMain problem: {self.summary.headline.sentence}"
 
 
 def to_json(document: Report) -> str:

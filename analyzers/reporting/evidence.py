@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from analyzers.layers import pipeline_summaries
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
@@ -41,6 +43,7 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         waits_by_kind=waits_by_kind(rows),
         world_size=facts.world_size,
         is_data_parallel=is_data_parallel(run),
+        free_compute_ns=_free_compute_ns(analyses),
         complete=not any(row.partial for row in rows),
         gradient_dtypes=gradient_dtypes(rows),
         latency_ns=latency_ns(rows),
@@ -53,6 +56,11 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         experts=analyses.experts,
         attention=analyses.attention,
     )
+
+
+def _free_compute_ns(analyses: Analyses) -> float:
+    """Return the median time per window in which compute runs with no communication beside it, ns."""
+    return float(np.median(analyses.rows.compute_ns - analyses.rows.overlapped_comm_ns))
 
 
 def _input_caution(manifest: Manifest) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from analyzers.collectives import CollectiveRow, GroupWindow, line_names
 from analyzers.reporting.document import Report, Window
+from analyzers.reporting.measures import IDLE_CAUSES
 from analyzers.statistics import Spread, ratio, spreads
 
 GRADIENTS = "gradients"
@@ -112,6 +113,29 @@ SPLIT_PARTS = (
 )
 
 
+def mean_step(windows: Sequence[Window]) -> dict[str, float]:
+    """Return the mean span of windows and what it is made of, idle time by cause, which adds up; none of no windows."""
+    if not windows:
+        return {}
+    parts = {name: sum(getattr(window, name) for window in windows) for name in ("span_ns", *SPLIT_PARTS[:-1])}
+    parts |= {
+        f"idle_{cause}_ns": sum(getattr(window.idle, f"{cause}_ns") for window in windows) for cause in IDLE_CAUSES
+    }
+    return {name: total_ns / len(windows) for name, total_ns in parts.items()}
+
+
+def mean_steps(document: Report) -> dict[tuple[int, int | str], dict[str, float]]:
+    """Return the mean step of each device of each rank, as `mean_step` has it."""
+    return {device: mean_step(windows) for device, windows in _by_device(document).items()}
+
+
+def _by_device(document: Report) -> dict[tuple[int, int | str], list[Window]]:
+    devices: dict[tuple[int, int | str], list[Window]] = {}
+    for window in document.windows:
+        devices.setdefault((window.rank, window.device), []).append(window)
+    return devices
+
+
 @dataclass(frozen=True)
 class StepFigures:
     """One step: where it begins from the run's origin, the median of its windows' spans, shares of their time together.
@@ -146,10 +170,8 @@ def series(document: Report) -> list[StepSeries]:
         replace(figures, groups_ns=groups.get(figures.step, {})) for figures in _steps(document.windows, bandwidths)
     ]
     all_devices = [StepSeries(None, None, together)]
-    devices: dict[tuple[int, int | str], list[Window]] = {}
-    for window in document.windows:
-        devices.setdefault((window.rank, window.device), []).append(window)
-    return all_devices + [StepSeries(*device, _steps(windows, {})) for device, windows in devices.items()]
+    devices = _by_device(document).items()
+    return all_devices + [StepSeries(*device, _steps(windows, {})) for device, windows in devices]
 
 
 def _steps(windows: Sequence[Window], bandwidths: dict[int, float]) -> list[StepFigures]:

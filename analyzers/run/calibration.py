@@ -15,6 +15,7 @@ from analyzers.errors import UnreadableCalibration
 from analyzers.json_documents import encoded
 from analyzers.paths import Place, read_file
 from analyzers.redaction import redacted_url
+from analyzers.reprs import brief
 from analyzers.trace import KINDS, bus_factor
 
 SCHEMA = "tracer.calibration/1"
@@ -52,6 +53,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     links: CalibratedLinks | None = None
     rows: list[CalibrationRow]
+
+    __repr__ = brief
 
 
 class _WrittenRow(msgspec.Struct, frozen=True):

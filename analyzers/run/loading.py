@@ -13,6 +13,7 @@ from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.ranks import RankNumber, rank_number
+from analyzers.reprs import brief
 from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
 from analyzers.run.light_window import Joining
@@ -67,6 +68,8 @@ class Run:
     ranks: tuple[RankTrace, ...]
     warnings: tuple[Notice, ...] = ()
     calibration: Calibration | None = None
+
+    __repr__ = brief
 
 
 def load(path: Where, steps: str | None = None, memory: int | None = None) -> Run:

@@ -10,6 +10,7 @@ import msgspec
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
+from analyzers.reprs import brief
 from analyzers.run.controls import Control, Controls, joined_controls
 from analyzers.run.parallelism import Parallelism, impossible, joined_parallelism, of_known_ranks, without_impossible
 
@@ -120,6 +121,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
     notes: list[str] = []
+
+    __repr__ = brief
 
     def why_null(self) -> list[Notice]:
         """Return a notice for each null in the epochs."""

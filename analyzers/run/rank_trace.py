@@ -15,6 +15,7 @@ from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
+from analyzers.reprs import brief
 from analyzers.run.health import healthy
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
@@ -42,6 +43,8 @@ class RankTrace:
     mismatch: str | None = None  # why the light window that there is could not be joined
     joining: Joining | None = None  # how much of the light window was
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
+
+    __repr__ = brief
 
     @property
     def is_light(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, find
+from analyzers.reprs import brief
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import Call, Inputs
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
@@ -93,6 +94,8 @@ class Events:
     launched_ns: Int64
     position: Int64
     syncs: Syncs = NONE
+
+    __repr__ = brief
 
     def __len__(self) -> int:
         return len(self.start_ns)

@@ -122,7 +122,7 @@ def test_where_steps_resemble_the_ones_before_more_launches_are_asked_for():
     found = compare(*(stepping([[10 + more] for more in steps]) for steps in (a, b)))
     assert (found.step["span_ns"].state, found.step["span_ns"].changed) == ("correlated", False)
     (notice,) = (each for each in found.warnings if each.code == Code.LAUNCHES_DIFFER)
-    assert "1 figure differs, but launches may differ by more than steps of one launch show" in notice.text
+    assert "1 figure differs, but each step resembles the one before" in notice.text
     assert "record more launches" in str(notice.remedy)
 
 

@@ -144,7 +144,7 @@ def test_grids_that_make_no_sense_are_refused(arguments, reason):
 
 def test_a_report_records_nothing(capsys):
     assert main(["sweep", "--report", "nowhere", "--batch", "4"]) == 2
-    assert "--batch configures a recording" in capsys.readouterr().err
+    assert "--batch only applies to recording" in capsys.readouterr().err
 
 
 def cell(name: str, state: str) -> Cell:

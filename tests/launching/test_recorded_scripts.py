@@ -124,7 +124,10 @@ def test_a_session_in_a_loop_of_one_s_own(tmp_path):
     ended = [end(rank) for rank in ranks]
     assert [code for code, _, _ in ended] == [0, 0], ended
     # Begun after the first step; a recording of three blocks on a CPU, each twelve steps; the newest two are kept.
-    assert [out for _, out, _ in ended] == [b"0 ['step0', 'step13', 'step25']\n", b"1 []\n"]
+    assert [out for _, out, _ in ended] == [
+        b"0 ['step0', 'step13', 'step25'] [[0, 1], [0, 1], [0, 1]]\n",
+        b"1 [] []\n",
+    ]
     assert sorted(place.name for place in output.iterdir()) == ["step13", "step25"]
     for place in output.iterdir():
         assert [rank.rank for rank in analyzers.load(place).ranks] == [0, 1]

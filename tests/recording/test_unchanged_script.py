@@ -17,7 +17,7 @@ from torch.optim import SGD, Optimizer
 from tracer.atomic_files import this_process
 from tracer.config import Hook, Plan
 from tracer.errors import TracerError
-from tracer.recording import rank_part, session
+from tracer.recording import rank_part, rank_process
 from tracer.recording import unchanged_script as attach
 from tracer.recording.rank_process import CLAIM, PROGRESS, WORK, reasons, seldom_progress_of
 from tracer.recording.step_counter import SILENCE
@@ -62,7 +62,7 @@ def watched(folder, model, monkeypatch):
     monkeypatch.setattr(attach, "Recorder", Counting)
     monkeypatch.setattr(Counting, "length", 10**9)
     monkeypatch.setattr(Counting, "all", [])
-    monkeypatch.setattr(session._Sessions, "count", 0)
+    monkeypatch.setattr(rank_process._Sessions, "count", 0)
     found = attach.Watched(Hook(str(folder), "", 0, [], Plan(wait=10)))
     yield found
     found.is_disabled = True
@@ -250,7 +250,7 @@ def test_a_fork_trains_in_place_of_the_process_that_did_not(watched, model, monk
 def test_a_script_with_a_session_of_its_own_is_left_alone(watched, model, monkeypatch):
     (optimizer,) = optimizers(model, 1)
     watched.stepped(optimizer)
-    monkeypatch.setattr(session._Sessions, "count", 1)
+    monkeypatch.setattr(rank_process._Sessions, "count", 1)
     watched.stepped(optimizer)
     assert Counting.all[0].why == "the script has a session of its own"
     assert Counting.all[0].done == 1

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from analyzers.layers import ShardedCollective
-from analyzers.reporting.remedies.advised import Advice, StepTime
+from analyzers.reporting.measures.synchronization import SyncCost
+from analyzers.reporting.remedies.advised import Advice
+from analyzers.reporting.remedies.observations import Evidence
+from analyzers.reporting.remedies.rules import advice
 from analyzers.reporting.remedies.sharded_advice import CONNECTIONS, advice_on_sharded
 
-STEP = StepTime(1_000_000, 1)
+STEP = Evidence(1_000_000, 1)
 
 
 def row(kind: str = "all_gather", **more) -> ShardedCollective:
@@ -22,8 +27,8 @@ def row(kind: str = "all_gather", **more) -> ShardedCollective:
 
 
 def advised(*rows: ShardedCollective, latency_ns: int | None = None, **environment: str) -> dict[str, Advice]:
-    proposed = advice_on_sharded(STEP, rows, latency_ns, environment)
-    return {advice.code: advice for advice in proposed if advice.figure_ns}
+    evidence = replace(STEP, sharded=rows, latency_ns=latency_ns, environment=environment)
+    return {advice.code: advice for advice in advice_on_sharded(evidence) if advice.figure_ns}
 
 
 def test_nothing_without_reason():
@@ -53,6 +58,7 @@ def test_one_connection_is_named_where_it_is_one():
     assert advised(slow, **{CONNECTIONS: "1"})["max_connections"].figure_ns == 20_000
     assert "max_connections" not in advised(slow, **{CONNECTIONS: "32"})
     assert "max_connections" not in advised(slow)
+    assert advised(slow)["sharded_transfer"].figure_ns == 20_000
 
 
 def test_late_launches_are_the_hosts_but_for_all_gathers_in_their_modules_turn():
@@ -67,3 +73,15 @@ def test_units_whose_transfer_is_latency_are_too_small():
     assert found.figure_ns == 24_000
     assert "; 2 collectives per step" in found.because
     assert "larger_units" not in advised(small, large)
+
+
+def test_where_links_are_the_limit_no_order_of_collectives_helps():
+    """800 us of transfer are exposed, and 30 us of compute have nothing beside them: all but these must be sent."""
+    cost = SyncCost(**dict.fromkeys(SyncCost.__struct_fields__, 0) | {"exposed_transfer_ns": 800_000})
+    cost = msgspec.structs.replace(cost, control_ns=None, contention_ns=None, control_interval_ns=None)
+    queued = row(queued_behind="reduce_scatter", exposed_queued_ns=500_000)
+    first, second = advice(replace(STEP, sharded=[queued], cost=cost, free_compute_ns=30_000))
+    assert (first.code, first.figure_ns) == ("sharded_transfer", 770_000)
+    assert "the links are too slow for FSDP's collectives: 77 % of the step" in first.problem
+    assert (second.code, second.figure_ns) == ("reduce_scatter_group", 30_000)
+    assert "only 30 us per step (3.0 %) of compute has no communication beside it yet" in second.because

@@ -12,17 +12,20 @@ from msgspec.structs import replace
 from analyzers.comparison.condition_names import names
 from analyzers.comparison.document import Comparison
 from analyzers.comparison.runs import compare
+from analyzers.comparison.step_alignment import aligned_steps
+from analyzers.reporting.device_lanes import lanes
 from analyzers.reporting.document import Report, to_json
 from tests.support.commands import fails
 from tests.support.comparing import controlled, stepping
 from tests.support.docs import ROOT, commands
-from tests.support.samples import SAMPLES, reported
+from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.sweeping import write_cell, write_sweep
 from tracer.cli import main, parse
 from tracer.commands.options.fail_on import parsed
 from tracer.views.html.comparison_page import comparison_html
 from tracer.views.html.templates import POLICY
-from tracer.views.sections.comparison import MOST_ROWS, comparison_tables, comparison_text
+from tracer.views.sections.comparison import comparison_text
+from tracer.views.sections.comparison_tables import MOST_ROWS, comparison_tables, told_tables, untold_table
 
 DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
 EVIL = "<script>alert(1)</script> \x1b[31m\u202e"
@@ -54,10 +57,8 @@ def row(shown: str, title: str, *first: str) -> list[str]:
 
 
 def test_what_changed_comes_first():
-    shown = comparison_text(slower(), 120)
-    assert shown.startswith(
-        "A: before · B: after\n\nB's step takes 12.03 ms under the profiler, 20.0 % longer than A's"
-    )
+    shown = comparison_text(slower(), 120, full=True)
+    assert shown.startswith("A: before · B: after\n\nB's step is 20.0 % longer than A's: 12.03 ms instead of 10.03 ms")
     assert row(shown, "Changed by more", "step", "exposed waiting")[2:6] == ["0.525", "2.525", "+2.000", "+381.0 %"]
     assert row(shown, "Changed by more", "step", "step in the trace")[2:] == [
         *("10.025", "12.025", "+2.000", "+20.0 %", "6, 6", "0.002", "changed"),
@@ -66,9 +67,35 @@ def test_what_changed_comes_first():
     assert "Marked as changed: p at most 5.0 %" in " ".join(shown.split())
 
 
+PAIRS = [
+    ("resnet18-ddp2", "resnet18-ddp4"),
+    ("resnet18-ddp2-sick", "resnet18-ddp2-cured"),
+    ("resnet18-dp4", "resnet18-ddp4"),
+    ("resnet18-fsdp4", "resnet50-ddp4-bf16"),
+    ("every-collective4", "resnet18-ddp1"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+def test_the_first_screen_is_one(a, b):
+    found = compare(reported(SAMPLES / a), reported(SAMPLES / b))
+    shown = comparison_text(found, paths=(f"traces/{a}", f"traces/{b}")).splitlines()
+    assert len(shown) <= 35
+    assert max(map(len, shown)) <= 100
+    assert shown[2].startswith(found.verdict[:60])
+    assert [line.split()[:2] for line in shown[-2:]] == [["NEXT", "tracer"], ["tracer", "compare"]]
+
+
+def test_the_first_screen_draws_differences_to_either_side():
+    shown = comparison_text(slower())
+    words = row(shown, "What a profiled step", "exposed waiting")
+    assert words[1:] == ["0.525", "2.525", "+2.000", "|██████████", "changed"]
+
+
 def test_what_only_one_run_has_is_named_with_its_figure():
-    shown = comparison_text(of_samples(), 120)
-    assert "Only in A: all_reduce of 2, 26.49 MB (busbw 234.9), all_reduce of 2, 9.462 MB (busbw 163.2)" in shown
+    shown = comparison_text(of_samples(), 120, full=True)
+    words = " ".join(shown.split())
+    assert "Only in A: all_reduce of 2, 26.49 MB (busbw 234.9), all_reduce of 2, 9.462 MB (busbw 163.2)" in words
     assert row(shown, "Settings and versions that differ", "world_size") == ["world_size", "2", "4"]
     assert "Nothing.\nToo few steps to tell, though every step of one run lies beyond all of the other's: " in shown
 
@@ -85,8 +112,9 @@ def test_long_tables_are_short_on_a_terminal_and_whole_on_the_page():
 @pytest.mark.parametrize("found", [slower(), of_samples()], ids=["slower", "samples"])
 def test_every_view_fits(found):
     for width in (80, 105, 160):
-        for line in comparison_text(found, width).splitlines():
-            assert len(line) <= max(width, 100), line
+        for full in (False, True):
+            for line in comparison_text(found, width, full=full).splitlines():
+                assert len(line) <= max(width, 100), line
     for shown in comparison_tables(found):
         assert all(len(words) == len(shown.table.columns) for words in shown.table.rows)
 
@@ -108,8 +136,8 @@ def test_the_page_loads_and_runs_nothing_and_has_every_table():
     html = comparison_html(slower())
     assert POLICY.format(scripts="'none'") in unescape(html)
     assert not re.search(r"(src|href)=\"(?!#)", html)
-    assert not re.search(r"url\(|@import", html)
-    for shown in comparison_tables(slower()):
+    assert not re.search(r"url\((?!#)|@import", html)
+    for shown in told_tables(slower()):
         assert f'id="{shown.name}"' in html
         for words in shown.table.rows:
             assert words[0].replace("'", "&#39;") in html
@@ -118,12 +146,60 @@ def test_the_page_loads_and_runs_nothing_and_has_every_table():
     assert len(re.findall(r'class="bar"', html)) == 2
 
 
+def test_what_cannot_be_told_is_folded_away():
+    html, untold = comparison_html(of_samples()), untold_table(of_samples())
+    assert untold is not None
+    assert len(untold.table.rows) == of_samples().states["too_few"]
+    assert html.index('id="changes" open') < html.index('id="untold"')
+    assert not any(row[-1].startswith("too few") for shown in told_tables(of_samples()) for row in shown.table.rows)
+    assert untold_table(slower()) is None
+
+
+def test_the_waterfall_leads_from_a_to_b():
+    html = comparison_html(slower())
+    falls = re.findall(r'<div class="track( whole)?" title="([^"]*)"><b>([^<]*)</b>', html)
+    assert [label for _, _, label in falls][0 :: len(falls) - 1] == ["A&#39;s step", "B&#39;s step"]
+    assert "exposed waiting: 0.525 ms in A, 2.52 ms in B" in html
+
+
+def test_two_steps_are_drawn_on_one_scale():
+    runs = [SAMPLES / "resnet18-ddp2", SAMPLES / "resnet18-ddp4"]
+    of_lanes = [lanes(summarized(run), reported(run)) for run in runs]
+    a, b = (reported(run) for run in runs)
+    drawn = aligned_steps(a, b, (of_lanes[0], of_lanes[1]))
+    assert drawn is not None
+    assert [len(step.strips) for step in drawn] == [2, 4]
+    assert drawn[0].cell_ns == drawn[1].cell_ns
+    for report, step in zip((a, b), drawn, strict=True):
+        for strip in step.strips:
+            key = (strip.rank, strip.device, step.step)
+            window = next(row for row in report.windows if (row.rank, row.device, row.step) == key)
+            assert sum(strip.totals_ns.values()) == window.span_ns
+            shares = sum(strip.shares.values())
+            assert shares.sum() * step.cell_ns == pytest.approx(window.span_ns, rel=1e-3)
+            assert shares.max() <= 1 + 1e-6
+    html = comparison_html(compare(a, b), drawn)
+    assert html.count('<div class="track drawn"><b>rank') == 6
+
+
+def test_of_a_saved_report_one_device_is_drawn_and_said_to_be_all():
+    a, b = (reported(SAMPLES / name) for name in ("resnet18-ddp2", "resnet18-ddp4"))
+    drawn = aligned_steps(a, b, ((), ()))
+    assert drawn is not None
+    strip = drawn[0].strips[0]
+    covered = strip.shares["compute_ns"].sum() * drawn[0].cell_ns
+    assert covered == pytest.approx(strip.totals_ns["compute_ns"], rel=0.01)
+    html = comparison_html(compare(a, b), drawn)
+    assert html.count("was read from a saved report") == 2
+    assert 'id="steps"' not in comparison_html(compare(a, b))
+
+
 def test_a_control_leads_where_both_runs_have_it():
     a, b = (controlled(stepping([[10.0]]), {"unprofiled": [ms + 0.01 * k for k in range(5)]}) for ms in (8.0, 9.0))
     assert (
         comparison_text(compare(a, b))
         .splitlines()[2]
-        .startswith("B's step takes 9.02 ms without the profiler, 12.5 % longer")
+        .startswith("B's step is 12.5 % longer than A's: 9.02 ms instead of 8.02 ms without the profiler.")
     )
 
 
@@ -145,7 +221,7 @@ def test_files_are_written_and_not_overwritten(capsys, tmp_path):
     out, html = tmp_path / "changes.txt", tmp_path / "changes.html"
     assert main(["compare", DDP2, DDP4, "-o", str(out), "--html", str(html)]) == 0
     assert capsys.readouterr().out == ""
-    assert "B's step takes" in out.read_text()
+    assert "B's step cannot be told apart" in out.read_text()
     assert "</html>" in html.read_text()
     for option, place in (("-o", out), ("--html", html)):
         code, err = fails(capsys, "compare", DDP2, DDP4, option, str(place))
@@ -166,7 +242,7 @@ def test_a_saved_report_is_as_good_as_its_run(capsys, tmp_path):
     assert main(["compare", baseline, DDP2, "--json"]) == 0
     assert capsys.readouterr().out == of_traces
     assert main(["compare", baseline, DDP4]) == 0
-    assert "in both runs. 0 of" in capsys.readouterr().out
+    assert "B's step takes as long as A's: " in capsys.readouterr().out
 
 
 def test_what_cannot_be_compared_is_one_line(capsys, tmp_path):
@@ -183,7 +259,7 @@ def test_what_cannot_be_compared_is_one_line(capsys, tmp_path):
         (str(tmp_path / "none"), DDP4): (1, "none"),
         (str(broken), DDP4): (1, "broken.json"),
         (str(sweep), DDP4): (2, "give two runs or two sweeps"),
-        (str(sweep), str(sweep), "--links", str(links)): (2, "--links does not apply to sweeps"),
+        (str(sweep), str(sweep), "--links", str(links)): (2, "--links only applies to runs"),
         (baseline, DDP4, "--links", str(links)): (2, "leave it out"),
         (DDP4, DDP4, "--links", str(tmp_path / "none")): (1, "tracer calibrate"),
     }
@@ -202,7 +278,7 @@ def test_sweeps_and_their_saved_studies(capsys, tmp_path):
     html = tmp_path / "sweeps.html"
     assert main(["compare", *folders, "--html", str(html)]) == 0
     shown = capsys.readouterr().out
-    assert row(shown, "Cells", "ddp2 at 8", "step")[2:6] == ["12.025", "15.025", "+3.000", "+24.9 %"]
+    assert row(shown, "Steps", "ddp2 at 8", "step")[2:5] == ["12.025", "15.025", "+24.9 %"]
     assert "efficiency" in html.read_text()
     assert main(["sweep", "--report", folders[0], "--json", "-o", str(tmp_path / "study")]) == 0
     capsys.readouterr()
@@ -232,7 +308,7 @@ def test_reports_that_hold_nothing_are_compared():
         return replace(report, windows=[], collectives=[], buckets=[], layers=[])
 
     found = compare(emptied(reported(SAMPLES / "resnet18-ddp1")), emptied(reported(SAMPLES / "resnet18-ddp1")))
-    assert "A step" in comparison_text(found) or "Neither run has a step" in comparison_text(found)
+    assert "'s step " in comparison_text(found) or "Neither run has a step" in comparison_text(found)
     assert "</html>" in comparison_html(found)
 
 

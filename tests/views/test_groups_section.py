@@ -150,7 +150,7 @@ def test_a_table_has_a_row_for_each_line_of_each_step():
 
 def test_runs_are_compared_by_group_and_what_one_alone_has_is_said():
     a, b = of_two(), of_two("mesh_pp")
-    shown = comparison_text(compare(a, b))
+    shown = comparison_text(compare(a, b), full=True)
     assert "Only in A: mesh_tp (exposed 0.000)." in shown
     assert "Only in B: mesh_pp (exposed 0.000)." in shown
     (line,) = [one for one in compare(a, b).groups if one.name == "mesh_fsdp"]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
+from analyzers.units import ms
 from tests.support.commands import fails
 from tests.support.drawing import meet
 from tests.support.pictures import HEADS, assert_readable, drawn_words
@@ -110,12 +111,37 @@ def test_the_colors_are_the_palettes(kind):
     assert drawn <= shades()
 
 
-def test_bars_are_the_reports_medians():
+def test_bars_are_the_mean_steps_of_ranks_and_end_where_these_do():
     with style(LIGHT, TEXT_PT):
         made = figure(reported(DDP4), "breakdown", None, LIGHT)
     blue = [each for each in patches(made) if to_hex(each.get_facecolor()) == palette.COMPUTE.color.lower()]
-    medians = [device.windows["compute_ns"].median / 1e6 for device in reported(DDP4).summary.by_device]
-    assert [bar.get_width() for bar in blue] == pytest.approx(medians)
+    windows = [[row for row in reported(DDP4).windows if row.rank == rank] for rank in range(4)]
+    means = [sum(row.compute_ns for row in of_rank) / len(of_rank) / 1e6 for of_rank in windows]
+    assert [bar.get_width() for bar in blue] == pytest.approx(means)
+    spans = [sum(row.span_ns for row in of_rank) / len(of_rank) for of_rank in windows]
+    assert [ms(span) for span in spans] == [text.get_text() for text in made.axes[0].texts[-4:]]
+
+
+def test_small_parts_have_their_numbers_below():
+    with style(LIGHT, TEXT_PT):
+        made = figure(reported(SAMPLES / "resnet50-ddp4-bf16"), "breakdown", None, LIGHT)
+        texts = [text.get_text() for text in drawn_words(made)]
+    assert "27.94" in texts
+    assert "exposed copy 0.99, 0.98, 1.00, 1.10" in " ".join(texts)
+
+
+def test_the_facts_take_one_line_and_leave_versions_out():
+    with style(LIGHT, TEXT_PT):
+        made = figure(reported(SAMPLES / "resnet50-ddp4-bf16"), "timeline", None, LIGHT)
+    facts = [text.get_text() for text in made.texts if text.get_text().startswith("resnet50-ddp4-bf16")]
+    assert facts == ["resnet50-ddp4-bf16 · resnet50 ddp · batch 64 a device · 4 ranks · NVIDIA H200"]
+
+
+def test_kinds_of_one_size_are_drawn_side_by_side():
+    with style(LIGHT, TEXT_PT):
+        made = figure(reported(SAMPLES / "every-collective4"), "bandwidth", None, LIGHT)
+    places = [line.get_xdata()[0] for line in made.axes[0].lines if len(line.get_xdata())]
+    assert len(set(places)) == len(places)
 
 
 def test_waiting_is_hatched_and_causes_of_idle_time_look_different():
@@ -217,7 +243,9 @@ def test_the_command_writes_what_the_ending_says(tmp_path, capsys):
         file = tmp_path / f"picture.{ending}"
         assert main(["plot", str(DDP4), "--kind", "timeline", "-o", str(file)]) == 0
         assert file.read_bytes().startswith(HEADS[ending.lower()])
-    assert capsys.readouterr() == ("", "")
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(f"{file}: written (")
 
 
 def test_nothing_is_replaced_without_force(tmp_path, capsys):
@@ -261,6 +289,7 @@ def test_a_sweep_is_drawn_by_the_command(tmp_path, capsys):
     file = tmp_path / "scaling.svg"
     assert main(["plot", str(folder), "--kind", "scaling", "-o", str(file)]) == 0
     assert b"</svg>" in file.read_bytes()
+    assert capsys.readouterr().err.startswith(f"{file}: written (")
     code, err = fails(capsys, "plot", str(folder), str(folder), "--kind", "scaling", "-o", str(tmp_path / "b.png"))
     assert (code, "one folder" in err) == (2, True)
     code, err = fails(capsys, "plot", str(DDP4), "--kind", "scaling", "-o", str(tmp_path / "b.png"))

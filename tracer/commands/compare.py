@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from functools import partial
 
 from analyzers.comparison import SCALING_SCHEMA as STUDY
 from analyzers.comparison import (
+    AlignedStep,
     Comparison,
     Condition,
     RunFigures,
     Scaling,
     SweepComparison,
+    aligned_steps,
     cell_names,
     compare,
     compare_sweeps,
@@ -25,7 +28,7 @@ from analyzers.comparison import scaling_from_json as study_from_json
 from analyzers.errors import AnalysisError
 from analyzers.paths import Place
 from analyzers.reporting import REPORT_SCHEMA as REPORT
-from analyzers.reporting import Report, from_json, report
+from analyzers.reporting import Lanes, Report, from_json, report
 from analyzers.run import SWEEP, Calibration
 from tracer.commands.options import (
     add_gate_argument,
@@ -38,6 +41,7 @@ from tracer.commands.options import (
     links_of,
     parsed,
     read,
+    read_drawn,
     refuse_all_existing,
     run_place,
     sweep_folder,
@@ -64,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="what the links of both can do (default: each run's own links.json)",
     )
+    parser.add_argument("--full", action="store_true", help="every figure that was compared, table by table")
     parser.add_argument("--json", action="store_true", help="the whole comparison as JSON")
     parser.add_argument("--html", type=here, metavar="FILE", help="also write it as one page, which loads nothing")
     parser.add_argument("-o", "--output", type=here, metavar="FILE", help="write to a file instead of stdout")
@@ -86,25 +91,31 @@ def run(options: argparse.Namespace) -> int:
 
 def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
     links = links_of(options)
-    a, b = (_report(options, where, links) for where in (options.a, options.b))
+    (a, lanes_a), (b, lanes_b) = (_report(options, where, links) for where in (options.a, options.b))
     comparison = compare(a, b)
-    _show(options, comparison)
+    steps = aligned_steps(a, b, (lanes_a, lanes_b)) if options.html is not None else None
+    _show(options, comparison, steps)
     return judged(gates, RunFigures(b, a, comparison), f"{b.run.name} against {a.run.name}")
 
 
 def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
     if options.links is not None:
-        raise UsageError("--links does not apply to sweeps, which are compared by step time and efficiency")
+        raise UsageError("--links only applies to runs: sweeps are compared by steps and efficiency")
     comparison = compare_sweeps(_study(options, options.a), _study(options, options.b))
     _show(options, comparison)
     codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(comparison, gate)]
     return max(codes, default=0)
 
 
-def _show(options: argparse.Namespace, comparison: Comparison | SweepComparison) -> None:
+def _show(
+    options: argparse.Namespace,
+    comparison: Comparison | SweepComparison,
+    steps: tuple[AlignedStep, AlignedStep] | None = None,
+) -> None:
     if options.html is not None:
-        write_page(options.html, comparison_html(comparison), options.force)
-    emit(options, partial(comparison_json, comparison), partial(comparison_text, comparison))
+        write_page(options.html, comparison_html(comparison, steps), options.force)
+    show = partial(comparison_text, full=options.full, paths=(str(options.a), str(options.b)))
+    emit(options, partial(comparison_json, comparison), partial(show, comparison))
 
 
 def _is_sweep(path: Place) -> bool:
@@ -126,14 +137,20 @@ def _is_saved(path: Place, schema: str) -> bool:
         return False  # whoever reads it as a run says why it cannot be read
 
 
-def _report(options: argparse.Namespace, path: Place, links: Calibration | None) -> Report:
-    """Return a run's report: made from its traces, or as it was saved. Raises AnalysisError, UsageError."""
+def _report(options: argparse.Namespace, path: Place, links: Calibration | None) -> tuple[Report, Sequence[Lanes]]:
+    """Return a run's report, made from its traces or as it was saved, and what a page draws of the former.
+
+    Raises AnalysisError, UsageError.
+    """
     if not _is_saved(path, REPORT):
-        return report(read(options, path), links)
+        if options.html is None:
+            return report(read(options, path), links), ()
+        _, run_report, drawn = read_drawn(options, links, [path])
+        return run_report, drawn
     if links is not None:
         raise UsageError(f"{path}: --links does not apply to a saved report, which has its links already: leave it out")
     try:
-        return from_json(path.read_bytes())
+        return from_json(path.read_bytes()), ()
     except AnalysisError as error:
         raise AnalysisError(f"{path}: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from analyzers.comparison import study
 from analyzers.reporting import report
@@ -18,6 +19,7 @@ from tracer.commands.options import (
     sweep_folder,
 )
 from tracer.errors import UsageError
+from tracer.views import size
 from tracer.views.plots import BANDWIDTH, FORMS, KINDS, SCALING, report_picture, scaling_picture
 
 NAME = "plot"
@@ -38,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=KINDS,
         required=True,
-        help="breakdown: the median step of each rank; timeline: one step in time; buckets: DDP's, in one step; "
-        "layers: those that take longest; bandwidth: busbw over message size; scaling: speedups of a sweep",
+        help="breakdown: the mean step of each rank; timeline: one step in time; buckets: DDP's, in one step; "
+        "layers: the longest ones; bandwidth: busbw over message size; scaling: speedups of a sweep",
     )
     parser.add_argument(
         "-o",
@@ -60,10 +62,11 @@ def run(options: argparse.Namespace) -> int:
     if form not in FORMS:
         raise UsageError(f"-o {options.output}: a picture ends in {', '.join(f'.{name}' for name in FORMS)}")
     if options.links is not None and options.kind != BANDWIDTH:
-        raise UsageError(f"--links only applies to --kind {BANDWIDTH}")
+        raise UsageError(f"--links only applies to --kind {BANDWIDTH}: {options.kind} shows no bandwidth")
     refuse_existing(options.output, options.force)
     drawn = _scaling(options, form) if options.kind == SCALING else _picture(options, form)
     write_bytes(options.output, drawn, options.force)
+    print(f"{options.output}: written ({size(len(drawn))})", file=sys.stderr)
     return 0
 
 

@@ -130,9 +130,7 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         for name, value in _unset(_add_grid_arguments, _add_training_arguments).items():
             if getattr(options, name) != value:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} configures a recording, and --report records nothing: leave it out"
-                )
+                raise UsageError(f"--{name.replace('_', '-')} only applies to recording: --report records nothing")
         output = options.output or (None if options.json else options.report / REPORT)
         _report(options.report, output, options.json, options.force, reader)
         return 0

@@ -6,7 +6,7 @@
 Decisions: docs/decisions/reading.md
 """
 
-from tracer.reading.processes import Readers, read_lanes, read_run
+from tracer.reading.processes import Readers, read_lanes, read_run, start_method, with_undrawn
 from tracer.reading.run_listing import ListedRun, leads_out, listed
 from tracer.reading.second_opinion import second_opinions
 
@@ -18,4 +18,6 @@ __all__ = [
     "read_lanes",
     "read_run",
     "second_opinions",
+    "start_method",
+    "with_undrawn",
 ]

@@ -14,9 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 
+from msgspec.structs import replace as replaced
+
 from analyzers.memory import budget_of
+from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, places, size
 from analyzers.rank import OnBytes, RunSummary, summarize, with_lanes
+from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from tracer.errors import TracerError, UsageError
 from tracer.reading.dask_cluster import cluster
@@ -80,6 +84,12 @@ def read_lanes(
     files = [replace(file, memory=memory) for file in files]
     with _executor(path, files, by) as (executor, on_bytes):
         return with_lanes(run, files, executor, on_bytes)
+
+
+def with_undrawn(report: Report, run: RunSummary) -> Report:
+    """Add to a report what was found out after it: which of a run's ranks could not be read to be drawn."""
+    undrawn = [warning for warning in run.warnings if warning.code == Code.RANK_NOT_DRAWN]
+    return replaced(report, run=replaced(report.run, warnings=[*report.run.warnings, *undrawn]))
 
 
 def _named(path: Where, by: Readers) -> Sequence[Place]:

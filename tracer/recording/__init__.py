@@ -1,9 +1,9 @@
 """Recording inside the training process: schedule, profiles, controls, `run.json`.
 
-`session`, and `unchanged_script` which the `hook` arms, drive a `recorder` step by step (`step_counter` knows which
-optimizer ends a step); the room `windows` profiles and times steps, `rendezvous` lets ranks meet. `model_facts`, the
-room `strategies`, `link_rates` and `device_states` find out what trains, how it is parallelized, over which links, on
-devices in which state; `rank_part` and `run_json` write it down, `collect` puts the recording in its place.
+`tracer.Session`, and `unchanged_script` which the `hook` arms, drive a `recorder` step by step (`step_counter` knows
+which optimizer ends a step); the room `windows` profiles and times steps, `rendezvous` lets ranks meet. `model_facts`,
+the room `strategies`, `link_rates` and `device_states` find out what trains, how it is parallelized, over which links,
+on devices in which state; `rank_part` and `run_json` write it down, `collect` puts the recording in its place.
 `rank_process` is for processes that are ranks, `torch_compat` has what differs between versions of torch. Importing
 this room imports torch.
 
@@ -14,8 +14,8 @@ from tracer.recording.collect import Finisher, Taking
 from tracer.recording.device_states import open_gpus
 from tracer.recording.hook import HOOK_FOLDER
 from tracer.recording.link_rates import NCCL_LOG, LinkMember, link_of, nccl_logs, peer_link
-from tracer.recording.model_facts import gpus_of
-from tracer.recording.rank_part import RUN, Facts, RankPart, write_part
+from tracer.recording.model_facts import find_model, gpus_of
+from tracer.recording.rank_part import RUN, Facts, RankPart, facts_of, write_part
 from tracer.recording.rank_process import (
     LAUNCHER,
     OUT_OF_MEMORY,
@@ -24,15 +24,17 @@ from tracer.recording.rank_process import (
     WORK,
     die_with,
     leave_notes,
+    note_session,
     pick_device,
     progress_of,
     read_errors,
     reasons,
     refusing,
+    seldom_progress_of,
     take_notes,
 )
 from tracer.recording.recorder import Progress, Recorder, Subject, silent
-from tracer.recording.session import Session
+from tracer.recording.rendezvous import Meeting
 from tracer.recording.strategies import inner
 from tracer.recording.torch_compat import compile_in_place, rank_and_size, trace_violations, wrap_ddp
 
@@ -48,19 +50,22 @@ __all__ = [
     "Facts",
     "Finisher",
     "LinkMember",
+    "Meeting",
     "Progress",
     "RankPart",
     "Recorder",
-    "Session",
     "Subject",
     "Taking",
     "compile_in_place",
     "die_with",
+    "facts_of",
+    "find_model",
     "gpus_of",
     "inner",
     "leave_notes",
     "link_of",
     "nccl_logs",
+    "note_session",
     "open_gpus",
     "peer_link",
     "pick_device",
@@ -69,6 +74,7 @@ __all__ = [
     "read_errors",
     "reasons",
     "refusing",
+    "seldom_progress_of",
     "silent",
     "take_notes",
     "trace_violations",

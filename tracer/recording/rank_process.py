@@ -164,3 +164,19 @@ def _take_room(file: Path) -> None:
 def _leave_words(file: Path, text: str) -> None:
     with suppress(OSError), file.open("r+b" if file.exists() else "wb") as room:
         room.write(text.encode(errors="replace")[:ERROR_FILE_BYTES].ljust(ERROR_FILE_BYTES))
+
+
+class _Sessions:
+    """How many sessions this process has made: a hook from outside stays out of a script that has one."""
+
+    count = 0
+
+
+def note_session() -> None:
+    """Remember that this process has made a session of its own."""
+    _Sessions.count += 1
+
+
+def has_session() -> bool:
+    """Whether this process has made a session of its own."""
+    return _Sessions.count > 0

@@ -22,11 +22,10 @@ from torch.optim import Optimizer
 
 from tracer.config import Hook, hooked
 from tracer.errors import TracerError
-from tracer.recording import session
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import find_model
 from tracer.recording.rank_part import facts_of, read_parts, recordings
-from tracer.recording.rank_process import RECORDED, claim, die_with, leave_reason, seldom_progress_of
+from tracer.recording.rank_process import RECORDED, claim, die_with, has_session, leave_reason, seldom_progress_of
 from tracer.recording.recorder import Recorder, Subject
 from tracer.recording.rendezvous import Meeting
 from tracer.recording.step_counter import Beat
@@ -94,7 +93,7 @@ class Watched:
 
     def _begin(self, optimizer: Optimizer) -> None:
         """Begin to record, after the first step of all, unless something is against it."""
-        if session.is_in_use():
+        if has_session():
             # The script has a session of its own, which fills the same folder.
             self.is_disabled = True
             return
@@ -126,7 +125,7 @@ class Watched:
         return None
 
     def _step(self, recorder: Recorder) -> None:
-        if session.is_in_use():
+        if has_session():
             self._end("the script has a session of its own")
         elif not recorder.step():
             self._release_model()

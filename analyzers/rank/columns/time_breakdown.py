@@ -24,6 +24,7 @@ from analyzers.rank.columns.activity import Activity, activities, device_label
 from analyzers.rank.columns.windows import Windows, profiler_steps, windows
 from analyzers.rank.kernels import Extents
 from analyzers.ranks import RankNumber
+from analyzers.reprs import brief
 from analyzers.run import RankTrace, Run
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Breakdown:
     idle_ns: Int64
     outside_ns: Int64
     unmarked: NDArray[np.bool_]
+
+    __repr__ = brief
 
     def __len__(self) -> int:
         return len(self.rank)

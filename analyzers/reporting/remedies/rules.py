@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from statistics import median
 
 import msgspec
@@ -41,13 +42,26 @@ def advice(evidence: Evidence) -> list[Advice]:
             ((_waits_for_input,), evidence.input_caution, None),
         )
         for rule in rules
-        for proposed in rule(evidence)
+        for proposed in map(partial(_bounded, evidence), rule(evidence))
         for beyond in [_beyond(proposed.figure_ns, cost)]
         if proposed.figure_ns >= LEAST_SHARE * evidence.step_ns
     ]
     codes = {proposed.code for proposed in worthwhile}
     repeated = {"late_launch"} if codes & {"launch_bound", "host_busy"} else set()
     return sorted((each for each in worthwhile if each.code not in repeated), key=lambda each: -each.figure_ns)
+
+
+# What these would hide must find compute to hide behind.
+_HIDES = {"prefetch", "reduce_scatter_group", "max_connections", "last_bucket", "attention_transfer", "async_tp"}
+
+
+def _bounded(evidence: Evidence, proposed: Advice) -> Advice:
+    """Bound a gain from hiding communication by the compute that is left to hide it: links may be the limit."""
+    free_ns = round(max(evidence.free_compute_ns, 0)) if proposed.code in _HIDES else proposed.figure_ns
+    if free_ns >= proposed.figure_ns:
+        return proposed
+    left = f"{proposed.because}; only {evidence.share(free_ns)} of compute has no communication beside it yet"
+    return msgspec.structs.replace(proposed, figure_ns=free_ns, because=left)
 
 
 def is_cheap(cost: SyncCost, step_ns: float) -> bool:
@@ -200,12 +214,15 @@ def _waits_for_input(evidence: Evidence) -> Iterator[Advice]:
     if not span_ns or idle_ns < LEAST_SHARE * span_ns:
         return
     several = len(evidence.input.by_device) > 1
-    idle = f"rank {longest.rank}'s device is" if several else _devices(evidence)
+    part = evidence.part(min(idle_ns, evidence.step_ns))
+    idle = f"rank {longest.rank}'s device is idle {part}" if several else f"{_devices(evidence)} idle {part}"
+    if several and min(one.idle_ns.median or 0 for one in evidence.input.by_device) >= idle_ns / 2:
+        idle = f"{_devices(evidence)} idle up to {part}"
     yield advised(
         "input",
         "load data faster: more workers (num_workers), pin_memory=True, a larger prefetch_factor",
         idle_ns,
-        f"{idle} idle {rounded_percent(idle_ns / span_ns)} of the step: the CPU waits for the DataLoader",
+        f"{idle}: the CPU waits for the DataLoader",
         f"{duration(fetch_ns)} per step in the DataLoader, {duration(idle_ns)} with nothing on the device "
         f"({percent(idle_ns / span_ns)} of a step in the {evidence.input.window} window)",
     )
@@ -227,7 +244,7 @@ def _data_parallel(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _of_strategies(evidence: Evidence) -> Iterator[Advice]:
-    yield from advice_on_sharded(evidence, evidence.sharded, evidence.latency_ns, evidence.environment)
+    yield from advice_on_sharded(evidence)
     yield from advice_on_tensor(evidence, evidence.tensor, evidence.is_async_tp_on)
 
 

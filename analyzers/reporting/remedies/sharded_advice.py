@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from analyzers.layers import ShardedCollective
 from analyzers.reporting.remedies.advised import Advice, StepTime, advised
+from analyzers.reporting.remedies.observations import Evidence
 from analyzers.units import duration
 
 # The variable that bounds how many queues of work CUDA keeps for a device.
@@ -15,18 +16,14 @@ ABOVE_LATENCY = 2
 _GATHER, _REDUCE = "all_gather", "reduce_scatter"
 
 
-def advice_on_sharded(
-    step: StepTime, rows: Sequence[ShardedCollective], latency_ns: int | None, environment: Mapping[str, str]
-) -> Iterator[Advice]:
-    """Yield what sharded modules' collectives give reason for, whatever its share of the step.
-
-    `latency_ns` is what a transfer of no bytes takes, None where unknown; `environment` what run.json has of it.
-    """
-    yield from _one_communicator(step, rows, environment)
-    yield from _launched_late(step, rows)
-    yield from _one_connection(step, rows, environment)
-    yield from _small_units(step, rows, latency_ns)
-    yield from _slow_links(step, rows, latency_ns)
+def advice_on_sharded(evidence: Evidence) -> Iterator[Advice]:
+    """Yield what sharded modules' collectives give reason for, whatever its share of the step."""
+    rows, environment, latency_ns = evidence.sharded, evidence.environment, evidence.latency_ns
+    yield from _one_communicator(evidence, rows, environment)
+    yield from _launched_late(evidence, rows)
+    yield from _one_connection(evidence, rows, environment)
+    yield from _small_units(evidence, rows, latency_ns)
+    yield from _slow_links(evidence, rows, latency_ns)
 
 
 def _one_communicator(
@@ -97,17 +94,20 @@ def _small_units(step: StepTime, rows: Sequence[ShardedCollective], latency_ns: 
     )
 
 
-def _slow_links(step: StepTime, rows: Sequence[ShardedCollective], latency_ns: int | None) -> Iterator[Advice]:
-    """Collectives that were launched in time, wait for nothing, and still take longer than the compute beside them."""
-    large = [row for row in rows if not _is_small(row, latency_ns)]
-    figure = step.typical((row, row.exposed_slow_ns) for row in large)
+def _slow_links(evidence: Evidence, rows: Sequence[ShardedCollective], latency_ns: int | None) -> Iterator[Advice]:
+    """Transfers that were launched in time and stood behind nothing, or are more than all compute could hide."""
+    if not rows:
+        return
+    slow = evidence.typical((row, row.exposed_slow_ns) for row in rows if not _is_small(row, latency_ns))
+    exposed = evidence.cost.exposed_transfer_ns if evidence.cost is not None else 0
+    figure = max(slow, round(exposed - max(evidence.free_compute_ns, 0)) if exposed > evidence.free_compute_ns else 0)
     yield advised(
         "sharded_transfer",
         "send less: gradient accumulation, bf16 parameters and gradients, reshard_after_forward=False or sharding "
         "within a host (HSDP) where memory allows; or use faster links",
         figure,
-        f"the links are too slow for FSDP's collectives: {step.part(figure)} is transfer that no compute hides",
-        "they were launched in time, and stood behind nothing",
+        f"the links are too slow for FSDP's collectives: {evidence.part(figure)} is transfer that no compute hides",
+        f"in another order compute could hide {duration(max(evidence.free_compute_ns, 0))} more per step at most",
     )
 
 

@@ -15,13 +15,16 @@ def train(rank, output, steps):
     model = nn.parallel.DistributedDataParallel(nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     plan = tracer.Plan(wait=1, warmup=1, active=1, rounds=1, every=12, keep=2)
-    with tracer.Session(output, plan=plan) as session:
+    reported = []
+    with tracer.Session(output, plan=plan, on_report=reported.append) as session:
         for _ in range(steps):
             optimizer.zero_grad()
             model(torch.randn(8, 16)).sum().backward()
             optimizer.step()
             session.step()
-    print(rank, [place.name for place in session.recorded], flush=True)
+    print(
+        rank, [place.name for place in session.recorded], [report.document.run.ranks for report in reported], flush=True
+    )
     dist.destroy_process_group()
 
 

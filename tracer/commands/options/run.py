@@ -12,10 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from msgspec import structs
-
 from analyzers.errors import AnalysisError, UnknownPlace
-from analyzers.notices import Code
 from analyzers.paths import Place, Where, local_path, place
 from analyzers.rank import RunSummary
 from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
@@ -23,7 +20,7 @@ from analyzers.run import Calibration, find, read_calibration
 from tracer.commands.options.progress_bar import reading
 from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
 from tracer.errors import TracerError, UsageError
-from tracer.reading import Readers, read_lanes, read_run, second_opinions
+from tracer.reading import Readers, read_lanes, read_run, second_opinions, with_undrawn
 
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
@@ -197,33 +194,40 @@ def sweep_folder(where: Place) -> Path:
 
 
 def read_drawn(
-    options: argparse.Namespace, links: Calibration | None, *, schedules: bool = False
+    options: argparse.Namespace, links: Calibration | None, path: Where | None = None, *, schedules: bool = False
 ) -> tuple[RunSummary, Report, Sequence[Lanes]]:
-    """Read the run, its report, and the lanes of the ranks to draw. Raises UsageError for a rank it has not."""
-    by = readers(options)
-    few = options.ranks is None and len(find(options.run).files) <= MANY
-    summary = read_run(options.run, lanes=few, schedules=schedules, steps=_steps(options), by=by)
-    summary = _judged(options, summary, options.run)
+    """Read the run (the options' own, unless another is named), its report, and the lanes of the ranks to draw.
+
+    Raises UsageError for a rank it has not.
+    """
+    by, path = readers(options), options.run if path is None else path
+    few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
+    summary = read_run(path, lanes=few, schedules=schedules, steps=_steps(options), by=by)
+    summary = _judged(options, summary, path)
     run_report = report(summary, links)
     if not few:
-        summary = read_lanes(summary, options.run, chosen_ranks(options, run_report), _steps(options), by)
+        summary = read_lanes(summary, path, chosen_ranks(options, run_report), _steps(options), by)
         # The report was made before: of which ranks are drawn it decides.
-        undrawn = [warning for warning in summary.warnings if warning.code == Code.RANK_NOT_DRAWN]
-        warnings = [*run_report.run.warnings, *undrawn]
-        run_report = structs.replace(run_report, run=structs.replace(run_report.run, warnings=warnings))
+        run_report = with_undrawn(run_report, summary)
     return summary, run_report, lanes(summary, run_report)
 
 
 def chosen_ranks(options: argparse.Namespace, run_report: Report) -> Collection[int]:
     """Return the ranks to draw: those asked for, or those that represent the others. Raises UsageError."""
-    if options.ranks is None:
+    ranks = _ranks_to_draw(options)
+    if ranks is None:
         return drawn_ranks(run_report)
-    missing = [rank for rank in options.ranks if rank not in set(run_report.run.ranks)]
+    missing = [rank for rank in ranks if rank not in set(run_report.run.ranks)]
     if missing:
         raise UsageError(
             f"--ranks {missing[0]}: {run_report.run.name} has no such rank; it has {_extent(run_report.run.ranks)}"
         )
-    return list(options.ranks)
+    return list(ranks)
+
+
+def _ranks_to_draw(options: argparse.Namespace) -> Collection[int] | None:
+    """Return the ranks that were asked for; None where the command has no option for it."""
+    return getattr(options, "ranks", None)
 
 
 def _extent(ranks: Sequence[int]) -> str:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec.structs import replace
+
 from analyzers.reporting import Report
 from analyzers.run import HIGH_DISTORTION
 from analyzers.units import ms
@@ -56,7 +58,9 @@ class Sheet:
 
 def sheet(report: Report, title: str, entries: Sequence[Entry], notes: Sequence[str]) -> Sheet:
     """Build a run's sheet, with a note on what the profiler did to it."""
-    return Sheet(title, facts_of(report.run), entries, [*notes, profiler_note(report)])
+    # Versions would wrap the line, and are in the report.
+    facts = facts_of(replace(report.run, versions={}))
+    return Sheet(title, facts, entries, [*notes, profiler_note(report)])
 
 
 def profiler_note(report: Report) -> str:

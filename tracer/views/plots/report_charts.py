@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from analyzers.collectives import CollectiveRow
 from analyzers.layers import LayerSummary
 from analyzers.rank import is_layer
-from analyzers.reporting import DeviceSummary, Report
+from analyzers.reporting import DeviceSummary, Report, mean_steps
 from analyzers.run import Calibration
+from analyzers.statistics import LEAST_SHARE
 from analyzers.units import NS_PER_MS, ms, percent
 from tracer.errors import TracerError
 from tracer.views import (
@@ -30,12 +31,14 @@ from tracer.views import (
 )
 from tracer.views.plots.axes import DASHED, ramp
 from tracer.views.plots.layout import (
+    COLUMN_IN,
+    MARGIN_PT,
+    PT_PER_IN,
     SMALL_PT,
     TEXT_PT,
     Entry,
     framed,
     hatch,
-    laid_out_pt,
     length,
     sheet,
     shortened,
@@ -57,6 +60,10 @@ NAME_PT = 120.0
 DARKER = 120
 # What a number inside of a bar keeps from its ends, and one behind it from it.
 INSET_PT = 3.0
+# What stands between labels and axes: ticks and pads.
+TICKS_PT = 20.0
+# Message sizes that differ by less than this are drawn as one, in decades; and how far kinds then are apart.
+SAME_SIZE, BESIDE = 0.1, 0.09
 
 
 @dataclass(frozen=True)
@@ -74,34 +81,63 @@ class Bars:
 
 
 def breakdown(report: Report, theme: Theme) -> Figure:
-    """Draw what the median step of each rank is made of."""
-    shown = named(report)
-    devices = [device for device, _ in shown]
-    bars = stacked(CAUSE_PARTS, [[device.windows[part.field].median for part in CAUSE_PARTS] for device in devices])
-    spans = [(device.windows["span_ns"].median or 0.0) / NS_PER_MS for device in devices]
-    windows = count(report.summary.windows["span_ns"].count, "window")
+    """Draw what the mean step of each rank is made of."""
+    shown, means = named(report), mean_steps(report)
+    steps = [means.get((device.rank, device.device), {}) for device, _ in shown]
+    bars = stacked(CAUSE_PARTS, [[step.get(part.field) for part in CAUSE_PARTS] for step in steps])
+    ends = bars[-1].ends if bars else [0.0] * len(steps)
+    labels = [_label(device, standing.word, report) for device, standing in shown]
+    axes_pt, windows = _axes_pt(labels, ends), count(report.summary.windows["span_ns"].count, "window")
     notes = [
-        f"Medians over {windows} (one step on one device each), {report.run.times_from} window's times. They do not "
-        "add up to the median step.",
+        f"Means over {windows} (one step on one device each), {report.run.times_from} window's times.",
         *_of_two_causes(bars),
+        *(_small_parts(bars, ends, axes_pt) if is_roomy(len(steps)) else []),
         *_left_out(report),
         *_unmatched(report),
     ]
-    entries = [*(swatch(part, theme) for part in in_legend(each.part for each in bars)), _median_step(theme)]
-    figure = framed(sheet(report, "Where a step's time goes", entries, notes), bars_in(len(devices)), theme)
+    entries = [swatch(part, theme) for part in in_legend(each.part for each in bars)]
+    figure = framed(sheet(report, "Where a step's time goes", entries, notes), bars_in(len(steps)), theme)
     axis = figure.subplots()
-    rows(axis, [_label(device, standing.word, report) for device, standing in shown])
+    rows(axis, labels)
     for part_bars in bars:
         draw_bars(axis, part_bars, theme)
-    edges = [(line - 0.45, line + 0.45) for line in range(len(spans))]
-    axis.vlines(spans, [low for low, _ in edges], [high for _, high in edges], color=theme.ink, linewidth=1.6)
-    longest = [max(pair) for pair in zip(bars[-1].ends if bars else spans, spans, strict=True)]
-    axis.set_xlim(0, max([*longest, 0.0]) * 1.16 or 1.0)
+    longest = max(ends, default=0.0) or 1.0
+    axis.set_xlim(0, longest * (axes_pt + _behind_pt(ends)) / axes_pt)
     axis.set_xlabel("ms")
-    if is_roomy(len(devices)):
-        _number(figure, axis, bars, theme)
-        behind(axis, longest, [ms(span * NS_PER_MS) for span in spans])
+    if is_roomy(len(steps)):
+        _number(axis, bars, longest / axes_pt, theme)
+        behind(axis, ends, [ms(end * NS_PER_MS) for end in ends])
     return figure
+
+
+def _axes_pt(labels: Sequence[str], ends: Sequence[float]) -> float:
+    """Return about how wide the longest bar is drawn, in points: without its label, and without what is behind it."""
+    widest = min(max((length(label, TEXT_PT) for label in labels), default=0.0), NAME_PT)
+    return COLUMN_IN * PT_PER_IN - 2 * MARGIN_PT - widest - TICKS_PT - _behind_pt(ends)
+
+
+def _behind_pt(ends: Sequence[float]) -> float:
+    """Return what room the figures behind the bars need."""
+    return max((length(ms(end * NS_PER_MS), SMALL_PT) for end in ends), default=0.0) + 2 * INSET_PT
+
+
+def _small_parts(bars: Sequence[Bars], ends: Sequence[float], axes_pt: float) -> list[str]:
+    """Write the figures of parts that have no room for them inside, bar by bar; slivers are left out."""
+    longest, small = max(ends, default=0.0), []
+    for part_bars in bars:
+        is_seen = max(part_bars.lengths) >= LEAST_SHARE * longest
+        if is_seen and not all(_fits(long, longest / axes_pt) for long in part_bars.lengths):
+            small.append(f"{part_bars.part.label} {', '.join(_two_digits(long) for long in part_bars.lengths)}")
+    return [f"Narrow parts, ms, from the first bar to the last: {'; '.join(small)}."] if small else []
+
+
+def _fits(long: float, ms_per_pt: float) -> bool:
+    """Whether a part's number has room inside it."""
+    return (length(_two_digits(long), SMALL_PT) + 2 * INSET_PT) * ms_per_pt <= long
+
+
+def _two_digits(value_ms: float) -> str:
+    return f"{value_ms:.2f}" if value_ms < 100 else f"{value_ms:.0f}"
 
 
 def _of_two_causes(bars: Sequence[Bars]) -> list[str]:
@@ -167,19 +203,16 @@ def draw_bars(axis: Axes, bars: Bars, theme: Theme, height: float = 0.8, shift: 
     axis.barh(places, bars.lengths, left=bars.starts, height=height, **look)
 
 
-def _number(figure: Figure, axis: Axes, bars: Sequence[Bars], theme: Theme) -> None:
+def _number(axis: Axes, bars: Sequence[Bars], ms_per_pt: float, theme: Theme) -> None:
     """Write each part's milliseconds inside it, where there is room."""
-    low, high = axis.get_xlim()
-    pt_per_ms = laid_out_pt(figure, axis) / (high - low)
     for part_bars in bars:
         behind_it = part_bars.part.over(theme.ground)
         ink = "white" if _luminance(behind_it) < DARKER else "black"
         around = {"facecolor": behind_it, "edgecolor": "none", "pad": 0.8}
         for line, (start, long) in enumerate(zip(part_bars.starts, part_bars.lengths, strict=True)):
-            label = f"{long:.2f}"
-            if length(label, SMALL_PT) + 2 * INSET_PT <= long * pt_per_ms:
+            if long and _fits(long, ms_per_pt):
                 look: dict[str, Any] = {"fontsize": SMALL_PT, "color": ink, "bbox": around}
-                axis.text(start + long / 2, line, label, ha="center", va="center_baseline", **look)
+                axis.text(start + long / 2, line, _two_digits(long), ha="center", va="center_baseline", **look)
 
 
 def _luminance(color: str) -> float:
@@ -193,13 +226,6 @@ def behind(axis: Axes, ends: Sequence[float], labels: Sequence[str], shift: floa
     for line, (end, label) in enumerate(zip(ends, labels, strict=True)):
         look: dict[str, Any] = {"xytext": (INSET_PT, 0), "textcoords": "offset points", "fontsize": SMALL_PT}
         axis.annotate(label, (end, line + shift), va="center", **look)
-
-
-def _median_step(theme: Theme) -> Entry:
-    from matplotlib.lines import Line2D
-
-    look: dict[str, Any] = {"color": theme.ink, "marker": "|", "markersize": 9, "markeredgewidth": 1.6, "linestyle": ""}
-    return "median step", Line2D([], [], **look)
 
 
 def _unmatched(report: Report) -> list[str]:
@@ -221,12 +247,12 @@ def layers(report: Report, theme: Theme) -> Figure:
     )
     most = "compute or communicate" if comm else "compute"
     notes = [
-        f"{len(shown)} of {count(len(modules), 'layer')}: those that {most} longest, in the model's order; medians "
+        f"{len(shown)} of {count(len(modules), 'layer')}: those that {most} longest; medians "
         "over windows (one step on one device each). Optimizer, loss, packing: left out.",
         *(_whose(report) if comm else []),
     ]
     entries = [swatch(part_bars.part, theme) for part_bars in (*compute, *comm)]
-    figure = framed(sheet(report, "Layers that take longest", entries, notes), bars_in(len(shown)), theme)
+    figure = framed(sheet(report, "Layers, in the model's order", entries, notes), bars_in(len(shown)), theme)
     panels = [bars for bars in (compute, comm) if bars]
     axes = figure.subplots(1, len(panels), width_ratios=(3, 2)[: len(panels)], sharey=True, squeeze=False)[0]
     rows(axes[0], [layer.layer for layer in shown])
@@ -276,8 +302,10 @@ def bandwidth(report: Report, calibration: Calibration | None, theme: Theme) -> 
     for (kind, group_size), points in curves.items():
         color = ramp(theme, KIND_MARKS[kind][0])
         axis.plot(*zip(*points, strict=True), color=color, linestyle=lines[group_size], linewidth=1.2, zorder=1)
+    places = _side_by_side(drawn)
     for group in drawn:
-        axis.plot([row.bytes or 0 for row in group], [row.busbw_gbps or 0 for row in group], **_look(group[0], theme))
+        look = _look(group[0], theme)
+        axis.plot([places[group[0].kind, row.bytes] for row in group], [row.busbw_gbps or 0 for row in group], **look)
     if report.run.links.limit_gbps is not None:
         axis.axhline(report.run.links.limit_gbps, color=theme.ink, linestyle=DASHED, linewidth=1.0)
     _logarithmic(axis)
@@ -290,6 +318,21 @@ def _groups(collectives: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
     for row in sorted(collectives, key=lambda row: (list(KIND_MARKS).index(row.kind), row.bound)):
         by_style.setdefault((row.kind, row.bound), []).append(row)
     return list(by_style.values())
+
+
+def _side_by_side(groups: Sequence[Sequence[CollectiveRow]]) -> dict[tuple[str, int | None], float]:
+    """Return where each kind's collectives of a size are drawn: kinds of about one size next to one another."""
+    kinds: dict[int, list[str]] = {}
+    for group in groups:
+        for row in group:
+            of_size = kinds.setdefault(round(log10(row.bytes or 1) / SAME_SIZE), [])
+            of_size += [row.kind] if row.kind not in of_size else []
+    places: dict[tuple[str, int | None], float] = {}
+    for row in (row for group in groups for row in group):
+        of_size = kinds[round(log10(row.bytes or 1) / SAME_SIZE)]
+        shift = of_size.index(row.kind) - (len(of_size) - 1) / 2
+        places[row.kind, row.bytes] = (row.bytes or 1) * 10 ** (BESIDE * shift)
+    return places
 
 
 def _why_no_bandwidth(report: Report) -> str:
@@ -343,8 +386,10 @@ def _line_entries(lines: Mapping[int, Any], report: Report, theme: Theme) -> lis
 
 def _bandwidth_notes(report: Report, measured: Sequence[CollectiveRow], has_curves: bool) -> list[str]:
     unknown = len(report.collectives) - len(measured)
+    is_shifted = any(place != nbytes for (_, nbytes), place in _side_by_side([measured]).items())
+    shared = " Kinds of about one size are drawn side by side." if is_shifted else ""
     unknown_note = f" Of {unknown} more size or transfer is not known." if unknown else ""
-    notes = [f"A point is one collective; 1 GB is 1e9 bytes.{unknown_note}"]
+    notes = [f"A point is one collective; 1 GB is 1e9 bytes.{shared}{unknown_note}"]
     if any(row.bound for row in measured):
         notes.append("~ a bound: members may leave before all have come, or are missing from the run.")
     if not has_curves:

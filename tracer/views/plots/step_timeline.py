@@ -45,7 +45,7 @@ def timeline(report: Report, theme: Theme) -> Figure:
         raise TracerError(f"{report.run.name}: no timeline to draw: no step has any length")
     signs = meanings([mark for lane in drawn.lanes for mark in lane.marks])
     notes = [
-        f"{_place(drawn)}: the step of median length. Compute and copies: how full each cell of time is.",
+        f"{_place(drawn)}: the step of median length. Heights: how busy it is.",
         *([f"Marks: {'; '.join(signs)}."] if signs else []),
     ]
     around = sheet(report, "One step in time", _lane_entries(drawn, theme), notes)
@@ -181,12 +181,13 @@ def _draw_reduction(axis: Axes, row: BucketRow, line: int, start_ns: int, theme:
     for part, start, dur in zip(KERNEL_PARTS, starts, lengths, strict=True):
         if not dur:
             continue
-        edge: dict[str, Any] = {"edgecolor": part.color, "linewidth": EDGE_PT}
-        axis.broken_barh([(at(start), dur / NS_PER_MS)], (line - 0.35, 0.7), facecolor=part.color, **edge)
+        edge = theme.ground if part.pattern else part.color
+        look: dict[str, Any] = {"facecolor": part.color, "hatch": hatch(part), "edgecolor": edge, "linewidth": EDGE_PT}
+        axis.broken_barh([(at(start), dur / NS_PER_MS)], (line - 0.35, 0.7), **look)
     for ns, sign in ((row.ready_ns, READY), (row.launched_ns, LAUNCHED)):
         if ns is not None:
-            look: dict[str, Any] = {"markersize": 4, "color": theme.ink, "markerfacecolor": theme.ground}
-            axis.plot(at(ns), line, marker=sign, zorder=4, **look)
+            sized: dict[str, Any] = {"markersize": 4, "color": theme.ink, "markerfacecolor": theme.ground}
+            axis.plot(at(ns), line, marker=sign, zorder=4, **sized)
 
 
 KERNEL_PARTS = (WAITING, TRANSFER, UNRESOLVED)

@@ -2,7 +2,7 @@
 
 A report: `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
 `communication`, `groups`, `compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other
-results have a module each: `comparison`, and those in the room `results`.
+results have a module each: `comparison` with `comparison_tables`, and those in the room `results`.
 
 Decisions: docs/decisions/views.md
 """
@@ -10,7 +10,14 @@ Decisions: docs/decisions/views.md
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.buckets import by_bucket, why_none
 from tracer.views.sections.communication import communication_section, waiting
-from tracer.views.sections.comparison import changed_means, comparison_tables, comparison_text, comparison_title
+from tracer.views.sections.comparison import (
+    changed_means,
+    comparison_text,
+    comparison_title,
+    part_label,
+    untold,
+)
+from tracer.views.sections.comparison_tables import told_tables, untold_table
 from tracer.views.sections.compute import compute_section
 from tracer.views.sections.experts import by_expert
 from tracer.views.sections.groups import by_group, line_title
@@ -53,7 +60,14 @@ from tracer.views.sections.results import (
     sentence,
     signed,
 )
-from tracer.views.sections.screen import exposed_words, first_screen, first_screen_text, step_words
+from tracer.views.sections.screen import (
+    exposed_words,
+    first_screen,
+    first_screen_text,
+    step_sentence,
+    step_words,
+    trust_words,
+)
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
@@ -71,7 +85,6 @@ __all__ = [
     "changed_means",
     "communicates",
     "communication_section",
-    "comparison_tables",
     "comparison_text",
     "comparison_title",
     "compute_section",
@@ -97,6 +110,7 @@ __all__ = [
     "no_longer_hidden",
     "notices_text",
     "own",
+    "part_label",
     "picture_of",
     "pipeline_section",
     "prediction_text",
@@ -112,8 +126,13 @@ __all__ = [
     "scenarios",
     "sentence",
     "signed",
+    "step_sentence",
     "step_words",
+    "told_tables",
     "true_cost",
+    "trust_words",
+    "untold",
+    "untold_table",
     "waiting",
     "why_none",
 ]

@@ -108,7 +108,7 @@ _VIEWS: dict[By, Callable[[Report, int | None], list[Section]]] = {
 
 def run_title(run: RunFacts) -> str:
     """Say in one line what was run on what."""
-    batch = f"batch {run.batch_per_gpu} a device" if run.batch_per_gpu else None
+    batch = f"batch {run.batch_per_gpu} per device" if run.batch_per_gpu else None
     partial = len(run.ranks) < run.world_size
     ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else count(run.world_size, "rank")
     versions = [f"{name} {run.versions[name]}" for name in ("torch", "nccl") if run.versions.get(name)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzers.notices import Code
-from analyzers.reporting import DeviceSummary, MarkedRank, Report
+from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report
 from analyzers.units import between_ms, count, duration, ms, percent, rounded_percent
 from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
 from tracer.views.sections.overview import run_title
@@ -109,9 +109,11 @@ class _Layout:
         remedy = summary.headline.remedy
         known = {advice.text for advice in summary.advice}
         first = [("", remedy)] if remedy and remedy not in known else []
+        # What helps against the main problem stands first, though another change may bring more.
+        ordered = sorted(summary.advice, key=lambda advice: advice.text != remedy)
         listed = [
             (f"{duration(advice.figure_ns)} ({rounded_percent(advice.figure_ns / step_ns)})", advice.text)
-            for advice in summary.advice
+            for advice in ordered
         ]
         pieces = [*first, *listed]
         if not pieces:
@@ -160,10 +162,9 @@ class _Layout:
 
     def _trust(self) -> list[Line]:
         run, headline = self.report.run, self.report.summary.headline
-        why = f": {headline.why}" if headline.why else ""
         counted = [count(len(found), noun) for found, noun in ((run.warnings, "warning"), (run.notes, "note")) if found]
         notices = f" ({', '.join(counted)}: --notes)" if counted else ""
-        lines = self._wrapped("TRUST", f"{headline.trust}{why}{notices}", style=_OF_TRUST[headline.trust])
+        lines = self._wrapped("TRUST", f"{trust_words(headline)}{notices}", style=_OF_TRUST[headline.trust])
         for warning in [one for one in run.warnings if one.code not in _SAID][: self.most_warnings]:
             lines += self._wrapped("", f"warning: {warning.text}", most=2)
         return lines
@@ -201,6 +202,13 @@ class _Layout:
 
 
 def step_words(report: Report) -> str:
+    """Say what a step takes, as the head of the profiled step's parts."""
+    headline = report.summary.headline
+    is_told = headline.step_word == "step" and headline.step_ns is not None
+    return f"{step_sentence(report)}{'. Of the profiled step:' if is_told else ''}"
+
+
+def step_sentence(report: Report) -> str:
     """Say what a step takes as people train it, and what it takes while it is profiled."""
     headline, controls = report.summary.headline, report.run.controls
     profiled = ms(headline.profiled_step_ns)
@@ -212,7 +220,7 @@ def step_words(report: Report) -> str:
     between = (
         f" ({between_ms(limits)})" if limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns else ""
     )
-    return f"{ms(headline.step_ns)} per step{between}, {profiled} while profiled. Of the profiled step:"
+    return f"{ms(headline.step_ns)} per step{between}, {profiled} while profiled"
 
 
 def exposed_words(report: Report) -> str:
@@ -240,6 +248,11 @@ def _shown(report: Report, most: int) -> list[tuple[DeviceSummary, Standing]]:
         if device.rank in marked and (device.rank, device.device) not in keys
     ]
     return [*more, *shown][:most]
+
+
+def trust_words(headline: Headline) -> str:
+    """Say how far to trust the figures, and why no further."""
+    return f"{headline.trust}{f': {headline.why}' if headline.why else ''}"
 
 
 def _mark_words(mark: MarkedRank | None, standing: Standing) -> str:

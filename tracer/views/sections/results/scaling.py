@@ -14,6 +14,7 @@ from tracer.views import (
     Caution,
     Column,
     Heading,
+    Paragraph,
     Section,
     Table,
     TitledTable,
@@ -36,7 +37,8 @@ _PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU
 def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
     """Write the study for a terminal; prose wrapped at `width` columns if given."""
     sections: list[Section] = [
-        [Heading(scaling_title(study))],
+        [Paragraph(scaling_title(study))],
+        [Heading(study.verdict), *map(Paragraph, study.limits)],
         [Caution(str(warning)) for warning in study.warnings],
         *(shown.blocks for shown in scaling_tables(study)),
     ]
@@ -47,7 +49,8 @@ def as_markdown(study: Scaling, pictures: Collection[str] = ()) -> str:
     """Write the study as a markdown file, with links to the pictures next to it, and what each figure means."""
     warnings = [f"* {escaped(str(warning))}" for warning in study.warnings]
     meanings = [f"* **{name}**: {escaped(definition)}" for name, definition in study.definitions.items()]
-    parts = [f"# {escaped(scaling_title(study))}"]
+    parts = [f"# {escaped(scaling_title(study))}", f"**{escaped(study.verdict)}**"]
+    parts += ["\n".join(f"* {escaped(limit)}" for limit in study.limits)] if study.limits else []
     parts += ["**Warnings**", "\n".join(warnings)] if warnings else []
     for shown in scaling_tables(study):
         parts.append(sections_markdown([shown.blocks], level=2).rstrip())

@@ -1,14 +1,16 @@
 """`tracer.Session`: records any training loop that reports its steps.
 
-Works wherever steps are taken: a script, a notebook, a callback of Lightning or Accelerate; with a process group, which
-must then exist when the session begins, or without one.
+It works wherever steps are taken: in a script, a notebook, or a framework's callback. A process group, if there is one,
+must exist when the session begins.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -20,13 +22,23 @@ from analyzers.run import MANIFEST
 from tracer.atomic_files import hidden_name, own, refuse_folder, remove_abandoned
 from tracer.config import Plan, hooked
 from tracer.errors import SessionIncomplete, TracerError
-from tracer.recording.collect import Finisher
-from tracer.recording.model_facts import find_model
-from tracer.recording.rank_part import facts_of
-from tracer.recording.rank_process import seldom_progress_of
-from tracer.recording.recorder import Progress, Recorder, Subject, silent
-from tracer.recording.rendezvous import Meeting
-from tracer.recording.torch_compat import rank_and_size
+from tracer.recording import (
+    Finisher,
+    Meeting,
+    Progress,
+    Recorder,
+    Subject,
+    facts_of,
+    find_model,
+    note_session,
+    rank_and_size,
+    seldom_progress_of,
+    silent,
+)
+from tracer.results import RunReport, report
+
+OnReport = Callable[[RunReport], object]
+_LOG = logging.getLogger("tracer")
 
 
 class Session:
@@ -43,10 +55,19 @@ class Session:
     untimed and `active` timed steps; with `every`, another recording each so many steps, the newest `keep` kept.
     The folder appears when all ranks have written all; it holds what `tracer record` leaves, but for steps without
     gradient synchronization, which would change the training.
+
+    Rank 0 then reads each recording and calls `on_report` with what `tracer.report` returns. An exception in it is
+    logged, and never ends the training.
     """
 
     def __init__(
-        self, output: str | Path, model: nn.Module | None = None, *, plan: Plan | None = None, force: bool = False
+        self,
+        output: str | Path,
+        model: nn.Module | None = None,
+        *,
+        plan: Plan | None = None,
+        force: bool = False,
+        on_report: OnReport | None = None,
     ) -> None:
         """Raises TracerError where the plan cannot be followed, or `output` is no path of this machine."""
         try:
@@ -57,11 +78,12 @@ class Session:
         self._plan = plan or Plan()
         self._plan.check()
         self._force = force
+        self._on_report = on_report
         self._recorder: Recorder | None = None
         self._finisher: Finisher | None = None
         self._is_first = False
         self._ended = False
-        _Sessions.count += 1
+        note_session()
 
     @property
     def recorded(self) -> tuple[Path, ...]:
@@ -88,16 +110,11 @@ class Session:
         """
         if self._ended:
             return False
-        if self._recorder is None:
-            model = self._model or find_model()
-            if model is None:
-                raise TracerError(
-                    "no module with parameters that require gradients was found: give the session a model"
-                )
-            self._begin(model)
-            return True
         try:
-            self._ended = not self._recorder.step()
+            if self._recorder is None:
+                self._begin(self._model or _found_model())
+            else:
+                self._ended = not self._recorder.step()
         except TracerError as error:
             self._abandon(str(error))
             raise
@@ -119,15 +136,17 @@ class Session:
             return
         recorder.meeting.all_left()
         if self._is_first:
-            finisher.take_rest()
+            taken = finisher.take_rest()
             shutil.rmtree(finisher.folder, ignore_errors=True)
+            self._tell(taken)
             if not finisher.placed:
                 raise SessionIncomplete(recorder.how_far())
         if recorder.part is not None and recorder.part.rounds == 0 and not recorder.recorded:
             raise SessionIncomplete(recorder.how_far())
 
     def _begin(self, model: nn.Module) -> None:
-        folder = hooked_folder()
+        hook = hooked()
+        folder = Path(hook.folder) if hook else None  # where `tracer record` launched this process
         progress: Progress = silent
         if folder is None:
             folder = self._agree_on_a_folder()
@@ -165,9 +184,20 @@ class Session:
         recorder.meeting.together()
         if not self._is_first:
             return
-        finisher.take_complete()
+        taken = finisher.take_complete()
         if self._plan.every is None:
             shutil.rmtree(finisher.folder, ignore_errors=True)
+        self._tell(taken)
+
+    def _tell(self, taken: Sequence[Path]) -> None:
+        """Report each recording to who wants to hear of it: on rank 0, by this process alone."""
+        if self._on_report is None or rank_and_size()[0] != 0:
+            return
+        for recording in taken:
+            try:
+                self._on_report(report(recording, workers=1))
+            except Exception as error:
+                _LOG.warning("%s: on_report failed (%s: %s)", recording, type(error).__name__, error, exc_info=True)
 
     def _abandon(self, why: str) -> None:
         self._ended = True
@@ -177,18 +207,8 @@ class Session:
             shutil.rmtree(self._finisher.folder, ignore_errors=True)
 
 
-class _Sessions:
-    """How many sessions this process has made: a hook from outside stays out of a script that has one."""
-
-    count = 0
-
-
-def is_in_use() -> bool:
-    """Whether this process has made a session of its own."""
-    return _Sessions.count > 0
-
-
-def hooked_folder() -> Path | None:
-    """Return the folder that `tracer record` waits for, where it launched this process."""
-    hook = hooked()
-    return Path(hook.folder) if hook else None
+def _found_model() -> nn.Module:
+    model = find_model()
+    if model is None:
+        raise TracerError("no module with parameters that require gradients was found: give the session a model")
+    return model

@@ -1,0 +1,120 @@
+"""Verdict of a comparison, and the account of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from analyzers.comparison.change import Change
+from analyzers.comparison.document import Comparison, PartChange, StepAccount
+from analyzers.reporting import Window, mean_step
+from analyzers.statistics import LEAST_SHARE
+from analyzers.units import between_ms, duration, ms, percent
+
+UNPROFILED = "unprofiled_step_ns"
+# What a part is called in a sentence.
+_PARTS = {
+    "compute_ns": "compute",
+    "exposed_wait_ns": "exposed waiting for other ranks",
+    "exposed_transfer_ns": "exposed transfer",
+    "exposed_unresolved_ns": "exposed communication that could not be matched",
+    "exposed_copy_ns": "exposed copies",
+    "idle_input_ns": "idle time while input loads",
+    "idle_synchronize_ns": "idle time while the host synchronizes",
+    "idle_operator_ns": "idle time in PyTorch's operators on the host",
+    "idle_python_ns": "idle time in Python",
+    "idle_launch_latency_ns": "idle time while kernels launch",
+    "idle_kernel_gap_ns": "gaps between kernels",
+    "idle_dependency_ns": "idle time between streams",
+    "idle_unknown_ns": "idle time of unknown cause",
+}
+
+
+def leading(comparison: Comparison) -> tuple[Change | None, bool]:
+    """Return the step that the verdict is about, and whether it is without the profiler: where both runs have that."""
+    unprofiled = comparison.controls.get(UNPROFILED)
+    if unprofiled is not None and unprofiled.difference is not None:
+        return unprofiled, True
+    return comparison.step.get("span_ns"), False
+
+
+def account(
+    a: Sequence[Window], b: Sequence[Window], leader: Change | None, judged: Mapping[str, Change]
+) -> StepAccount | None:
+    """Account for the difference of the mean profiled steps, part by part; None where a run has no windows."""
+    of_a, of_b = mean_step(a), mean_step(b)
+    if not of_a or not of_b:
+        return None
+    a_span_ns, b_span_ns = of_a.pop("span_ns"), of_b.pop("span_ns")
+    parts = [_part(name, of_a[name], of_b[name], judged.get(name)) for name in of_a if of_a[name] or of_b[name]]
+    difference_ns = b_span_ns - a_span_ns
+    return StepAccount(a_span_ns, b_span_ns, difference_ns, parts, _is_opposed(leader, difference_ns, a_span_ns))
+
+
+def _part(name: str, a_ns: float, b_ns: float, change: Change | None) -> PartChange:
+    """Build a part's change; of ranks that differ, medians may hide it: then nothing is judged."""
+    is_hidden = change is None or (change.state == "same" and a_ns != b_ns)
+    return PartChange(name, a_ns, b_ns, b_ns - a_ns, None if change is None or is_hidden else change.state)
+
+
+def _is_opposed(leader: Change | None, difference_ns: float, a_span_ns: float) -> bool:
+    """Whether a step changed by LEAST_SHARE or more, and the mean profiled step did not do so in the same way."""
+    if leader is None or not leader.relative or abs(leader.relative) < LEAST_SHARE:
+        return False
+    forward = difference_ns if leader.relative > 0 else -difference_ns
+    return forward < LEAST_SHARE * a_span_ns
+
+
+def verdict(comparison: Comparison) -> str:
+    """Say how the step changed, by which part of it, and where the profiled steps say otherwise."""
+    change, is_unprofiled = leading(comparison)
+    if change is None:
+        return "Neither run has a step."
+    sentence = _step(change, "without the profiler" if is_unprofiled else "while profiled")
+    return " ".join([sentence, *_why(comparison.account, change)])
+
+
+def _step(change: Change, under: str) -> str:
+    if change.a is None or change.b is None or change.difference is None or change.relative is None:
+        known, value = ("A", change.a) if change.b is None else ("B", change.b)
+        return f"Only {known}'s step is known: {ms(value or 0)} {under}."
+    both = f"{ms(change.b)} instead of {ms(change.a)} {under}"
+    share = f"{percent(abs(change.relative))} {'longer' if change.difference > 0 else 'shorter'}"
+    between = f" The difference lies {between_ms(change.limits)}." if change.limits is not None else ""
+    if change.state == "same":
+        return f"B's step takes as long as A's: {ms(change.b)} {under}."
+    if change.state == "small":
+        return f"B's step takes as long as A's, within {percent(LEAST_SHARE)}: {both}."
+    if change.state == "within":
+        return f"B's step cannot be told apart from A's: {both} ({share}).{between}"
+    if change.state == "too_few":
+        return f"There are too few steps to tell whether B's step changed: {both} ({share})."
+    if change.state == "correlated":
+        return f"B's step is {share} than A's: {both}. Launches may differ as much: record more launches of both."
+    return f"B's step is {share} than A's: {both}."
+
+
+def _why(accounted: StepAccount | None, change: Change) -> Iterator[str]:
+    """Yield what the parts of the step add, or that they do not explain it."""
+    if accounted is None or change.difference is None:
+        return
+    if accounted.is_opposed:
+        means = f"{ms(accounted.b_span_ns)} instead of {ms(accounted.a_span_ns)} on average"
+        yield f"The profiled steps, which the parts below are from, do not show this: {means}."
+    elif change.state in ("changed", "correlated"):
+        largest = _largest(accounted, change.difference)
+        if largest is not None:
+            most = abs(largest.difference_ns) >= abs(accounted.difference_ns) / 2
+            more = "more" if largest.difference_ns > 0 else "less"
+            sure = "" if largest.state == "changed" else ", which is not certain"
+            yield (
+                f"{'Most of it is' if most else 'The largest part is'} {_PARTS[largest.part]}: "
+                f"{duration(abs(largest.difference_ns))} {more} per profiled step{sure}."
+            )
+
+
+def _largest(accounted: StepAccount, difference: float) -> PartChange | None:
+    """Return the part that changed most in the step's way, if by LEAST_SHARE of the step."""
+    alike = [part for part in accounted.parts if part.difference_ns * difference > 0]
+    largest = max(alike, key=lambda part: abs(part.difference_ns), default=None)
+    is_told = largest is not None and abs(largest.difference_ns) >= LEAST_SHARE * accounted.longest_ns
+    return largest if is_told else None

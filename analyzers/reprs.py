@@ -1,0 +1,29 @@
+"""Short reprs of results that hold many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import msgspec
+
+# Longer texts are cut: a prompt or a notebook's cell is read at a glance.
+LONGEST = 60
+
+
+def brief(value: Any) -> str:
+    """Return `Kind(name='text', rows=<8 Window>, ...)`: plain values as they are, of the others how many there are."""
+    names = [field.name for field in fields(value)] if is_dataclass(value) else value.__struct_fields__
+    return f"{type(value).__name__}({', '.join(f'{name}={_shown(getattr(value, name))}' for name in names)})"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return repr(value if len(value) <= LONGEST else f"{value[:LONGEST]}...")
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    if isinstance(value, msgspec.Struct) or not isinstance(value, Collection):
+        return f"<{type(value).__name__}>"
+    kind = f" {type(value[0]).__name__}" if isinstance(value, list | tuple) and value else ""
+    return f"<{len(value)}{kind}>"

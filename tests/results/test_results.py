@@ -1,0 +1,173 @@
+"""`tracer.report` and `tracer.compare`: one call from a folder to figures, frames and pages."""
+
+import inspect
+import re
+import subprocess
+import sys
+import threading
+from html import escape
+
+import msgspec
+import pytest
+
+import analyzers
+import tracer
+from analyzers.comparison.condition_names import LOGGED
+from analyzers.reporting.document import from_json
+from tests.support.docs import DOCS, tables
+from tests.support.samples import REPORTED, SAMPLES, reported
+from tracer.results.pages import opened
+from tracer.results.run_report import RunReport
+from tracer.results.source import Source
+from tracer.views.html.notebook_cell import comparison_cell, report_cell
+from tracer.views.sections.screen import step_sentence
+
+RUN = SAMPLES / "resnet18-ddp4"
+
+
+@pytest.fixture(scope="module")
+def report():
+    return tracer.report(str(RUN))
+
+
+@pytest.fixture(scope="module")
+def comparison(report):
+    return tracer.compare(SAMPLES / "resnet18-ddp2", report)
+
+
+def test_a_report_has_what_analyzers_say(report):
+    document = analyzers.report(analyzers.summarize(RUN))
+    assert report.document == document
+    assert report.headline == document.summary.headline
+    assert report.verdict == document.summary.verdict
+    assert report.advice == document.summary.advice
+    assert report.warnings == document.run.warnings
+    assert from_json(report.json()) == document
+
+
+@pytest.mark.parametrize(
+    "name", ["windows", "collectives", "groups", "buckets", "layers", "sharded", "kernels", "operators"]
+)
+def test_frames_are_analyzers_own(report, name):
+    frame = getattr(report, name)()
+    assert frame.equals(getattr(analyzers, f"{name}_frame")(report.document))
+
+
+def test_it_prints_in_four_lines(report):
+    title, problem, step, trust = repr(report).splitlines()
+    assert title == "RunReport(resnet18-ddp4)"
+    assert problem == f"Main problem: {report.headline.sentence}"
+    assert step == step_sentence(report.document)
+    assert trust.startswith(f"Trust is {report.headline.trust}")
+
+
+def test_several_hosts_folders_are_one_run(report):
+    assert tracer.report([RUN]).document == report.document
+
+
+def test_ranks_are_read_here_where_a_fork_may_hang(monkeypatch):
+    assert Source(RUN)._readers().workers is (None if sys.platform == "linux" and "torch" not in sys.modules else 1)
+    waiting = threading.Event()
+    thread = threading.Thread(target=waiting.wait)
+    thread.start()
+    assert Source(RUN)._readers().workers == 1
+    assert Source(RUN, workers=3)._readers().workers == 3
+    waiting.set()
+    thread.join()
+
+
+def test_links_may_be_a_file(report):
+    given = tracer.report(RUN, links=RUN / "links.json")
+    assert given.document.collectives == report.document.collectives
+
+
+def test_a_page_is_written_once(report, tmp_path):
+    path = report.html(tmp_path / "page.html")
+    assert path == tmp_path / "page.html"
+    assert 'id="timeline"' in path.read_text()
+    with pytest.raises(tracer.TracerError, match="exists already"):
+        report.html(path)
+    assert report.html(path, force=True) == path
+
+
+def test_a_page_opens_from_a_temporary_folder(monkeypatch):
+    addresses = []
+    monkeypatch.setattr("webbrowser.open", addresses.append)
+    path = opened("<p>page</p>")
+    assert addresses == [path.as_uri()]
+    assert path.read_text() == "<p>page</p>"
+
+
+def test_a_comparison_takes_places_and_reports(report, comparison):
+    assert comparison.b is report
+    assert comparison.a.name == "resnet18-ddp2"
+    assert comparison.document == analyzers.compare(comparison.a.document, report.document)
+    assert repr(comparison) == f"RunComparison(resnet18-ddp2 -> resnet18-ddp4)\n{comparison.verdict}"
+    assert len(comparison.changes()) == len(list(comparison.document.figures()))
+    assert msgspec.json.decode(comparison.json())["verdict"] == comparison.verdict
+
+
+def test_a_comparisons_page_is_written(comparison, tmp_path):
+    assert comparison.verdict.split(",")[0] in comparison.html(tmp_path / "page.html").read_text().replace("&#39;", "'")
+
+
+def test_what_is_no_run_is_refused_in_a_line(tmp_path):
+    with pytest.raises(analyzers.AnalysisError):
+        tracer.report(tmp_path / "nothing")
+
+
+def test_a_cell_shows_the_headline_and_is_small(report):
+    cell = report._repr_html_()
+    assert step_sentence(report.document) in cell
+    assert "idle 63.2 %" in cell
+    assert len(cell) < 8000
+
+
+def test_cells_hold_no_script_and_escape_names(report, comparison):
+    evil = "<script>alert(1)</script>"
+    run = msgspec.structs.replace(report.document.run, name=evil)
+    cells = [
+        report_cell(msgspec.structs.replace(report.document, run=run)),
+        comparison_cell(msgspec.structs.replace(comparison.document, a=evil, verdict=evil)),
+    ]
+    for cell in cells:
+        assert "<script" not in cell
+        assert "&lt;script&gt;" in cell
+        assert "http" not in cell
+
+
+def test_importing_tracer_is_light_and_reporting_needs_no_torch():
+    code = (
+        "import sys, tracer; early = {'torch', 'pandas', 'numpy', 'jinja2'} & sys.modules.keys();"
+        "report = tracer.report('traces/resnet18-ddp1'); print(early or 'light', 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=SAMPLES.parent, capture_output=True, text=True, check=True)
+    assert done.stdout == "light False\n"
+
+
+def test_every_name_that_tracer_offers_is_there():
+    assert {*tracer.__all__} <= {*dir(tracer)}
+    assert all(getattr(tracer, name) is not None for name in tracer.__all__)
+    assert tracer.RunReport is RunReport
+    with pytest.raises(AttributeError, match="no attribute 'reprot'"):
+        getattr(tracer, "reprot")  # noqa: B009
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_every_run_has_a_short_cell(path):
+    document = reported(path)
+    cell = report_cell(document)
+    assert escape(document.summary.headline.sentence, quote=False) in cell.replace("&#39;", "'").replace("&#34;", '"')
+    assert len(cell) < 8000
+
+
+def test_the_page_on_python_names_every_figure_and_every_member():
+    sections = tables((DOCS / "python.md").read_text())
+    members = [row[0] for heading, rows in sections.items() for row in rows if heading.startswith("`tracer.report(")]
+    named = re.findall(r"`(\w+)[(`]", " ".join(members))
+    arguments = {*inspect.signature(tracer.report).parameters}
+    public = {name for name in dir(RunReport) if not name.startswith("_")} | {"document"}
+    assert {*named} - arguments == public - {"name"}
+    assert arguments <= {*named}
+    keys = re.findall(r"`tracer/(\w+)`", " ".join(row[0] for row in sections["Log the figures"]))
+    assert sorted(keys) == sorted(name.replace("_ns", "_ms") for name in LOGGED)

@@ -1,0 +1,12 @@
+"""Reports and comparisons for Python: figures, frames, pages, notebooks' cells.
+
+`source` knows where a run is read from, `run_report` and `run_comparison` are what `tracer.report` and `tracer.compare`
+return, `pages` writes and opens their pages.
+
+Decisions: docs/decisions/structure.md
+"""
+
+from tracer.results.run_comparison import RunComparison, compare
+from tracer.results.run_report import RunReport, report
+
+__all__ = ["RunComparison", "RunReport", "compare", "report"]

@@ -1,0 +1,137 @@
+"""`tracer.report`: a run's report with frames, figures and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyzers.comparison import headline_figures
+from analyzers.notices import Notice
+from analyzers.paths import Where
+from analyzers.reporting import (
+    Advice,
+    Headline,
+    Report,
+    buckets_frame,
+    collectives_frame,
+    groups_frame,
+    kernels_frame,
+    layers_frame,
+    operators_frame,
+    sharded_frame,
+    to_json,
+    windows_frame,
+)
+from analyzers.run import Calibration
+from tracer.results.pages import opened, written
+from tracer.results.source import Source, calibration_of
+from tracer.views.html import report_cell
+from tracer.views.sections import step_sentence, trust_words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class RunReport:
+    """A run's report. `document` has every figure; the methods give it as DataFrames, JSON or a page."""
+
+    def __init__(self, document: Report, source: Source) -> None:
+        self.document = document
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        """Return the run's name."""
+        return self.document.run.name
+
+    @property
+    def headline(self) -> Headline:
+        """Return the main problem, its share of the step, the first remedy, and how far to trust them."""
+        return self.document.summary.headline
+
+    @property
+    def verdict(self) -> str:
+        """Return what a step takes and what it is made of, in sentences."""
+        return self.document.summary.verdict
+
+    @property
+    def advice(self) -> list[Advice]:
+        """Return what to change, strongest first, each with what it would bring at most."""
+        return self.document.summary.advice
+
+    @property
+    def warnings(self) -> list[Notice]:
+        """Return what makes figures doubtful."""
+        return self.document.run.warnings
+
+    def figures(self, prefix: str = "tracer/") -> dict[str, float]:
+        """Return the main figures for a metric logger; what is not known is left out."""
+        return {f"{prefix}{name}": value for name, value in headline_figures(self.document).items()}
+
+    def windows(self) -> pd.DataFrame:
+        """Return one row per step and device: compute, exposed communication, copies, idle time."""
+        return windows_frame(self.document)
+
+    def collectives(self) -> pd.DataFrame:
+        """Return one row per collective: bytes, transfer, bandwidth."""
+        return collectives_frame(self.document)
+
+    def groups(self) -> pd.DataFrame:
+        """Return communication by process group, one row per step and rank."""
+        return groups_frame(self.document)
+
+    def buckets(self) -> pd.DataFrame:
+        """Return one row per DDP bucket, rank and step."""
+        return buckets_frame(self.document)
+
+    def layers(self) -> pd.DataFrame:
+        """Return one row per layer and window."""
+        return layers_frame(self.document)
+
+    def sharded(self) -> pd.DataFrame:
+        """Return one row per collective that FSDP calls."""
+        return sharded_frame(self.document)
+
+    def kernels(self) -> pd.DataFrame:
+        """Return the longest kernels and copies, one row per rank."""
+        return kernels_frame(self.document)
+
+    def operators(self) -> pd.DataFrame:
+        """Return the operators that launched most device time, one row per rank."""
+        return operators_frame(self.document)
+
+    def json(self) -> str:
+        """Return what `tracer report --json` prints."""
+        return to_json(self.document)
+
+    def html(self, path: str | Path, force: bool = False) -> Path:
+        """Read the run again, write its page, and return where it is. Raises AnalysisError, TracerError."""
+        return written(path, self._source.page(), force)
+
+    def open(self) -> Path:
+        """Write the page to a temporary folder, open it in a browser if there is one, and return where it is."""
+        return opened(self._source.page())
+
+    def __repr__(self) -> str:
+        step, trust = step_sentence(self.document), trust_words(self.headline)
+        return f"RunReport({self.name})\nMain problem: {self.headline.sentence}\n{step}\nTrust is {trust}"
+
+    def _repr_html_(self) -> str:
+        return report_cell(self.document)
+
+
+def report(
+    run: Where,
+    *,
+    links: str | Path | Calibration | None = None,
+    steps: str | None = None,
+    workers: int | None = None,
+) -> RunReport:
+    """Read a run and report where the time of its steps went.
+
+    `run` is a folder of traces, a trace file, a URL, or a list of several hosts' folders. `links` is a calibration, or
+    its file, to be used in place of the run's own; `steps` names the annotation that is a step; `workers` says how many
+    processes read ranks. Raises analyzers.AnalysisError, tracer.TracerError.
+    """
+    source = Source(run, calibration_of(links), steps, workers)
+    return RunReport(source.report(), source)

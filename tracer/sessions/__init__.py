@@ -1,0 +1,10 @@
+"""Sessions: a training loop of one's own, recorded and reported.
+
+`session` is `tracer.Session`. Importing this room imports torch.
+
+Decisions: docs/decisions/recording.md
+"""
+
+from tracer.sessions.session import OnReport, Session
+
+__all__ = ["OnReport", "Session"]

@@ -1,0 +1,334 @@
+"""Tables of a comparison of two runs or two sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analyzers.comparison import CellChange, Change, Comparison, SweepComparison
+from analyzers.units import between_ms, percent
+from tracer.views import (
+    IDLE_PARTS,
+    Column,
+    Table,
+    TitledTable,
+    count,
+    gbps,
+    milliseconds,
+    size,
+)
+from tracer.views.sections.groups import line_title
+
+# How many rows a table of layers, buckets or collectives has on a terminal; the page and the JSON have all.
+MOST_ROWS = 16
+# How many of what only one run has, or of what came apart, are named.
+NAMED = 6
+LABELS = {
+    "unprofiled_step_ns": "step, no profiler",
+    "nosync_step_ns": "step, no sync",
+    "profiled_step_ns": "step, profiled",
+    "span_ns": "step in the trace",
+    "comm_ns": "communication",
+    "exposed_comm_ns": "exposed comm",
+    "gradients_busbw_gbps": "gradients' busbw",
+    "compute_ns": "compute",
+    "exposed_wait_ns": "exposed waiting",
+    "exposed_transfer_ns": "exposed transfer",
+    "exposed_unresolved_ns": "exposed unresolved",
+    "exposed_copy_ns": "exposed copies",
+    "idle_ns": "idle",
+    **{part.field: part.label for part in IDLE_PARTS},
+    "wait_ns": "waiting",
+    "transfer_ns": "transfer",
+    "queued_ns": "queued",
+    "overlapped_ns": "hidden",
+    "exposed_ns": "exposed",
+    "forward_ns": "forward",
+    "backward_ns": "backward",
+    "busbw_gbps": "busbw",
+    "step_ns": "step",
+    "weak_efficiency": "weak efficiency",
+    "strong_efficiency": "strong efficiency",
+}
+# Of these nobody can say whether they changed.
+UNTOLD = ("correlated", "too_few")
+VERDICTS = {
+    "changed": "changed",
+    "small": "below 1 %",
+    "correlated": "steps correlated",
+    "within": "not told apart",
+    "too_few": "too few steps",
+    "same": "same",
+    "only_a": "only in A",
+    "only_b": "only in B",
+}
+FIGURES = (Column("figure", is_text=True), Column("A"), Column("B"), Column("difference", wide=True), Column("change"))
+_JUDGED = (Column("steps", wide=True), Column("p", wide=True), Column("verdict", is_text=True))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure with the table and the thing that it is of; nothing where it is of the whole step."""
+
+    table: str
+    of: str
+    measure: str
+    change: Change
+
+
+def comparison_tables(comparison: Comparison | SweepComparison, most: int | None = None) -> list[TitledTable]:
+    """Return all tables that have rows or notes; with `most`, long ones have the first rows, and say so."""
+    tables = _of_runs(comparison, most) if isinstance(comparison, Comparison) else _of_sweeps(comparison)
+    return [shown for shown in tables if shown.table.rows or shown.notes]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The rows of each table of two runs."""
+
+    step: list[Row]
+    totals: list[Row]
+    buckets: list[Row]
+    groups: list[Row]
+    collectives: list[Row]
+    layers: list[Row]
+
+
+def _rows_of(comparison: Comparison) -> _Tables:
+    return _Tables(
+        step=[
+            row
+            for measures in (comparison.controls, comparison.step, comparison.parts, comparison.idle)
+            for row in _rows("step", "", measures)
+        ],
+        totals=_rows("buckets", "all buckets", comparison.totals),
+        buckets=[
+            row
+            for bucket in comparison.buckets
+            for row in _rows("buckets", _bucket(bucket.bucket, bucket.bytes), bucket.measures)
+        ],
+        groups=[row for line in comparison.groups for row in _rows("groups", line_title(line.name), line.measures)],
+        collectives=[
+            row
+            for each in comparison.collectives
+            for row in _rows("collectives", _collective(each.kind, each.group_size, each.bytes), each.measures)
+        ],
+        layers=[row for layer in comparison.layers for row in _rows("layers", layer.layer, layer.measures)],
+    )
+
+
+def every_row(comparison: Comparison) -> list[Row]:
+    """Return the rows of all tables."""
+    rows = _rows_of(comparison)
+    return [*rows.step, *rows.totals, *rows.buckets, *rows.groups, *rows.collectives, *rows.layers]
+
+
+def _of_runs(comparison: Comparison, most: int | None) -> list[TitledTable]:
+    rows = _rows_of(comparison)
+    first = first_rows(rows.buckets, most)
+    step = figures_table("step", "The step, and what it is made of while profiled: medians, ms", "", rows.step)
+    return [
+        _changed(every_row(comparison)),
+        _different(comparison),
+        replace(step, notes=_intervals(comparison.controls)),
+        _buckets(comparison, rows.totals + first, len(rows.buckets) - len(first)),
+        _listed("groups", "Process groups, each while it alone communicates: medians, ms", rows.groups, most),
+        _listed(
+            "collectives", "Collectives of one kind, group size and bytes: medians, ms and GB/s", rows.collectives, most
+        ),
+        _listed("layers", "Layers: medians, ms", rows.layers, most),
+    ]
+
+
+def told_tables(comparison: Comparison | SweepComparison) -> list[TitledTable]:
+    """Return the tables without what cannot be told: what changed first, then those with a change, then the others."""
+    tables = comparison_tables(comparison)
+    if isinstance(comparison, SweepComparison):
+        return tables
+    first, *others = (_only_told(shown) for shown in tables)
+    return [first, *sorted(others, key=lambda shown: (shown.name != "settings", not shown.table.marked))]
+
+
+def _only_told(shown: TitledTable) -> TitledTable:
+    """Leave out the rows whose verdict is none."""
+    if not any(column.title == "verdict" for column in shown.table.columns):
+        return shown
+    kept = [(number, row) for number, row in enumerate(shown.table.rows) if not _is_untold(row[-1])]
+    marked = {place for place, (number, _) in enumerate(kept) if number in shown.table.marked}
+    return replace(shown, table=Table(shown.table.columns, [[row for _, row in kept]], marked))
+
+
+def _is_untold(verdict: str) -> bool:
+    return verdict.partition(",")[0] in {VERDICTS[state] for state in UNTOLD}
+
+
+def untold_table(comparison: Comparison | SweepComparison) -> TitledTable | None:
+    """Return the figures that cannot be told, largest relative difference first; None where there are none."""
+    if isinstance(comparison, SweepComparison):
+        return None
+    rows = [row for row in every_row(comparison) if row.change.state in UNTOLD]
+    rows.sort(key=lambda row: -abs(row.change.relative or 0))
+    title = f"What cannot be told: {count(len(rows), 'figure')}"
+    named = [replace(row, of=row.of or "step") for row in rows]
+    return figures_table("untold", title, "of", named) if rows else None
+
+
+def _intervals(controls: Mapping[str, Change]) -> list[str]:
+    """Say what the differences of controls lie between, where there are blocks enough to tell."""
+    told = [
+        f"{LABELS[name]} {between_ms(change.limits)}" for name, change in controls.items() if change.limits is not None
+    ]
+    return [f"Differences, 95 % intervals: {', '.join(told)}."] if told else []
+
+
+def _rows(table: str, subject: str, measures: Mapping[str, Change]) -> list[Row]:
+    return [Row(table, subject, measure, change) for measure, change in measures.items()]
+
+
+def _bucket(number: int, nbytes: int | None) -> str:
+    return f"bucket {number}" + ("" if nbytes is None else f" ({size(nbytes)})")
+
+
+def _collective(kind: str, group_size: int, nbytes: int | None) -> str:
+    return f"{kind} of {group_size}" + ("" if nbytes is None else f", {size(nbytes)}")
+
+
+def _changed(every: Sequence[Row]) -> TitledTable:
+    """List what changed by more than its steps' own spread, the largest change first."""
+    marked = marked_rows(every)
+    shown = figures_table("changes", "Changed by more than the steps' own spread: medians, ms and GB/s", "of", marked)
+    lines = [[row.of or "step", *cells[1:]] for row, cells in zip(marked, shown.table.rows, strict=True)]
+    notes = [] if marked else ["Nothing.", *_apart(every)]
+    return replace(shown, table=Table(shown.table.columns, [lines]), notes=notes)
+
+
+def marked_rows(every: Sequence[Row]) -> list[Row]:
+    """Return the rows that changed: times by their difference, then the rest by its share."""
+    marked = [row for row in every if row.change.is_marked]
+    times = [row for row in marked if row.measure.endswith("_ns")]
+    others = [row for row in marked if row not in times]
+    times.sort(key=lambda row: -abs(row.change.difference or 0))
+    return times + sorted(others, key=lambda row: -abs(row.change.relative or 1))
+
+
+def _apart(rows: Sequence[Row]) -> list[str]:
+    """Say what would be marked if there were more steps."""
+    apart = [row for row in rows if row.change.apart and row.change.state == "too_few"]
+    if not apart:
+        return []
+    named = [f"{' '.join(filter(None, (row.of, _label(row))))} {relative(row.change)}" for row in apart]
+    return [
+        "Too few steps to tell, though every step of one run lies beyond all of the other's: "
+        f"{count(len(apart), 'figure')}, {shortened(named)}."
+    ]
+
+
+def shortened(names: Sequence[str], most: int = NAMED) -> str:
+    """Join the first names, and say how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _label(row: Row) -> str:
+    return LABELS.get(row.measure, row.measure)
+
+
+def relative(change: Change) -> str:
+    """Write a difference as a share of A's figure."""
+    return "-" if change.relative is None else f"{100 * change.relative:+.1f} %"
+
+
+def _different(comparison: Comparison) -> TitledTable:
+    rows = [[setting.what, setting.a or "-", setting.b or "-"] for setting in comparison.different]
+    columns = (Column("setting", is_text=True), Column("A", is_text=True), Column("B", is_text=True))
+    return TitledTable("settings", "Settings and versions that differ", Table(columns, [rows]))
+
+
+def _buckets(comparison: Comparison, rows: Sequence[Row], left_out: int) -> TitledTable:
+    notes = [_sentence(comparison.layouts.why)] if comparison.layouts.why else []
+    shown = figures_table("buckets", "DDP's buckets, a step and rank: medians, ms", "of", rows)
+    return replace(shown, notes=[*notes, *_left(left_out)])
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
+
+
+def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> TitledTable:
+    """Build a long table: with `most`, the rows that changed or differ most; name what only one run has."""
+    both = [row for row in rows if row.change.difference is not None]
+    first = first_rows(both, most)
+    shown = figures_table(name, heading, "of", first)
+    notes = [*_left(len(both) - len(first)), *_alone("A", "only_a", rows), *_alone("B", "only_b", rows)]
+    return replace(shown, notes=notes)
+
+
+def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
+    """Name what only one run has, each with its first figure."""
+    first = {row.of: row for row in reversed(rows) if row.change.state == state}
+    if not first:
+        return []
+    figures = [(row, row.change.a if row.change.b is None else row.change.b) for row in reversed(first.values())]
+    named = [f"{row.of} ({_label(row)} {_value(row.measure, value)})" for row, value in figures]
+    return [f"Only in {name}: {shortened(named)}."]
+
+
+def first_rows(rows: Sequence[Row], most: int | None) -> list[Row]:
+    """Return the rows that changed or differ most, if there are too many."""
+    if most is None or len(rows) <= most:
+        return list(rows)
+    return sorted(rows, key=_weight, reverse=True)[:most]
+
+
+def _weight(row: Row) -> tuple[bool, bool, float]:
+    """Rank what is shown first: what changed, what came apart; then by the difference."""
+    return row.change.is_marked, row.change.apart, abs(row.change.difference or 0)
+
+
+def _left(number: int) -> list[str]:
+    return [f"and {count(number, 'more figure')} that differ less: --json or --html has all"] if number else []
+
+
+def figures_table(name: str, heading: str, subject_head: str, rows: Sequence[Row]) -> TitledTable:
+    """Build a table of figures; with a head for their subjects, if one is given."""
+    columns = (*([Column(subject_head, is_text=True)] if subject_head else []), *FIGURES, *_JUDGED)
+    lines = [[*([row.of] if subject_head else []), *figure_words(row.measure, row.change)] for row in rows]
+    marked = {number for number, row in enumerate(rows) if row.change.is_marked}
+    return TitledTable(name, heading, Table(columns, [lines], marked))
+
+
+def figure_words(measure: str, change: Change) -> list[str]:
+    """Write a figure's cells, from its label to its verdict."""
+    steps = f"{change.a_steps}, {change.b_steps}"
+    p = "-" if change.adjusted_p is None else f"{change.adjusted_p:.3f}" if change.adjusted_p >= 0.0005 else "<0.001"
+    values = [_value(measure, value) for value in (change.a, change.b)]
+    difference = "-" if change.difference is None else signed_figure(measure, change.difference)
+    return [LABELS.get(measure, measure), *values, difference, relative(change), steps, p, _verdict(change)]
+
+
+def _value(measure: str, value: float | None) -> str:
+    if measure.endswith("_ns"):
+        return milliseconds(value)
+    return gbps(value) if measure.endswith("_gbps") else percent(value)
+
+
+def signed_figure(measure: str, value: float) -> str:
+    """Write a difference; of shares in percentage points."""
+    figure = _value(measure, abs(value))
+    return f"{'-' if value < 0 else '+'}{figure.replace('%', 'points')}"
+
+
+def _verdict(change: Change) -> str:
+    return VERDICTS[change.state] + (", apart" if change.apart and change.state == "too_few" else "")
+
+
+def _of_sweeps(comparison: SweepComparison) -> list[TitledTable]:
+    named = [(cell_name(cell), cell) for cell in comparison.cells]
+    rows = [row for name, cell in named for row in _rows("cells", name, cell.measures)]
+    shown = figures_table("cells", "Cells: steps (medians, ms) and efficiency", "cell", rows)
+    notes = [f"- {name}: {why}" for name, cell in named for why in cell.why]
+    return [_changed(rows), replace(shown, notes=notes)]
+
+
+def cell_name(cell: CellChange) -> str:
+    """Name a sweep's cell."""
+    return f"{cell.strategy}{cell.gpus} at {cell.batch}"
