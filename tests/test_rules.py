@@ -44,6 +44,7 @@ ROOMS = [
     "tracer.serving",
     "tracer.views",
     "tracer.views.sections.results",
+    "tracer.views.sections.model",
     "tracer.views.sections",
     "tracer.views.html",
     "tracer.views.plots",

@@ -41,7 +41,7 @@ from analyzers.rank.columns import (
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
 from analyzers.rank.idle import Cause, DeviceTime, Divided, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
-from analyzers.rank.kernels import Usage, usage_of
+from analyzers.rank.kernels import CountedOperators, KernelTrack, Launched, Usage, kernel_track_of, usage_of
 from analyzers.rank.parallelism import PipelineActions, actions_of
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
@@ -65,7 +65,7 @@ class Copies:
 
 @dataclass(frozen=True, eq=False)
 class DeviceTrack:
-    """What one device did when, on the epoch: its compute by line, its copies, and its idle time by cause.
+    """What one device did when, on the epoch: its compute by line, its copies, its idle time by cause, its kernels.
 
     It grows with the trace, and is kept only where lanes are asked for.
     """
@@ -73,6 +73,7 @@ class DeviceTrack:
     compute: Pieces
     copy: Intervals
     idle: IdleTrack
+    kernels: KernelTrack
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +249,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
     idle, divided = _idle(trace, devices, attributed, windows)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
+    ran = launched(trace, devices, attributed)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
@@ -259,21 +261,24 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         gradients=gradients,
         cost=costs,
         occupancy=occupancy(devices, windows),
-        usage=_usage(trace, devices, attributed, windows),
+        usage=_usage(ran, attributed, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
         pipeline=actions_of(trace, devices, attributed, comm),
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
-        course={activity.device: _course(trace, activity, attributed, divided) for activity in devices}
+        course={activity.device: _course(trace, activity, attributed, divided, ran) for activity in devices}
         if lanes
         else None,
     )
 
 
-def _usage(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown) -> Usage:
-    counted, rows = launched(trace, devices, attributed)
+_Ran = tuple[CountedOperators, Launched]
+
+
+def _usage(ran: _Ran, attributed: Attribution, windows: Breakdown) -> Usage:
+    counted, rows = ran
     return usage_of(counted, rows, extents(windows), [line.name for line in attributed.lines])
 
 
@@ -308,9 +313,11 @@ def _schedules(
     return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, attributed: Attribution, divided: Divided) -> DeviceTrack:
+def _course(trace: RankTrace, activity: Activity, attributed: Attribution, divided: Divided, ran: _Ran) -> DeviceTrack:
     computed = pieces(trace, activity, attributed).merged()
-    return DeviceTrack(computed, activity.copy, divided.track(activity.device))
+    counted, rows = ran
+    kernels = kernel_track_of(counted.events, rows, activity.device)
+    return DeviceTrack(computed, activity.copy, divided.track(activity.device), kernels)
 
 
 def _copies(events: Events) -> Copies:

@@ -9,7 +9,7 @@ Decisions: docs/decisions/reporting.md
 """
 
 from analyzers.reporting.build import report
-from analyzers.reporting.device_lanes import MANY, CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes
+from analyzers.reporting.device_lanes import MANY, CollectiveLane, KernelLane, Lanes, LayerLane, drawn_ranks, lanes
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     ControlFigures,
@@ -83,6 +83,7 @@ __all__ = [
     "IdleFrom",
     "IdleLine",
     "IdleRows",
+    "KernelLane",
     "KernelRow",
     "Lane",
     "Lanes",

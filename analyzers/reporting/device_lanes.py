@@ -9,6 +9,7 @@
     idle              ........##...##....
     idle by cause     ........ol...pp....   operator, launch latency, python; adds up to idle
     layers            aabb..cc........dde   an instant covered by two belongs to the earlier-started
+    kernels           ab.d..ee........fgh   kernels and copies by name, which may overlap
 
 In each window a lane is as long as the report says. What ran before the first window and after the last is here too,
 except that only windows have idle time.
@@ -17,6 +18,7 @@ except that only windows have idle time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,12 +74,34 @@ class LayerLane:
 
 
 @dataclass(frozen=True, eq=False)
+class KernelLane:
+    """Kernels and copies by start, without communication, which may overlap; on a CPU run operators themselves.
+
+    `name` and `operator` index `names`: the kernel, and what launched it, -1 where unknown. `layer` indexes the names
+    of the layers' lane.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    is_copy: NDArray[np.bool_]
+    name: NDArray[np.int32]
+    operator: NDArray[np.int32]
+    layer: NDArray[np.int32]
+    names: tuple[str, ...]
+
+    @cached_property
+    def longest_ns(self) -> int:
+        """Return how long the longest takes: what runs at an instant began no longer before it."""
+        return int((self.end_ns - self.start_ns).max(initial=0))
+
+
+@dataclass(frozen=True, eq=False)
 class CollectiveLane:
     """The communication of a device by start, which may overlap: a kernel, copy or (gloo) span each.
 
     `index` is its place in the report's collectives, -1 where it is in none; `bucket` is -1 for none, `wait_ns` -1
-    where unknown, `stream` -1 where there is none. `kind` and `purpose` are spelled as in the report. `lane` indexes
-    `lanes`: each group's communication on each stream.
+    where unknown, `stream` -1 where there is none. `name` is the kernel's, indexing `names`. `kind` and `purpose` are
+    spelled as in the report. `lane` indexes `lanes`: each group's communication on each stream.
     """
 
     start_ns: Int64
@@ -87,6 +111,8 @@ class CollectiveLane:
     stream: Int64
     index: Int64
     bucket: Int64
+    name: NDArray[np.int32]
+    names: tuple[str, ...]
     kind: tuple[str, ...]
     purpose: tuple[str, ...]
     lane: Int64
@@ -115,6 +141,7 @@ class Lanes:
     idle_causes: IdleTrack
     steps: StepLane
     layers: LayerLane
+    kernels: KernelLane
     collectives: CollectiveLane
 
     __repr__ = brief
@@ -127,7 +154,7 @@ class Lanes:
     def to_frame(self) -> pd.DataFrame:
         """Return a row per stretch: its lane, time and name.
 
-        Causes of idle time, steps, layers and collectives have lanes of their own.
+        Causes of idle time, steps, layers, kernels and collectives have lanes of their own.
         """
         import pandas as pd
 
@@ -141,10 +168,12 @@ class Lanes:
         names = [layers.names[code] for code in layers.layer.tolist()]
         passes = [PASSES[backward] for backward in layers.backward.tolist()]
         parts.append(pd.DataFrame({"lane": "layer", **_span(layers), "layer": names, "pass": passes}))
+        parts.append(_kernels_frame(self.kernels, layers.names))
         mark_columns = {name: getattr(marks, name) for name in ("wait_ns", "exposed_ns", "stream", "bucket")}
         numbers = {"collective": marks.index, **mark_columns}
         groups = [marks.lanes[code].group or None for code in marks.lane.tolist()]
-        labels = {"kind": list(marks.kind), "purpose": list(marks.purpose), "group": groups}
+        kernels = [marks.names[code] for code in marks.name.tolist()]
+        labels = {"kernel": kernels, "kind": list(marks.kind), "purpose": list(marks.purpose), "group": groups}
         parts.append(pd.DataFrame({"lane": "collective", **_span(marks), **numbers, **labels}))
         frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
         for name in {"step", *numbers} & set(frame.columns):
@@ -154,7 +183,7 @@ class Lanes:
         return frame
 
 
-def _span(lane: StepLane | LayerLane | CollectiveLane | IdleTrack) -> dict[str, Int64]:
+def _span(lane: StepLane | LayerLane | KernelLane | CollectiveLane | IdleTrack) -> dict[str, Int64]:
     return {"start_ns": lane.start_ns, "dur_ns": lane.end_ns - lane.start_ns}
 
 
@@ -169,6 +198,18 @@ def _causes_frame(lane: IdleTrack) -> pd.DataFrame:
         "call": [names[code] for code in lane.call.tolist()],
     }
     return pd.DataFrame({"lane": "idle_cause", **_span(lane), **labels})
+
+
+def _kernels_frame(lane: KernelLane, layers: tuple[str, ...]) -> pd.DataFrame:
+    import pandas as pd
+
+    names = [*lane.names, None]
+    labels = {
+        "kernel": [names[code] for code in lane.name.tolist()],
+        "operator": [names[code] for code in lane.operator.tolist()],
+        "layer": [layers[code] for code in lane.layer.tolist()],
+    }
+    return pd.DataFrame({"lane": "kernel", **_span(lane), **labels})
 
 
 _Sources = tuple[Exchange, Buckets, Report, Lines]
@@ -203,7 +244,7 @@ def _of_device(sources: _Sources, index: RankIndex, device: int, course: DeviceT
     comm, copy = union_of(table.start_ns[rows], table.end_ns[rows]), course.copy
     exposed = exchanged.exposed(index, device)
     names = tuple(named.layer(module.name) for module in measured.work.lines)
-    parts = course.compute
+    parts, kernels = course.compute, course.kernels.moved(-shift_ns)
     return Lanes(
         rank=summary.rank,
         device=device_label(device),
@@ -220,6 +261,10 @@ def _of_device(sources: _Sources, index: RankIndex, device: int, course: DeviceT
         idle_causes=course.idle.moved(-shift_ns),
         steps=StepLane(begin - shift_ns, end - shift_ns, windows.step),
         layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
+        kernels=KernelLane(
+            *(kernels.start_ns, kernels.end_ns, kernels.is_copy, kernels.name, kernels.operator, kernels.line),
+            kernels.names,
+        ),
         collectives=_collectives(sources, index, device, shift_ns),
     )
 
@@ -250,6 +295,8 @@ def _collectives(sources: _Sources, index: RankIndex, device: int, shift_ns: int
         stream=comm.stream[kernels],
         index=collective,
         bucket=np.array([number for number, _, _ in marks], dtype=np.int64),
+        name=comm.name[kernels],
+        names=comm.names,
         kind=tuple(kind for _, kind, _ in marks),
         purpose=tuple(purpose for _, _, purpose in marks),
         lane=lane,

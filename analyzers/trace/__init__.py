@@ -31,7 +31,7 @@ from analyzers.trace.collective_calls import (
 )
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header
-from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication
+from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication, short_name
 from analyzers.trace.libraries import COALESCED, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name
 from analyzers.trace.operator_flops import COUNTED, matrix_dtype
 from analyzers.trace.operator_flops import flops as flops_of
@@ -109,4 +109,5 @@ __all__ = [
     "range_name",
     "ranks_in_name",
     "read_trace",
+    "short_name",
 ]

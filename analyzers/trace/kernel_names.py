@@ -53,6 +53,34 @@ def path_of(kernel: str) -> str:
     return _UNNAMED.sub("", _demangled(kernel) or _without_types(kernel))
 
 
+# Kernels of PyTorch, CUTLASS and CUB that carry out whatever their first telling template argument names.
+_WRAPPER = re.compile(
+    r"elementwise_kernel|^multi_tensor_apply|^reduce_kernel$|^Kernel\d*$|^device_kernel$|^DeviceReduce"
+)
+_NAMED = re.compile(r"[A-Za-z_]\w*(?!\w|::)")
+_UNTELLING = re.compile(
+    r"(?:[AB]?Unary|Binary)\w*Functor|ReduceOp|\w*TensorListMetadata|gpu_kernel_impl\w*|\w*_nocast|func_wrapper_t"
+    r"|float\d?|double|u?int\w*|long|bool|unsigned|char|short|void|const|anonymous|namespace|__nv_bfloat16|BFloat16|Half"
+    r"|complex|\w+_t|lambda|true|false|operator|enable_if"
+)
+
+
+def short_name(kernel: str) -> str:
+    """Return a kernel's name for where there is little room: what it does, without namespaces and types."""
+    if kernel.startswith(("Memcpy", "Memset")):
+        return kernel.partition(" (")[0]
+    own = path_of(kernel).rpartition("::")[2] or kernel
+    begin = kernel.find("<", kernel.find(own) + 1)
+    if begin < 0 or not _WRAPPER.search(own):
+        return own
+    for word in _NAMED.finditer(kernel, begin):
+        if word[0] == "array":  # what follows are pointers and how they are loaded
+            break
+        if not _UNTELLING.fullmatch(word[0]):
+            return word[0]
+    return own
+
+
 def _demangled(kernel: str) -> str | None:
     """The names in a mangled name, up to the first template argument; None where it is not mangled."""
     match = _MANGLED.match(kernel)

@@ -230,3 +230,27 @@ def test_what_crosses_processes_grows_only_when_asked():
     assert all(each.timed.course is not None for each in run.ranks)
     trace = draw(compute="aa", step="00")
     assert summary_of(Run("drawn", None, (trace,))).ranks[0].timed.course is None
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_kernels_and_copies_cover_what_lanes_say(path):
+    for lane in lanes(summarized(path), reported(path)):
+        kernels = lane.kernels
+        computes, copies = (
+            union_of(kernels.start_ns[rows], kernels.end_ns[rows]) for rows in (~kernels.is_copy, kernels.is_copy)
+        )
+        assert (np.diff(kernels.start_ns) >= 0).all()
+        assert ((computes - lane.compute).length_ns(), (lane.compute - computes).length_ns()) == (0, 0)
+        # A copy between two devices is in both their lanes of time, and a kernel of one.
+        assert (copies - lane.copies).length_ns() == 0
+        assert max(kernels.name, default=-1) < len(kernels.names)
+        assert max(kernels.layer, default=-1) < len(lane.layers.names)
+
+
+def test_kernels_name_their_operator_and_layer():
+    path = SAMPLES / "resnet18-ddp4"
+    frame = lanes(summarized(path), reported(path))[0].to_frame()
+    kernels = frame[frame["lane"] == "kernel"]
+    convolution = kernels[kernels["kernel"].str.contains("fprop") & (kernels["layer"] == "conv1")]
+    assert set(convolution["operator"]) == {"aten::cudnn_convolution"}
+    assert frame.loc[frame["lane"] == "collective", "kernel"].str.startswith("nccl").all()

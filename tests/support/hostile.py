@@ -31,5 +31,15 @@ def named(found: Report, words: str) -> Report:
 
 
 def lanes_named(found: tuple[Lanes, ...], words: str) -> tuple[Lanes, ...]:
-    layers = [dc.replace(lane.layers, names=tuple(name + words for name in lane.layers.names)) for lane in found]
-    return tuple(dc.replace(lane, layers=own) for lane, own in zip(found, layers, strict=True))
+    def renamed(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name + words for name in names)
+
+    return tuple(
+        dc.replace(
+            lane,
+            layers=dc.replace(lane.layers, names=renamed(lane.layers.names)),
+            kernels=dc.replace(lane.kernels, names=renamed(lane.kernels.names)),
+            collectives=dc.replace(lane.collectives, names=renamed(lane.collectives.names)),
+        )
+        for lane in found
+    )

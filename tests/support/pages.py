@@ -11,7 +11,7 @@ VOID = {"meta", "input", "img", "br", "link"}
 
 
 class Page(HTMLParser):
-    """A page's elements, in order, and the words inside each section; scripts by their id or place."""
+    """A page's elements, in order; its sections, folded ones too, with their rows; scripts by their id or place."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -21,6 +21,7 @@ class Page(HTMLParser):
         self.words: list[str] = []
         self.open: list[str] = []
         self.section = ""
+        self.sections: list[str] = []
         self.feed(text)
         self.close()
 
@@ -28,8 +29,9 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attributes)))
         if tag not in VOID:
             self.open.append(tag)
-        if tag == "section":
+        if tag == "section" or (tag == "details" and dict(attributes).get("class") == "section"):
             self.section = dict(attributes)["id"] or ""
+            self.sections.append(self.section)
         if tag == "tr":
             self.rows.setdefault(self.section, []).append([])
         if tag in {"td", "th"}:

@@ -1,6 +1,6 @@
 import pytest
 
-from analyzers.trace.kernel_names import is_communication, looks_like_communication, path_of
+from analyzers.trace.kernel_names import is_communication, looks_like_communication, path_of, short_name
 
 COMMUNICATION = [
     "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
@@ -119,3 +119,29 @@ def test_names_that_no_rule_knows_are_noticed(name):
 )
 def test_the_path_of_a_kernel_is_its_name_behind_its_namespaces(name, path):
     assert path_of(name) == path
+
+
+NATIVE = "void at::native::"
+NESTED = (
+    "elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<float, float, float, "
+    "at::native::binary_internal::MulFunctor<float> > >(at::TensorIteratorBase&)>(int)"
+)
+CUTLASS = "cutlass_80_simt_sgemm_128x64_8x5_nt_align1"
+SHORT = {
+    f"{NATIVE}vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)": (
+        "CUDAFunctor_add"
+    ),
+    NATIVE + NESTED: "MulFunctor",
+    f"{NATIVE}reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float> > >(int)": "MeanOps",
+    f"void cutlass::Kernel2<{CUTLASS}>(int)": CUTLASS,
+    "void cublasLt::splitKreduce_kernel<32, 16, int, float>(cublasLt::Params<float>)": "splitKreduce_kernel",
+    f"{NATIVE}vectorized_elementwise_kernel<4, std::array<char*, 3ul> >(int)": "vectorized_elementwise_kernel",
+    "_ZN17cutlass__5x_cudnn6KernelINS_4convE": "Kernel",
+    "Memcpy HtoD (Pageable -> Device)": "Memcpy HtoD",
+    "aten::add_": "add_",
+}
+
+
+@pytest.mark.parametrize(("name", "short"), SHORT.items())
+def test_a_kernels_short_name_says_what_it_does(name, short):
+    assert short_name(name) == short

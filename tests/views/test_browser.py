@@ -66,12 +66,22 @@ def document() -> str:
 
 
 def extent(tab: Any) -> tuple[float, float]:
-    words = tab.inner_text("#extent").replace(",", "").split()
-    return float(words[0]), float(words[3])
+    """What the timeline shows, in us."""
+    shown: list[float] = tab.evaluate("[timeline.from / 1000, timeline.to / 1000]")
+    return shown[0], shown[1]
 
 
 def settled(tab: Any) -> None:
     tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def until(tab: Any, holds: str) -> None:
+    """Wait for what a script says; the page's policy lets no text become one, which playwright's own waiting does."""
+    for _ in range(200):
+        if tab.evaluate(holds):
+            return
+        tab.wait_for_timeout(20)
+    raise AssertionError(holds)
 
 
 def test_each_process_group_has_a_lane_by_its_name(opened):
@@ -94,32 +104,53 @@ def brightness(tab: Any) -> float:
     return float(imread(io.BytesIO(picture))[0, 0, :3].mean())
 
 
+def place(tab: Any, what: str) -> tuple[float, float]:
+    """Where the first rank's thing of a sort is drawn, in the middle: a kernel, mark, layer or state by its place."""
+    spot: list[float] = tab.evaluate(
+        """([what, at]) => {
+            const row = timeline.rows[0], box = canvas.getBoundingClientRect();
+            const things = { kernels: row.device.kernels, marks: row.device.marks, layers: row.device.layers };
+            const thing = things[what]?.[at] ?? { start: row.device.starts[at], end: row.device.starts[at + 1] };
+            const level = row.levels[thing.level ?? 0];
+            const tops = { kernels: level.y + level.high / 2, marks: row.comm + (thing.lane + 0.5) * row.lane,
+                           layers: row.layers + row.layer / 2, states: row.y + row.state / 2 };
+            return [box.x + (xOf(thing.start) + xOf(thing.end)) / 2, box.y + tops[what] - frame.scrollTop];
+        }""",
+        [what.split()[0], int(what.split()[1])],
+    )
+    return spot[0], spot[1]
+
+
+def at_timeline(tab: Any) -> Any:
+    tab.evaluate("document.getElementById('timeline').scrollIntoView()")
+    return tab.locator("#canvas").bounding_box()
+
+
 def test_the_timeline_answers_to_pointer_and_keys(opened):
     tab = opened(document())
     found = reported(RUN)
-    tab.evaluate("document.getElementById('timeline').scrollIntoView()")
-    canvas = tab.locator("#canvas").bounding_box()
+    canvas = at_timeline(tab)
     whole = extent(tab)
     windows = [row for row in found.windows if row.step == found.summary.representative.step]
     end_ns = max(row.start_ns + row.span_ns for row in windows)
     assert whole == (0, (end_ns - min(row.start_ns for row in windows)) / 1000)
 
-    tab.mouse.move(canvas["x"] + 600, canvas["y"] + 40)
-    assert tab.inner_text("#tip").startswith("rank 0\ncompute\nfrom ")
     at_ns = tab.evaluate("timeline.rows[0].device.starts[timeline.rows[0].device.states.search(/[KD]/)]")
     tab.evaluate(f"show({at_ns}, {at_ns} + 400)")
     tab.mouse.move(canvas["x"] + 120, canvas["y"] + 40)
-    assert re.match(r"rank 0\nidle: (kernel gap|dependency) \(launched by \S+\)\nfrom ", tab.inner_text("#tip"))
+    assert re.match(r"rank 0\nidle: (kernel gap|dependency) \(launched by \S+\)\n", tab.inner_text("#tip"))
     tab.evaluate("fit()")
     tab.mouse.move(canvas["x"] + 600, canvas["y"] + 40)
     tab.mouse.wheel(0, -300)
-    sync.expect(tab.locator("#extent")).not_to_have_text(re.compile(r"^0\.000"))
+    until(tab, "timeline.from > 0")
     zoomed = extent(tab)
     assert zoomed[1] - zoomed[0] < 0.6 * whole[1]
 
+    tab.keyboard.down("Shift")
     tab.mouse.down()
     tab.mouse.move(canvas["x"] + 500, canvas["y"] + 40)
     tab.mouse.up()
+    tab.keyboard.up("Shift")
     dragged = extent(tab)
     assert dragged[0] > zoomed[0]
     assert dragged[1] - dragged[0] == pytest.approx(zoomed[1] - zoomed[0], abs=0.01)
@@ -133,7 +164,158 @@ def test_the_timeline_answers_to_pointer_and_keys(opened):
     assert extent(tab) == whole
 
     tab.select_option("#step", "4")
-    sync.expect(tab.locator("#extent")).not_to_contain_text(f"of {whole[1]:,.3f}")
+    until(tab, "timeline.step.step === 4")
+
+
+def test_a_drag_measures_between_edges_in_the_axis_unit(opened):
+    tab = opened(document())
+    at_timeline(tab)
+    tab.evaluate("window.it = timeline.rows[0].device.kernels[200]; show(it.start - 20000, it.end + 20000)")
+    start, end = tab.evaluate("[it.start, it.end]")
+    x, y = place(tab, "kernels 200")
+    from_x, to_x = tab.evaluate("[it.start, it.end].map((ns) => xOf(ns) + canvas.getBoundingClientRect().x)")
+    tab.mouse.move(from_x + 2, y)
+    tab.mouse.down()
+    tab.mouse.move(x, y)
+    tab.mouse.move(to_x - 2, y)
+    tab.mouse.up()
+    assert tab.evaluate("timeline.measured") == {"from": start, "to": end}
+    words = re.fullmatch(r"([\d.,]+) us measured, from ([\d.,]+) to ([\d.,]+) us", tab.inner_text("#said"))
+    assert [float(word.replace(",", "")) for word in words.groups()] == pytest.approx(
+        [(end - start) / 1000, start / 1000, end / 1000], abs=0.1
+    )
+    tab.focus("#canvas")
+    tab.keyboard.press("f")
+    assert extent(tab) == (start / 1000, end / 1000)
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("timeline.measured") is None
+
+
+def test_kernels_are_named_with_what_launched_them(opened):
+    tab = opened(document())
+    at_timeline(tab)
+    code = tab.evaluate(
+        "timeline.rows[0].device.kernels.findIndex((each) => /^sm90_xmma_fprop/.test(timeline.names[each.name]))"
+    )
+    tab.evaluate(f"zoomTo(timeline.rows[0].device.kernels[{code}])")
+    settled(tab)
+    for strip in ("kernels", "states"):
+        x, y = place(tab, f"kernels {code}")
+        y = y if strip == "kernels" else place(tab, "states 0")[1]
+        tab.mouse.move(x, y)
+        tip = tab.inner_text("#tip")
+        assert re.search(
+            r"\nkernel sm90_xmma_fprop\S+\nlaunched by aten::cudnn_convolution\nlayer \S*conv\d(\n|$)", tip
+        )
+    tab.mouse.click(*place(tab, f"kernels {code}"))
+    assert tab.inner_text("#collective h3").startswith("kernel sm90_xmma_fprop")
+    assert tab.evaluate("timeline.chosen.kind") == "kernel"
+
+
+def test_search_counts_and_goes_through_matches(opened):
+    tab = opened(document())
+    at_timeline(tab)
+    tab.focus("#canvas")
+    tab.keyboard.press("/")
+    tab.keyboard.type("layer2.0.conv1")
+    blocks = tab.evaluate("timeline.matches.length")
+    assert blocks >= 8  # forward and backward, on four ranks
+    assert tab.inner_text("#said").startswith(f"{blocks} in this step")
+    tab.keyboard.press("Enter")
+    assert tab.inner_text("#said") == f"1 of {blocks}"
+    assert tab.evaluate("[timeline.chosen.kind, timeline.from < timeline.chosen.start]") == ["layer", True]
+    tab.keyboard.press("Shift+Enter")
+    assert tab.inner_text("#said") == f"{blocks} of {blocks}"
+    tab.fill("#sought", "nccl allreduce")
+    assert tab.evaluate("timeline.matches.every((each) => each.kind === 'mark')")
+    tab.fill("#sought", "no such kernel")
+    assert tab.inner_text("#said") == "nothing of that name in this step"
+
+
+@pytest.mark.parametrize(("span_ns", "unit"), [(9e9, "s"), (9e6, "ms"), (9e3, "us"), (90, "ns")])
+def test_an_axis_has_one_unit_by_its_extent(opened, span_ns, unit):
+    tab = opened(document())
+    assert tab.evaluate(f"unitFor({span_ns})[0]") == unit
+    words = tab.evaluate(f"timesIn({span_ns}, 1000, [{span_ns}, {span_ns} / 3])")
+    assert words[1] == unit and words[0][0].startswith("9")
+
+
+LINKS = """(links) => links.map((place) => {
+  const link = Object.assign(document.createElement("a"), { className: "at", href: "#timeline", textContent: "at" });
+  Object.assign(link.dataset, place);
+  document.body.prepend(link);
+})"""
+
+
+def follow(tab: Any, **place: Any) -> str:
+    """Follow a link of the page to a place; what the timeline says then."""
+    tab.evaluate(LINKS, [{name: str(value) for name, value in place.items()}])
+    tab.evaluate("window.was = document.getElementById('said').textContent = '...'")
+    tab.locator("a.at").first.press("Enter")
+    until(tab, "document.getElementById('said').textContent !== '...'")
+    settled(tab)
+    return str(tab.inner_text("#said"))
+
+
+def test_links_lead_to_the_moment_and_say_what_is_not_drawn(opened):
+    tab = opened(document())
+    (row,) = [row for row in reported(RUN).collectives if row.step == 4 and row.bucket == 3]
+    assert re.fullmatch(
+        rf"Collective {row.index}: \d of 4 in this step, the longest", follow(tab, collective=row.index)
+    )
+    assert tab.evaluate("[timeline.step.step, timeline.selected]") == [4, row.index]
+    assert tab.inner_text("#collective h3") == f"all_reduce {row.index} of bucket 3"
+    assert tab.evaluate("timeline.from > 0 && document.activeElement === canvas")
+    assert follow(tab, step=5, rank=2, bucket=1).startswith("Bucket 1: 1 of 1 ")
+    assert tab.evaluate("[timeline.step.step, timeline.chosen.row.rank, timeline.chosen.kind]") == [5, 2, "mark"]
+    assert follow(tab, rank=1, layer="layer3.0.conv2").startswith("Layer layer3.0.conv2: ")
+    assert follow(tab, rank=1, layer="layer3.0").startswith("Layer layer3.0: ")
+    name = tab.evaluate("timeline.names[timeline.rows[3].device.kernels[7].name]")
+    assert follow(tab, rank=3, kernel=name).startswith("The kernel ")
+    assert tab.evaluate("[timeline.chosen.kind, timeline.chosen.row.rank]") == ["kernel", 3]
+    assert follow(tab, rank=2) == ""
+    assert tab.evaluate("[timeline.chosen.kind, timeline.chosen.row.rank, timeline.from]") == ["rank", 2, 0]
+    assert follow(tab, step=77) == "Step 77 is not drawn in this page."
+    assert follow(tab, rank=9) == "Rank 9 is not drawn in this page; --ranks 9 draws it."
+    assert follow(tab, rank=1, bucket=99) == "Bucket 99 is not drawn in step 5 on rank 1."
+
+
+def test_an_address_leads_to_its_moment(opened):
+    tab = opened(document())
+    tab.goto(tab.url + "#at:step=4,rank=1,layer=layer3.0.conv2")
+    tab.reload()
+    until(tab, "timeline.chosen?.kind === 'layer'")
+    assert tab.evaluate("[timeline.step.step, timeline.chosen.row.rank]") == [4, 1]
+
+
+def test_what_is_folded_away_opens_at_a_link(opened):
+    page = document().replace('id="timeline"', 'id="timeline" style="display: none"', 1)
+    tab = opened(page)
+    assert tab.evaluate("canvas.clientWidth") == 0
+    tab.evaluate("document.getElementById('timeline').style.display = ''")
+    assert follow(tab, rank=1, bucket=2).startswith("Bucket 2: ")
+    assert tab.evaluate("timeline.wide > 500 && xOf(timeline.chosen.start) > timeline.label")
+
+
+def test_the_legend_has_every_state_of_the_step(opened):
+    tab = opened(document())
+    words = tab.inner_text("#marks")
+    for part in (
+        "compute",
+        "exposed waiting",
+        "idle: kernel gap, dependency",
+        "underlined: exposed",
+        "layers, backward",
+    ):
+        assert part in words
+    tab.uncheck("#strips")
+    assert "layers, backward" not in tab.inner_text("#marks")
+
+
+def test_few_ranks_use_the_height_there_is(opened):
+    tab = opened(document())
+    height = tab.evaluate("[canvas.clientHeight, Math.round(innerHeight * 0.7), timeline.rows[0].state]")
+    assert height[0] > 0.9 * height[1] and height[2] > 30
 
 
 def test_a_click_on_a_collective_shows_its_members(opened):
@@ -148,8 +330,8 @@ def test_a_click_on_a_collective_shows_its_members(opened):
     tab.keyboard.press("f")
     tab.keyboard.press("Escape")
     assert tab.inner_text("#collective") == ""
-    # Zoomed to, it is in the middle; the strip of communication lies under that of states.
-    tab.locator("#canvas").click(position={"x": 118 + 530, "y": 24 + 4 + 20 + 8})
+    mark = tab.evaluate(f"timeline.rows[0].device.marks.findIndex((mark) => mark.index === {row.index})")
+    tab.mouse.click(*place(tab, f"marks {mark}"))
     assert f"transfer {row.transfer_ns / 1000:,.3f} us" in tab.inner_text("#collective")
     cells = tab.locator("#collective tbody tr").all_inner_texts()
     for line, member in zip(cells, row.members, strict=True):
@@ -161,6 +343,7 @@ def test_a_click_on_a_collective_shows_its_members(opened):
 def test_tables_sort_and_search(opened):
     tab = opened(document())
     summary = reported(RUN).summary
+    tab.click("nav a[href='#layers']")
     head = tab.locator("#layers th", has_text="backward").locator("button")
     rows = "#layers table.searchable tbody:first-of-type tr"
     head.click()
@@ -173,6 +356,60 @@ def test_tables_sort_and_search(opened):
     shown = tab.locator("#layers table.searchable tbody tr:not([hidden]) td:first-child").all_inner_texts()
     assert sorted(shown) == sorted(wanted)
     assert tab.inner_text("#matches") == f"{len(wanted)} of {len(summary.layers)} lines"
+
+
+def test_sections_unfold_by_links_by_their_button_and_on_paper(opened):
+    tab = opened(document())
+    folded = "document.querySelectorAll('details.section:not([open])').length"
+    assert not tab.locator("#buckets table").first.is_visible()
+    tab.click("nav a[href='#buckets']")
+    assert tab.locator("#buckets table").first.is_visible()
+    before = tab.evaluate(folded)
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.evaluate(folded) == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.evaluate(folded) == before > 0
+    tab.click("#unfold")
+    assert tab.evaluate(folded) == 0
+    tab.click("#unfold")
+    assert tab.evaluate("document.querySelectorAll('details.section[open]').length") == 0
+    tab.click("#advice a.at")
+    assert tab.locator("#canvas").is_visible()
+
+
+def test_a_table_is_copied_as_csv_or_saved_where_the_clipboard_is_closed(opened):
+    tab = opened(document())
+    tab.evaluate("void (navigator.clipboard.writeText = async (text) => (window.copied = text))")
+    tab.click("nav a[href='#layers']")
+    button = tab.locator("#layers .copy button").first
+    button.click()
+    sync.expect(tab.locator("#layers .copy [role=status]").first).to_have_text("copied")
+    head, first, *_ = tab.evaluate("copied").splitlines()
+    layer = reported(RUN).summary.layers[0]
+    assert head.startswith("layer,type,forward,backward,gradients,bucket")
+    assert first.startswith(f"{layer.layer},{layer.type},{layer.measures['forward_ns'].median / 1e6:.3f},")
+    tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
+    with tab.expect_download() as caught:
+        button.click()
+    assert caught.value.suggested_filename == "layers.csv"
+
+
+def test_a_copied_cell_is_no_formula(opened):
+    tab = opened(document())
+    words = {"=1+1": "'=1+1", "-": "", "-1,204.5": "-1204.5", "a,b": '"a,b"', '@"x"': '"\'@""x"""', "5.0 %": "5.0 %"}
+    assert {cell: tab.evaluate("(cell) => csvCell(cell)", cell) for cell in words} == words
+
+
+def test_idle_and_compute_differ_in_the_dark(opened):
+    tab = opened(document(), dark=True)
+    luminance = """(name) => {
+        const value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+        const [r, g, b] = [1, 3, 5].map((at) => parseInt(value.slice(at, at + 2), 16) / 255)
+          .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    }"""
+    compute, idle = (tab.evaluate(luminance, name) for name in ("compute_ns", "idle_ns"))
+    assert (compute + 0.05) / (idle + 0.05) > 2
 
 
 def test_dark_is_dark_and_json_is_saved(opened, tmp_path):
@@ -236,5 +473,8 @@ def test_hostile_names_do_nothing(opened):
     tab.focus("#canvas")
     tab.keyboard.press("n")
     assert SHOWN_EVIL in tab.inner_text("#collective")
+    tab.mouse.click(*place(tab, "kernels 200"))
+    assert SHOWN_EVIL in tab.inner_text("#collective")
+    assert SHOWN_EVIL in follow(tab, layer=f"no {EVIL}")
     assert EVIL not in tab.content()
     assert tab.locator("img").count() == 0

@@ -178,6 +178,63 @@ def test_counters_are_the_reports_bandwidths():
         assert [value for value in values[group, "utilization at size (%)"] if value] == pytest.approx(percents)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_are_on_tracks_by_name(name):
+    found, _ = of_sample(name)
+    named = tracks(of_sample(name)[1])
+    drawn = Counter(
+        (named[uuid][0], *row[:2])
+        for uuid, rows in slices_of_sample(name).items()
+        if re.fullmatch(r"kernels( \(\d+\))?", named[uuid][1])
+        for row in rows
+    )
+    said = Counter(
+        (name_of(lane), start, end)
+        for lane in found
+        for start, end in zip(lane.kernels.start_ns.tolist(), lane.kernels.end_ns.tolist(), strict=True)
+    )
+    assert drawn == said
+
+
+def test_kernels_say_their_operator_and_layer():
+    _, trace = of_sample("resnet18-ddp4")
+    (facts, *_) = (
+        {each.name: each.string_value for each in packet.track_event.debug_annotations}
+        for packet in trace.packet
+        if "fprop" in packet.track_event.name
+    )
+    assert facts["operator"] == "aten::cudnn_convolution"
+    assert facts["layer"] == "conv1"
+
+
+def hue_and_lightness(words: str) -> tuple[int, int]:
+    """What Perfetto's UI makes of a correlation id: FNV-1a as JavaScript multiplies, in doubles."""
+
+    def hashed(text: str, most: int) -> int:
+        number = 18652613
+        for letter in text:
+            number = int(float(16777619 * (number ^ ord(letter)))) & 0xFFFFFFFF
+            number -= (number & 0x80000000) << 1
+        return abs(number) % most
+
+    return hashed(words, 360), hashed(words + "x", 40) + 40
+
+
+def test_idle_time_is_the_palest_and_the_others_near_their_color():
+    _, trace = of_sample("resnet18-ddp4")
+    ids = {
+        event.categories[0]: event.correlation_id_str
+        for packet in trace.packet
+        if (event := packet.track_event).correlation_id_str
+    }
+    looks = {category: hue_and_lightness(words) for category, words in ids.items()}
+    idle = {look for category, look in looks.items() if category.startswith("idle")}
+    assert idle == {(268, 76)}
+    assert 240 < looks["compute"][0] < 260 and looks["compute"][1] < 50  # a dark blue
+    assert 10 < looks["transfer"][0] < 30 and looks["exposed_transfer"] == looks["transfer"]  # vermilion
+    assert "kernel" not in ids and "forward" not in ids  # these are colored by name
+
+
 def test_what_overlaps_on_one_stream_goes_on_further_tracks():
     run = meet("aaaaa......", "aaaaa......")
     marks = lanes(run, report(run))[0].collectives

@@ -9,20 +9,24 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from analyzers.intervals import union_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
-from analyzers.reporting.document import Window, from_json
+from analyzers.reporting.document import MarkedRank, Window, from_json
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.pages import Page
-from tests.support.samples import SAMPLES, reported, summarized
+from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tracer.cli import main
-from tracer.views.html.report_page import report_html
+from tracer.views.document import Table
+from tracer.views.html.report_page import SECTIONS, report_html
 from tracer.views.html.templates import POLICY
 from tracer.views.html.timeline_data import MOST_STRETCHES, STATES, strips
-from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS
+from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS, SPLIT_PARTS
+from tracer.views.sections.column_help import explained
 from tracer.views.sections.overview import run_title
 
 RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "resnet18-fsdp4"]
@@ -53,12 +57,13 @@ def milliseconds(ns: float) -> str:
 def test_every_sample_has_a_page_with_every_part(name):
     parsed = read(name)
     assert parsed.open == []
-    sections = [attributes["id"] for tag, attributes in parsed.elements if tag == "section"]
     groups = ["groups"] if len(reported(SAMPLES / name).summary.groups) > 1 else []
     of_several = [] if name == "resnet18-ddp1" else [*groups, "communication", "waiting", "buckets"]
-    assert sections == ["advice", "ranks", "timeline", *of_several, "layers", "kernels", "about"]
-    targets = [attributes["href"] for tag, attributes in parsed.elements if tag == "a"]
-    assert targets == [f"#{section}" for section in sections]
+    assert parsed.sections[:3] == ["advice", "timeline", "ranks"]
+    assert sorted(parsed.sections[3:-2]) == sorted(["idle", *of_several, "layers", "kernels"])
+    assert parsed.sections[-2:] == ["about", "notes"]
+    links = [attributes["href"] for tag, attributes in parsed.elements if tag == "a" and "class" not in attributes]
+    assert links == [f"#{section}" for section in ("notes", *parsed.sections[:-1])]
     found = reported(SAMPLES / name)
     shown = "".join(parsed.words)
     for words in (
@@ -106,7 +111,9 @@ def test_bars_are_as_long_as_their_medians():
         for tag, attributes in read().elements
         if tag == "i" and "style" in attributes
     ]
-    assert lengths == [device.windows[part.field].median for device in devices for part in CAUSE_PARTS]
+    shares = [share for part in SPLIT_PARTS if (share := reported(RESNET50).summary.shares[part.field])]
+    medians = [device.windows[part.field].median for device in devices for part in CAUSE_PARTS]
+    assert lengths == [*shares, *medians]
     shown = {attributes["class"] for tag, attributes in read().elements if tag == "i"}
     assert {look.field for look in IDLE_LOOKS} - shown == {"idle_unknown"} - shown
 
@@ -118,7 +125,84 @@ def test_the_calibrated_curve_is_drawn_where_there_is_one():
     assert "<svg" not in report_html(reported(SAMPLES / "resnet18-ddp1"))
 
 
+def test_the_top_says_the_step_its_parts_the_problem_and_the_trust():
+    for name in ("resnet18-ddp2-sick", "resnet18-fsdp4"):
+        found, words = reported(SAMPLES / name), "".join(read(name).words)
+        headline = found.summary.headline
+        step_ns = headline.step_ns or headline.profiled_step_ns
+        figure = re.search(r'<p class="figure"><b>([^<]*)</b> ms <span>per step</span> <small>([^<]*)<', written(name))
+        assert figure and float(figure[1]) == pytest.approx(step_ns / 1e6, abs=0.005)
+        assert figure[2] == (
+            "13.45 ms while profiled" if headline.step_ns else "under the profiler; without it not known"
+        )
+        assert headline.sentence[1:] in words
+        assert f"Trust: {headline.trust}" in words
+        for part in SPLIT_PARTS:
+            share = found.summary.shares[part.field]
+            assert not share or f"{part.label} {100 * share:.1f} %" in words
+
+
+def test_sections_stand_in_the_order_of_their_share_and_the_first_is_open():
+    for name in RUNS:
+        shares = reported(SAMPLES / name).summary.shares
+        places = [("idle_ns", "idle"), ("compute_ns", "kernels"), ("exposed_comm_ns", "communication")]
+        present = [(shares[field], section) for field, section in places if section in read(name).sections]
+        ordered = [section for _, section in sorted(present, key=lambda part: -part[0])]
+        assert sorted(ordered, key=read(name).sections.index) == ordered
+        opened = [
+            attributes["id"] for tag, attributes in read(name).elements if tag == "details" and "open" in attributes
+        ]
+        assert opened == ["timeline", read(name).sections[3]]
+
+
+def test_rows_lead_to_the_timeline_where_there_is_one():
+    links = [attributes for tag, attributes in read().elements if tag == "a" and attributes.get("class") == "at"]
+    assert {attributes["href"] for attributes in links} == {"#timeline"}
+    found = reported(RESNET50)
+    assert {"data-step": "5", "data-rank": "2", "data-device": "2"}.items() <= links[0].items()
+    for name, values in {
+        "data-layer": {layer.layer for layer in found.summary.layers if not layer.layer.startswith("(")},
+        "data-bucket": {str(bucket.bucket) for bucket in found.summary.buckets},
+        "data-rank": {str(rank) for rank in found.run.ranks},
+        "data-kernel": {row.name for row in found.kernels if row.rank == 2} & {a.get("data-kernel") for a in links},
+    }.items():
+        assert {attributes[name] for attributes in links if name in attributes} == values, name
+    collectives = [attributes for attributes in links if "data-collective" in attributes]
+    for attributes in collectives:
+        assert str(found.collectives[int(attributes["data-collective"] or 0)].step) == attributes["data-step"]
+    assert len(collectives) >= len(found.summary.communication)
+    without = Page(report_html(found))
+    assert not [attributes for tag, attributes in without.elements if attributes.get("class") == "at"]
+
+
+def test_a_rank_that_stands_out_is_marked_by_its_bar_and_in_its_sections_line():
+    found = reported(SMALL)
+    headline = replace(found.summary.headline, marked=[MarkedRank(1, "late", None)])
+    text = report_html(replace(found, summary=replace(found.summary, headline=headline)))
+    assert "<b>late: rank 1</b>" in text
+    assert "rank 1 is late" in "".join(Page(text).words)
+
+
+# Heads whose meaning is in the word, or in the line above the table.
+CLEAR = {"", "rank", "device", "kind", "layer", "module", "kernel", "operator", "group", "name", "stage", "ms"}
+CLEAR |= {"ranks", "collectives", "other", "fused operators, or kernel", "epoch", "s", "steps", "loss", "accuracy"}
+CLEAR |= {"learning rate", "cap", "GPUs", "latency us"}
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_heads_explain_themselves(path):
+    for name, make in SECTIONS.items():
+        for block in explained(make(reported(path)), name):
+            if isinstance(block, Table):
+                assert {column.title for column in block.columns if not column.help} <= CLEAR, name
+
+
 # The timeline.
+
+
+def names_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(read(name).data("names"))
+    return found
 
 
 def step_of(name: str, step: int) -> dict[str, Any]:
@@ -135,10 +219,10 @@ def test_strips_are_as_long_as_the_reports_figures(name):
         by_device = {(each["rank"], each["device"]): each for each in shown["devices"]}
         assert len(by_device) == len(shown["devices"])
         for row in windows:
-            check_strips(by_device[row.rank, row.device], row, shown)
+            check_strips(by_device[row.rank, row.device], row, shown, len(names_of(name)["names"]))
 
 
-def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any]) -> None:
+def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any], names: int) -> None:
     """In the window of a step, each state's stretches, and those of all layers, add up to the report's figure."""
     (window,) = [span for step, *span in device["windows"] if step == row.step]
     assert window == [row.start_ns - shown["start_ns"], row.start_ns - shown["start_ns"] + row.span_ns]
@@ -150,12 +234,18 @@ def check_strips(device: dict[str, Any], row: Window, shown: dict[str, Any]) -> 
     for letter, part in STATES.items():
         assert np.maximum(inside[letters == letter], 0).sum() == figures[part.field], part.field
     assert len(device["within"]) == sum(letter.isupper() for letter in device["states"])
-    assert all(-1 <= code < len(shown["names"]) for code in device["within"])
+    assert all(-1 <= code < names for code in device["within"])
     gaps, lengths, codes = np.array(device["layers"], dtype=np.int64).reshape(-1, 3).T
     ends = np.cumsum(gaps + lengths)
     inside = np.minimum(ends, window[1]) - np.maximum(ends - lengths, window[0])
     assert np.maximum(inside, 0).sum() == row.compute_ns
-    assert (codes < 2 * len(shown["names"])).all()
+    assert (codes < 2 * names).all()
+    since, lengths, codes, operators, layers = np.array(device["kernels"], dtype=np.int64).reshape(-1, 5).T
+    starts = np.cumsum(since)
+    computes = codes % 2 == 0
+    covered = union_of(starts[computes], (starts + lengths)[computes]).length_within([window[0]], [window[1]])
+    assert covered.tolist() == [row.compute_ns]
+    assert (codes < 2 * names).all() and (operators < names).all() and ((layers >= 0) & (layers < names)).all()
 
 
 def test_collectives_of_a_step_are_the_reports():
@@ -167,7 +257,7 @@ def test_collectives_of_a_step_are_the_reports():
     for index, row in shown["collectives"].items():
         assert row == msgspec.to_builtins(found.collectives[int(index)])
     for device in shown["devices"]:
-        for start, length, wait, exposed, index, _, kind, _ in device["marks"]:
+        for start, length, wait, exposed, index, _, kind, *_ in device["marks"]:
             row = found.collectives[index]
             (member,) = [each for each in row.members if each.rank == device["rank"]]
             assert (start + shown["start_ns"], length, exposed, kind) == (
@@ -186,6 +276,9 @@ def test_what_is_too_much_is_left_out_whole_and_said():
     assert list(one_step.steps) == [5]
     assert one_step.steps[5] == whole.steps[5]
     assert one_step.left_out == ["Drawn are 1 of 2 steps."]
+    few_kernels = strips(found, drawn(), most_kernels=6_000)
+    assert [device["kernels"] is None for device in msgspec.json.decode(few_kernels.steps[4])["devices"]] == [True] * 4
+    assert few_kernels.left_out == ["Kernels are drawn in 1 of these 2 steps."]
     few = strips(found, drawn(), 9_000)
     # The representative one, and the one that made the others wait.
     assert [each["rank"] for each in msgspec.json.decode(few.steps[5])["devices"]] == [2, 3]
@@ -254,7 +347,7 @@ def test_the_page_is_written_beside_the_text(tmp_path, capsys):
     file = tmp_path / "report.html"
     assert main(["report", str(SMALL), "--html", str(file)]) == 0
     out, err = capsys.readouterr()
-    assert "A step takes" in out
+    assert "MAIN PROBLEM" in out
     assert err.startswith(f"{file}: written (")
     assert err.count("\n") == 1
     assert from_json(Page(file.read_text()).data("report")) == saved(reported(SMALL))

@@ -32,11 +32,15 @@ class Caution:
 
 @dataclass(frozen=True)
 class Column:
-    """A head, which may have several lines; text stands to the left; `wide`: left out on a narrow terminal."""
+    """A head, which may have several lines; text stands to the left; `wide`: left out on a narrow terminal.
+
+    `help` explains the head, for views that have room for it.
+    """
 
     head: str
     is_text: bool = False
     wide: bool = False
+    help: str = ""
 
     @property
     def title(self) -> str:
@@ -48,16 +52,38 @@ Row: TypeAlias = Sequence[str]
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where in a run's timeline something is; None for what does not apply."""
+
+    step: int | None = None
+    rank: int | None = None
+    device: int | str | None = None
+    collective: int | None = None
+    bucket: int | None = None
+    layer: str | None = None
+    kernel: str | None = None
+
+    @property
+    def known(self) -> dict[str, int | str]:
+        """Return what applies, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of words under columns, in groups; `marked` are the numbers of rows that stand out.
 
-    `is_spaced`: an empty line parts the groups where nothing else does.
+    `is_spaced`: an empty line parts the groups where nothing else does. `places`: what each row is about, by its
+    number over all groups, for views with a timeline; rows beyond its end are about no place. `subject` is the column
+    that names it.
     """
 
     columns: Sequence[Column]
     groups: Sequence[Sequence[Row]]
     marked: Collection[int] = ()
     is_spaced: bool = False
+    places: Sequence[Place | None] = ()
+    subject: int = 0
 
     @property
     def rows(self) -> list[Row]:

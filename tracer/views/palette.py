@@ -14,7 +14,8 @@ class StepPart:
     """How one part of a window's span is shown: the report's field, its name, its color, its glyph without color.
 
     Of its color `shade` is laid over the ground, in a pattern where one is named. Parts that look alike have the same
-    `look`, the name of one of IDLE_LOOKS; others look like nothing else.
+    `look`, the name of one of IDLE_LOOKS; others look like nothing else. `dark` is the color on a page's dark ground,
+    where another differs more.
     """
 
     field: str
@@ -24,6 +25,7 @@ class StepPart:
     shade: float = 1.0
     pattern: str = ""
     look: str = ""
+    dark: str = ""
 
     def over(self, ground: str) -> str:
         """Return its color on a ground."""
@@ -32,10 +34,10 @@ class StepPart:
         return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-COMPUTE = StepPart("compute_ns", "compute", "#0072B2", "█")
+COMPUTE = StepPart("compute_ns", "compute", "#0072B2", "█", dark="#4FA8E0")
 COMM = StepPart("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
 COPY = StepPart("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
-IDLE = StepPart("idle_ns", "idle", "#999999", "░", 0.45)
+IDLE = StepPart("idle_ns", "idle", "#999999", "░", 0.45, dark="#626A75")
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 
 # What is printed, character for character, where a stream's encoding lacks it: parts and shades keep their difference,
@@ -87,7 +89,7 @@ _IDLE = (
     ("unknown", 0.6, "upright", ("unknown",)),
 )
 IDLE_LOOKS = tuple(
-    StepPart(f"idle_{name.split()[0]}", f"idle: {name}", IDLE.color, IDLE.glyph, shade, pattern)
+    StepPart(f"idle_{name.split()[0]}", f"idle: {name}", IDLE.color, IDLE.glyph, shade, pattern, dark=IDLE.dark)
     for name, shade, pattern, _ in _IDLE
 )
 IDLE_PARTS = tuple(

@@ -1,12 +1,15 @@
 """Kernels of one rank, the operators that launched them, and FLOPs.
 
 In order: `counted_operators` finds the operators whose inputs say how much they compute, `usage` adds up a rank's
-windows by kernel and by operator, `ranking` orders them, and `peak_rates` has what devices can do at most.
+windows by kernel and by operator, `ranking` orders them, `kernel_track` has them one by one, and `peak_rates` has what
+devices can do at most.
 
 Decisions: docs/decisions/rank.md
 """
 
 from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, with_count
+from analyzers.rank.kernels.kernel_track import KernelTrack
+from analyzers.rank.kernels.kernel_track import kernel_track as kernel_track_of
 from analyzers.rank.kernels.peak_rates import peak_flops_per_s
 from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked
 from analyzers.rank.kernels.usage import Extents, FlopCount, Launched, Usage, kernel_ranking, operator_ranking
@@ -17,11 +20,13 @@ __all__ = [
     "CountedOperators",
     "Extents",
     "FlopCount",
+    "KernelTrack",
     "Launched",
     "Precision",
     "Ranked",
     "Usage",
     "kernel_ranking",
+    "kernel_track_of",
     "operator_ranking",
     "peak_flops_per_s",
     "usage_of",

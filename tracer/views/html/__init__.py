@@ -1,8 +1,9 @@
 """Pages for a browser, each one file that loads nothing.
 
-`report_page`, `comparison_page`, `scaling_page` and `error_page` fill `templates`; `titled_tables` are sections as
-tables, `notebook_cell` has what a notebook shows, `bandwidth_curve` and `prediction_curve` are drawn as SVG,
-`timeline_data` is what the timeline's script draws. Templates, scripts and styles are in static/.
+`report_page`, `comparison_page`, `scaling_page` and `error_page` fill `templates`; `report_top` is what a report's page
+begins with, `report_outline` orders its sections; `titled_tables` are sections as tables, `notebook_cell` has what a
+notebook shows, `bandwidth_curve` and `prediction_curve` are drawn as SVG, `timeline_data` is what the timeline's script
+draws. Templates, scripts and styles are in static/.
 
 Decisions: docs/decisions/views.md
 """

@@ -19,11 +19,13 @@ from analyzers.json_documents import compact
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
-from analyzers.units import duration, ms
+from analyzers.units import ms
 from tracer.views import (
     CAUSE_PARTS,
+    IDLE,
     Drawing,
     Heading,
+    Place,
     Section,
     Table,
     TitledTable,
@@ -35,6 +37,8 @@ from tracer.views import (
 )
 from tracer.views.html.bandwidth_curve import curve
 from tracer.views.html.prediction_curve import CapPicture, capline
+from tracer.views.html.report_outline import outline
+from tracer.views.html.report_top import top
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.html.titled_tables import titled
@@ -42,6 +46,7 @@ from tracer.views.sections import (
     advice_section,
     basis,
     by_bucket,
+    by_collective,
     by_expert,
     by_group,
     by_rank,
@@ -52,6 +57,7 @@ from tracer.views.sections import (
     controls,
     device_name,
     epochs,
+    explained,
     idle_section,
     layers_section,
     loader,
@@ -69,7 +75,8 @@ from tracer.views.sections import (
 )
 
 # The first is for tables, the others are for the timeline.
-SCRIPTS = ("tables.js", "timeline-draw.js", "timeline-input.js")
+TIMELINE = ("timeline-data.js", "timeline-draw.js", "timeline-marks.js", "timeline-find.js", "timeline-input.js")
+SCRIPTS = ("tables.js", *TIMELINE)
 
 # A page of more windows or unmatched kernels than this would open slowly; its JSON has them all.
 MOST_ROWS = 400
@@ -94,6 +101,7 @@ def report_html(
     inside = _of_ranks(
         report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_RANKS)}
     )
+    shown = {name: titled(explained(make(report), name)) for name, make in SECTIONS.items()}
     values = {
         "report": report,
         "title": run_title(report.run),
@@ -102,12 +110,14 @@ def report_html(
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
+        "names": _packed(drawn.names) if drawn else "",
         "states": _markup(_states()),
         "packed": _packed(compact(inside)),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
-        "advised": [(duration(advice.figure_ns), advice) for advice in report.summary.advice],
-        "parts": in_legend(CAUSE_PARTS),
+        "top": top(report),
+        "sections": outline(report, shown, predicted),
+        "parts": [*in_legend(CAUSE_PARTS), IDLE],
         "communicates": communicates(report),
         "legend": in_legend(part for part in CAUSE_PARTS if report.summary.shares[part.field]),
         "bars": _bars(report),
@@ -115,7 +125,7 @@ def report_html(
         "predicted": _predicted(predicted) if predicted is not None else None,
         "facts": _facts(report),
         "most_rows": MOST_ROWS,
-        "shown": {name: titled(make(report)) for name, make in SECTIONS.items()},
+        "shown": shown,
         "steps_of_pipelines": _drawings(_pipeline(report)),
     }
     return filled("report.html", values, [*map(_hash, scripts)])
@@ -146,8 +156,8 @@ def _predicted(prediction: WhatIf) -> Predicted:
     return Predicted(
         why=sentence(prediction.recommended.why),
         own=titled(own(prediction)),
-        scenarios=titled(scenarios(prediction)),
-        scaling=titled(scale_out_section(prediction)),
+        scenarios=titled(explained(scenarios(prediction), "whatif")),
+        scaling=titled(explained(scale_out_section(prediction), "whatif")),
         basis=titled(basis(prediction)),
         picture=capline(prediction),
     )
@@ -194,6 +204,11 @@ def _bandwidths(report: Report) -> Section:
     return communication_section(report, most=len(report.summary.communication))
 
 
+def _collectives(report: Report) -> Section:
+    first = msgspec.structs.replace(report, collectives=report.collectives[:MOST_ROWS])
+    return by_collective(first) if report.collectives else []
+
+
 def _pipeline(report: Report) -> Section:
     return pipeline_section(report) if report.pipeline else []
 
@@ -213,6 +228,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "windows": _windows,
     "groups": lambda report: by_group(report) if len(report.summary.groups) > 1 else [],
     "communication": _bandwidths,
+    "collectives": _collectives,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report),
     "layers": layers_section,
@@ -233,14 +249,17 @@ def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
     ]
     heads = [*numbers("rank", "device"), *texts("kind", "kernel"), *numbers("starts, ms", "ms"), *texts("why")]
     title = f"Communication that is in no collective: {count(len(rows), 'kernel')}"
-    return [Heading(title), Table(heads, [lines])]
+    places = [Place(row.step, row.rank, row.device, kernel=row.name) for row in rows[:MOST_ROWS]]
+    return [Heading(title), Table(heads, [lines], places=places, subject=3)]
 
 
 @dataclass(frozen=True)
 class DeviceBar:
-    """A device's bar: its name, its step, and each part's median (ns) with its words."""
+    """A device's bar: its name, what it stands out by, its step, and each part's median (ns) with its words."""
 
     name: str
+    mark: str
+    place: Place
     step: str
     parts: list[tuple[str, float, str]]
 
@@ -248,11 +267,14 @@ class DeviceBar:
 def _bars(report: Report) -> list[DeviceBar]:
     """Build a bar per device from its medians; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
+    marks = {marked.rank: marked.mark for marked in report.summary.headline.marked}
     bars = []
     for device, _ in named(report, MOST_RANKS):
         medians = [(part, device.windows[part.field].median or 0.0) for part in CAUSE_PARTS]
         parts = [(part.look or part.field, median, f"{part.label} {ms(median)}") for part, median in medians]
-        bars.append(DeviceBar(device_name(device, devices), ms(device.windows["span_ns"].median or 0), parts))
+        name, place = device_name(device, devices), Place(rank=device.rank, device=device.device)
+        step = ms(device.windows["span_ns"].median or 0)
+        bars.append(DeviceBar(name, marks.get(device.rank, ""), place, step, parts))
     return bars
 
 
@@ -276,7 +298,14 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 def _states() -> str:
     """Encode what the timeline's letters mean, for its script; all of it is the palette's, and holds no `<`."""
     states = [
-        {"letter": letter, "color": part.color, "label": part.label, "shade": part.shade, "pattern": part.pattern}
+        {
+            "letter": letter,
+            "color": part.color,
+            "label": part.label,
+            "shade": part.shade,
+            "pattern": part.pattern,
+            "look": part.look or part.field,
+        }
         for letter, part in STATES.items()
     ]
     return msgspec.json.encode(states).decode()
@@ -292,6 +321,6 @@ def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def _packed(data: bytes) -> str:
+def _packed(data: bytes) -> object:
     """Compress to gzip in base64, which no tag can end; the same for the same report."""
-    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii")
+    return _markup(base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii"))

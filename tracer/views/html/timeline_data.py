@@ -2,12 +2,14 @@
 
     states      "cixti"             what the device does, stretch by stretch; the letters are STATES
     lengths     [800, 20, ...]      how long; the first begins where the step does
-    within      [code, ...]         of idle stretches, place in `names` of where the host was, -1 for nowhere known
-    layers      [gap, length, code, ...]     code: place in `names`, doubled, and 1 for the backward
-    marks       [[start, length, wait, exposed, collective, bucket, kind, group], ...]      group: place in `groups`
+    within      [code, ...]         of idle stretches, place among the names of where the host was, -1 for nowhere known
+    layers      [gap, length, code, ...]     code: place among the names, doubled, and 1 for the backward
+    kernels     [since the start before, length, code, operator, layer, ...]    code: of the name, doubled, 1 for a copy
+    marks       [[start, length, wait, exposed, collective, bucket, kind, group, name], ...]    group: place in `groups`
     groups      ["mesh_tp", ...]    process groups in the order of their lanes, empty for none that is known
 
-Every stretch is there, to the nanosecond. What would make the page too large is left out whole: steps, then ranks.
+All steps share one list of names. Every stretch is there, to the nanosecond. What would make the page too large is left
+out whole: steps, then ranks; and of further steps the kernels.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.arrays import Int64
-from analyzers.reporting import CollectiveLane, Lanes, LayerLane, Report
+from analyzers.rank import is_layer
+from analyzers.reporting import CollectiveLane, KernelLane, Lanes, LayerLane, Report
+from analyzers.trace import short_name
 from tracer.views import COMPUTE, COPY, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING, count
 
 # Lanes of nothing but time, by letter; capital letters are causes of idle time, in their order.
@@ -38,30 +43,55 @@ STATES = dict(zip((*_TIMES, *_IDLE), (COMPUTE, TRANSFER, WAITING, UNRESOLVED, CO
 OUTSIDE = "."
 # A million stretches are about 5 MB of page; 64 ranks of ResNet-50 have 0.25 million a step.
 MOST_STRETCHES = 1_000_000
+# Kernels by name take twice as much each.
+MOST_KERNELS = 500_000
+Extent = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Strips:
-    """A document for each step that is drawn, the representative one first; in words, what is left out."""
+    """A document for each step that is drawn, the representative one first, and one of their names.
+
+    `left_out` says in words what is not drawn.
+    """
 
     steps: dict[int, bytes]
+    names: bytes
     left_out: list[str]
 
 
-def strips(report: Report, lanes: Sequence[Lanes], most: int = MOST_STRETCHES) -> Strips:
+def strips(
+    report: Report, lanes: Sequence[Lanes], most: int = MOST_STRETCHES, most_kernels: int = MOST_KERNELS
+) -> Strips:
     """Encode the steps of all devices; if they have too many stretches, fewer steps, and fewer devices in the first."""
-    first = report.summary.representative.step
-    steps = sorted({row.step for row in report.windows}, key=lambda step: (step != first, step))
-    devices = _devices(report, lanes, _extent(report, first), most)
+    first, extents = report.summary.representative.step, _extents(report)
+    steps = sorted(extents, key=lambda step: (step != first, step))
+    devices = _devices(report, lanes, extents[first], most)
     kept: dict[int, bytes] = {}
-    room = most
+    names: dict[str, int] = {}
+    named = 0
     for step in steps:
-        extent = _extent(report, step)
-        room -= sum(_count(lane, extent) for lane in devices)
-        if kept and room < 0:
+        most -= sum(_count(lane, extents[step]) for lane in devices)
+        if kept and most < 0:
             break
-        kept[step] = msgspec.json.encode(_step(report, devices, step, extent))
-    return Strips(kept, list(_left_out(report, lanes, devices, steps, kept)))
+        most_kernels -= sum(_kernel_count(lane.kernels, extents[step]) for lane in devices)
+        with_kernels = most_kernels >= 0
+        named += with_kernels
+        kept[step] = msgspec.json.encode(_step(report, devices, (step, extents[step]), names, with_kernels))
+    left_out = [*_left_out(report, lanes, devices, steps, kept)]
+    if named < len(kept):
+        left_out.append(f"Kernels are drawn in {named} of these {count(len(kept), 'step')}.")
+    return Strips(kept, msgspec.json.encode(_named(names, devices)), left_out)
+
+
+def _named(names: dict[str, int], devices: Sequence[Lanes]) -> dict[str, Any]:
+    """Return the list of names, the places of lines that are no layers, and short names of kernels by place."""
+    kernels = {name for lane in devices for name in (*lane.kernels.names, *lane.collectives.names)}
+    short = {code: short_name(name) for name, code in names.items() if name in kernels}
+    words = list(names)
+    apart = [names[line] for lane in devices[:1] for line in lane.layers.names if line in names and not is_layer(line)]
+    shorter = {str(code): name for code, name in short.items() if name != words[code]}
+    return {"names": words, "apart": apart, "short": shorter}
 
 
 def _left_out(
@@ -80,13 +110,16 @@ def _left_out(
         yield f"Drawn are {len(kept)} of {count(len(steps), 'step')}."
 
 
-def _extent(report: Report, step: int) -> tuple[int, int]:
-    """Return the first device's beginning of a step, and the last one's end."""
-    rows = [row for row in report.windows if row.step == step]
-    return min(row.start_ns for row in rows), max(row.start_ns + row.span_ns for row in rows)
+def _extents(report: Report) -> dict[int, Extent]:
+    """Return for each step its beginning on the first device, and its end on the last one."""
+    extents: dict[int, Extent] = {}
+    for row in report.windows:
+        start, end = extents.get(row.step, (row.start_ns, 0))
+        extents[row.step] = min(start, row.start_ns), max(end, row.start_ns + row.span_ns)
+    return extents
 
 
-def _devices(report: Report, lanes: Sequence[Lanes], extent: tuple[int, int], most: int) -> list[Lanes]:
+def _devices(report: Report, lanes: Sequence[Lanes], extent: Extent, most: int) -> list[Lanes]:
     """Return as many devices as there is room for in the first step, in the order of ranks."""
     room, kept = most, list[int]()
     for index in _by_importance(report, lanes):
@@ -111,22 +144,31 @@ def _by_importance(report: Report, lanes: Sequence[Lanes]) -> list[int]:
     return list(dict.fromkeys([*representative, *worst, *spread]))
 
 
-def _count(lane: Lanes, extent: tuple[int, int]) -> int:
+def _count(lane: Lanes, extent: Extent) -> int:
     times = [getattr(lane, name).start for name in _TIMES.values()]
     starts = [*times, lane.idle_causes.start_ns, lane.layers.start_ns]
     return sum(int(np.diff(np.searchsorted(start, extent))[0]) for start in starts)
 
 
-def _step(report: Report, devices: Sequence[Lanes], step: int, extent: tuple[int, int]) -> dict[str, Any]:
-    names: dict[str, int] = {}
-    drawn = [_device(lane, extent, names, _is_alone(lane, devices)) for lane in devices]
+def _kernel_count(lane: KernelLane, extent: Extent) -> int:
+    return int(np.diff(np.searchsorted(lane.start_ns, extent))[0])
+
+
+def _step(
+    report: Report, devices: Sequence[Lanes], at: tuple[int, Extent], names: dict[str, int], with_kernels: bool
+) -> dict[str, Any]:
+    step, extent = at
+    drawn = [
+        _device(lane, extent, names, _is_alone(lane, devices))
+        | {"kernels": _kernels(lane, extent, names).tolist() if with_kernels else None}
+        for lane in devices
+    ]
     shown = {mark[4] for device in drawn for mark in device["marks"]} - {-1}
     return {
         "step": step,
         "start_ns": extent[0],
         "span_ns": extent[1] - extent[0],
         "devices": drawn,
-        "names": list(names),
         "collectives": {str(index): msgspec.to_builtins(report.collectives[index]) for index in sorted(shown)},
     }
 
@@ -135,10 +177,10 @@ def _is_alone(lane: Lanes, devices: Sequence[Lanes]) -> bool:
     return sum(other.rank == lane.rank for other in devices) == 1
 
 
-def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: bool) -> dict[str, Any]:
+def _device(lane: Lanes, extent: Extent, names: dict[str, int], alone: bool) -> dict[str, Any]:
     states, lengths = _states(lane, extent)
     idle = lane.idle_causes
-    seen = (idle.end_ns > extent[0]) & (idle.start_ns < extent[1])
+    seen = _within(idle.start_ns, idle.end_ns, extent)
     inside = (lane.steps.end_ns > extent[0]) & (lane.steps.start_ns < extent[1])
     windows = np.stack([lane.steps.step, lane.steps.start_ns - extent[0], lane.steps.end_ns - extent[0]])[:, inside]
     return {
@@ -150,17 +192,25 @@ def _device(lane: Lanes, extent: tuple[int, int], names: dict[str, int], alone: 
         "lengths": lengths.tolist(),
         "within": np.r_[_places(idle.names, names), -1][idle.name[seen]].tolist(),
         "layers": _layers(lane.layers, extent, names).tolist(),
-        "marks": _marks(lane.collectives, extent),
+        "marks": _marks(lane.collectives, extent, names),
         "groups": _groups(lane.collectives),
     }
 
 
-def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
+def _within(start: Int64, end: Int64, extent: Extent) -> slice:
+    """Return which of sorted stretches that do not overlap reach into an extent."""
+    return slice(int(np.searchsorted(end, extent[0], side="right")), int(np.searchsorted(start, extent[1])))
+
+
+def _states(lane: Lanes, extent: Extent) -> tuple[str, Int64]:
     """Encode what a device does, without gaps: lanes never overlap, and the rest is outside the windows."""
     times, idle = [getattr(lane, name) for name in _TIMES.values()], lane.idle_causes
-    start = np.concatenate([*(time.start for time in times), idle.start_ns])
-    end = np.concatenate([*(time.end for time in times), idle.end_ns])
-    letter = np.r_[np.repeat(np.array(list(_TIMES)), [len(time) for time in times]), np.array(list(_IDLE))[idle.cause]]
+    cut = [_within(time.start, time.end, extent) for time in times]
+    seen = _within(idle.start_ns, idle.end_ns, extent)
+    start = np.concatenate([*(time.start[part] for time, part in zip(times, cut, strict=True)), idle.start_ns[seen]])
+    end = np.concatenate([*(time.end[part] for time, part in zip(times, cut, strict=True)), idle.end_ns[seen]])
+    lengths_of = [max(part.stop - part.start, 0) for part in cut]
+    letter = np.r_[np.repeat(np.array(list(_TIMES)), lengths_of), np.array(list(_IDLE))[idle.cause[seen]]]
     start, end = np.clip(start, *extent), np.clip(end, *extent)
     order = np.flatnonzero(end > start)
     order = order[np.argsort(start[order], kind="stable")]
@@ -172,18 +222,40 @@ def _states(lane: Lanes, extent: tuple[int, int]) -> tuple[str, Int64]:
     return "".join(letters[there]), lengths[there]
 
 
-def _layers(lane: LayerLane, extent: tuple[int, int], names: dict[str, int]) -> Int64:
+def _layers(lane: LayerLane, extent: Extent, names: dict[str, int]) -> Int64:
     """Encode stretches of layers, each after the one before: gap, length, code."""
-    first, last = np.searchsorted(lane.end_ns, extent[0], side="right"), np.searchsorted(lane.start_ns, extent[1])
-    inside = slice(int(first), int(last))
+    inside = _within(lane.start_ns, lane.end_ns, extent)
     start, end = np.clip(lane.start_ns[inside], *extent), np.clip(lane.end_ns[inside], *extent)
     code = 2 * _places(lane.names, names)[lane.layer[inside]] + lane.backward[inside]
     return np.stack([start - np.r_[extent[0], end[:-1]][: len(start)], end - start, code], axis=1).ravel()
 
 
+def _kernels(lane: Lanes, extent: Extent, names: dict[str, int]) -> Int64:
+    """Encode kernels by start, clipped: time since the start before, length, code, operator, layer."""
+    kernels = lane.kernels
+    first, last = np.searchsorted(kernels.start_ns, (extent[0] - kernels.longest_ns, extent[1]))
+    rows = np.arange(first, last)[kernels.end_ns[first:last] > extent[0]]
+    start, end = np.clip(kernels.start_ns[rows], *extent), np.clip(kernels.end_ns[rows], *extent)
+    named = np.r_[_places_of(kernels.names, np.r_[kernels.name[rows], kernels.operator[rows]], names), -1]
+    code = 2 * named[kernels.name[rows]] + kernels.is_copy[rows]
+    layer = _places(lane.layers.names, names)[kernels.layer[rows]]
+    columns = (np.diff(start, prepend=extent[0]), end - start, code, named[kernels.operator[rows]], layer)
+    return np.stack(columns, axis=1).ravel()
+
+
+def _places_of(own: Sequence[str], codes: NDArray[np.int32], names: dict[str, int]) -> Int64:
+    """Return where those names stand among the page's that codes use; -1 for the others."""
+    used = set(np.unique(codes).tolist())
+    return np.array([_place(name, names) if code in used else -1 for code, name in enumerate(own)], dtype=np.int64)
+
+
+def _place(name: str, names: dict[str, int]) -> int:
+    return names.setdefault(name, len(names))
+
+
 def _places(own: Sequence[str], names: dict[str, int]) -> Int64:
     """Return where names stand among the page's, which grow by new ones."""
-    return np.array([names.setdefault(name, len(names)) for name in own], dtype=np.int64)
+    return np.array([_place(name, names) for name in own], dtype=np.int64)
 
 
 def _groups(lane: CollectiveLane) -> list[str]:
@@ -191,7 +263,7 @@ def _groups(lane: CollectiveLane) -> list[str]:
     return list(dict.fromkeys(name.group for name in lane.lanes))
 
 
-def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:
+def _marks(lane: CollectiveLane, extent: Extent, names: dict[str, int]) -> list[list[Any]]:
     """List communication kernel by kernel, whole; -1 for what is not known or is none."""
     inside = np.flatnonzero((lane.end_ns > extent[0]) & (lane.start_ns < extent[1]))
     columns = (
@@ -201,7 +273,8 @@ def _marks(lane: CollectiveLane, extent: tuple[int, int]) -> list[list[Any]]:
     numbers = np.stack(columns, axis=1)[inside].tolist()
     groups = {group: place for place, group in enumerate(_groups(lane))}
     group = [groups[name.group] for name in lane.lanes]
+    name = _places_of(lane.names, lane.name[inside], names)[lane.name[inside]].tolist()
     return [
-        [*row, lane.kind[index], group[of_lane]]
-        for row, index, of_lane in zip(numbers, inside.tolist(), lane.lane[inside].tolist(), strict=True)
+        [*row, lane.kind[index], group[of_lane], kernel]
+        for row, index, of_lane, kernel in zip(numbers, inside.tolist(), lane.lane[inside].tolist(), name, strict=True)
     ]

@@ -2,6 +2,7 @@
 
     rank 0 (cuda:0)   steps                   |step 3           |step 4
                       compute                 ####..##........###
+                      kernels                 ab.cc.dd........ef      by name, with the operator that launched each
                       layers                  conv1.conv2.....conv1
                       communication           ..######..####.....
                       exposed communication   ....wwww....wt.....     waiting, transfer, unresolved
@@ -13,6 +14,10 @@
 Collectives have a track for each process group (`mesh_tp`; DDP), and for each stream that it uses: by number where the
 group is not known. Slices of one track never overlap: what runs beside others of its own has a further track. Arrows
 lead from a collective's last member to come to the others, or to it from those that had left before.
+
+Perfetto's UI takes a slice's color from the hash of its correlation id, else of its name: no color can be named, and by
+its name idle time is the loudest. So what a step is made of has correlation ids whose hash is near the palette's color,
+and idle time the palest that there is. Kernels and layers are colored by name.
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ from analyzers.arrays import Float64, Int64
 from analyzers.collectives import CollectiveRow
 from analyzers.intervals import Intervals
 from analyzers.rank import Cause, IdleTrack, Phase
-from analyzers.reporting import CollectiveLane, Lanes, Report
+from analyzers.reporting import CollectiveLane, KernelLane, Lanes, Report
+from analyzers.trace import short_name
 
 Place = tuple[int, int | str]  # rank, device
 
@@ -36,6 +42,17 @@ EXPOSED_LANES = {
     "exposed_unresolved": "exposed unresolved",
 }
 PASSES = ("forward", "backward")
+# Correlation ids by category, for their color in Perfetto's UI (v52, colorizer.ts).
+_COLORS = {
+    **dict.fromkeys(("compute",), "compute 381"),
+    **dict.fromkeys(("communication", "exposed_transfer", "transfer"), "transfer 264"),
+    **dict.fromkeys(("exposed_wait", "waiting"), "waiting 1467"),
+    **dict.fromkeys(("exposed_unresolved", "unresolved"), "unresolved 436"),
+    **dict.fromkeys(("copies", "exposed_copies", "copy"), "copies 4752"),
+    **dict.fromkeys(("idle", *(f"idle_{cause.label}" for cause in Cause)), "idle 1094"),
+}
+# Of a kernel's whole name, which is said with each of its calls.
+_LONGEST = 100
 # How many numbers each collective has for its arrows.
 _MOST_MEMBERS = 2**24
 
@@ -54,6 +71,11 @@ class Slice:
     inside: tuple[Slice, ...] = ()
     facts: Mapping[str, str | int | float] = field(default_factory=dict)
     arrows: tuple[int, ...] = ()
+
+    @property
+    def color(self) -> str | None:
+        """Return the correlation id that colors the slice; None where its name does."""
+        return _COLORS.get(self.category)
 
 
 @dataclass(frozen=True)
@@ -100,6 +122,7 @@ def name_of(lane: Lanes) -> str:
 def _tracks(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track | Counter | None]:
     yield Track("steps", _steps(lane))
     yield _times("compute", {"compute": lane.compute}, {"compute": "compute"})
+    yield from _kernels(lane)
     if len(lane.layers.start_ns):
         yield Track("layers", _layers(lane))
     yield _times("communication", {"communication": lane.communication}, {"communication": "communication"})
@@ -133,6 +156,26 @@ def _merged(times: Mapping[str, Intervals], names: Mapping[str, str]) -> Iterato
     keys = list(times)
     for begin, stop, key in zip(start[order].tolist(), end[order].tolist(), which[order].tolist(), strict=True):
         yield Slice(begin, stop, names[keys[key]], keys[key])
+
+
+def _kernels(lane: Lanes) -> Iterator[Track]:
+    """Yield kernels and copies by name; those that overlap others on further tracks."""
+    kernels = lane.kernels
+    for level, rows in enumerate(apart(kernels, np.arange(len(kernels.start_ns)))):
+        yield Track("kernels" if level == 0 else f"kernels ({level + 1})", (_kernel(lane, row) for row in rows))
+
+
+def _kernel(lane: Lanes, row: int) -> Slice:
+    kernels, is_copy = lane.kernels, bool(lane.kernels.is_copy[row])
+    name, operator = kernels.names[kernels.name[row]], int(kernels.operator[row])
+    short = short_name(name)
+    facts = {"kernel": name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."} if short != name else {}
+    if operator >= 0:
+        facts["operator"] = kernels.names[operator]
+    if not is_copy:
+        facts["layer"] = lane.layers.names[kernels.layer[row]]
+    start, end = int(kernels.start_ns[row]), int(kernels.end_ns[row])
+    return Slice(start, end, short, "copy" if is_copy else "kernel", facts=facts)
 
 
 def _layers(lane: Lanes) -> Iterator[Slice]:
@@ -191,18 +234,20 @@ def _groups(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Itera
             yield Track(label if level == 0 else f"{label} ({level + 1})", slices)
 
 
-def apart(marks: CollectiveLane, rows: Int64) -> list[list[int]]:
+def apart(lane: CollectiveLane | KernelLane, rows: Int64) -> list[list[int]]:
     """Split rows, by start, into parts without overlaps."""
     parts: list[list[int]] = []
     ends: list[int] = []
-    for row in rows.tolist():
-        free = next((part for part, end in enumerate(ends) if end <= marks.start_ns[row]), None)
+    for row, start, end in zip(
+        *(each.tolist() for each in (rows, lane.start_ns[rows], lane.end_ns[rows])), strict=True
+    ):
+        free = next((part for part, last in enumerate(ends) if last <= start), None)
         if free is None:
             parts.append([row])
-            ends.append(int(marks.end_ns[row]))
+            ends.append(end)
         else:
             parts[free].append(row)
-            ends[free] = int(marks.end_ns[row])
+            ends[free] = end
     return parts
 
 
@@ -213,7 +258,8 @@ def _collective(lane: Lanes, row: int, collectives: Sequence[CollectiveRow], arr
     index, bucket, kind, purpose = int(marks.index[row]), int(marks.bucket[row]), marks.kind[row], marks.purpose[row]
     what = f"bucket {bucket} {kind}" if bucket >= 0 else kind if purpose == "other" else f"{kind} {purpose}"
     if index < 0:
-        return Slice(start, end, f"{what} (unmatched)", kind, facts={"exposed_ns": int(marks.exposed_ns[row])})
+        unmatched = {"kernel": marks.names[marks.name[row]], "exposed_ns": int(marks.exposed_ns[row])}
+        return Slice(start, end, f"{what} (unmatched)", kind, facts=unmatched)
     whole = Slice(start, end, what, kind, facts=_facts(collectives[index], marks, row))
     arrival = _arrival(whole, wait, arrows.get(index), (lane.rank, lane.device))
     if wait < 0:
@@ -243,6 +289,7 @@ def _arrival(whole: Slice, wait: int, arrows: _Arrows | None, device: Place) -> 
 def _facts(collective: CollectiveRow, marks: CollectiveLane, row: int) -> dict[str, str | int | float]:
     """Return what the report says about a collective; what is unknown is left out."""
     facts: dict[str, str | int | float | None] = {
+        "kernel": marks.names[marks.name[row]],
         "collective": collective.index,
         "group": " ".join(map(str, collective.group)),
         "dtype": collective.dtype,

@@ -121,6 +121,8 @@ class _Writer:
         event.name = _text(piece.name)
         event.categories.append(_text(piece.category))
         event.flow_ids.extend(piece.arrows)
+        if piece.color is not None:
+            event.correlation_id_str = piece.color
         for name, value in piece.facts.items():
             _annotate(event.debug_annotations.add(), name, value)
         for inner in piece.inside:

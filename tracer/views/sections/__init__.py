@@ -1,15 +1,15 @@
 """Sections of a report, a comparison, a sweep, or a prediction.
 
 A report: `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
-`communication`, `groups`, `compute`, `buckets`, `layers`, `experts`, `pipeline`, `step_timeline` and `advice`. Other
-results have a module each: `comparison` with `comparison_tables`, and those in the room `results`.
+`communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`; `column_help` explains
+their tables' heads. A comparison: `comparison` with `comparison_tables`. Other results are in the room `results`.
 
 Decisions: docs/decisions/views.md
 """
 
 from tracer.views.sections.advice import advice_section, true_cost
-from tracer.views.sections.buckets import by_bucket, why_none
-from tracer.views.sections.communication import communication_section, waiting
+from tracer.views.sections.column_help import explained
+from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.comparison import (
     changed_means,
     comparison_text,
@@ -18,11 +18,11 @@ from tracer.views.sections.comparison import (
     untold,
 )
 from tracer.views.sections.comparison_tables import told_tables, untold_table
-from tracer.views.sections.compute import compute_section
-from tracer.views.sections.experts import by_expert
+from tracer.views.sections.compute import compute_section, short
 from tracer.views.sections.groups import by_group, line_title
+from tracer.views.sections.idle import MEANINGS as IDLE_MEANINGS
 from tracer.views.sections.idle import idle_section
-from tracer.views.sections.layers import layers_section
+from tracer.views.sections.model import by_bucket, by_expert, layers_section, why_none
 from tracer.views.sections.overview import (
     By,
     by_step,
@@ -64,6 +64,7 @@ from tracer.views.sections.screen import (
     exposed_words,
     first_screen,
     first_screen_text,
+    gain_words,
     step_sentence,
     step_words,
     trust_words,
@@ -71,11 +72,13 @@ from tracer.views.sections.screen import (
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 
 __all__ = [
+    "IDLE_MEANINGS",
     "By",
     "advice_section",
     "as_markdown",
     "basis",
     "by_bucket",
+    "by_collective",
     "by_expert",
     "by_group",
     "by_rank",
@@ -91,9 +94,11 @@ __all__ = [
     "controls",
     "device_name",
     "epochs",
+    "explained",
     "exposed_words",
     "first_screen",
     "first_screen_text",
+    "gain_words",
     "gpus",
     "grouped",
     "hidden_means",
@@ -125,6 +130,7 @@ __all__ = [
     "scaling_title",
     "scenarios",
     "sentence",
+    "short",
     "signed",
     "step_sentence",
     "step_words",

@@ -11,7 +11,20 @@ import numpy as np
 from analyzers.collectives import BandwidthRow, CollectiveRow, WaitingRow
 from analyzers.reporting import Report
 from analyzers.units import ms, percent, us
-from tracer.views import Column, Heading, Paragraph, Section, Table, count, gbps, milliseconds, numbers, size, texts
+from tracer.views import (
+    Column,
+    Heading,
+    Paragraph,
+    Place,
+    Section,
+    Table,
+    count,
+    gbps,
+    milliseconds,
+    numbers,
+    size,
+    texts,
+)
 
 MOST_KINDS = 12
 MOST_RANKS = 16
@@ -32,7 +45,7 @@ def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
         "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
     )
     notes = [Paragraph(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
-    return [Heading(title), _bandwidths(shown, _twins(rows)), *rest, *notes, *_unmatched(report, most)]
+    return [Heading(title), _bandwidths(report, shown, _twins(rows)), *rest, *notes, *_unmatched(report, most)]
 
 
 def _unmatched(report: Report, most: int) -> Section:
@@ -51,10 +64,11 @@ def _unmatched(report: Report, most: int) -> Section:
         ]
         for (name, kind, why), durations in ordered[:most]
     ]
+    places = [Place(kernel=name) for (name, *_), _ in ordered[:most]]
     fewer = f"and {count(len(found) - most, 'more name')}, which take less time: --json"
     rest = [Paragraph(fewer, is_faint=True)] if len(found) > most else []
     title = "Unmatched communication: kernels that no other rank's could be paired with, over all ranks"
-    return [Heading(title), Table(heads, [lines]), *rest]
+    return [Heading(title), Table(heads, [lines], places=places), *rest]
 
 
 def _short(name: str) -> str:
@@ -63,7 +77,7 @@ def _short(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
-def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table:
+def _bandwidths(report: Report, rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table:
     heads: list[Column] = [*texts("kind"), *numbers("ranks"), *texts("for", wide=True), *numbers("size", "times")]
     heads += numbers("transfer\nms", "waited\nms", "busbw\nGB/s")
     heads += [*numbers("(quartiles)", wide=True), *numbers("calibrated\nGB/s", "of it")]
@@ -75,7 +89,21 @@ def _bandwidths(rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table
         ]
         for row in rows
     ]
-    return Table(heads, [lines])
+    return Table(heads, [lines], places=_examples(report, rows))
+
+
+def _examples(report: Report, rows: Sequence[BandwidthRow]) -> list[Place | None]:
+    """Return one collective of each row, of the representative step where it has one, else of the first step."""
+    instances: dict[tuple[object, ...], list[CollectiveRow]] = {}
+    for row in report.collectives:
+        instances.setdefault(_alike(row), []).append(row)
+    step = report.summary.representative.step
+    found = (min(instances.get(_alike(row), []), key=lambda one: one.step != step, default=None) for row in rows)
+    return [None if one is None else Place(step=one.step, collective=one.index) for one in found]
+
+
+def _alike(row: BandwidthRow | CollectiveRow) -> tuple[object, ...]:
+    return row.kind, tuple(row.group), row.group_name, row.bytes, row.purpose
 
 
 def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
@@ -156,19 +184,21 @@ def waiting(report: Report, most: int = MOST_RANKS) -> Section:
     if len(shown) < len(means):
         shown = [row for row in shown if row.caused_ns] or shown[:1]
     reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
+    by_device = sorted(shown, key=lambda row: (row.rank, str(row.device)))
     heads = numbers("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
     lines = [
         [
             *(str(row.rank), str(row.device), milliseconds(row.waited_ns), milliseconds(row.caused_ns)),
             *(milliseconds(row.caused_by.get(reason, 0)) for reason in reasons),
         ]
-        for row in sorted(shown, key=lambda row: (row.rank, str(row.device)))
+        for row in by_device
     ]
     left_out = len(means) - len(shown)
     fewer = f"and {count(left_out, 'more rank')} that caused less: --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
     title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
-    return [Heading(title), Table(heads, [lines]), *rest, *map(Paragraph, _worst(report, means))]
+    table = Table(heads, [lines], places=[Place(rank=row.rank, device=row.device) for row in by_device])
+    return [Heading(title), table, *rest, *map(Paragraph, _worst(report, means))]
 
 
 def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
@@ -211,7 +241,8 @@ def by_collective(report: Report) -> Section:
     heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]
     heads += [*texts("for", wide=True), *numbers("size", "transfer\nms", "waited\nms", "busbw\nGB/s")]
     heads += [*numbers("of cali-\nbrated"), *numbers("of link", wide=True)]
-    lines = Table(heads, [[_instance(row) for row in report.collectives]])
+    places = [Place(step=row.step, collective=row.index) for row in report.collectives]
+    lines = Table(heads, [[_instance(row) for row in report.collectives]], places=places)
     return [Heading("Every collective; waited: the least and the most of its members"), lines]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from analyzers.reporting import Compute, KernelRow, Report
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import NS_PER_US, percent
-from tracer.views import Heading, Paragraph, Row, Section, Table, count, milliseconds, numbers, texts
+from tracer.views import Heading, Paragraph, Place, Row, Section, Table, count, milliseconds, numbers, texts
 
 MOST_KERNELS = 10
 # A name longer than this is cut, since C++ templates spell out whole programs.
@@ -43,7 +43,9 @@ def _table(noun: str, rows: Sequence[KernelRow]) -> Table:
         ]
         for row in rows
     ]
-    return Table([*numbers("share", "ms", "calls", "median us"), *texts("kind", noun)], [lines])
+    heads = [*numbers("share", "ms", "calls", "median us"), *texts("kind", noun)]
+    places = [Place(rank=row.rank, kernel=row.name) for row in rows] if noun == "kernel" else []
+    return Table(heads, [lines], places=places, subject=len(heads) - 1)
 
 
 def _regions(report: Report, rank: int, most: int) -> Section:

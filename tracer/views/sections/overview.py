@@ -14,6 +14,7 @@ from tracer.views import (
     Caution,
     Heading,
     Paragraph,
+    Place,
     Section,
     Table,
     count,
@@ -25,13 +26,11 @@ from tracer.views import (
     texts,
 )
 from tracer.views.sections.advice import advice_section, true_cost
-from tracer.views.sections.buckets import by_bucket
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section
-from tracer.views.sections.experts import by_expert
 from tracer.views.sections.groups import by_group, groups_section
 from tracer.views.sections.idle import idle_section
-from tracer.views.sections.layers import by_layer
+from tracer.views.sections.model import by_bucket, by_expert, by_layer
 from tracer.views.sections.pipeline import pipeline_section
 from tracer.views.sections.ranks import communicates, folded, ranks_and_bars, step_cells, step_columns, step_heads
 from tracer.views.sections.step_timeline import timeline
@@ -129,7 +128,8 @@ def by_step(report: Report) -> Section:
         ]
         for window in report.windows
     ]
-    return [Heading("Every window (one step on one device), ms"), Table(heads, [rows])]
+    places = [Place(window.step, window.rank, window.device) for window in report.windows]
+    return [Heading("Every window (one step on one device), ms"), Table(heads, [rows], places=places)]
 
 
 def representative(report: Report) -> Section:

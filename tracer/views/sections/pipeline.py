@@ -18,6 +18,7 @@ from tracer.views import (
     Drawing,
     Heading,
     Paragraph,
+    Place,
     Section,
     Span,
     Table,
@@ -71,7 +72,7 @@ def _table(stages: Sequence[PipelineStage]) -> Table:
         [_number(stage.stage), str(stage.rank), *(milliseconds(getattr(stage, name)) for name in names)]
         for stage in stages
     ]
-    return Table(heads, [rows])
+    return Table(heads, [rows], places=[Place(rank=stage.rank) for stage in stages])
 
 
 def _number(stage: int | None) -> str:

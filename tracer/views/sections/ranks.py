@@ -18,6 +18,7 @@ from tracer.views import (
     Drawing,
     Heading,
     Paragraph,
+    Place,
     Row,
     Section,
     Span,
@@ -151,7 +152,11 @@ def _every_device(report: Report) -> Table:
         [[str(device.rank), str(device.device), *_span_and_medians(device.windows, columns)] for device in devices]
     ]
     groups += [[["all", "", *_span_and_medians(report.summary.windows, columns)]]] if len(devices) > 1 else []
-    return Table(heads, groups)
+    return Table(heads, groups, places=[_place(device) for device in devices])
+
+
+def _place(device: DeviceSummary) -> Place:
+    return Place(rank=device.rank, device=device.device)
 
 
 def _span_and_medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str]:
@@ -166,12 +171,14 @@ def _spread_and_named(report: Report, over: OverDevices) -> Table:
     for field, word in _QUANTILES.items():
         values = {name: getattr(spread, field) for name, spread in over.medians.items()}
         spread_rows.append([word, "", *step_cells(columns, values.__getitem__), "of each column"])
+    devices = named(report)
     named_rows = [
         [str(device.rank), str(device.device), *_medians(device.windows, columns), str(standing)]
-        for device, standing in named(report)
+        for device, standing in devices
     ]
+    places = [*[None] * len(spread_rows), *(_place(device) for device, _ in devices)]
     heads = numbers("rank", "device", "step", *step_heads(columns[1:]))
-    return Table([*heads, *texts("")], [spread_rows, named_rows])
+    return Table([*heads, *texts("")], [spread_rows, named_rows], places=places)
 
 
 def _medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str]:

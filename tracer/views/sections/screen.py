@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzers.notices import Code
-from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report
+from analyzers.reporting import Advice, DeviceSummary, Headline, MarkedRank, Report
 from analyzers.units import between_ms, count, duration, ms, percent, rounded_percent
 from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
 from tracer.views.sections.overview import run_title
@@ -105,16 +105,12 @@ class _Layout:
 
     def _advice(self) -> list[Line]:
         summary = self.report.summary
-        step_ns = summary.headline.profiled_step_ns or 1
         remedy = summary.headline.remedy
         known = {advice.text for advice in summary.advice}
         first = [("", remedy)] if remedy and remedy not in known else []
         # What helps against the main problem stands first, though another change may bring more.
         ordered = sorted(summary.advice, key=lambda advice: advice.text != remedy)
-        listed = [
-            (f"{duration(advice.figure_ns)} ({rounded_percent(advice.figure_ns / step_ns)})", advice.text)
-            for advice in ordered
-        ]
+        listed = [(gain_words(self.report, advice), advice.text) for advice in ordered]
         pieces = [*first, *listed]
         if not pieces:
             return self._wrapped("WHAT TO DO", "nothing that tracer knows of would save 1 % of a step")
@@ -221,6 +217,12 @@ def step_sentence(report: Report) -> str:
         f" ({between_ms(limits)})" if limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns else ""
     )
     return f"{ms(headline.step_ns)} per step{between}, {profiled} while profiled"
+
+
+def gain_words(report: Report, advice: Advice) -> str:
+    """Say what advice would save per step, and of the step, at most."""
+    share = advice.figure_ns / (report.summary.headline.profiled_step_ns or 1)
+    return f"{duration(advice.figure_ns)} ({rounded_percent(share)})"
 
 
 def exposed_words(report: Report) -> str:

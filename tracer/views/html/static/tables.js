@@ -1,5 +1,6 @@
 "use strict";
-// What the page's tables do: sort, search; and the report's JSON, saved. Without this script all is there to read.
+// What the page's tables and folded sections do: sort, search, copy, open; and the report's JSON, saved. Without this
+// script all is there to read.
 
 // The bytes that an element of the page carries, gzipped, in base64.
 async function unpacked(id) {
@@ -58,6 +59,7 @@ function makeSortable(table) {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
+    if (head.title) button.setAttribute("aria-description", head.title);
     button.addEventListener("click", () => sortBy(table, head, column));
     head.append(button);
   });
@@ -76,8 +78,90 @@ function search(words) {
   document.getElementById("matches").textContent = wanted.length ? `${found} of ${rows.length} lines` : "";
 }
 
+// Cells for a spreadsheet, as csv_tables.py writes them: figures without commas, and no text that would be a formula.
+function csvCell(text) {
+  const words = plain(text.replaceAll("\n", " ").trim());
+  if (/^-?[\d,]+(\.\d+)?$/.test(words)) return words.replaceAll(",", "");
+  if (words === "-") return "";
+  const harmless = /^[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]/.test(words) ? `'${words}` : words;
+  return /[",]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+}
+
+function csvText(table) {
+  const rows = [table.tHead.rows[0], ...[...table.tBodies].flatMap((body) => [...body.rows])];
+  return rows.map((row) => `${[...row.cells].map((cell) => csvCell(cell.textContent)).join(",")}\n`).join("");
+}
+
+// To the clipboard; where a browser or frame keeps that to itself, as a file.
+async function copyCsv(table, status) {
+  const text = csvText(table);
+  try {
+    await navigator.clipboard.writeText(text);
+    status.textContent = "copied";
+  } catch {
+    saveAs(`${table.closest("details.section, section")?.id || "table"}.csv`, [text], "text/csv");
+    status.textContent = "saved as a file";
+  }
+}
+
+function makeCopyable(table) {
+  const line = document.createElement("div");
+  const [button, status] = [document.createElement("button"), document.createElement("span")];
+  line.className = "copy";
+  button.type = "button";
+  button.textContent = "copy as CSV";
+  status.setAttribute("role", "status");
+  button.addEventListener("click", () => copyCsv(table, status));
+  line.append(button, status);
+  table.parentElement.after(line);
+}
+
+// Unfold what a link of this page leads to.
+function reveal(id) {
+  for (let element = document.getElementById(id); element; element = element.parentElement) {
+    if (element.tagName === "DETAILS") element.open = true;
+  }
+}
+
+function followLinks() {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (link) reveal(link.hash.slice(1));
+  });
+  const arrive = () => {
+    reveal(location.hash.slice(1));
+    document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  };
+  addEventListener("hashchange", arrive);
+  arrive();
+}
+
+// Paper shows what is folded away on the screen.
+function unfoldForPaper() {
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not(.read):not([open])")];
+    folded.forEach((each) => (each.open = true));
+  });
+  addEventListener("afterprint", () => folded.forEach((each) => (each.open = false)));
+}
+
+function makeUnfoldable(button) {
+  const sections = [...document.querySelectorAll("details.section")];
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const open = sections.some((each) => !each.open);
+    sections.forEach((each) => (each.open = open));
+    button.textContent = open ? "close all" : "open all";
+  });
+}
+
 function start() {
   document.querySelectorAll("table.sortable").forEach(makeSortable);
+  document.querySelectorAll("table.sortable").forEach(makeCopyable);
+  followLinks();
+  unfoldForPaper();
+  makeUnfoldable(document.getElementById("unfold"));
   document.querySelectorAll(".tools").forEach((each) => (each.hidden = false));
   document.getElementById("search").addEventListener("input", (event) => search(event.target.value));
   const save = document.getElementById("save");
@@ -86,7 +170,5 @@ function start() {
     const name = document.title.replace(/[^\w.-]+/g, "-");
     saveAs(`${name}.json`, [await unpacked("report")], "application/json");
   });
-  // Paper shows what is folded away on the screen.
-  addEventListener("beforeprint", () => document.querySelectorAll("details:not(.read)").forEach((each) => (each.open = true)));
 }
 start();

@@ -1,65 +1,12 @@
 "use strict";
-// What the timeline does for pointer and keys: figures, zoom, one collective in all ranks, the step handed to Perfetto.
-
-// --- what is under the pointer ---
-
-function under(x, y) {
-  const place = y + frame.scrollTop;
-  const row = timeline.rows.find((each) => place >= each.y && place < each.layers + each.layer);
-  if (!row || x < LABEL || y < AXIS) return null;
-  const at = nsAt(x);
-  if (place < row.comm - 1) return { row, at, stretch: Math.max(placeOf(row.device.starts, at), 0) };
-  if (place < row.layers - 1) return { row, at, mark: markAt(row, x, Math.floor((place - row.comm) / row.lane)) };
-  return { row, at, layer: layerAt(row.device, at) };
-}
-
-// The kernel under the pointer, with two pixels' patience for short ones; the nearest.
-function markAt(row, x, lane) {
-  const near = row.device.marks.filter((mark) => (
-    mark.lane === Math.max(lane, 0) && x >= xOf(mark.start) - 2 && x <= xOf(mark.end) + 2));
-  const away = (mark) => Math.abs(x - (xOf(mark.start) + xOf(mark.end)) / 2);
-  return near.sort((a, b) => away(a) - away(b))[0];
-}
-
-function layerAt(device, at) {
-  const layer = device.layers[placeOf(device.layers, at, (each) => each.start)];
-  return layer && layer.end > at ? layer : undefined;
-}
-
-function linesOf(found) {
-  const lines = [plain(found.row.device.label)];
-  const spans = (start, end) => `from ${us(start)}, ${us(end - start)} long`;
-  if (found.stretch !== undefined) {
-    const { starts, states } = found.row.device;
-    const state = STATES.find((each) => each.letter === states[found.stretch]);
-    lines.push(state ? stateName(state, found.row.device.within[found.stretch]) : "outside of the device's steps", spans(starts[found.stretch], starts[found.stretch + 1]));
-    found.layer = layerAt(found.row.device, found.at);
-  }
-  if (found.mark) lines.push(...wordsOf(found.mark), spans(found.mark.start, found.mark.end));
-  if (found.layer) lines.push(`layer ${layerName(found.layer)}`, spans(found.layer.start, found.layer.end));
-  return lines.length > 1 ? lines : null;
-}
-
-// What is the device's own has no place on the host but that of its launch.
-function stateName(state, within) {
-  const where = "ISOP".includes(state.letter) ? "the host is in" : "launched by";
-  return within < 0 ? state.label : `${state.label} (${where} ${plain(timeline.step.names[within])})`;
-}
-
-function wordsOf(mark) {
-  const row = timeline.step.collectives[mark.index];
-  const kind = mark.bucket >= 0 ? `${nameOf(mark)}, ${plain(mark.kind)}` : nameOf(mark);
-  const about = row ? `${kind}, ${bytes(row.bytes)}` : `${kind}, in no collective`;
-  const figures = row ? [`transfer ${us(row.transfer_ns)}, busbw ${rate(row.busbw_gbps)}`] : [];
-  return [about, `waiting ${us(mark.wait)}, exposed ${us(mark.exposed)}`, ...figures];
-}
+// What the timeline does for pointer and keys: figures, zoom, measuring, one collective in all ranks, Perfetto.
 
 function hover(event) {
   const box = canvas.getBoundingClientRect();
   const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-  timeline.hover = x >= LABEL ? nsAt(x) : null;
-  const found = under(x, y);
-  const lines = found && linesOf(found);
+  timeline.hover = x >= timeline.label ? nsAt(x) : null;
+  const it = under(x, y);
+  const lines = it && event.buttons === 0 && linesOf(it);
   tip.hidden = !lines;
   if (lines) {
     tip.replaceChildren(...lines.map((line) => element("div", line)));
@@ -70,21 +17,19 @@ function hover(event) {
   draw();
 }
 
-function element(tag, words, kind) {
-  const made = document.createElement(tag);
-  if (words !== undefined) made.textContent = words;
-  if (kind) made.className = kind;
-  return made;
+// --- one collective, in all ranks; or one kernel ---
+
+function select(index, thing) {
+  timeline.selected = index;
+  const row = timeline.step.collectives[index];
+  const shown = row ? described(row) : thing?.kernel ? kernelDescribed(thing) : [];
+  document.getElementById("collective").replaceChildren(...shown);
+  draw();
 }
 
-// --- one collective, in all ranks ---
-
-function select(index) {
-  timeline.selected = index;
-  const panel = document.getElementById("collective");
-  const row = timeline.step.collectives[index];
-  panel.replaceChildren(...(row ? described(row) : []));
-  draw();
+function kernelDescribed({ row, kernel }) {
+  const [short, ...about] = kernelLines(row, kernel, Infinity);
+  return [element("h3", short), ...[...about, spans(kernel.start, kernel.end)].map((line) => element("p", line))];
 }
 
 function described(row) {
@@ -117,27 +62,30 @@ function described(row) {
 
 // The next or the last collective before the selected one, by their first beginnings; the view follows.
 function selectNext(way) {
-  const starts = new Map();
-  for (const { device } of timeline.rows) {
-    for (const mark of device.marks) {
-      if (mark.index >= 0) starts.set(mark.index, Math.min(mark.start, starts.get(mark.index) ?? Infinity));
+  const firsts = new Map();
+  for (const row of timeline.step.devices) {
+    for (const mark of row.marks) {
+      const first = firsts.get(mark.index);
+      if (mark.index >= 0 && !(first?.start <= mark.start)) firsts.set(mark.index, ofMark(row, mark));
     }
   }
-  const order = [...starts.keys()].sort((a, b) => starts.get(a) - starts.get(b));
+  const order = [...firsts.values()].sort((a, b) => a.start - b.start);
   if (!order.length) return;
-  const at = order.indexOf(timeline.selected);
+  const at = order.findIndex((each) => each.index === timeline.selected);
   const next = order[at < 0 ? (way > 0 ? 0 : order.length - 1) : Math.min(Math.max(at + way, 0), order.length - 1)];
-  select(next);
-  const start = starts.get(next);
+  choose(next);
+  const { start } = next;
   if (start < timeline.from || start > timeline.to) pan((start - (timeline.from + timeline.to) / 2) / (timeline.to - timeline.from));
 }
 
-// Zoom to the selected collective, with as much again around it.
-function focusSelected() {
+// Zoom to what was measured, to the selected collective on all ranks, or to what else is chosen.
+function focusChosen() {
+  if (timeline.measured) return show(timeline.measured.from, timeline.measured.to);
   const marks = timeline.rows.flatMap((row) => row.device.marks.filter((mark) => mark.index === timeline.selected));
-  if (timeline.selected < 0 || !marks.length) return;
-  const [start, end] = [Math.min(...marks.map((mark) => mark.start)), Math.max(...marks.map((mark) => mark.end))];
-  show(start - (end - start) / 2, end + (end - start) / 2);
+  if (timeline.selected >= 0 && marks.length) {
+    const [start, end] = [Math.min(...marks.map((mark) => mark.start)), Math.max(...marks.map((mark) => mark.end))];
+    show(start - (end - start) / 2, end + (end - start) / 2);
+  } else if (timeline.chosen && timeline.chosen.kind !== "rank") zoomTo(timeline.chosen);
 }
 
 // --- hands ---
@@ -153,7 +101,7 @@ function onWheel(event) {
   const whole = timeline.to - timeline.from >= timeline.step.span_ns;
   if (whole && event.deltaY > 0) return;
   event.preventDefault();
-  zoom(Math.exp(Math.max(Math.min(event.deltaY, 300), -300) / 400), nsAt(Math.max(event.offsetX, LABEL)));
+  zoom(Math.exp(Math.max(Math.min(event.deltaY, 300), -300) / 400), nsAt(Math.max(event.offsetX, timeline.label)));
 }
 
 function onKey(event) {
@@ -161,8 +109,9 @@ function onKey(event) {
   const far = event.shiftKey ? 0.5 : 0.1;
   const keys = {
     ArrowLeft: () => pan(-far), ArrowRight: () => pan(far), "+": () => zoom(0.7), "=": () => zoom(0.7),
-    "-": () => zoom(1 / 0.7), 0: fit, Home: fit, n: () => selectNext(1), p: () => selectNext(-1), f: focusSelected,
-    Escape: () => select(-1), ArrowUp: () => (frame.scrollTop -= 60), ArrowDown: () => (frame.scrollTop += 60),
+    "-": () => zoom(1 / 0.7), 0: fit, Home: fit, n: () => selectNext(1), p: () => selectNext(-1), f: focusChosen,
+    Escape: letGo, ArrowUp: () => (frame.scrollTop -= 60), ArrowDown: () => (frame.scrollTop += 60),
+    "/": () => document.getElementById("sought").focus(), "]": () => nextMatch(1), "[": () => nextMatch(-1),
   };
   const act = keys[event.key];
   if (!act) return;
@@ -170,14 +119,24 @@ function onKey(event) {
   act();
 }
 
-// A drag moves the time under the pointer along; a press that did not move is a click.
+function letGo() {
+  timeline.measured = null;
+  say("");
+  choose(null);
+}
+
+// A drag measures, or with Shift, by touch, or where it was so chosen, moves the time along; a press that stays is a click.
 function onPress(event) {
   if (event.button !== 0) return;
+  const box = canvas.getBoundingClientRect();
+  const pans = timeline.pans !== event.shiftKey || event.pointerType === "touch";
   const begin = { x: event.clientX, from: timeline.from, to: timeline.to, moved: false };
+  begin.at = snapped(event.clientX - box.left, event.clientY - box.top);
   canvas.setPointerCapture(event.pointerId);
   const move = (now) => {
     begin.moved ||= Math.abs(now.clientX - begin.x) > 3;
     if (!begin.moved) return;
+    if (!pans) return measure(begin.at, snapped(now.clientX - box.left, now.clientY - box.top));
     const by = Math.min(Math.max((begin.x - now.clientX) / scale(), -begin.from), timeline.step.span_ns - begin.to);
     show(begin.from + by, begin.to + by);
   };
@@ -192,10 +151,42 @@ function onPress(event) {
   canvas.addEventListener("pointercancel", release);
 }
 
+// The instant at a place; near an edge of what is drawn there, that edge.
+function snapped(x, y) {
+  const at = Math.min(Math.max(nsAt(Math.max(x, timeline.label)), 0), timeline.step.span_ns);
+  const it = under(x, y);
+  if (!it) return at;
+  const { starts } = it.row.device;
+  const edges = [it.mark, it.kernel, it.layer].filter(Boolean).flatMap((each) => [each.start, each.end]);
+  if (it.stretch !== undefined) edges.push(starts[it.stretch], starts[it.stretch + 1]);
+  const near = edges.filter((edge) => Math.abs(xOf(edge) - x) <= 4);
+  return near.sort((a, b) => Math.abs(a - at) - Math.abs(b - at))[0] ?? at;
+}
+
+function measure(one, other) {
+  const [from, to] = [Math.min(one, other), Math.max(one, other)];
+  timeline.measured = { from, to };
+  const [[length, begin, end], unit] = timesIn(timeline.to - timeline.from, plotWidth() * 10, [to - from, from, to]);
+  say(`${length} ${unit} measured, from ${begin} to ${end} ${unit}`);
+  tip.hidden = true;
+  draw();
+}
+
 function onClick(event) {
   const box = canvas.getBoundingClientRect();
-  const found = under(event.clientX - box.left, event.clientY - box.top);
-  select(found?.mark ? found.mark.index : -1);
+  const it = under(event.clientX - box.left, event.clientY - box.top);
+  timeline.measured = null;
+  choose(it && thingOf(it));
+}
+
+function thingOf(it) {
+  const { device } = it.row;
+  if (it.mark) return ofMark(device, it.mark);
+  if (it.kernel && it.stretch === undefined) return ofKernel(device, it.kernel);
+  if (it.stretch !== undefined) {
+    return { row: device, kind: "state", start: device.starts[it.stretch], end: device.starts[it.stretch + 1], kernel: it.kernel };
+  }
+  return it.layer ? ofLayer(device, it.layer) : null;
 }
 
 // --- Perfetto ---
@@ -213,13 +204,18 @@ function chromeTrace() {
     device.lengths.forEach((length, at) => {
       const state = STATES.find((each) => each.letter === device.states[at]);
       const within = device.within[at];
-      const where = within < 0 ? {} : { operator_or_module: plain(timeline.step.names[within]) };
+      const where = within < 0 ? {} : { operator_or_module: named(within) };
       if (state) add(pid, 1, state.label, device.starts[at], length, where);
     });
     for (const layer of device.layers) add(pid, 2, layerName(layer), layer.start, layer.end - layer.start);
+    device.kernels.forEach((kernel) => {
+      called("thread_name", 1000 + kernel.level, "kernels");
+      const launched = kernel.operator < 0 ? {} : { operator: named(kernel.operator) };
+      add(pid, 1000 + kernel.level, shortly(kernel.name), kernel.start, kernel.end - kernel.start, { kernel: named(kernel.name), ...launched });
+    });
     for (const mark of device.marks) {
       called("thread_name", 3 + mark.lane, plain(device.lanes[mark.lane]) || COMMUNICATION);
-      const about = { waiting_us: mark.wait / 1000, exposed_us: mark.exposed / 1000, collective: mark.index };
+      const about = { waiting_us: mark.wait / 1000, exposed_us: mark.exposed / 1000, collective: mark.index, kernel: named(mark.name) };
       add(pid, 3 + mark.lane, nameOf(mark), mark.start, mark.length, about);
     }
   });
@@ -247,10 +243,43 @@ function openInPerfetto() {
 
 async function open_(step) {
   timeline.step = await load(step);
-  timeline.selected = -1;
+  document.getElementById("step").value = String(step);
+  Object.assign(timeline, { selected: -1, chosen: null, measured: null, matches: [], match: -1 });
+  document.getElementById("sought").value = "";
   document.getElementById("collective").replaceChildren();
+  say("");
   layOut();
   fit();
+  showLegend();
+}
+
+// A box that says whether strips of a sort are drawn.
+function listenToStrips(id, name) {
+  document.getElementById(id).addEventListener("change", (event) => {
+    timeline[name] = event.target.checked;
+    layOut();
+    draw();
+    showLegend();
+  });
+}
+
+function listenToSearch() {
+  const field = document.getElementById("sought");
+  field.addEventListener("input", () => search_(field.value));
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") nextMatch(event.shiftKey ? -1 : 1);
+    else if (event.key === "Escape") canvas.focus();
+  });
+}
+
+function listenToCanvas() {
+  canvas.addEventListener("pointermove", (event) => { timeline.armed = true; hover(event); });
+  canvas.addEventListener("pointerleave", () => { tip.hidden = true; timeline.hover = null; draw(); });
+  canvas.addEventListener("pointerdown", onPress);
+  canvas.addEventListener("keydown", onKey);
+  canvas.addEventListener("wheel", onWheel, { passive: false });
+  frame.addEventListener("scroll", draw);
+  addEventListener("scroll", () => { timeline.armed = false; tip.hidden = true; });
 }
 
 function listen() {
@@ -260,39 +289,37 @@ function listen() {
   click("whole", fit);
   click("earlier", () => selectNext(-1));
   click("later", () => selectNext(1));
+  click("before", () => nextMatch(-1));
+  click("after", () => nextMatch(1));
   click("perfetto", openInPerfetto);
   document.getElementById("step").addEventListener("change", (event) => open_(Number(event.target.value)));
-  document.getElementById("strips").addEventListener("change", (event) => {
-    timeline.layers = event.target.checked;
-    layOut();
-    draw();
-  });
-  canvas.addEventListener("pointermove", (event) => { timeline.armed = true; hover(event); });
-  canvas.addEventListener("pointerleave", () => { tip.hidden = true; timeline.hover = null; draw(); });
-  canvas.addEventListener("pointerdown", onPress);
-  canvas.addEventListener("keydown", onKey);
-  canvas.addEventListener("wheel", onWheel, { passive: false });
-  frame.addEventListener("scroll", draw);
-  addEventListener("scroll", () => { timeline.armed = false; tip.hidden = true; });
-  new ResizeObserver(() => { if (timeline.step) { layOut(); draw(); } }).observe(frame);
+  document.getElementById("drag").addEventListener("change", (event) => { timeline.pans = event.target.value === "pans"; });
+  listenToStrips("strips", "layers");
+  listenToStrips("named", "kernels");
+  listenToSearch();
+  listenToCanvas();
+  followLinks();
+  new ResizeObserver(() => { if (timeline.step) { layOut(); show(timeline.from, timeline.to); } }).observe(frame);
   for (const media of ["(prefers-color-scheme: dark)", "print"]) {
     matchMedia(media).addEventListener("change", () => {
       takeColors();
-      if (timeline.step) layOut();
+      if (timeline.step) { layOut(); showLegend(); }
       paint();
     });
   }
 }
 
 async function startTimeline() {
-  const select_ = document.getElementById("step");
-  const strips = document.getElementById("strips");
   takeColors();
-  listen();
   try {
-    const step = await load(Number(select_.value));
-    timeline.layers = strips.checked = step.devices.length <= 8;
+    const step = await load(Number(document.getElementById("step").value));
+    const few = step.devices.length <= 8;
+    for (const [id, name] of [["strips", "layers"], ["named", "kernels"]]) timeline[name] = document.getElementById(id).checked = few;
+    timeline.pans = document.getElementById("drag").value === "pans";
     await open_(step.step);
+    listen();
+    const place = placeOfAddress();
+    if (place) await showMoment(place);
   } catch (error) {
     document.getElementById("extent").textContent = `The timeline cannot be shown by this browser: ${error.message}`;
     console.error(error);

@@ -9,7 +9,20 @@ from analyzers.rank import STRATEGIES
 from analyzers.reporting import Report
 from analyzers.statistics import Spread
 from analyzers.units import percent
-from tracer.views import Heading, Paragraph, Section, Table, columns, count, is_wide, milliseconds, numbers, size, texts
+from tracer.views import (
+    Heading,
+    Paragraph,
+    Place,
+    Section,
+    Table,
+    columns,
+    count,
+    is_wide,
+    milliseconds,
+    numbers,
+    size,
+    texts,
+)
 
 _SOURCES = {
     "run.json": "layout as DDP reported it (run.json), and as the trace has it",
@@ -58,7 +71,7 @@ def _figures(buckets: Sequence[BucketSummary]) -> Table:
         ]
         for bucket in buckets
     ]
-    return Table(heads, [rows])
+    return Table(heads, [rows], places=[Place(bucket=bucket.bucket) for bucket in buckets])
 
 
 def _quartiles(spread: Spread) -> str:
@@ -79,9 +92,10 @@ def holdings(report: Report, width: int | None) -> Section:
         [str(bucket.bucket), _parameters(bucket), layers, _hiders(bucket.hidden_by, room, wide)]
         for bucket, layers in zip(buckets, held, strict=True)
     ]
+    places = [Place(bucket=bucket.bucket) for bucket in buckets]
     times = ": means over ranks and steps, ms" if wide else ""
     heads = [*numbers("bucket", "para-\nmeters"), *texts("layers", "hidden beside")]
-    return [Heading(f"What each bucket holds, and what hid it longest{times}"), Table(heads, [rows])]
+    return [Heading(f"What each bucket holds, and what hid it longest{times}"), Table(heads, [rows], places=places)]
 
 
 def _parameters(bucket: BucketSummary) -> str:

@@ -11,8 +11,21 @@ from analyzers.layers import LayerComm, LayerRow, LayerSummary, ShardedCollectiv
 from analyzers.rank import is_layer
 from analyzers.reporting import Report
 from analyzers.units import ms
-from tracer.views import Block, Column, Heading, Paragraph, Section, Table, milliseconds, numbers, size, texts
-from tracer.views.sections.buckets import holdings
+from tracer.views import (
+    Block,
+    Column,
+    Heading,
+    Paragraph,
+    Place,
+    Row,
+    Section,
+    Table,
+    milliseconds,
+    numbers,
+    size,
+    texts,
+)
+from tracer.views.sections.model.buckets import holdings
 
 _SOURCES = {
     "modules": "Layers are the model's modules, each without those inside it.",
@@ -25,6 +38,8 @@ _SHARE = "hidden, exposed: of its bucket's reduction, the layer's share by bytes
 _BRACKETS = "Of lines in brackets, forward is all that is launched outside of the backward."
 _MEASURES = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
 SHARDING = ("all_gather", "reduce_scatter")
+# The column of the module in tables of its collectives, after their kind and pass.
+_MODULE = 2
 
 
 def by_layer(report: Report, wide: bool) -> Section:
@@ -67,7 +82,9 @@ def _table(report: Report) -> Table:
         [[cells[column.head] for column in heads] for layer, cells in lines if is_layer(layer.layer) == in_layer]
         for in_layer in (True, False)
     ]
-    return Table(heads, groups)
+    # Layers are the first group; the others are lines without a place of their own.
+    places = [Place(layer=layer.layer) for layer, _ in lines if is_layer(layer.layer)]
+    return Table(heads, groups, places=places)
 
 
 def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
@@ -133,7 +150,14 @@ def _sharded(report: Report) -> Section:
         ]
         for _, group in groupby(sorted(calls, key=key), key=lambda item: key(item)[:2])
     ]
-    return [Heading("Collectives of sharded modules: medians over windows, ms"), Table(heads, groups)]
+    table = Table(heads, groups, places=_modules(groups), subject=_MODULE)
+    return [Heading("Collectives of sharded modules: medians over windows, ms"), table]
+
+
+def _modules(groups: Sequence[Sequence[Row]]) -> list[Place | None]:
+    """Return the module of each row; none where it is not known."""
+    names = [row[_MODULE] for group in groups for row in group]
+    return [None if name == "-" else Place(layer=name) for name in names]
 
 
 def _collectives(module: str, calls: Sequence[LayerComm]) -> list[str]:
@@ -195,7 +219,7 @@ def _causes(report: Report) -> Section:
     heads = [*texts("kind", "pass", "module"), *numbers("exposed", *shown)]
     return [
         Heading("Why sharded modules' collectives are exposed: means over windows, ms"),
-        Table(heads, groups),
+        Table(heads, groups, places=_modules(groups), subject=_MODULE),
         Paragraph(_MEANT, is_faint=True),
     ]
 

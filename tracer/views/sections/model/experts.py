@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.reporting import Report
-from tracer.views import Heading, Paragraph, Section, Table, milliseconds, numbers, texts
+from tracer.views import Heading, Paragraph, Place, Section, Table, milliseconds, numbers, texts
 
 Row = TypeVar("Row", ExpertRow, AttentionRow)
 _NONE = "No experts and no attention of spread sequences: no tokens, keys or values are known to travel here."
@@ -33,10 +33,11 @@ def _experts(rows: Sequence[ExpertRow]) -> Section:
         return []
     heads = [*texts("layer", "pass"), *numbers("tokens\nmost", "tokens\nmean", "imbalance")]
     heads += numbers("dispatch\nwaiting", "dispatch\ntransfer", "combine\nwaiting", "combine\ntransfer")
-    cells = [[*of, *_expert_cells(alike)] for of, alike in _by_layer(rows)]
+    layers = _by_layer(rows)
+    cells = [[*of, *_expert_cells(alike)] for of, alike in layers]
     return [
         Heading("Layers with experts: medians over steps, ms"),
-        Table(heads, [cells]),
+        Table(heads, [cells], places=_places(layers)),
         Paragraph(_EXPERTS, is_faint=True),
     ]
 
@@ -60,10 +61,11 @@ def _attention(rows: Sequence[AttentionRow]) -> Section:
         return []
     heads = [*texts("layer", "pass"), *numbers("attention", "imbalance"), *texts("collectives")]
     heads += [*numbers("transfer"), *texts("longer"), *numbers("waiting", "exposed")]
-    cells = [[*of, *_attention_cells(alike)] for of, alike in _by_layer(rows)]
+    layers = _by_layer(rows)
+    cells = [[*of, *_attention_cells(alike)] for of, alike in layers]
     return [
         Heading("Layers whose sequence is spread over ranks: medians over steps, ms"),
-        Table(heads, [cells]),
+        Table(heads, [cells], places=_places(layers)),
         Paragraph(_ATTENTION, is_faint=True),
     ]
 
@@ -80,6 +82,10 @@ def _attention_cells(rows: Sequence[AttentionRow]) -> list[str]:
         milliseconds(_median([_share(row.wait_ns, row) for row in rows])),
         milliseconds(_median([row.exposed_ns / len(row.ranks) for row in rows])),
     ]
+
+
+def _places(layers: Sequence[tuple[tuple[str, str], list[Row]]]) -> list[Place]:
+    return [Place(layer=layer) for (layer, _), _ in layers]
 
 
 def _by_layer(rows: Sequence[Row]) -> list[tuple[tuple[str, str], list[Row]]]:
