@@ -13,13 +13,16 @@ from analyzers.reporting.device_lanes import MANY, CollectiveLane, KernelLane, L
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     ControlFigures,
+    Digest,
     Headline,
     MarkedRank,
     Report,
     RunFacts,
     Window,
+    digest,
     from_json,
     to_json,
+    to_summary_json,
 )
 from analyzers.reporting.frames import (
     buckets_frame,
@@ -74,6 +77,7 @@ __all__ = [
     "Compute",
     "ControlFigures",
     "DeviceSummary",
+    "Digest",
     "GradientBandwidth",
     "Headline",
     "IdleFrom",
@@ -96,6 +100,7 @@ __all__ = [
     "Window",
     "buckets_frame",
     "collectives_frame",
+    "digest",
     "drawn_ranks",
     "from_json",
     "gradient_bandwidth",
@@ -113,5 +118,6 @@ __all__ = [
     "series",
     "sharded_frame",
     "to_json",
+    "to_summary_json",
     "windows_frame",
 ]

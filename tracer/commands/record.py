@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzers.errors import install_hint
 from analyzers.reporting import report
 from analyzers.run import MANIFEST
 from tracer.atomic_files import hidden_folder, refuse_folder
@@ -45,12 +46,13 @@ USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
        tracer record [OPTION ...] torchrun ... train.py [ARGUMENT ...]
        tracer record [OPTION ...]"""
 SCRIPT = """Python file or -m MODULE (tracer starts a rank on each device), or a command that starts its own ranks
-(torchrun, accelerate launch, python); everything behind it is its own. Without one: the built-in workload"""
+(torchrun, accelerate launch, python); everything after it is passed to it. Without a SCRIPT, tracer
+records the built-in workload"""
 EXAMPLES = """\
 examples:
   tracer record --gpus 4 train.py --lr 0.1
   tracer record -o traces/mine torchrun --nproc-per-node 4 train.py"""
-MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolkit[record]'"
+MISSING = f"tracer record needs torch and torchvision: {install_hint('record')}"
 # Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
 OF_SCRIPTS = {
     *("gpus", "device", "ranks", "wait", "warmup", "active", "light", "rounds", "every", "keep"),
@@ -73,13 +75,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     how = parser.add_argument_group("steps")
     add_step_arguments(how)
-    how.add_argument("--every", type=positive, metavar="N", help="of a script: record anew every N steps")
+    how.add_argument("--every", type=positive, metavar="N", help="record a script again every N steps")
     how.add_argument(
         "--keep", type=positive, metavar="K", help="with --every: keep the newest K recordings (default: 5)"
     )
     add_host_arguments(parser)
     out = parser.add_argument_group("output")
-    out.add_argument("-o", "--output", type=here, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
+    out.add_argument(
+        "-o",
+        "--output",
+        type=here,
+        metavar="DIR",
+        help="folder to write (default: traces/ and the recording's name, such as traces/resnet18-ddp4)",
+    )
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
     parser.set_defaults(unset=vars(parser.parse_args([])))
 
@@ -98,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
     if options.every or options.keep:
-        raise UsageError("--every and --keep record a script's long run: tracer record --every N SCRIPT")
+        raise UsageError("--every and --keep need a script: tracer record --every N SCRIPT")
     config = configuration(options, setup_of(options))
     output = options.output or Path("traces") / default_name(config)
     refuse_folder(output.absolute(), options.force, MANIFEST)
@@ -119,7 +127,9 @@ def _run_script(options: argparse.Namespace) -> int:
     for name, value in vars(options).items():
         if name not in OF_SCRIPTS and value != options.unset.get(name, value):
             option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} is of the built-in workload: give it to the script, if it has one like it")
+            raise UsageError(
+                f"{option} configures the built-in workload: leave it out, or pass the script an option of its own"
+            )
     return run_script(options)
 
 

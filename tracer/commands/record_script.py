@@ -83,7 +83,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         keep=options.keep or DEFAULTS.keep,
     )
     if options.keep is not None and options.every is None:
-        raise UsageError("--keep is of recordings again and again: give --every N")
+        raise UsageError("--keep requires --every N")
     plan.check()
     return plan
 
