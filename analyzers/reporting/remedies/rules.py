@@ -224,7 +224,7 @@ def _waits_for_input(evidence: Evidence) -> Iterator[Advice]:
         idle_ns,
         f"{idle}: the CPU waits for the DataLoader",
         f"{duration(fetch_ns)} per step in the DataLoader, {duration(idle_ns)} with nothing on the device "
-        f"({percent(idle_ns / span_ns)} of a step in the {evidence.input.window} window)",
+        f"({percent(idle_ns / span_ns)} of the step in the {evidence.input.window} profile)",
     )
 
 

@@ -337,7 +337,7 @@ def _side_by_side(groups: Sequence[Sequence[CollectiveRow]]) -> dict[tuple[str, 
 
 def _why_no_bandwidth(report: Report) -> str:
     if not any(window.comm_ns for window in report.windows):
-        return "no communication is found here"
+        return "no communication was found"
     if not report.collectives:
         return "no collective could be matched between ranks"
     return "no collective's size and transfer are both known"

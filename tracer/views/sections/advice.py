@@ -89,5 +89,7 @@ def _sums(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
         yield "control", cost.control_ns, _control(cost)
         yield "remainder", cost.remainder_ns, "what no part explains"
     if cost.profiled_ns is not None:
-        share = "" if cost.accounted_of_profiled is None else f"; the parts explain {percent(cost.accounted_of_profiled)}"
+        share = (
+            "" if cost.accounted_of_profiled is None else f"; the parts explain {percent(cost.accounted_of_profiled)}"
+        )
         yield "profiled", cost.profiled_ns, f"the same difference under the profiler{share}"

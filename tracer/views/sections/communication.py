@@ -41,9 +41,7 @@ def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
     left_out = len(rows) - len(shown)
     fewer = f"and {left_out} more kinds and sizes, which take less time: --by collective, --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
-    title = (
-        "Communication by kind and size: median transfer and bus bandwidth; waited: the mean over ranks"
-    )
+    title = "Communication by kind and size: median transfer and bus bandwidth; waited: the mean over ranks"
     notes = [Paragraph(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
     return [Heading(title), _bandwidths(report, shown, _twins(rows)), *rest, *notes, *_unmatched(report, most)]
 
@@ -237,7 +235,7 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
 def by_collective(report: Report) -> Section:
     """List every instance, a row each."""
     if not report.collectives:
-        return [Heading("No collectives: no communication is found here, or no kernel could be matched.")]
+        return [Heading("No collectives: no communication was found, or no kernel could be matched.")]
     heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]
     heads += [*texts("for", wide=True), *numbers("size", "transfer\nms", "waited\nms", "busbw\nGB/s")]
     heads += [*numbers("of cali-\nbrated"), *numbers("of link", wide=True)]

@@ -61,7 +61,10 @@ def _regions(report: Report, rank: int, most: int) -> Section:
     if not lines:
         return []
     heads = [*numbers("ms", "calls", "median us", "place"), *texts("region", "fused operators, or kernel")]
-    return [Heading("Kernels of compiled regions, and of CUDA graphs by their place in the graph"), Table(heads, [lines])]
+    return [
+        Heading("Kernels of compiled regions, and of CUDA graphs by their place in the graph"),
+        Table(heads, [lines]),
+    ]
 
 
 def short(name: str) -> str:
@@ -102,7 +105,9 @@ def _samples(report: Report) -> str:
     if report.compute.samples_per_s is None:
         return ""
     source = "without the profiler" if report.run.controls.unprofiled_step_ns is not None else "under the profiler"
-    return f"The run processes {report.compute.samples_per_s:,.0f} samples per second on all devices together, {source}."
+    return (
+        f"The run processes {report.compute.samples_per_s:,.0f} samples per second on all devices together, {source}."
+    )
 
 
 def rate(flops_per_s: float) -> str:

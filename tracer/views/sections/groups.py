@@ -21,16 +21,14 @@ from tracer.views.sections.communication import ranks_in_words
 # How many groups are listed one by one; the JSON has all.
 MOST_GROUPS = 16
 UNRESOLVED = "exposed_unresolved_ns"
-_HEADS = dict(
-    zip(OF_GROUPS, ("commu-\nnication", "exposed", "waiting", "transfer", "unre-\nsolved"), strict=True)
-)
+_HEADS = dict(zip(OF_GROUPS, ("commu-\nnication", "exposed", "waiting", "transfer", "unre-\nsolved"), strict=True))
 _OTHERS = {SEVERAL: "several at once", NO_GROUP: "group not known"}
 _TITLES = {asked.name: asked.title for asked in STRATEGIES}
 _ALONE = "Exposed: while no other group communicates"
 _SEVERAL = "; several at once: while more than one does"
 _UNRESOLVED = (
-    "Unresolved: waiting or transfer, not known which, since ranks of the group are missing or its kernels could not be "
-    "matched."
+    "Unresolved: waiting or transfer, not known which, since ranks of the group are missing or its kernels could not "
+    "be matched."
 )
 
 
@@ -42,7 +40,7 @@ def groups_section(report: Report) -> Section:
 def by_group(report: Report) -> Section:
     """List every line, one step in which they add up, and each group of a line that has several."""
     if not report.summary.groups:
-        return [Heading("No groups: no communication is found in these steps.")]
+        return [Heading("No groups: no communication was found in these steps.")]
     return [*_medians(report), *_step(report), *_one_by_one(report)]
 
 

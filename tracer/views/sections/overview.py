@@ -32,7 +32,15 @@ from tracer.views.sections.groups import by_group, groups_section
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.model import by_bucket, by_expert, by_layer
 from tracer.views.sections.pipeline import pipeline_section
-from tracer.views.sections.ranks import communicates, folded, ranks_and_bars, step_cells, step_columns, step_heads, timed_with
+from tracer.views.sections.ranks import (
+    communicates,
+    folded,
+    ranks_and_bars,
+    step_cells,
+    step_columns,
+    step_heads,
+    timed_with,
+)
 from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.

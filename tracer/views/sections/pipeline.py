@@ -32,8 +32,8 @@ NONE = "No pipeline in this run: no rank sends the output of a forward to anothe
 _PARTS = (
     "bubble: between a stage's first action and the end of its last, the time in which its device runs nothing but the "
     "pipeline's messages; schedule: the bubble that equal stages and free messages would leave; unequal stages: what "
-    "unequal durations add; rest: what messages and the CPU add. The three add up to the bubble in every step; the last "
-    "two are negative where they shorten it."
+    "unequal durations add; rest: what messages and the CPU add. The three add up to the bubble in every step; the "
+    "last two are negative where they shorten it."
 )
 _SHARED = "Stages of one rank share its device: their bubbles overlap."
 _LEGEND = (

@@ -128,6 +128,4 @@ def why_none(report: Report) -> str:
     reasons = [asked.why_no_buckets for asked in STRATEGIES if asked.name in roles and asked.why_no_buckets]
     if reasons:
         return f"No buckets: {reasons[0]}"
-    return (
-        "No buckets: no all-reduce here is known to reduce DDP's gradients (DDP calls these from autograd's thread)."
-    )
+    return "No buckets: no all-reduce here is known to reduce DDP's gradients (DDP calls these from autograd's thread)."

@@ -83,7 +83,9 @@ def scenarios(prediction: WhatIf) -> Section:
         [_cells(scenario, prediction) for scenario in group]
         for _, group in groupby(prediction.scenarios, key=lambda scenario: scenario.gpus)
     ]
-    title = f"Predicted steps, {_kind(prediction.baseline)}, ms; changes are against the prediction for the run's own settings"
+    title = (
+        f"Predicted steps, {_kind(prediction.baseline)}, ms; compared with the prediction for the run's own settings"
+    )
     return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
 
 
