@@ -44,7 +44,7 @@ def recorded(tmp_path_factory):
 
 
 def test_recording_ends_in_a_report_and_the_next_command(recorded):
-    folder, done = recorded
+    _, done = recorded
     assert "MAIN PROBLEM" in done.stdout
     assert "NEXT " in done.stdout
     assert "recording resnet18, ddp, batch 2 a device, on 2 CPU ranks" in done.stderr
