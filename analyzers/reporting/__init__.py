@@ -34,6 +34,7 @@ from analyzers.reporting.frames import (
     sharded_frame,
     windows_frame,
 )
+from analyzers.reporting.headline import SAID_BY_TRUST
 from analyzers.reporting.measures import (
     IDLE_CAUSES,
     IDLE_PARTS,
@@ -71,6 +72,7 @@ __all__ = [
     "MANY",
     "PARTS",
     "REPORT_SCHEMA",
+    "SAID_BY_TRUST",
     "SPLIT_PARTS",
     "Advice",
     "CollectiveLane",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +36,8 @@ from tracer.commands.options import (
 from tracer.commands.record_script import run_script
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.views.sections import first_screen_text
+from tracer.views import rendered
+from tracer.views.sections import epochs, first_screen_text
 
 NAME = "record"
 HELP = "record a training script, or a built-in workload, and report where its time goes"
@@ -116,8 +116,10 @@ def run(options: argparse.Namespace) -> int:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
     for recording in recorded:
-        sys.stdout.write(first_screen_text(report(read_here(recording)), str(recording), *terminal()))
-        print(f"next: tracer report {shlex.quote(str(options.output or recording.relative_to(Path.cwd())))} --by step")
+        found = report(read_here(recording))
+        path = options.output or recording.relative_to(Path.cwd())
+        sys.stdout.write(first_screen_text(found, str(path), *terminal()))
+        sys.stdout.write(rendered([epochs(found.run)], *terminal()))
     return 0
 
 
