@@ -15,7 +15,7 @@ Row = TypeVar("Row", ExpertRow, AttentionRow)
 _NONE = "No experts, and no attention over spread sequences: nothing here is known to carry tokens, keys or values."
 _EXPERTS = (
     "tokens: what a rank's experts receive (in a backward, their gradients); imbalance: the largest rank's "
-    "figure over the mean; waiting: the mean per rank. In a backward the combine's gradient comes before the dispatch's."
+    "over the mean; waiting: the mean per rank. In a backward the combine's gradient comes before the dispatch's."
 )
 _ATTENTION = (
     "attention: compute of its operators, the mean per rank; imbalance: the largest rank's figure over the mean; "
