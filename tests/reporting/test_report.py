@@ -367,8 +367,8 @@ def test_no_number_of_communication_is_cut(width, by):
     run = meet(*["aa"] * 20, calls=calls)
     shown = report_text(report(run, LINKS), by, width)
     (row,) = [line for line in shown.splitlines() if "reduce_scatter" in line and "10 ranks" in line]
-    # 4e14 bytes in 2 ns, times 9/10.
-    assert f"{2e14 * 9 / 10:,.1f}" in row
+    # 4e14 bytes in 2 ns, times 9/10; where the terminal is narrow, in a table below.
+    assert f"{2e14 * 9 / 10:,.1f}" in shown
     assert "…" not in shown
     assert ("other" in row) == (width is None or width >= 105)
 

@@ -63,7 +63,7 @@ def advice_section(report: Report) -> Section:
     """List each piece of advice with its gain and its reason; nothing where none is known and nothing communicates."""
     advice = report.summary.advice
     if advice:
-        title = "What to change, and what each change would save per step at most (gains overlap)"
+        title = "What to change, and what each change would save per step at most (two may save the same time)"
         return [Heading(title), *(block for piece in advice for block in _advice(piece))]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
