@@ -8,6 +8,8 @@ from __future__ import annotations
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
+# Beyond this a difference is written as a factor.
+MOST_SHARE = 10
 
 
 def ms(ns: float) -> str:
@@ -52,6 +54,16 @@ def count(number: int, noun: str) -> str:
 def rounded_percent(share: float) -> str:
     """Format a share as one says it: `63 %`, and below 10 % with one decimal, `5.5 %`."""
     return f"{100 * share:.0f} %" if round(1000 * share) >= 100 else f"{100 * share:.1f} %"
+
+
+def relative_change(share: float) -> str:
+    """Format a difference as a share of what it is from: `+12.5 %`; beyond 1,000 % as a factor, `1,119 times`."""
+    return f"{100 * share:+.1f} %" if share <= MOST_SHARE else times(1 + share)
+
+
+def times(factor: float) -> str:
+    """Format a factor: `12.5 times`, `1,119 times`."""
+    return f"{factor:,.0f} times" if factor >= 100 else f"{factor:.1f} times"
 
 
 def megabytes(nbytes: float) -> str:

@@ -104,9 +104,9 @@ class StepAccount(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[PartChange]:
-        """Return the parts that take at least LEAST_SHARE of the longer step, then all others as one, if any."""
+        """Return the parts that changed or take at least LEAST_SHARE of the longer step, then all others as one."""
         least_ns = LEAST_SHARE * self.longest_ns
-        large = [part for part in self.parts if max(part.a_ns, part.b_ns) >= least_ns]
+        large = [part for part in self.parts if part.state == "changed" or max(part.a_ns, part.b_ns) >= least_ns]
         small = [part for part in self.parts if part not in large]
         a_ns, b_ns = sum(part.a_ns for part in small), sum(part.b_ns for part in small)
         return large + ([PartChange(REST, a_ns, b_ns, b_ns - a_ns, None)] if small else [])

@@ -8,7 +8,7 @@ from analyzers.comparison.change import Change
 from analyzers.comparison.document import Comparison, PartChange, StepAccount
 from analyzers.reporting import Window, mean_step
 from analyzers.statistics import LEAST_SHARE
-from analyzers.units import between_ms, duration, ms, percent
+from analyzers.units import MOST_SHARE, between_ms, duration, ms, percent, times
 
 UNPROFILED = "unprofiled_step_ns"
 # What a part is called in a sentence.
@@ -30,11 +30,15 @@ _PARTS = {
 
 
 def leading(comparison: Comparison) -> tuple[Change | None, bool]:
-    """Return the step that the verdict is about, and whether it is without the profiler: where both runs have that."""
-    unprofiled = comparison.controls.get(UNPROFILED)
-    if unprofiled is not None and unprofiled.difference is not None:
-        return unprofiled, True
-    return comparison.step.get("span_ns"), False
+    """Return the step that the verdict is about, and whether it is without the profiler: where both runs have that.
+
+    Where that has too few blocks to tell, and the profiled step changed, it is about the profiled step.
+    """
+    unprofiled, profiled = comparison.controls.get(UNPROFILED), comparison.step.get("span_ns")
+    if unprofiled is None or unprofiled.difference is None:
+        return profiled, False
+    is_told = unprofiled.state != "too_few" or profiled is None or not profiled.is_marked
+    return (unprofiled, True) if is_told else (profiled, False)
 
 
 def account(
@@ -70,7 +74,25 @@ def verdict(comparison: Comparison) -> str:
     if change is None:
         return "Neither run has a step."
     sentence = _step(change, "without the profiler" if is_unprofiled else "while profiled")
-    return " ".join([sentence, *_why(comparison.account, change)])
+    untold = "" if is_unprofiled else _untold(comparison.controls.get(UNPROFILED))
+    return " ".join(filter(None, [sentence, untold, *_why(comparison.account, change)]))
+
+
+def _untold(unprofiled: Change | None) -> str:
+    """Say that the step without the profiler cannot be told to have changed, where both runs have it."""
+    if unprofiled is None or unprofiled.a is None or unprofiled.b is None or unprofiled.relative is None:
+        return ""
+    return (
+        "There are too few steps without the profiler to tell whether those changed: "
+        f"{ms(unprofiled.b)} instead of {ms(unprofiled.a)} ({_share(unprofiled.relative)})."
+    )
+
+
+def _share(relative: float) -> str:
+    """Write how much longer or shorter a step is; beyond 1,000 %, how many times as long."""
+    if relative > MOST_SHARE:
+        return f"{times(1 + relative)} as long"
+    return f"{percent(abs(relative))} {'longer' if relative > 0 else 'shorter'}"
 
 
 def _step(change: Change, under: str) -> str:
@@ -78,7 +100,8 @@ def _step(change: Change, under: str) -> str:
         known, value = ("A", change.a) if change.b is None else ("B", change.b)
         return f"Only {known}'s step is known: {ms(value or 0)} {under}."
     both = f"{ms(change.b)} instead of {ms(change.a)} {under}"
-    share = f"{percent(abs(change.relative))} {'longer' if change.difference > 0 else 'shorter'}"
+    share = _share(change.relative)
+    than = f"{share} {'as' if change.relative > MOST_SHARE else 'than'} A's"
     between = f" The difference lies {between_ms(change.limits)}." if change.limits is not None else ""
     if change.state == "same":
         return f"B's step takes as long as A's: {ms(change.b)} {under}."
@@ -89,8 +112,8 @@ def _step(change: Change, under: str) -> str:
     if change.state == "too_few":
         return f"There are too few steps to tell whether B's step changed: {both} ({share})."
     if change.state == "correlated":
-        return f"B's step is {share} than A's: {both}. Launches may differ as much: record more launches of both."
-    return f"B's step is {share} than A's: {both}."
+        return f"B's step is {than}: {both}. Launches may differ as much: record more launches of both."
+    return f"B's step is {than}: {both}."
 
 
 def _why(accounted: StepAccount | None, change: Change) -> Iterator[str]:

@@ -253,6 +253,36 @@ def test_where_profiled_steps_say_otherwise_the_verdict_says_so():
     )
 
 
+def test_where_controls_have_too_few_blocks_the_profiled_step_that_changed_leads():
+    a, b = (
+        controlled(made_of(name, idle_ns=idle_ns), {"unprofiled": blocks})
+        for name, idle_ns, blocks in (("a", 4.0, [8, 8.01]), ("b", 3.0, [7, 7.01]))
+    )
+    assert compare(a, b).verdict.startswith(
+        "B's step is 10.0 % shorter than A's: 9.04 ms instead of 10.04 ms while profiled. There are too few steps "
+        "without the profiler to tell whether those changed: 7.00 ms instead of 8.01 ms (12.5 % shorter). Most of it"
+    )
+
+
+def test_beyond_1000_percent_a_difference_is_a_factor():
+    a, b = stepping([[1.0 + step / 100] for step in range(6)]), stepping([[20.0 + step / 100] for step in range(6)])
+    assert compare(a, b).verdict.startswith("B's step is 19.5 times as long as A's: 20.02 ms instead of 1.02 ms")
+
+
+def test_a_part_that_changed_stands_by_itself_however_small():
+    a, b = (
+        stepping(
+            [[10 + step / 100] * 2 for step in range(8)],
+            name,
+            exposed_wait_ns=[[least_ms + step / 1e4] * 2 for step in range(8)],
+        )
+        for name, least_ms in (("a", 0.03), ("b", 0.06))
+    )
+    found = compare(a, b)
+    assert found.account is not None
+    assert [line.state for line in found.account.lines if line.part == "exposed_wait_ns"] == ["changed"]
+
+
 def relaid(report: Report, sizes: list[int]) -> Report:
     buckets = [LayoutBucket(number, size // 4, size, None, []) for number, size in enumerate(sizes)]
     return replace(report, summary=replace(report.summary, layout=Layout("run.json", buckets)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzers.comparison import CellChange, Change, Comparison, SweepComparison
-from analyzers.units import between_ms, percent
+from analyzers.units import between_ms, percent, relative_change
 from tracer.views import (
     IDLE_PARTS,
     Column,
@@ -233,8 +233,8 @@ def _label(row: Row) -> str:
 
 
 def relative(change: Change) -> str:
-    """Write a difference as a share of A's figure."""
-    return "-" if change.relative is None else f"{100 * change.relative:+.1f} %"
+    """Write a difference as a share of A's figure, or as a factor."""
+    return "-" if change.relative is None else relative_change(change.relative)
 
 
 def _different(comparison: Comparison) -> TitledTable:
