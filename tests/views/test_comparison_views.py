@@ -180,6 +180,8 @@ def test_two_steps_are_drawn_on_one_scale():
             assert shares.max() <= 1 + 1e-6
     html = comparison_html(compare(a, b), drawn)
     assert html.count('<div class="track drawn"><b>rank') == 6
+    assert html.count('<i class="strip"></i>') == 1
+    assert '<i class="idle_host"></i>idle: operator, python</span>' in html
 
 
 def test_of_a_saved_report_one_device_is_drawn_and_said_to_be_all():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import CAUSE_PARTS, COMM, StepPart, count, in_legend
+from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend
 from tracer.views.html.templates import filled
 from tracer.views.sections import (
     changed_means,
@@ -20,7 +20,6 @@ from tracer.views.sections import (
 )
 
 LOOKS = {part.field: part.look or part.field for part in CAUSE_PARTS}
-LABELS = {part.field: part.label for part in CAUSE_PARTS}
 # A track's width and a strip's height, in their own units.
 TRACK, HIGH = 1000, 100
 # What stays free on both sides of a waterfall, of its extent.
@@ -109,7 +108,8 @@ def comparison_html(
         "step_ticks": _ticks(0, steps[0].cell_ns * len(_cells(steps)) / NS_PER_MS) if steps else [],
         "parts": in_legend(CAUSE_PARTS),
         "comm": COMM,
-        "legend": in_legend(_shown(account, steps or ())),
+        "has_comm": any(strip.communication.any() for step in steps or () for strip in step.strips),
+        "legend": _legend(_shown(account, steps or ())),
         "meanings": _meanings(comparison),
     }
     return filled("compare.html", values)
@@ -122,6 +122,17 @@ def _shown(account: StepAccount | None, steps: Iterable[AlignedStep]) -> list[St
     return [part for part in CAUSE_PARTS if part.field in names]
 
 
+def _legend(parts: Sequence[StepPart]) -> list[StepPart]:
+    """Return the legend's entries: parts that look alike share one, under all their rows' names."""
+    causes: dict[str, list[str]] = {}
+    for part in parts:
+        causes.setdefault(part.look or part.field, []).append(part_label(part.field).removeprefix(f"{IDLE.label}: "))
+    return [
+        replace(entry, label=(f"{IDLE.label}: " if entry in IDLE_LOOKS else "") + ", ".join(causes[entry.field]))
+        for entry in in_legend(parts)
+    ]
+
+
 def _bars(account: StepAccount) -> list[RunBar]:
     """Build a bar per run, both to one scale."""
     sides = (("A", "a_ns", account.a_span_ns), ("B", "b_ns", account.b_span_ns))
@@ -130,7 +141,7 @@ def _bars(account: StepAccount) -> list[RunBar]:
             name,
             ms(span_ns),
             [
-                (LOOKS[part.part], getattr(part, side), f"{LABELS[part.part]} {ms(getattr(part, side))}")
+                (LOOKS[part.part], getattr(part, side), f"{part_label(part.part)} {ms(getattr(part, side))}")
                 for part in account.parts
             ],
             account.longest_ns - span_ns,
@@ -211,7 +222,7 @@ def _strip_row(strip: StepStrip, is_alone: bool) -> StripRow:
     paths = []
     for name in (part.field for part in CAUSE_PARTS if part.field in strip.shares):
         shares = strip.shares[name]
-        words = f"{LABELS[name]}: {ms(strip.totals_ns[name])}"
+        words = f"{part_label(name)}: {ms(strip.totals_ns[name])}"
         paths.append((LOOKS[name], _path(base, shares), words))
         base = base + shares
     label = f"rank {strip.rank}" if is_alone else f"device {strip.device}"
