@@ -71,6 +71,11 @@ def test_what_a_module_recomputes_in_the_backward_is_backward(tmp_path):
     assert lines(told(tmp_path, rows))["first"] == (2, 6)
 
 
+def test_layers_come_in_the_order_of_the_forward_whichever_thread_runs_again_first(tmp_path):
+    again = ranged("nn.Module: last (Linear)", 92, 1.5) | {"tid": ENGINE}
+    assert [*lines(told(tmp_path, [again, *names_of(ddp_step())]))][:3] == ["first", "act", "last"]
+
+
 BUCKETS = [
     # elements, ready, launched, start, dur: the copy of the last gradient is launched 1.2 us after its node began.
     {"bytes": 144, "ready": 80.0, "launched": 80, "start": 84, "dur": 20, "queued": 4, "late": 0},

@@ -141,7 +141,10 @@ class _Attributing:
         tops = self.nodes.top_operators(host.places(self.nodes.maker[gradients]))
         self.pass_start_ns, owners = _passes(host.events, tops, host.events.start_ns[self.nodes.row[gradients]])
         self.lines = _Lines()
-        self.line_of_range = np.array([*map(self._line_of_module, modules), UNKNOWN], dtype=np.int64)
+        self.line_of_range = np.full(len(modules) + 1, UNKNOWN, dtype=np.int64)
+        # In the order of the forward, whichever thread runs it: checkpointed modules run again in the backward's.
+        for index in np.argsort(ranges.start_ns, kind="stable").tolist():
+            self.line_of_range[index] = self._line_of_module(modules[index])
         # Which operators own parameters, and the line each is.
         self.owner_line = np.full(len(host.events) + 1, UNKNOWN, dtype=np.int64)
         if self.source == Source.OPERATORS:
