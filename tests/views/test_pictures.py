@@ -1,5 +1,6 @@
 """Pictures of runs and sweeps: what is drawn of every sample, in the palette's colors, with no word upon another."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +129,13 @@ def test_small_parts_have_their_numbers_below():
         texts = [text.get_text() for text in drawn_words(made)]
     assert "27.94" in texts
     assert "exposed copy 0.99, 0.98, 1.00, 1.10" in " ".join(texts)
+
+
+def test_numbers_that_have_room_in_their_bars_are_not_repeated_below():
+    with style(LIGHT, TEXT_PT):
+        texts = [text.get_text() for text in drawn_words(figure(reported(DDP4), "breakdown", None, LIGHT))]
+    below = " ".join(texts[next(at for at, text in enumerate(texts) if text.startswith("Narrow parts")) :])
+    assert set(re.findall(r"\d+\.\d\d\b", below)).isdisjoint(texts)
 
 
 def test_the_facts_take_one_line_and_leave_versions_out():

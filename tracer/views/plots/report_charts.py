@@ -91,7 +91,7 @@ def breakdown(report: Report, theme: Theme) -> Figure:
     notes = [
         f"Means over {windows} (one step on one device each), {report.run.times_from} window's times.",
         *_of_two_causes(bars),
-        *(_small_parts(bars, ends, axes_pt) if is_roomy(len(steps)) else []),
+        *(_small_parts(bars, labels, ends, axes_pt) if is_roomy(len(steps)) else []),
         *_left_out(report),
         *_unmatched(report),
     ]
@@ -121,13 +121,21 @@ def _behind_pt(ends: Sequence[float]) -> float:
     return max((length(ms(end * NS_PER_MS), SMALL_PT) for end in ends), default=0.0) + 2 * INSET_PT
 
 
-def _small_parts(bars: Sequence[Bars], ends: Sequence[float], axes_pt: float) -> list[str]:
-    """Write the figures of parts that have no room for them inside, bar by bar; slivers are left out."""
+def _small_parts(bars: Sequence[Bars], labels: Sequence[str], ends: Sequence[float], axes_pt: float) -> list[str]:
+    """Write the figures that have no room in their bars, with the bar if others have room; no slivers."""
     longest, small = max(ends, default=0.0), []
     for part_bars in bars:
         is_seen = max(part_bars.lengths) >= LEAST_SHARE * longest
-        if is_seen and not all(_fits(long, longest / axes_pt) for long in part_bars.lengths):
-            small.append(f"{part_bars.part.label} {', '.join(_two_digits(long) for long in part_bars.lengths)}")
+        if not is_seen:
+            continue
+        left = [bar for bar, long in zip(labels, part_bars.lengths, strict=True) if not _fits(long, longest / axes_pt)]
+        figures = [
+            _two_digits(long) + (f" ({bar})" if len(left) < len(labels) else "")
+            for bar, long in zip(labels, part_bars.lengths, strict=True)
+            if bar in left and (len(left) == len(labels) or long >= LEAST_SHARE * longest)
+        ]
+        if figures:
+            small.append(f"{part_bars.part.label} {', '.join(figures)}")
     return [f"Narrow parts, ms, from the first bar to the last: {'; '.join(small)}."] if small else []
 
 
