@@ -44,7 +44,7 @@ class BadExpression(AnalysisError):
 
 
 class UnknownPlace(AnalysisError):
-    """A URL of a kind that nothing here can open."""
+    """What names no place, or a URL of a kind that nothing here can open."""
 
 
 class LostRank(AnalysisError):

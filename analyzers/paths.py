@@ -33,6 +33,7 @@ _PRIVATE = ("memory",)
 # What libraries raise where nobody has said who asks: botocore, google.auth, azure.
 _NO_CREDENTIALS = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|UnauthorizedSSO")
 _LONGEST_REASON = 200
+_GIVE = "give a folder of traces, a trace file, a URL, or a list of several hosts' folders"
 # Why a server was not reached, by the first of these that is among an error's reasons.
 _UNREACHED: dict[type[BaseException], str] = {
     socket.gaierror: "its host is not known: check the name, and this machine's network",
@@ -214,8 +215,14 @@ def local_path(name: str | Path) -> Path:
 
 
 def places(where: Where) -> list[Place]:
-    """Return what a user names, one place or several. Raises UnknownPlace."""
-    return [place(where)] if isinstance(where, str | Place) else [place(each) for each in where]
+    """Return what a user names, one place or several. Raises UnknownPlace, also for what names none."""
+    given = list(where) if isinstance(where, Sequence) and not isinstance(where, str | bytes) else [where]
+    for each in given:
+        if not isinstance(each, str | Place):
+            raise UnknownPlace(f"{each!r} names no run: {_GIVE}")
+    if not given:
+        raise UnknownPlace(f"an empty list names no run: {_GIVE}")
+    return [place(each) for each in given]
 
 
 def is_there(file: Place) -> bool:

@@ -97,6 +97,12 @@ def test_one_object_is_one_trace(bucket, tmp_path, capsys):
     assert report(capsys, "s3://traces/alone/rank2.json.gz") == report(capsys, tmp_path / "rank2.json.gz")
 
 
+@pytest.mark.parametrize("run", [None, 3, [], [None], b"run"])
+def test_what_names_no_run_is_a_line(run):
+    with pytest.raises(UnknownPlace, match="names no run: give a folder of traces"):
+        find(run)
+
+
 def test_a_missing_bucket_is_a_line(bucket, capsys):
     assert "s3://nowhere/run: no such file or folder" in refusal(capsys, "s3://nowhere/run")
     assert "s3://traces/nothing: no such file or folder" in refusal(capsys, "s3://traces/nothing")
