@@ -75,7 +75,7 @@ def verdict(comparison: Comparison) -> str:
         return "Neither run has a step."
     sentence = _step(change, "without the profiler" if is_unprofiled else "while profiled")
     untold = "" if is_unprofiled else _untold(comparison.controls.get(UNPROFILED))
-    return " ".join(filter(None, [sentence, untold, *_why(comparison.account, change)]))
+    return " ".join(filter(None, [sentence, *_why(comparison.account, change), untold]))
 
 
 def _untold(unprofiled: Change | None) -> str:
