@@ -79,7 +79,7 @@ def test_an_unreadable_rank_is_a_warning_and_the_rest_is_kept(tmp_path):
     (tmp_path / "rank1.json").write_text("{ broken")
     run = analyzers.load(tmp_path)
     assert [trace.rank for trace in run.ranks] == [0]
-    assert any("rank1.json: no trace" in str(warning) for warning in run.warnings)
+    assert any("rank1.json is not a trace" in str(warning) for warning in run.warnings)
 
 
 def test_a_rank_without_device_activity_is_a_warning(tmp_path):
