@@ -45,7 +45,7 @@ def _table(noun: str, rows: Sequence[KernelRow]) -> Table:
     ]
     heads = [*numbers("share", "ms", "calls", "median us"), *texts("kind", noun)]
     places = [Place(rank=row.rank, kernel=row.name) for row in rows] if noun == "kernel" else []
-    return Table(heads, [lines], places=places, subject=len(heads) - 1)
+    return Table(heads, [lines], places=places, subject=len(heads) - 1, whole_names=[row.name for row in rows])
 
 
 def _regions(report: Report, rank: int, most: int) -> Section:
@@ -61,7 +61,8 @@ def _regions(report: Report, rank: int, most: int) -> Section:
     if not lines:
         return []
     heads = [*numbers("ms", "calls", "median us", "place"), *texts("region", "fused operators, or kernel")]
-    return [Heading("Kernels of compiled regions, and of CUDA graphs by their place in it"), Table(heads, [lines])]
+    table = Table(heads, [lines], subject=len(heads) - 1, whole_names=[row.fused or row.name for row in rows])
+    return [Heading("Kernels of compiled regions, and of CUDA graphs by their place in it"), table]
 
 
 def short(name: str) -> str:
