@@ -211,6 +211,14 @@ def test_a_rank_that_stands_out_is_marked_by_its_bar_and_in_its_sections_line():
     assert "rank 1 is late" in "".join(Page(text).words)
 
 
+def test_a_cut_name_is_whole_in_its_cells_title():
+    found = reported(RESNET50)
+    titles = [attributes["title"] for tag, attributes in read().elements if tag == "td" and "title" in attributes]
+    rank = found.summary.representative.rank
+    cut = [row.name for row in found.kernels if row.rank == rank and len(row.name) > 64]
+    assert cut and set(cut[:5]) <= set(titles)
+
+
 # Heads whose meaning is in the word, or in the line above the table.
 CLEAR = {"", "rank", "device", "kind", "layer", "module", "kernel", "operator", "group", "name", "stage", "ms"}
 CLEAR |= {"ranks", "collectives", "other", "fused operators, or kernel", "epoch", "s", "steps", "loss", "accuracy"}
