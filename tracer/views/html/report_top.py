@@ -23,7 +23,7 @@ class _Sight:
     kinds: tuple[Collective, ...] = ()
 
     def shows(self, row: CollectiveRow) -> bool:
-        labels = {one.label for one in (*self.purposes, *self.kinds)}
+        labels = {*(one.label for one in self.purposes), *(one.label for one in self.kinds)}
         return not labels or row.purpose in labels or row.kind in labels
 
 
