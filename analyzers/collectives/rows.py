@@ -200,6 +200,16 @@ class MemberRow(msgspec.Struct, frozen=True):
     wait_ns: int | None
     exposed_ns: int
 
+    @property
+    def exposed_wait_ns(self) -> int:
+        """Return the exposed waiting at most; 0 where the waiting is not known."""
+        return min(self.wait_ns or 0, self.exposed_ns)
+
+    @property
+    def exposed_transfer_ns(self) -> int:
+        """Return the exposed time beyond the waiting; 0 where the waiting is not known."""
+        return 0 if self.wait_ns is None else max(self.exposed_ns - self.wait_ns, 0)
+
 
 class CollectiveRow(msgspec.Struct, frozen=True):
     """One collective operation, seen from all its members. See docs/measuring.md; unknown is null."""
@@ -222,6 +232,21 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     utilization_at_size: float | None
     utilization_of_link: float | None
     members: list[MemberRow]
+
+    @property
+    def exposed_ns(self) -> int:
+        """Return the exposed time of all members."""
+        return sum(member.exposed_ns for member in self.members)
+
+    @property
+    def exposed_wait_ns(self) -> int:
+        """Return the exposed waiting of all members."""
+        return sum(member.exposed_wait_ns for member in self.members)
+
+    @property
+    def exposed_transfer_ns(self) -> int:
+        """Return the exposed time of all members beyond their waiting."""
+        return sum(member.exposed_transfer_ns for member in self.members)
 
 
 class UnmatchedRow(msgspec.Struct, frozen=True):

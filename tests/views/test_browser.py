@@ -189,6 +189,11 @@ def test_a_drag_measures_between_edges_in_the_axis_unit(opened):
     assert extent(tab) == (start / 1000, end / 1000)
     tab.keyboard.press("Escape")
     assert tab.evaluate("timeline.measured") is None
+    tab.evaluate("measure(1000.4, 3000.6)")
+    assert tab.evaluate("timeline.measured") == {"from": 1000, "to": 3001}
+    assert tab.inner_text("#said") == "2,001 ns measured, from 1,000 to 3,001 ns"
+    tab.mouse.click(x, y)
+    assert tab.inner_text("#said") == ""
 
 
 def test_kernels_are_named_with_what_launched_them(opened):
@@ -230,6 +235,11 @@ def test_search_counts_and_goes_through_matches(opened):
     assert tab.evaluate("timeline.matches.every((each) => each.kind === 'mark')")
     tab.fill("#sought", "no such kernel")
     assert tab.inner_text("#said") == "nothing of that name in this step"
+    tab.fill("#sought", "layer2")
+    tab.focus("#canvas")
+    tab.keyboard.press("Escape")
+    assert tab.evaluate("[timeline.matches.length, document.getElementById('sought').value]") == [0, ""]
+    assert tab.inner_text("#said") == ""
 
 
 @pytest.mark.parametrize(("span_ns", "unit"), [(9e9, "s"), (9e6, "ms"), (9e3, "us"), (90, "ns")])
@@ -276,8 +286,35 @@ def test_links_lead_to_the_moment_and_say_what_is_not_drawn(opened):
     assert follow(tab, rank=2) == ""
     assert tab.evaluate("[timeline.chosen.kind, timeline.chosen.row.rank, timeline.from]") == ["rank", 2, 0]
     assert follow(tab, step=77) == "Step 77 is not drawn in this page."
+    assert follow(tab, rank=9) == "Rank 9 is not in this report."
+    assert follow(tab, rank=1, device=9) == "Device 9 of rank 1 is not drawn in this page."
+    tab.evaluate("void timeline.ranks.push(9)")
     assert follow(tab, rank=9) == "Rank 9 is not drawn in this page; --ranks 9 draws it."
     assert follow(tab, rank=1, bucket=99) == "Bucket 99 is not drawn in step 5 on rank 1."
+
+
+def test_a_link_to_a_collective_shows_all_its_members(opened):
+    tab = opened(document())
+    found = reported(RUN)
+    row = max((row for row in found.collectives if row.step == 5), key=lambda row: row.exposed_wait_ns)
+    begin_ns = tab.evaluate("timeline.step.start_ns")
+    first = min(member.start_ns for member in row.members) - begin_ns
+    last = max(member.start_ns + member.dur_ns for member in row.members) - begin_ns
+    for place in ({}, {"rank": 2}):
+        said = follow(tab, step=5, collective=row.index, **place)
+        assert extent(tab)[0] * 1000 <= first and extent(tab)[1] * 1000 >= last
+        assert extent(tab)[1] - extent(tab)[0] <= 2.01 * (last - first) / 1000
+        assert tab.evaluate("timeline.selected") == row.index
+    assert said.endswith(" of 4 in this step, that of rank 2")
+    assert tab.evaluate("timeline.chosen.row.rank") == 2
+
+
+def test_links_find_names_with_control_characters(opened):
+    tab = opened(document())
+    code = tab.evaluate("timeline.rows[3].device.kernels[7].name")
+    name = tab.evaluate("(code) => (timeline.names[code] += '\\u001b[31m')", code)
+    assert follow(tab, rank=3, kernel=name.replace("\x1b", "\ufffd")).startswith("The kernel ")
+    assert tab.evaluate("timeline.chosen.kernel.name") == code
 
 
 def test_an_address_leads_to_its_moment(opened):
@@ -397,7 +434,31 @@ def test_a_table_is_copied_as_csv_or_saved_where_the_clipboard_is_closed(opened)
 def test_a_copied_cell_is_no_formula(opened):
     tab = opened(document())
     words = {"=1+1": "'=1+1", "-": "", "-1,204.5": "-1204.5", "a,b": '"a,b"', '@"x"': '"\'@""x"""', "5.0 %": "5.0 %"}
+    words |= {"0,1": '"0,1"', "1,204": "1204", "+7.1 %": "+7.1 %", "-0.9 %": "-0.9 %", "-1+1": "'-1+1"}
     assert {cell: tab.evaluate("(cell) => csvCell(cell)", cell) for cell in words} == words
+    assert tab.evaluate("csvCell('1,204', true)") == '"1,204"'
+
+
+def test_cells_sort_by_what_they_amount_to(opened):
+    tab = opened(document())
+    keys = {
+        "\u22641,204.5": 1204.5,
+        "\u22650.3": 0.3,
+        "~12 MB": 12e6,
+        "+7.1 %": 7.1,
+        "-0.9 %": -0.9,
+        "0,1": "0,1",
+        "-": None,
+    }
+    assert {cell: tab.evaluate("(cell) => sortKey(cell)", cell) for cell in keys} == keys
+
+
+def test_a_copied_kernel_has_its_whole_name(opened):
+    tab = opened(document())
+    text = tab.evaluate("csvText(document.querySelector('#kernels table'))")
+    rank = reported(RUN).summary.representative.rank
+    longest = max((row.name for row in reported(RUN).kernels if row.rank == rank), key=len)
+    assert longest.replace('"', '""') in text
 
 
 def test_idle_and_compute_differ_in_the_dark(opened):
@@ -431,6 +492,8 @@ def test_the_trace_for_perfetto_holds_every_stretch(opened):
     (row,) = [row for row in windows if row.rank == 2]
     begin_us = (row.start_ns - min(row.start_ns for row in windows)) / 1000
     own = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
+    threads = [(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"]
+    assert len(threads) == len(set(threads))
     for name, idle_ns in (("kernel gap", row.idle.kernel_gap_ns), ("dependency", row.idle.dependency_ns)):
         idle = [event for event in own if event["name"] == f"idle: {name}" and event["ts"] >= begin_us]
         assert round(1000 * sum(event["dur"] for event in idle)) == idle_ns

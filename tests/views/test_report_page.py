@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from analyzers.collectives import CollectiveRow
+from analyzers.collectives.rows import MemberRow
 from analyzers.intervals import union_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
@@ -21,11 +24,12 @@ from tests.support.pages import Page
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tracer.cli import main
-from tracer.views.document import Table
+from tracer.views.document import Place, Table
 from tracer.views.html.report_page import SECTIONS, report_html
+from tracer.views.html.report_top import top
 from tracer.views.html.templates import POLICY
 from tracer.views.html.timeline_data import MOST_STRETCHES, STATES, strips
-from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS, SPLIT_PARTS
+from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS, SPLIT_PARTS, TRANSFER
 from tracer.views.sections.column_help import explained
 from tracer.views.sections.overview import run_title
 
@@ -139,7 +143,31 @@ def test_the_top_says_the_step_its_parts_the_problem_and_the_trust():
         assert f"Trust: {headline.trust}" in words
         for part in SPLIT_PARTS:
             share = found.summary.shares[part.field]
-            assert not share or f"{part.label} {100 * share:.1f} %" in words
+            most = "at most " if part is TRANSFER and found.summary.transfer_is_bound else ""
+            assert not share or f"{part.label} {most}{100 * share:.1f} %" in words
+
+
+def test_advice_leads_to_the_collective_that_it_is_about():
+    def shown(name: str) -> dict[str | None, tuple[Place, CollectiveRow | None]]:
+        found = reported(SAMPLES / name)
+        places = {each.listed.code: each.place for each in top(found).advice}
+        return {c: (p, None if p.collective is None else found.collectives[p.collective]) for c, p in places.items()}
+
+    def most(name: str, of: Callable[[MemberRow], int]) -> CollectiveRow:
+        found = reported(SAMPLES / name)
+        rows = [row for row in found.collectives if row.step == found.summary.representative.step]
+        return max(rows, key=lambda row: sum(map(of, row.members)))
+
+    sick, sharded = shown("resnet18-ddp2-sick"), shown("resnet18-fsdp4")
+    waits = most("resnet18-ddp2-sick", lambda member: min(member.wait_ns or 0, member.exposed_ns))
+    place, row = sick["straggler"]
+    assert (place.rank, row) == (1, waits)
+    place, row = sick["buffers"]
+    assert row is not None and (place.rank, row.purpose) == (None, "buffers")
+    chosen = reported(SAMPLES / "resnet18-ddp2-sick").summary.representative
+    assert sick["copies_out"] == sick["launch_bound"] == (Place(chosen.step, chosen.rank, chosen.device), None)
+    transfers = most("resnet18-fsdp4", lambda member: max(member.exposed_ns - (member.wait_ns or 0), 0))
+    assert sharded["sharded_transfer"] == (Place(transfers.step, collective=transfers.index), transfers)
 
 
 def test_sections_stand_in_the_order_of_their_share_and_the_first_is_open():
@@ -181,6 +209,14 @@ def test_a_rank_that_stands_out_is_marked_by_its_bar_and_in_its_sections_line():
     text = report_html(replace(found, summary=replace(found.summary, headline=headline)))
     assert "<b>late: rank 1</b>" in text
     assert "rank 1 is late" in "".join(Page(text).words)
+
+
+def test_a_cut_name_is_whole_in_its_cells_title():
+    found = reported(RESNET50)
+    titles = [attributes["title"] for tag, attributes in read().elements if tag == "td" and "title" in attributes]
+    rank = found.summary.representative.rank
+    cut = [row.name for row in found.kernels if row.rank == rank and len(row.name) > 64]
+    assert cut and set(cut[:5]) <= set(titles)
 
 
 # Heads whose meaning is in the word, or in the line above the table.

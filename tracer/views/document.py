@@ -75,7 +75,7 @@ class Table:
 
     `is_spaced`: an empty line parts the groups where nothing else does. `places`: what each row is about, by its
     number over all groups, for views with a timeline; rows beyond its end are about no place. `subject` is the column
-    that names it.
+    that names it, and `whole_names` are its names in full, by row, where its cells may cut them.
     """
 
     columns: Sequence[Column]
@@ -84,6 +84,7 @@ class Table:
     is_spaced: bool = False
     places: Sequence[Place | None] = ()
     subject: int = 0
+    whole_names: Sequence[str] = ()
 
     @property
     def rows(self) -> list[Row]:

@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from analyzers.collectives import CollectiveRow
+from analyzers.rank import Purpose
 from analyzers.reporting import Report
+from analyzers.trace import Collective
 from analyzers.units import ms, percent
-from tracer.views import SPLIT_PARTS, Place
+from tracer.views import SPLIT_PARTS, TRANSFER, Place
 from tracer.views.sections import ListedAdvice, gains_remark, listed_advice
 
-# Advice that is seen where ranks wait longest, and where most communication is exposed; other advice in a whole step.
-_WAITING = ("exposed_wait", "straggler", "ranks_apart", "expert_imbalance", "attention_imbalance")
-_EXPOSED = (
-    *("exposed_transfer", "exposed_unresolved", "last_bucket", "fewer_bytes", "late_launch", "sharded_transfer"),
-    *("reduce_scatter_group", "max_connections", "larger_units", "async_tp", "prefetch", "attention_transfer"),
-    *("buffers", "packing", "copies_out", "contention"),
-)
+
+@dataclass(frozen=True)
+class _Sight:
+    """Collectives that show a problem, by purpose or kind (all where neither is given), and what is longest there."""
+
+    most: Callable[[CollectiveRow], int]
+    purposes: tuple[Purpose, ...] = ()
+    kinds: tuple[Collective, ...] = ()
+
+    def shows(self, row: CollectiveRow) -> bool:
+        labels = {*(one.label for one in self.purposes), *(one.label for one in self.kinds)}
+        return not labels or row.purpose in labels or row.kind in labels
+
+
+_WAITING = _Sight(lambda row: row.exposed_wait_ns)
+_TRANSFER = _Sight(lambda row: row.exposed_transfer_ns)
+_GRADIENTS = replace(_TRANSFER, purposes=(Purpose.GRADIENTS,))
+_SHARDED = replace(_TRANSFER, kinds=(Collective.ALL_GATHER, Collective.REDUCE_SCATTER))
+# Where a problem is seen, by the advice's code; other advice is seen in a whole step.
+_SIGHTS = {
+    **dict.fromkeys(("exposed_wait", "straggler", "ranks_apart", "attention_imbalance"), _WAITING),
+    "expert_imbalance": replace(_WAITING, purposes=(Purpose.TOKENS,)),
+    "exposed_transfer": _TRANSFER,
+    "exposed_unresolved": _Sight(lambda row: row.exposed_ns if row.partial else 0),
+    "buffers": _Sight(lambda row: row.exposed_ns, (Purpose.BUFFERS,)),
+    **dict.fromkeys(("fewer_bytes", "last_bucket"), _GRADIENTS),
+    "late_launch": replace(_TRANSFER, purposes=(Purpose.GRADIENTS, Purpose.PARAMETERS)),
+    **dict.fromkeys(
+        ("reduce_scatter_group", "prefetch", "sharded_transfer", "max_connections", "larger_units"), _SHARDED
+    ),
+    "async_tp": replace(_TRANSFER, purposes=(Purpose.ACTIVATIONS,)),
+    "attention_transfer": replace(_TRANSFER, purposes=(Purpose.ATTENTION,)),
+}
 _GRADES = {"high": 3, "fair": 2, "low": 1}
 
 
@@ -81,30 +109,21 @@ def _remark(report: Report) -> str:
 def _parts(report: Report) -> Iterable[TopPart]:
     for part in SPLIT_PARTS:
         share = report.summary.shares[part.field] or 0.0
+        most = "at most " if part is TRANSFER and report.summary.transfer_is_bound else ""
         if share:
-            yield TopPart(part.field, part.label, share, percent(share))
+            yield TopPart(part.field, part.label, share, f"{most}{percent(share)}")
 
 
 def _moment(report: Report, code: str | None) -> Place:
     """Return the moment that shows a problem, in the step of median length."""
-    chosen = report.summary.representative
-    collectives = [row for row in report.collectives if row.step == chosen.step]
-    longest = _longest(collectives, code)
-    if longest is None:
-        return Place(chosen.step, chosen.rank, chosen.device)
-    late = next((marked.rank for marked in report.summary.headline.marked), None)
-    return Place(chosen.step, late if code in _WAITING else None, collective=longest.index)
-
-
-def _longest(collectives: Iterable[CollectiveRow], code: str | None) -> CollectiveRow | None:
-    """Return the collective with the longest waiting, or with the most exposed time, of any member."""
-
-    def waited(row: CollectiveRow) -> int:
-        return max((member.wait_ns or 0 for member in row.members), default=0)
-
-    def exposed(row: CollectiveRow) -> int:
-        return max((member.exposed_ns for member in row.members), default=0)
-
-    if code in _WAITING:
-        return max(collectives, key=waited, default=None)
-    return max(collectives, key=exposed, default=None) if code in _EXPOSED else None
+    chosen, sight = report.summary.representative, _SIGHTS.get(code or "")
+    whole = Place(chosen.step, chosen.rank, chosen.device)
+    if sight is None:
+        return whole
+    rows = [row for row in report.collectives if row.step == chosen.step and sight.shows(row)]
+    longest = max(rows, key=sight.most, default=None)
+    if longest is None or not sight.most(longest):
+        return whole
+    members = {member.rank for member in longest.members}
+    late = next((one.rank for one in report.summary.headline.marked if one.rank in members), None)
+    return Place(chosen.step, late if sight is _WAITING else None, collective=longest.index)

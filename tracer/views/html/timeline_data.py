@@ -81,7 +81,7 @@ def strips(
     left_out = [*_left_out(report, lanes, devices, steps, kept)]
     if named < len(kept):
         left_out.append(f"Kernels are drawn in {named} of these {count(len(kept), 'step')}.")
-    return Strips(kept, msgspec.json.encode(_named(names, devices)), left_out)
+    return Strips(kept, msgspec.json.encode(_named(names, devices) | {"ranks": report.run.ranks}), left_out)
 
 
 def _named(names: dict[str, int], devices: Sequence[Lanes]) -> dict[str, Any]:

@@ -62,11 +62,12 @@ def _unmatched(report: Report, most: int) -> Section:
         ]
         for (name, kind, why), durations in ordered[:most]
     ]
-    places = [Place(kernel=name) for (name, *_), _ in ordered[:most]]
+    names = [name for (name, *_), _ in ordered[:most]]
+    places = [Place(kernel=name) for name in names]
     fewer = f"and {count(len(found) - most, 'more name')}, which take less time: --json"
     rest = [Paragraph(fewer, is_faint=True)] if len(found) > most else []
     title = "Unmatched communication: kernels that fit no kernel of another rank, all ranks together"
-    return [Heading(title), Table(heads, [lines], places=places), *rest]
+    return [Heading(title), Table(heads, [lines], places=places, whole_names=names), *rest]
 
 
 def _short(name: str) -> str:

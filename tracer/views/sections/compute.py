@@ -45,7 +45,7 @@ def _table(noun: str, rows: Sequence[KernelRow]) -> Table:
     ]
     heads = [*numbers("share", "ms", "calls", "median us"), *texts("kind", noun)]
     places = [Place(rank=row.rank, kernel=row.name) for row in rows] if noun == "kernel" else []
-    return Table(heads, [lines], places=places, subject=len(heads) - 1)
+    return Table(heads, [lines], places=places, subject=len(heads) - 1, whole_names=[row.name for row in rows])
 
 
 def _regions(report: Report, rank: int, most: int) -> Section:
@@ -63,7 +63,7 @@ def _regions(report: Report, rank: int, most: int) -> Section:
     heads = [*numbers("ms", "calls", "median us", "place"), *texts("region", "fused operators, or kernel")]
     return [
         Heading("Kernels of compiled regions, and of CUDA graphs by their place in the graph"),
-        Table(heads, [lines]),
+        Table(heads, [lines], subject=len(heads) - 1, whole_names=[row.fused or row.name for row in rows]),
     ]
 
 

@@ -24,9 +24,13 @@ function plain(text) {
 }
 
 // A cell as something to sort by: sizes, percentages and numbers by what they amount to, other words as they are.
+// Commas stand between thousands only: `0,1` is a list.
 const UNITS = { B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12 };
+const FIGURE = String.raw`[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?`;
+const MEASURED = new RegExp(`^[~\u2264\u2265]*(${FIGURE})(?: (B|kB|MB|GB|TB|%))?(?: - .*)?$`);
+const PLAIN_FIGURE = new RegExp(`^${FIGURE}(?: %)?$`);
 function sortKey(text) {
-  const found = /^[~\u2265]?(-?[\d,]*\.?\d+)(?: (B|kB|MB|GB|TB|%))?(?: - .*)?$/.exec(text);
+  const found = MEASURED.exec(text);
   if (found) return Number(found[1].replaceAll(",", "")) * (UNITS[found[2]] ?? 1);
   return text === "-" || text === "" ? null : text;
 }
@@ -79,17 +83,23 @@ function search(words) {
 }
 
 // Cells for a spreadsheet, as csv_tables.py writes them: figures without commas, and no text that would be a formula.
-function csvCell(text) {
+function csvCell(text, isText = false) {
   const words = plain(text.replaceAll("\n", " ").trim());
-  if (/^-?[\d,]+(\.\d+)?$/.test(words)) return words.replaceAll(",", "");
+  const isFigure = PLAIN_FIGURE.test(words);
+  if (isFigure && !isText) return words.replaceAll(",", "");
   if (words === "-") return "";
-  const harmless = /^[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]/.test(words) ? `'${words}` : words;
+  const harmless = !isFigure && /^[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]/.test(words) ? `'${words}` : words;
   return /[",]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+}
+
+// A long name is cut in its cell, and whole in its title.
+function wholeText(cell) {
+  return (cell.tagName === "TD" && cell.title) || cell.textContent;
 }
 
 function csvText(table) {
   const rows = [table.tHead.rows[0], ...[...table.tBodies].flatMap((body) => [...body.rows])];
-  return rows.map((row) => `${[...row.cells].map((cell) => csvCell(cell.textContent)).join(",")}\n`).join("");
+  return rows.map((row) => `${[...row.cells].map((cell) => csvCell(wholeText(cell), cell.classList.contains("words"))).join(",")}\n`).join("");
 }
 
 // To the clipboard; where a browser or frame keeps that to itself, as a file.
@@ -123,7 +133,7 @@ function reveal(id) {
   }
 }
 
-function followLinks() {
+function revealLinked() {
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.('a[href^="#"]');
     if (link) reveal(link.hash.slice(1));
@@ -159,7 +169,7 @@ function makeUnfoldable(button) {
 function start() {
   document.querySelectorAll("table.sortable").forEach(makeSortable);
   document.querySelectorAll("table.sortable").forEach(makeCopyable);
-  followLinks();
+  revealLinked();
   unfoldForPaper();
   makeUnfoldable(document.getElementById("unfold"));
   document.querySelectorAll(".tools").forEach((each) => (each.hidden = false));

@@ -8,7 +8,7 @@ const MOST_LEVELS = 3; // lanes that kernels, or a group's collectives, share wh
 const MOST_DEPTH = 8; // of layers' names that are drawn
 const WHOLE = Infinity; // a depth at which names are whole
 const timeline = {
-  step: null, names: [], short: {}, apart: [], from: 0, to: 1, rows: [], wide: 0, label: 118, layers: true, kernels: true,
+  step: null, names: [], short: {}, apart: [], ranks: [], from: 0, to: 1, rows: [], wide: 0, label: 118, layers: true, kernels: true,
   selected: -1, // the collective whose members are shown
   chosen: null, // what else is outlined: {row, kind, start, end}, and `at`, its place in its lane
   measured: null, hover: null, armed: false, pans: false, matches: [], match: -1,

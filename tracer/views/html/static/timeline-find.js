@@ -128,6 +128,12 @@ function zoomTo({ start, end }) {
   show(start - margin, end + margin);
 }
 
+// Zoom to the extent of several things, with half as much again on either side.
+function showAll(things) {
+  const [start, end] = [Math.min(...things.map((each) => each.start)), Math.max(...things.map((each) => each.end))];
+  show(start - (end - start) / 2, end + (end - start) / 2);
+}
+
 const ofKernel = (row, kernel) => ({ row, kind: "kernel", start: kernel.start, end: kernel.end, at: kernel.level, kernel });
 const ofLayer = (row, layer) => ({ row, kind: "layer", start: layer.start, end: layer.end });
 const ofMark = (row, mark) => ({ row, kind: "mark", start: mark.start, end: mark.end, at: mark.lane, index: mark.index });
@@ -208,10 +214,10 @@ async function moved(place) {
   if (step !== timeline.step.step) await open_(step);
   else layOut();
   say("");
-  const devices = timeline.step.devices.filter((device) => (
-    (place.rank === undefined || String(device.rank) === String(place.rank)) &&
-    (place.device === undefined || String(device.device) === String(place.device))));
-  if (!devices.length) return `Rank ${plain(place.rank)} is not drawn in this page; --ranks ${plain(place.rank)} draws it.`;
+  timeline.measured = null;
+  const ofRank = timeline.step.devices.filter((device) => place.rank === undefined || String(device.rank) === String(place.rank));
+  const devices = ofRank.filter((device) => place.device === undefined || String(device.device) === String(place.device));
+  if (!devices.length) return notDrawn(place, ofRank.length > 0);
   const [what, things] = sought(place, devices);
   if (!what) {
     fit();
@@ -223,12 +229,24 @@ async function moved(place) {
     return `${what} is not drawn in step ${timeline.step.step}${place.rank === undefined ? "" : ` on rank ${plain(place.rank)}`}.`;
   }
   timeline.matches = things.sort((a, b) => a.start - b.start);
-  const longest = things.reduce((most, each) => (each.end - each.start > most.end - most.start ? each : most));
+  const asked = things.filter((each) => devices.includes(each.row));
+  const longest = (asked.length ? asked : things).reduce((most, each) => (each.end - each.start > most.end - most.start ? each : most));
   timeline.match = things.indexOf(longest);
-  zoomTo(longest);
+  if (place.collective === undefined) zoomTo(longest);
+  else showAll(things);
   choose(longest);
-  say(`${what}: ${number(timeline.match + 1, 0)} of ${number(things.length, 0)} in this step, the longest`);
+  const which = asked.length < things.length && asked.includes(longest) ? `that of rank ${longest.row.rank}` : "the longest";
+  say(`${what}: ${number(timeline.match + 1, 0)} of ${number(things.length, 0)} in this step, ${which}`);
   return "";
+}
+
+// Why no device is shown: its rank is not in the report, not drawn, or has no such device.
+function notDrawn(place, hasRank) {
+  const [rank, device] = [plain(place.rank), plain(place.device)];
+  if (place.rank === undefined) return `Device ${device} is not drawn in this page.`;
+  if (hasRank) return `Device ${device} of rank ${rank} is not drawn in this page.`;
+  if (!timeline.ranks.map(String).includes(String(place.rank))) return `Rank ${rank} is not in this report.`;
+  return `Rank ${rank} is not drawn in this page; --ranks ${rank} draws it.`;
 }
 
 // The step to show: the one that is named, that of a collective, or the one that is shown; null where it is not drawn.
@@ -247,24 +265,25 @@ function sought(place, devices) {
   const all = (items, wanted, made) => devices.flatMap((device) => items(device).filter(wanted).map((each) => made(device, each)));
   if (place.collective !== undefined) {
     const wanted = (mark) => mark.index === Number(place.collective);
-    const members = all((device) => device.marks, wanted, ofMark);
-    // A straggler may be no member itself.
-    const others = members.length ? [] : marksOf(timeline.step.devices, wanted);
-    return [`Collective ${plain(place.collective)}`, [...members, ...others]];
+    // Those of all ranks: a straggler's own is short, and it may be no member itself.
+    return [`Collective ${plain(place.collective)}`, marksOf(timeline.step.devices, wanted)];
   }
   if (place.bucket !== undefined) {
     const wanted = (mark) => mark.bucket === Number(place.bucket);
     return [`Bucket ${plain(place.bucket)}`, all((device) => device.marks, wanted, ofMark)];
   }
   if (place.kernel !== undefined) {
-    const wanted = (each) => timeline.names[each.name] === place.kernel;
+    // The page's links have names without control characters.
+    const name = plain(place.kernel);
+    const codes = new Set(timeline.names.flatMap((each, code) => (plain(each) === name ? [code] : [])));
+    const wanted = (each) => codes.has(each.name);
     const things = [...all((device) => device.kernels, wanted, ofKernel), ...all((device) => device.marks, wanted, ofMark)];
-    const code = timeline.names.indexOf(place.kernel);
-    return [`The kernel ${code < 0 ? plain(place.kernel) : shortly(code)}`, things];
+    return [`The kernel ${codes.size ? shortly([...codes][0]) : name}`, things];
   }
   if (place.layer !== undefined) {
-    const own = all(layersIn, (block) => block.name === place.layer, ofLayer);
-    return [`Layer ${plain(place.layer)}`, own.length ? own : devices.flatMap((device) => partsOf(device, place.layer))];
+    const name = plain(place.layer);
+    const own = all(layersIn, (block) => plain(block.name) === name, ofLayer);
+    return [`Layer ${name}`, own.length ? own : devices.flatMap((device) => partsOf(device, name))];
   }
   return ["", []];
 }
@@ -275,7 +294,7 @@ const marksOf = (devices, wanted) => devices.flatMap((device) => device.marks.fi
 function partsOf(device, name) {
   return name.split(", ").flatMap((each) => {
     const { blocks } = blocksOf(device, each.split(".").length);
-    return blocks.filter((block) => block.name === each).map((block) => ofLayer(device, block));
+    return blocks.filter((block) => plain(block.name) === each).map((block) => ofLayer(device, block));
   });
 }
 

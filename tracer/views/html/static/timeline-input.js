@@ -82,10 +82,8 @@ function selectNext(way) {
 function focusChosen() {
   if (timeline.measured) return show(timeline.measured.from, timeline.measured.to);
   const marks = timeline.rows.flatMap((row) => row.device.marks.filter((mark) => mark.index === timeline.selected));
-  if (timeline.selected >= 0 && marks.length) {
-    const [start, end] = [Math.min(...marks.map((mark) => mark.start)), Math.max(...marks.map((mark) => mark.end))];
-    show(start - (end - start) / 2, end + (end - start) / 2);
-  } else if (timeline.chosen && timeline.chosen.kind !== "rank") zoomTo(timeline.chosen);
+  if (timeline.selected >= 0 && marks.length) showAll(marks);
+  else if (timeline.chosen && timeline.chosen.kind !== "rank") zoomTo(timeline.chosen);
 }
 
 // --- hands ---
@@ -120,7 +118,8 @@ function onKey(event) {
 }
 
 function letGo() {
-  timeline.measured = null;
+  Object.assign(timeline, { measured: null, matches: [], match: -1 });
+  document.getElementById("sought").value = "";
   say("");
   choose(null);
 }
@@ -164,9 +163,10 @@ function snapped(x, y) {
 }
 
 function measure(one, other) {
-  const [from, to] = [Math.min(one, other), Math.max(one, other)];
+  const [from, to] = [Math.min(one, other), Math.max(one, other)].map(Math.round);
   timeline.measured = { from, to };
-  const [[length, begin, end], unit] = timesIn(timeline.to - timeline.from, plotWidth() * 10, [to - from, from, to]);
+  // To the nanosecond, so that the length is the difference that it is said to be.
+  const [[length, begin, end], unit] = timesIn(timeline.to - timeline.from, Infinity, [to - from, from, to]);
   say(`${length} ${unit} measured, from ${begin} to ${end} ${unit}`);
   tip.hidden = true;
   draw();
@@ -175,6 +175,7 @@ function measure(one, other) {
 function onClick(event) {
   const box = canvas.getBoundingClientRect();
   const it = under(event.clientX - box.left, event.clientY - box.top);
+  if (timeline.measured) say("");
   timeline.measured = null;
   choose(it && thingOf(it));
 }
@@ -201,6 +202,8 @@ function chromeTrace() {
     called("process_name", 0, plain(device.label));
     called("thread_name", 1, "states");
     called("thread_name", 2, "layers");
+    device.levels.forEach((_, level) => called("thread_name", 1000 + level, "kernels"));
+    device.lanes.forEach((lane, at) => called("thread_name", 3 + at, plain(lane) || COMMUNICATION));
     device.lengths.forEach((length, at) => {
       const state = STATES.find((each) => each.letter === device.states[at]);
       const within = device.within[at];
@@ -209,12 +212,10 @@ function chromeTrace() {
     });
     for (const layer of device.layers) add(pid, 2, layerName(layer), layer.start, layer.end - layer.start);
     device.kernels.forEach((kernel) => {
-      called("thread_name", 1000 + kernel.level, "kernels");
       const launched = kernel.operator < 0 ? {} : { operator: named(kernel.operator) };
       add(pid, 1000 + kernel.level, shortly(kernel.name), kernel.start, kernel.end - kernel.start, { kernel: named(kernel.name), ...launched });
     });
     for (const mark of device.marks) {
-      called("thread_name", 3 + mark.lane, plain(device.lanes[mark.lane]) || COMMUNICATION);
       const about = { waiting_us: mark.wait / 1000, exposed_us: mark.exposed / 1000, collective: mark.index, kernel: named(mark.name) };
       add(pid, 3 + mark.lane, nameOf(mark), mark.start, mark.length, about);
     }
@@ -268,7 +269,7 @@ function listenToSearch() {
   field.addEventListener("input", () => search_(field.value));
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter") nextMatch(event.shiftKey ? -1 : 1);
-    else if (event.key === "Escape") canvas.focus();
+    else if (event.key === "Escape") { letGo(); canvas.focus(); }
   });
 }
 
