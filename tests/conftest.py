@@ -29,7 +29,13 @@ LAUNCHING = ("test_record", "test_grid", "test_recorded_scripts", "test_processe
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    from tests.support import once  # behind the rewriting of its package's assertions
+
+    once.begin()
+    config.add_cleanup(once.end)
+    if sys.dont_write_bytecode:
         # Every process that a test starts would compile the packages for itself.
         for package in ("analyzers", "tracer"):
             compileall.compile_dir(ROOT / package, quiet=2)
