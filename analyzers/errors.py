@@ -49,3 +49,8 @@ class UnknownPlace(AnalysisError):
 
 class LostRank(AnalysisError):
     """A rank whose reading ended without a result, through no fault of its file."""
+
+
+def install_hint(extra: str) -> str:
+    """Return what to type for the libraries of an extra: they are named in setup.cfg."""
+    return f"pip install 'tracer-toolkit[{extra}]' (in a checkout: pip install '.[{extra}]')"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import re
+import socket
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from analyzers.errors import UnknownPlace
+from analyzers.errors import UnknownPlace, install_hint
 from analyzers.redaction import redacted, redacted_url
 
 # Bytes asked for ahead of the reader; fsspec's own 50 MB would be most of a worker's memory.
@@ -31,8 +32,13 @@ _URL = re.compile(r"((?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]+)://")
 _PRIVATE = ("memory",)
 # What libraries raise where nobody has said who asks: botocore, google.auth, azure.
 _NO_CREDENTIALS = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|UnauthorizedSSO")
-_EXTRA = "pip install 'tracer-toolkit[remote]'"
 _LONGEST_REASON = 200
+# Why a server was not reached, by the first of these that is among an error's reasons.
+_UNREACHED: dict[type[BaseException], str] = {
+    socket.gaierror: "its host is not known: check the name, and this machine's network",
+    ConnectionRefusedError: "the server refuses the connection: check that it runs, and its port",
+    TimeoutError: "the server does not answer: check its address, and this machine's network",
+}
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 T = TypeVar("T")
@@ -185,22 +191,25 @@ def place(where: str | Place) -> Place:
         return Path(where) if isinstance(where, str) else where
     if scheme[1].lower() != "file":
         if not where[scheme.end() :].strip("/"):
-            raise UnknownPlace(f"{redacted_url(where)}: names no folder; give {scheme[0]}BUCKET/RUN")
+            raise UnknownPlace(f"{redacted_url(where)}: no folder is named: give {scheme[0]}BUCKET/RUN")
         path, query = Remote(f"{scheme[1].lower()}{where[scheme.end(1) :]}")._parts
         return Remote(f"{path.rstrip('/')}{query}")
     parts = urlsplit(where)
     if parts.netloc not in ("", "localhost"):
         instead = redacted(f"file:///{parts.netloc}{parts.path}", where)
-        raise UnknownPlace(f"{redacted_url(where)}: names another host; file:// is of this one: {instead}?")
+        raise UnknownPlace(
+            f"{redacted_url(where)}: file:// URLs name files of this machine, not of another host; did you mean "
+            f"{instead}?"
+        )
     return Path(url2pathname(parts.path))
 
 
 def local_path(name: str | Path) -> Path:
     """Return the path on this machine that a user names. Raises UnknownPlace for a URL, and for an empty name."""
     if not str(name).strip():
-        raise UnknownPlace("the name is empty; give a path of this machine")
+        raise UnknownPlace("'' is empty: give a path on this machine")
     if isinstance(name, str) and _URL.match(name.strip()):
-        raise UnknownPlace(f"{redacted_url(name)} is a URL; give a path of this machine")
+        raise UnknownPlace(f"{redacted_url(name)} is a URL: give a path on this machine")
     return Path(name)
 
 
@@ -225,7 +234,7 @@ def open_file(file: Place) -> BinaryIO:
         return file.open()
     kind = _KINDS.get(stat.S_IFMT(file.stat().st_mode))
     if kind is not None:
-        raise OSError(errno.EINVAL, f"is {kind}, no ordinary file", str(file))
+        raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(file))
     return file.open("rb")
 
 
@@ -254,19 +263,21 @@ def _opened(url: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it. Raises UnknownPlace, OSError."""
     scheme, shown = url.partition("://")[0], redacted_url(url)
     if "::" in url:
-        raise UnknownPlace(f"{shown}: is a chain of file systems; name the folder itself")
+        raise UnknownPlace(f"{shown}: a chain of file systems is not read: name the folder itself")
     try:
         from fsspec.core import url_to_fs
         from fsspec.registry import known_implementations, registry
     except ImportError as error:
-        raise UnknownPlace(f"{shown}: URLs are opened by fsspec, which is not installed; {_EXTRA}") from error
+        raise UnknownPlace(
+            f"{shown}: URLs are opened by fsspec, which is not installed; {install_hint('remote')}"
+        ) from error
     if scheme not in known_implementations and scheme not in registry:
         raise UnknownPlace(f"{shown}: no file system is known for {scheme}://; give s3://, gs://, or a path")
     try:
         system, path = _said(Remote(url), lambda: url_to_fs(url))
     except ImportError as error:
         raise UnknownPlace(
-            f"{shown}: what opens {scheme}:// is not installed ({_first_line(error, url)}); {_EXTRA}"
+            f"{shown}: what opens {scheme}:// is not installed ({_first_line(error, url)}): {install_hint('remote')}"
         ) from error
     return system, str(path)
 
@@ -285,9 +296,9 @@ def _said(where: Remote, ask: Callable[[], T]) -> T:
         raise
     except Exception as error:  # every library behind fsspec has errors of its own
         if _NO_CREDENTIALS.search(type(error).__name__):
-            text = f"no credentials that it takes ({_first_line(error, where.url)})"
+            text = f"credentials are missing or refused ({_first_line(error, where.url)})"
             raise PermissionError(errno.EACCES, text, str(where)) from error
-        raise OSError(errno.EIO, f"{type(error).__name__}: {_first_line(error, where.url)}", str(where)) from error
+        raise OSError(errno.EIO, _in_words(error, where), str(where)) from error
 
 
 def _missing(where: Remote, error: FileNotFoundError) -> OSError:
@@ -297,9 +308,32 @@ def _missing(where: Remote, error: FileNotFoundError) -> OSError:
     if not where.is_http or cause is None or isinstance(cause, FileNotFoundError) or status in (404, 410):
         return FileNotFoundError(errno.ENOENT, "no such object or bucket", str(where))
     if status in (401, 403):
-        return PermissionError(errno.EACCES, f"access denied (HTTP {status})", str(where))
-    answer = f"HTTP {status}" if status is not None else f"{type(cause).__name__}: {_first_line(cause, where.url)}"
+        return PermissionError(errno.EACCES, f"access denied: the server answers HTTP {status}", str(where))
+    answer = f"the server answers HTTP {status}" if status is not None else _in_words(cause, where)
     return OSError(errno.EIO, answer, str(where))
+
+
+def _in_words(error: BaseException, where: Remote) -> str:
+    """Say why a server was not reached, where that is the reason; else what the library says."""
+    for reason in _reasons(error):
+        for kind, words in _UNREACHED.items():
+            if isinstance(reason, kind):
+                return words
+    return f"{type(error).__name__}: {_first_line(error, where.url)}"
+
+
+def _reasons(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that led to it, however its library keeps them."""
+    todo, seen = [error], set[int]()
+    while todo:
+        reason = todo.pop(0)
+        if id(reason) in seen:
+            continue
+        seen.add(id(reason))
+        yield reason
+        # aiohttp's attribute, botocore's argument, Python's own.
+        within = (getattr(reason, "os_error", None), (getattr(reason, "kwargs", None) or {}).get("error"))
+        todo += [one for one in (*within, reason.__cause__, reason.__context__) if isinstance(one, BaseException)]
 
 
 def _first_line(error: BaseException, url: str) -> str:

@@ -125,7 +125,7 @@ def test_of_processes_that_fill_one_folder_the_first_owns_it(tmp_path):
 def test_recordings_of_all_shapes_are_replaced_with_force_alone(tmp_path, parts):
     old, new = recording(tmp_path / "old", *parts), recording(tmp_path / "new")
     (new / "of the new").touch()
-    with pytest.raises(TracerError, match="exists already; give --force"):
+    with pytest.raises(TracerError, match="already exists: give --force"):
         refuse_folder(old, False, MARKER)
     put_in_place(new, old, True, MARKER)
     assert sorted(file.name for file in old.iterdir()) == ["of the new", MARKER]
@@ -137,7 +137,7 @@ def test_what_is_no_recording_is_never_replaced(tmp_path, extra):
     old = recording(tmp_path / "old", "step20")
     (old / extra).parent.mkdir(exist_ok=True)
     (old / extra).touch()
-    with pytest.raises(TracerError, match="is no recording"):
+    with pytest.raises(TracerError, match="is not a recording"):
         refuse_folder(old, True, MARKER)
 
 
@@ -194,7 +194,7 @@ def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path):
     file, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
     file.write_text("old")
     link.symlink_to(file)
-    with pytest.raises(TracerError, match="exists already; give --force"):
+    with pytest.raises(TracerError, match="already exists: give --force"):
         write_text(link, "new", force=False)
     write_text(link, "new", force=True)
     assert link.is_symlink() and link.read_text() == file.read_text() == "new"
@@ -246,7 +246,7 @@ def test_a_socket_is_refused_and_stays(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         for force in (False, True):
-            with pytest.raises(TracerError, match="is a socket, no ordinary file; give another name"):
+            with pytest.raises(TracerError, match="is a socket, not a regular file: choose another name"):
                 write_text(tmp_path / "socket", "words", force)
         assert stat.S_ISSOCK((tmp_path / "socket").stat().st_mode)
 
@@ -279,7 +279,7 @@ def test_a_device_of_characters_is_written_to_and_stays(device, force):
 @pytest.mark.parametrize("force", [False, True])
 def test_a_disk_is_refused_and_stays(device, force):
     node = device(stat.S_IFBLK, os.makedev(240, 255))  # which no driver has
-    with pytest.raises(TracerError, match="is a block device, no ordinary file"):
+    with pytest.raises(TracerError, match="is a block device, not a regular file"):
         write_text(node, "words", force)
     assert stat.S_ISBLK(node.stat().st_mode)
 

@@ -98,7 +98,7 @@ def test_examples_are_found_behind_whatever_stands_before_them():
 @pytest.mark.parametrize("page", NAMED)
 def test_every_example_parses(page):
     for arguments in commands(page.read_text()):
-        if not {"--help", "--version"} & set(arguments):
+        if not {"--help", "--version", "--print-completion"} & set(arguments):
             parse(arguments)
 
 
@@ -259,3 +259,22 @@ def test_notebooks_hold_what_their_cells_put_out(path):
     held = notebooks.outputs(notebooks.read(path))
     assert held == notebooks.outputs(notebooks.executed(path))
     assert any("image/png" in kinds for cell in held for kinds, _ in cell)
+
+
+def test_jobs_in_the_pages_are_workflows():
+    """As GitHub reads them: a trigger, and steps that each use an action or run a command."""
+    yaml = pytest.importorskip("yaml")
+    jobs = blocks((DOCS / "ci.md").read_text(), "yaml")
+    assert len(jobs) >= 2
+    for text in jobs:
+        workflow = yaml.safe_load(text)
+        # YAML 1.1 takes `on` for true.
+        assert {"name", True, "jobs"} <= workflow.keys()
+        for job in workflow["jobs"].values():
+            assert {"runs-on", "timeout-minutes", "steps"} <= job.keys()
+            assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+
+
+def test_every_command_answers_a_question():
+    page = (DOCS / "which-command.md").read_text()
+    assert all(f"`tracer {command.NAME}" in page for command in COMMANDS)

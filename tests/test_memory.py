@@ -130,7 +130,7 @@ def test_a_command_says_it_in_a_line(tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     monkeypatch.setenv("TRACER_MEMORY", "much")
     code, line = fails(capsys, "report", path)
-    assert (code, line) == (2, "tracer: TRACER_MEMORY: much: no size of memory; give it as 500MB or 4GB\n")
+    assert (code, line) == (2, "tracer: TRACER_MEMORY: much: give a size such as 500MB or 4GB\n")
 
 
 @pytest.mark.parametrize("size", ["0", "0MB", "-1GB", "1e9", "GB", ""])
@@ -138,7 +138,7 @@ def test_a_size_that_is_none_is_refused(tmp_path, size, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["report", str(tmp_path), f"--memory={size}"])
     assert ended.value.code == 2
-    assert "no size of memory" in capsys.readouterr().err
+    assert "give a size such as" in capsys.readouterr().err
 
 
 def test_memory_that_runs_out_costs_its_rank(tmp_path, monkeypatch):

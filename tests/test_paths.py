@@ -3,6 +3,8 @@
 import io
 import shutil
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import boto3
@@ -107,7 +109,7 @@ def test_missing_credentials_are_a_line(bucket, tmp_path, capsys, monkeypatch):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     s3fs.S3FileSystem.clear_instance_cache()
-    assert f"{RUN}: cannot be looked into (no credentials that it takes" in refusal(capsys, RUN)
+    assert f"{RUN}: cannot be opened (credentials are missing or refused" in refusal(capsys, RUN)
 
 
 def test_a_vanished_object_costs_its_rank(bucket, capsys, monkeypatch):
@@ -121,8 +123,62 @@ def test_a_server_that_has_gone_is_a_line(capsys, monkeypatch):
     ask_at(monkeypatch, "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()
-    assert "s3://traces/run: cannot be looked into (" in refusal(capsys, "s3://traces/run")
+    said = refusal(capsys, "s3://traces/run")
+    assert said.startswith("tracer: s3://traces/run: cannot be opened (the server refuses the connection: "), said
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A server that answers each path with the status that it names: /403/run."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(int(self.path.split("/")[1]))
+        self.end_headers()
+
+    do_GET = do_HEAD  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def web():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_port}"
+        made.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (404, "no such file or folder; give"),
+        (403, "cannot be opened (access denied: the server answers HTTP 403)"),
+        (401, "cannot be opened (access denied: the server answers HTTP 401)"),
+        (500, "cannot be opened (the server answers HTTP 500)"),
+    ],
+)
+def test_what_a_web_server_answers_is_told_apart(web, capsys, status, why):
+    assert f"{web}/{status}/run: {why}" in refusal(capsys, f"{web}/{status}/run")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("localhost:9", "the server refuses the connection: check that it runs, and its port"),
+        ("127.0.0.1:9", "the server refuses the connection: check that it runs, and its port"),
+        ("no-such-host.invalid", "its host is not known: check the name, and this machine's network"),
+    ],
+)
+def test_a_server_that_is_not_reached_is_told_apart_from_a_missing_run(capsys, host, why):
+    assert refusal(capsys, f"http://{host}/run") == f"tracer: http://{host}/run: cannot be opened ({why})\n"
+
+
+def test_a_server_that_never_answers_is_a_line():
+    with pytest.raises(OSError, match="the server does not answer: check its address"):
+        paths._said(Remote("http://host/run"), lambda: (_ for _ in ()).throw(TimeoutError()))
 
 
 def test_no_object_leads_out_of_the_folder(memory, monkeypatch):

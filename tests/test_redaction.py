@@ -84,9 +84,11 @@ def test_a_signed_url_is_read_and_its_signature_is_nowhere(address, tmp_path, ca
 def test_http_errors_are_called_what_they_are(address, capsys):
     refused = f"http://127.0.0.1:{free_port()}/rank0.json?{QUERY}"
     err = refusal(capsys, "report", refused)
-    assert "cannot be looked into (" in err and "no such" not in err and "onnect" in err
+    assert "cannot be opened (" in err and "no such" not in err and "refuses the connection" in err
     assert "no such file" in refusal(capsys, "report", f"{address}/gone.json?{QUERY}")
-    assert "access denied (HTTP 403" in refusal(capsys, "report", f"{address}/run/rank0.json?X-Amz-Signature=wrong")
+    assert "access denied: the server answers HTTP 403" in refusal(
+        capsys, "report", f"{address}/run/rank0.json?X-Amz-Signature=wrong"
+    )
     assert "HTTP 500" in refusal(capsys, "report", f"{address}/broken.json?{QUERY}")
 
 
@@ -207,11 +209,11 @@ def test_what_is_written_is_named_by_a_path(words, tmp_path, capsys, monkeypatch
             main([*words, url])
         assert ended.value.code == 2
         err = capsys.readouterr().err
-        assert err.count("\n") == 1 and "give a path of this machine" in err and SECRET not in err, err
+        assert err.count("\n") == 1 and "give a path on this machine" in err and SECRET not in err, err
     with pytest.raises(SystemExit) as ended:
         main([*words, ""])
     err = capsys.readouterr().err
-    assert ended.value.code == 2 and err.count("\n") == 1 and "the name is empty" in err, err
+    assert ended.value.code == 2 and err.count("\n") == 1 and "'' is empty" in err, err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -219,4 +221,4 @@ def test_what_is_written_is_named_by_a_path(words, tmp_path, capsys, monkeypatch
 def test_a_sessions_folder_is_named_by_a_path(output):
     with pytest.raises(TracerError) as refused:
         tracer.Session(output)
-    assert "give a path of this machine" in str(refused.value) and SECRET not in str(refused.value)
+    assert "give a path on this machine" in str(refused.value) and SECRET not in str(refused.value)

@@ -1,7 +1,21 @@
-"""`python -m tracer` is `tracer`."""
+"""Start `tracer`, also as `python -m tracer`."""
 
 import sys
 
-from tracer.cli import program
 
-sys.exit(program())
+def program() -> int:
+    """Run the subcommand that this process was started for; its exit code.
+
+    Importing takes a second, in which Ctrl-C is no less likely than later.
+    """
+    try:
+        from tracer.cli import program as run
+
+        return run()
+    except KeyboardInterrupt:
+        print("tracer: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(program())

@@ -45,9 +45,9 @@ def refuse_existing(path: Path, force: bool) -> None:
         return
     for kind, is_of in _REFUSED.items():
         if is_of(status.st_mode):
-            raise TracerError(f"{path}: is a {kind}, no ordinary file; give another name")
+            raise TracerError(f"{path} is a {kind}, not a regular file: choose another name")
     if not force:
-        raise TracerError(f"{path}: exists already; give --force to replace it, or another name")
+        raise TracerError(f"{path} already exists: give --force to replace it, or choose another name")
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -95,7 +95,7 @@ def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
     refuse_existing(path, force)
     status = _status(path)
     if status is not None and stat.S_ISDIR(status.st_mode):
-        raise TracerError(f"{path}: is no ordinary file; give another name")
+        raise TracerError(f"{path} is not a regular file: choose another name")
     filling = _stream(path, status) if status is not None and _is_stream(status) else _replacing(path)
     try:
         with filling as file:
@@ -301,14 +301,16 @@ def refuse_folder(path: Path, force: bool, marker: str) -> None:
     With `force` it may replace a folder that holds the file `marker` or nothing: none of another sort is ever removed.
     """
     if path.is_symlink():
-        raise TracerError(f"{path}: is a link; name the folder itself")
+        raise TracerError(f"{path} is a link: name the folder itself")
     if Path.cwd().is_relative_to(path.resolve()):
-        raise TracerError(f"{path}: holds the folder this runs in; give another name")
+        raise TracerError(f"{path} contains the current folder and cannot be replaced: choose another name")
     refuse_existing(path, force)
     if path.exists() and not path.is_dir():
-        raise TracerError(f"{path}: is a file, not a folder; give another name")
+        raise TracerError(f"{path} is a file, not a folder: choose another name")
     if path.is_dir() and not _holds_only(path, marker):
-        raise TracerError(f"{path}: is no recording ({marker} is not in it), and is not replaced; give another name")
+        raise TracerError(
+            f"{path} is not a recording, since it has no {marker}, and is not replaced: choose another name"
+        )
 
 
 def _holds_only(path: Path, marker: str) -> bool:

@@ -3,38 +3,101 @@
 from __future__ import annotations
 
 import argparse
+import codecs
+import difflib
 import gc
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from analyzers.errors import AnalysisError
 from analyzers.redaction import redacted
-from tracer.commands import COMMANDS, RECORD, record_words
+from tracer.commands import COMMANDS, RECORD, SHELLS, completion_script, record_words
 from tracer.errors import TracerError
 from tracer.version import VERSION
-from tracer.views import plain
+from tracer.views import ASCII, plain
 
+PROGRAM = "tracer"
 # A report is a million small objects and no cycles: at Python's 700 looking for some is a quarter of its time.
 RARELY = 50_000
+# How streams handle characters that they cannot encode.
+IN_ASCII = "tracer-ascii"
 
 
 class Parser(argparse.ArgumentParser):
-    """One whose errors are one line."""
+    """One whose errors are one line, with what was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         """End with 2, and say why."""
-        self.exit(2, f"{self.prog}: {plain(redacted(message))} ({self.prog} --help has the options)\n")
+        listed = "commands" if self.prog == PROGRAM else "options"
+        self.exit(2, f"{self.prog}: {plain(redacted(message))} ({self.prog} --help lists the {listed})\n")
+
+    def check_options(self, words: Sequence[str]) -> None:
+        """End with 2 at the first word that argparse would take for an option and that is none."""
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and " " not in name and name not in self._option_string_actions:
+                self.error(f"there is no option {name}{_meant(name, self._option_string_actions)}")
+
+    def check_unknown(self, words: Sequence[str]) -> None:
+        """End with 2 where words are left that no option and no argument takes."""
+        for word in words:
+            self.error(f"there is no option {word}" if word.startswith("-") else f"it takes no argument {word}")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        choices = [str(choice) for choice in action.choices or ()]
+        if not choices or value in choices:
+            return
+        if not action.option_strings and self.prog == PROGRAM:
+            self.error(f"there is no command {value}{_meant(value, choices)}")
+        self.error(f"{_named(action)} {value}: it takes {', '.join(choices)}{_meant(value, choices)}")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> object:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            # The message begins with the value.
+            self.error(f"{_named(action)} {error.message}".strip())
 
 
-def build_parser() -> argparse.ArgumentParser:
+class _PrintCompletion(argparse.Action):
+    """The option that prints a script for a shell, instead of running a command."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option: object = None
+    ) -> None:
+        try:
+            print(completion_script(parser, str(values)))
+        except TracerError as error:
+            parser.exit(_fail(str(error), error.exit_code))
+        parser.exit()
+
+
+def _named(action: argparse.Action) -> str:
+    """Return an option as it is spelled in full; nothing for a RUN, which stands without a name."""
+    return action.option_strings[-1] if action.option_strings else ""
+
+
+def _meant(typed: object, known: Iterable[str]) -> str:
+    """Ask whether the most similar of the known words was meant; say nothing where none is similar."""
+    similar = difflib.get_close_matches(str(typed).lower(), list(known), n=1)
+    return f"; did you mean {similar[0]}?" if similar else ""
+
+
+def build_parser() -> Parser:
     """The parser of all subcommands."""
     parser = Parser(
-        prog="tracer", description="Measure where the time of distributed PyTorch training goes.", allow_abbrev=False
+        prog=PROGRAM, description="Measure where the time of distributed PyTorch training goes.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"tracer {VERSION}")
+    parser.add_argument(
+        "--print-completion",
+        choices=SHELLS,
+        action=_PrintCompletion,
+        help="print the script for completion in this shell",
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
         subparser = subparsers.add_parser(
@@ -49,11 +112,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a subcommand, and in `script` a SCRIPT's words; ends with 2 where they make no sense."""
     parser = build_parser()
     command_arguments, script = _script_apart(arguments)
-    options = parser.parse_args(command_arguments)
+    subparser = _subparsers(parser).get(next(iter(command_arguments), ""), parser)
+    subparser.check_options(command_arguments)
+    options, unknown = parser.parse_known_args(command_arguments)
+    subparser.check_unknown(unknown)
     options.script = script
     if script is not None and options.command != RECORD:
-        parser.error(f"{options.command} runs no SCRIPT: leave out what stands behind --")
+        parser.error(f"{options.command} runs no SCRIPT: leave out -- and the words after it")
     return options
+
+
+def _subparsers(parser: Parser) -> dict[str, Parser]:
+    (subparsers,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(subparsers.choices)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,13 +177,22 @@ def _script_apart(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | 
 
 
 def _prepare_streams() -> None:
-    """What a closed stream would say is dropped, and a character that a stream's encoding lacks is shown as `?`."""
+    """What a closed stream would say is dropped, and what a stream's encoding lacks is shown in ASCII."""
+    codecs.register_error(IN_ASCII, _in_ascii)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, io.StringIO())
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=IN_ASCII)
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Return what is written for characters that cannot be encoded, as codecs ask for it."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(ASCII.get(character, "?") for character in missing), error.end
 
 
 def _discard_stdout() -> None:

@@ -49,8 +49,9 @@ STRATEGY_TRAITS: dict[Strategy, StrategyTraits] = {
     # It calls NCCL within one process, which torch.distributed cannot.
     "dp": StrategyTraits(
         one_process=True,
-        not_on_cpu="--strategy dp is nn.DataParallel over GPUs: it has no CPU form",
-        not_over_hosts="--strategy dp is nn.DataParallel in one process: it has no form over --nnodes",
+        not_on_cpu="--strategy dp is nn.DataParallel over GPUs: give another --strategy on a CPU",
+        not_over_hosts="--strategy dp is nn.DataParallel in one process: leave out --nnodes, or give another "
+        "--strategy",
         # A replica would run the compiled forward of the module it was copied from, on that one's device.
         not_compiled="--compile does not work under nn.DataParallel: give another --strategy",
     ),
@@ -137,10 +138,10 @@ class Plan(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Raise UsageError where the plan cannot be followed."""
         if min(self.wait, self.warmup - 1, self.active - 1, self.rounds - 1, self.keep - 1) < 0:
-            raise UsageError("a plan has at least 1 step of warmup, 1 active, 1 round, and keeps 1 recording")
+            raise UsageError("warmup, active, rounds and keep must each be 1 or more")
         if self.every is not None and self.every < self.longest:
             raise UsageError(
-                f"every {self.every} steps: one recording takes up to {self.longest}; give more, or fewer rounds"
+                f"every {self.every} steps: one recording takes up to {self.longest} steps: give more, or fewer rounds"
             )
 
 

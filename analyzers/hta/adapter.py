@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, find
-from analyzers.errors import NotInstalled
+from analyzers.errors import NotInstalled, install_hint
 from analyzers.rank import profiler_steps
 from analyzers.run import RankTrace, Run
 from analyzers.trace import Category, Events
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 DISTRIBUTION = "traceinsight"  # HolisticTraceAnalysis' name since 0.6; its module is still called hta
 _OLD_DISTRIBUTION = "HolisticTraceAnalysis"
-INSTALL = "pip install '.[hta]'"
 
 _LIBRARY = "analyzers.hta.library"
 
@@ -84,8 +83,8 @@ def _remedy() -> str:
     try:
         metadata.version(_OLD_DISTRIBUTION)
     except metadata.PackageNotFoundError:
-        return INSTALL
-    return f"pip uninstall {_OLD_DISTRIBUTION}, which it replaces, then {INSTALL}"
+        return install_hint("hta")
+    return f"pip uninstall {_OLD_DISTRIBUTION}, which it replaces, then {install_hint('hta')}"
 
 
 def _said(rank: RankTrace) -> dict[str, Any]:

@@ -13,13 +13,16 @@ from analyzers.reporting.device_lanes import MANY, CollectiveLane, KernelLane, L
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     ControlFigures,
+    Digest,
     Headline,
     MarkedRank,
     Report,
     RunFacts,
     Window,
+    digest,
     from_json,
     to_json,
+    to_summary_json,
 )
 from analyzers.reporting.frames import (
     buckets_frame,
@@ -31,6 +34,7 @@ from analyzers.reporting.frames import (
     sharded_frame,
     windows_frame,
 )
+from analyzers.reporting.headline import SAID_BY_TRUST
 from analyzers.reporting.measures import (
     IDLE_CAUSES,
     IDLE_PARTS,
@@ -68,12 +72,14 @@ __all__ = [
     "MANY",
     "PARTS",
     "REPORT_SCHEMA",
+    "SAID_BY_TRUST",
     "SPLIT_PARTS",
     "Advice",
     "CollectiveLane",
     "Compute",
     "ControlFigures",
     "DeviceSummary",
+    "Digest",
     "GradientBandwidth",
     "Headline",
     "IdleFrom",
@@ -96,6 +102,7 @@ __all__ = [
     "Window",
     "buckets_frame",
     "collectives_frame",
+    "digest",
     "drawn_ranks",
     "from_json",
     "gradient_bandwidth",
@@ -113,5 +120,6 @@ __all__ = [
     "series",
     "sharded_frame",
     "to_json",
+    "to_summary_json",
     "windows_frame",
 ]

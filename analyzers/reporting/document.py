@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from analyzers.collectives import (
@@ -252,6 +254,75 @@ class Report(msgspec.Struct, frozen=True):
 def to_json(document: Report) -> str:
     """Return the report as one JSON document."""
     return encoded(document)
+
+
+DIGEST_SCHEMA = "tracer.summary/1"
+# A digest is for one look: of more groups those with the most exposed communication.
+MOST_GROUPS = 8
+
+
+class DigestGroup(msgspec.Struct, frozen=True):
+    """One line of process groups: medians per step."""
+
+    name: str
+    comm_ns: float | None
+    exposed_ns: float | None
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """What a report comes to, small enough to be read whole.
+
+    `warnings` and `notes` count notices by their codes. `groups_left_out` is how many groups have
+    less exposed communication than those in `groups`.
+    """
+
+    schema: str
+    run: str
+    model: str | None
+    strategy: str | None
+    world_size: int
+    ranks: int
+    devices: list[str]
+    headline: Headline
+    verdict: str
+    shares: dict[str, float | None]
+    advice: list[Advice]
+    groups: list[DigestGroup]
+    groups_left_out: int
+    warnings: dict[str, int]
+    notes: dict[str, int]
+
+
+def digest(document: Report) -> Digest:
+    """Return what a report comes to."""
+    run, summary = document.run, document.summary
+    groups = [
+        DigestGroup(group.name, *(group.measures[name].median for name in ("comm_ns", "exposed_ns")))
+        for group in summary.groups
+    ]
+    groups.sort(key=lambda group: -(group.exposed_ns or 0))
+    return Digest(
+        schema=DIGEST_SCHEMA,
+        run=run.name,
+        model=run.model,
+        strategy=run.strategy,
+        world_size=run.world_size,
+        ranks=len(run.ranks),
+        devices=list(dict.fromkeys(run.devices)),
+        headline=summary.headline,
+        verdict=summary.verdict,
+        shares=summary.shares,
+        advice=summary.advice,
+        groups=groups[:MOST_GROUPS],
+        groups_left_out=max(len(groups) - MOST_GROUPS, 0),
+        warnings=Counter(notice.code for notice in run.warnings),
+        notes=Counter(notice.code for notice in run.notes),
+    )
+
+
+def to_summary_json(document: Report) -> str:
+    """Return what a report comes to as one small JSON document."""
+    return encoded(digest(document))
 
 
 def from_json(text: str | bytes) -> Report:

@@ -27,6 +27,7 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
     return Evidence(
         step_ns=analyses.median_step_ns,
         windows=len(analyses.rows),
+        mean_ns=float(np.mean(analyses.rows.span_ns)),
         step_word="trace" if analyses.rows.unmarked.all() else "step",
         buckets=analyses.bucket_rows,
         layers=analyses.layer_rows,
@@ -51,6 +52,7 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         slowed=slowed_ranks(run),
         input_caution=_input_caution(manifest),
         environment=manifest.environment,
+        torch_version=facts.versions.get("torch"),
         is_async_tp_on=_is_async_tp_on(manifest),
         pipelines=pipeline_summaries(analyses.pipelines, _schedule(manifest)),
         experts=analyses.experts,

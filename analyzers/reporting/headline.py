@@ -33,6 +33,10 @@ WIDE = 0.25
 FEW_STEPS = 2
 
 
+# Warnings that the grade of trust and its reason say already.
+SAID_BY_TRUST = (Code.PROFILER_DISTORTS, Code.RANKS_MISSING, Code.STEPS_ARE_NOT_MARKED)
+
+
 @dataclass(frozen=True)
 class Findings:
     """What a headline is drawn from; `shares` are parts of all windows' time, `over` compares devices."""
@@ -53,12 +57,16 @@ class Findings:
 
 @dataclass(frozen=True)
 class Problem:
-    """A loss: its code, the sentence, its share of the step, and what to do about it, None where nothing is known."""
+    """A loss: its code, the sentence, its share of the step, and what to do about it, None where nothing is known.
+
+    `brief` is what it is called where it is small.
+    """
 
     code: str
     words: str
     share: float
     remedy: str | None
+    brief: str
 
 
 def headline(findings: Findings) -> Headline:
@@ -85,16 +93,16 @@ def _sentence(findings: Findings, problem: Problem | None) -> str:
     compute = f"{rounded_percent(findings.share('compute_ns'))} of the {findings.evidence.step_word} is compute"
     if problem is None:
         return f"none: {compute}, and no loss takes 1 %"
-    return problem.words if problem.share >= LARGE else f"none is large: {compute}; the largest loss: {problem.words}"
+    return problem.words if problem.share >= LARGE else f"none is large: {compute}; the largest loss: {problem.brief}"
 
 
 def _main_problem(findings: Findings) -> Problem | None:
     """Return what the first advice is about, or a part of the step that is far larger."""
     part = max((make(findings) for make in _PARTS), key=lambda problem: problem.share)
-    first, step_ns = next(iter(findings.advised), None), findings.evidence.step_ns
+    first = next(iter(findings.advised), None)
     if first is None:
         return part if part.share >= LEAST_SHARE else None
-    advised = Problem(first.code, first.problem, min(first.figure_ns / step_ns, 1.0), first.text)
+    advised = Problem(first.code, first.problem, first.share, first.text, first.problem)
     return part if part.share >= LARGER * advised.share else advised
 
 
@@ -128,9 +136,9 @@ def _idle(findings: Findings) -> Problem:
     reason = max(_REASONS, key=lambda one: _share_of(findings, one))
     noun = "CPUs" if (findings.rows.device == CPU_DEVICE).any() else "GPUs"
     clause = f"because {why_not_launched(findings.evidence)}" if reason is _HOST else reason.clause
-    mostly = rounded_percent(_share_of(findings, reason) / (findings.share("idle_ns") or 1))
-    words = f"{noun} are idle {_of_step(findings, 'idle_ns')}, {mostly} of that {clause}"
-    return Problem("idle", words, findings.share("idle_ns"), _first(findings, reason.remedies))
+    part, mostly = _of_step(findings, "idle_ns"), rounded_percent(_share_of(findings, reason))
+    words = f"{noun} are idle {part}, mostly ({mostly}) {clause}"
+    return Problem("idle", words, findings.share("idle_ns"), _first(findings, reason.remedies), f"idle {noun}, {part}")
 
 
 def _share_of(findings: Findings, reason: _IdleReason) -> float:
@@ -149,7 +157,7 @@ def _waiting(findings: Findings) -> Problem:
     share = findings.share("exposed_wait_ns")
     most = "".join(f"; rank {late.rank} causes {rounded_percent(late.share)} of that" for late in _late(findings)[:1])
     words = f"ranks wait for one another for {_at_least(findings)}{_of_step(findings, 'exposed_wait_ns')}{most}"
-    return Problem("exposed_wait", words, share, _first(findings, _ON_WAITING))
+    return Problem("exposed_wait", words, share, _first(findings, _ON_WAITING), words)
 
 
 # Advice on idle devices, on ranks that wait, and on what communication costs besides its transfer.
@@ -164,7 +172,7 @@ def _transfer(findings: Findings) -> Problem:
     share, most = findings.share("exposed_transfer_ns"), "at most " if findings.is_bound else ""
     words = f"communication is not hidden: {most}{_of_step(findings, 'exposed_transfer_ns')} is exposed transfer"
     codes = {advice.code for advice in findings.advised} - _NOT_ON_TRANSFER
-    return Problem("exposed_transfer", words, share, _first(findings, codes))
+    return Problem("exposed_transfer", words, share, _first(findings, codes), words)
 
 
 _READ_ALL = "read the traces of all ranks together: only they show which rank waits for which"
@@ -176,13 +184,14 @@ def _unresolved(findings: Findings) -> Problem:
         f"{_of_step(findings, 'exposed_unresolved_ns')} is exposed communication; how much is waiting and how much "
         f"transfer is not known, since {why_unresolved(run)}"
     )
-    return Problem("exposed_unresolved", words, share, _READ_ALL if len(run.ranks) < run.world_size else None)
+    remedy = _READ_ALL if len(run.ranks) < run.world_size else None
+    return Problem("exposed_unresolved", words, share, remedy, words)
 
 
 def _copies(findings: Findings) -> Problem:
     share = findings.share("exposed_copy_ns")
     words = f"copies are not hidden: nothing runs beside them for {_of_step(findings, 'exposed_copy_ns')}"
-    return Problem("exposed_copy", words, share, _first(findings, ("copies_out", "buffers")))
+    return Problem("exposed_copy", words, share, _first(findings, ("copies_out", "buffers")), words)
 
 
 # What a step is made of besides compute.
@@ -224,10 +233,10 @@ def _bandwidth(row: BandwidthRow) -> str:
     if (row.bytes or 0) < SMALL_BYTES:
         return f"messages are small ({row.kind}{purpose}, {size(row.bytes)}), so that latency counts, not bandwidth"
     rate = f"{'at least ' if row.bound else ''}{row.busbw_gbps:,.3g} GB/s busbw"
-    reached = "these links are not calibrated"
+    reached = "not calibrated (tracer calibrate)"
     if row.utilization_at_size is not None:
         reached = f"{rounded_percent(row.utilization_at_size)} of the calibrated {row.calibrated_gbps:,.3g} GB/s"
-    return f"{row.kind}{purpose} ({size(row.bytes)}) at {rate}, {reached}"
+    return f"{row.kind}{purpose} ({size(row.bytes)} each) at {rate}, {reached}"
 
 
 def _marked(findings: Findings) -> list[MarkedRank]:
@@ -276,7 +285,7 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
         f"only {count(steps, 'step')} {'is' if steps == 1 else 'are'} profiled": steps < FEW_STEPS,
         longer: run.controls.is_stretched,
         "how much the profiler slows the step is not known": distortion is None,
-        "see the warnings": bool(run.warnings),
+        "see the warnings": any(warning.code not in SAID_BY_TRUST for warning in run.warnings),
     }
     for trust, reasons in (("low", lowering), ("fair", doubtful)):
         given = [reason for reason, applies in reasons.items() if applies]

@@ -21,7 +21,7 @@ from analyzers.run.calibration import (
 )
 from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, Control, Controls, control
 from analyzers.run.device_states import device_notices, slowed
-from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find
+from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, gather, hosts, load, tried, world_size
 from analyzers.run.manifest import (
@@ -103,6 +103,7 @@ __all__ = [
     "hosts",
     "joined_parallelism",
     "load",
+    "may_be_trace",
     "peak_busbw_gbps",
     "read_calibration",
     "read_manifest",

@@ -92,13 +92,13 @@ def read_calibration(path: Place) -> Calibration:
     except OSError as error:
         raise UnreadableCalibration(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from error
     except (ValueError, RecursionError) as error:
-        raise UnreadableCalibration(f"{path}: is no calibration file ({error}); {remedy}") from error
+        raise UnreadableCalibration(f"{path} is not a calibration file ({error}); {remedy}") from error
     if written.schema != SCHEMA:
         raise UnreadableCalibration(f"{path}: schema {written.schema[:80]!r} is not {SCHEMA!r}; {remedy}")
     for number, row in enumerate(written.rows):
         if row.collective not in KINDS:
             kinds = ", ".join(KINDS)
-            raise UnreadableCalibration(f"{path}: rows[{number}]: {row.collective[:80]!r} is none of {kinds}")
+            raise UnreadableCalibration(f"{path}: rows[{number}]: {row.collective[:80]!r} is not one of {kinds}")
     rows = [
         calibration_row(row.collective, row.group_size, row.dtype, row.bytes, round(row.time_ns))
         for row in written.rows

@@ -10,7 +10,7 @@ RUN/ranks0-3/..., RUN/ranks4-7/...      the same of each host, of a run over sev
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzers.errors import UnreadableCalibration, UnusableRun
@@ -25,6 +25,8 @@ SUFFIXES = (".json", ".json.gz")
 # A folder of the ranks that one host recorded, of a run over several.
 OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
 NO_TRACES = (MANIFEST, LINKS, SWEEP)
+# Of a folder of runs so many are named.
+MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _check_one_run(folders: Sequence[Place], manifests: Sequence[Manifest | None
     }
     if len(folder_by_id) > 1:
         first, second, *_ = folder_by_id.values()
-        raise UnusableRun(f"{first} and {second}: are of different recordings; give the folders of one")
+        raise UnusableRun(f"{first} and {second} belong to different recordings: give the folders of one")
 
 
 def _find(path: Place) -> Recording:
@@ -163,33 +165,55 @@ def trace_files(path: Place) -> list[Place]:
             raise UnusableRun(f"{path}: no such file or folder; give a trace file or a folder of them")
         if not path.is_dir():
             return [path]
-        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name not in NO_TRACES)
-        below = {} if files else dict(sorted(_folders_with_traces(path)))
+        files = sorted(file for file in path.iterdir() if may_be_trace(file.name))
+        below, closed = ({}, []) if files else _folders_with_traces(path)
         is_sweep = not files and (path / SWEEP).is_file()
     except OSError as error:
         raise _not_looked_into(path, error) from error
     if files:
         return files
-    listed = ", ".join([*below][:5])
-    hint = f"its folders {listed} do: name one of them" if below else "record one with `tracer record`"
-    if len(below) > 1 and set(below.values()) == {1}:
-        hint += f"; or, where each holds a rank of one run, all: `tracer report {path}/*`"
-    if is_sweep:
-        hint = f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {listed}"
+    hint = "; ".join([_hint(path, below, is_sweep), *closed[:MOST_NAMED]])
     raise UnusableRun(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 
+def may_be_trace(name: str) -> bool:
+    """Whether a file's name is one that traces have; files of a run that hold something else are known by theirs."""
+    return name.endswith(SUFFIXES) and name not in NO_TRACES
+
+
+def _hint(path: Place, below: Mapping[str, int], is_sweep: bool) -> str:
+    """Say what to name instead of a folder without traces, where `below` holds some."""
+    named = ", ".join([*below][:MOST_NAMED])
+    named += f" and {len(below) - MOST_NAMED} more" if len(below) > MOST_NAMED else ""
+    if is_sweep:
+        return f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {named}"
+    if not below:
+        return "record one with `tracer record`"
+    if len(below) == 1:
+        return f"its folder {named} holds traces: name it"
+    hint = f"its folders {named} hold traces: name one of them"
+    if set(below.values()) == {1}:
+        hint += f"; or, where each holds a rank of one run, all: `tracer report {path}/*`"
+    return hint
+
+
 def _not_looked_into(path: object, error: OSError) -> UnusableRun:
-    return UnusableRun(f"{str(path)[:200]}: cannot be looked into ({error.strerror or error})")
+    return UnusableRun(f"{str(path)[:200]}: cannot be opened ({error.strerror or error})")
 
 
-def _folders_with_traces(path: Place) -> Iterator[tuple[str, int]]:
-    """The folders in a folder that hold traces, and how many; a long run's steps may hold their ranks by host."""
-    for folder in path.iterdir():
-        if folder.is_dir():
+def _folders_with_traces(path: Place) -> tuple[dict[str, int], list[str]]:
+    """The folders in a folder that hold traces, and how many; and what to say of those that cannot be opened.
+
+    A long run's steps may hold their ranks by host.
+    """
+    counts, closed = {}, []
+    for folder in sorted(folder for folder in path.iterdir() if folder.is_dir()):
+        try:
             inside = [folder, *_folders_of_hosts(folder)]
-            count = sum(
-                name.endswith(SUFFIXES) and name not in NO_TRACES for holder in inside for name in names(holder)
-            )
-            if count:
-                yield folder.name, count
+            count = sum(may_be_trace(name) for holder in inside for name in names(holder))
+        except OSError as error:
+            closed.append(f"{folder.name} cannot be opened ({error.strerror or error})")
+            continue
+        if count:
+            counts[folder.name] = count
+    return counts, closed

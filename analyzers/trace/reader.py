@@ -121,7 +121,7 @@ def read_trace(
     try:
         stream.run()
     except NoEvents as error:
-        raise UnreadableTrace(f"{path}: no trace ({error}); give a file that torch.profiler exported") from error
+        raise UnreadableTrace(f"{path} is not a trace ({error}): give a file that torch.profiler exported") from error
     refusal = columns.marks.refusal(stream.header + stream.tail)
     around = outside(stream.header, stream.tail)
     events = with_copy_collectives(columns.build(around.header.base_time_ns))

@@ -102,7 +102,7 @@ def test_files_are_written_whole_and_replaced_only_with_force(tmp_path: Path, ca
     ("arguments", "words"),
     [
         (["--links", LINKS, "--bus-gbps", "300"], "give one"),
-        (["--latency-us", "20"], "give --bus-gbps too"),
+        (["--latency-us", "20"], "--latency-us requires --bus-gbps"),
         (["--gpus-per-host", "8"], "give both"),
         (["--host-gbps", "50"], "give both"),
         (["--plot", "a.gif"], "a picture ends in .png, .svg, .pdf"),

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from analyzers.errors import install_hint
 from analyzers.run.manifest import DeviceState
 from tracer import recording
 from tracer.cli import main
@@ -87,7 +88,7 @@ def test_what_torch_is_built_for(torch, words):
 
 def test_a_torch_that_is_missing_is_told_from_one_that_is_broken():
     missing = no_torch(ModuleNotFoundError("No module named 'torch'", name="torch"))
-    assert (missing.state, missing.remedy) == ("missing", "pip install 'tracer-toolkit[record]'")
+    assert (missing.state, missing.remedy) == ("missing", install_hint("record"))
     broken = no_torch(OSError("libcudart.so.13: cannot open shared object file\nmore"))
     assert said(broken).startswith("no cannot be imported (OSError: libcudart.so.13: cannot open shared object file)")
 
@@ -110,8 +111,8 @@ def test_what_ranks_can_communicate_through(torch, found):
 def test_each_package_that_is_missing_has_its_pip_line():
     found = list(package_findings(lambda module: module not in ("hta", "viztracer")))
     assert {finding.what: finding.remedy for finding in found if finding.state != "ok"} == {
-        "traceinsight": "pip install 'tracer-toolkit[hta]'",
-        "viztracer": "pip install 'tracer-toolkit[offline]'",
+        "traceinsight": install_hint("hta"),
+        "viztracer": install_hint("offline"),
     }
 
 

@@ -133,7 +133,7 @@ def test_workers_of_a_sweep_load_its_data_and_read_no_ranks():
     ("arguments", "reason"),
     [
         (["--strategy", "dp"], "nn.DataParallel over GPUs"),
-        (["--strategy", "single"], "none of ddp, dp, fsdp"),
+        (["--strategy", "single"], "not one of ddp, dp, fsdp"),
         (["--gpus", "1,2"], "--gpus counts GPUs"),
     ],
 )
@@ -169,7 +169,7 @@ def test_what_failed_is_tried_again_and_what_is_done_is_not(tmp_path):
 
 def test_gpus_that_are_not_there_are_refused(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    with pytest.raises(TracerError, match="2 GPUs asked for, 0 here"):
+    with pytest.raises(TracerError, match="torch can use 0 GPUs here, not 2"):
         cells_of(parse(["sweep", "--gpus", "2", "--batch", "4"]))
 
 

@@ -34,10 +34,10 @@ def test_scripts_are_told_from_commands_and_name_their_recording(words, is_comma
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("", "nothing stands behind --"),
-        ("-m", "which module"),
+        ("", "a script is missing after --"),
+        ("-m", "-m requires a module"),
         ("none.py", "no such script"),
-        ("nonesuch 2", "no such command"),
+        ("nonesuch 2", "there is no command"),
     ],
 )
 def test_a_script_that_cannot_be_run_is_refused(words, why):
@@ -61,12 +61,12 @@ def test_torchrun_s_options_pass_through_as_they_are():
 
 @pytest.mark.parametrize("nodes", ["1:4", "0", "two"])
 def test_a_recording_has_a_fixed_number_of_hosts(nodes):
-    with pytest.raises(UsageError, match="give a number"):
+    with pytest.raises(UsageError, match="give one number"):
         host_count(hosts("--nnodes", nodes))
 
 
 def test_options_of_several_hosts_need_their_number():
-    with pytest.raises(UsageError, match="--master-addr is of a job over several hosts"):
+    with pytest.raises(UsageError, match="--master-addr only applies to a job on several hosts"):
         torchrun_options(hosts("--master-addr", "a"))
 
 

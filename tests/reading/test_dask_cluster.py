@@ -130,7 +130,7 @@ def test_a_folder_that_workers_do_not_see_is_a_line(address, run, capsys, monkey
 
 
 def test_no_worker_sees_this_process_memory(run, capsys):
-    assert "--scheduler's workers see nothing of it" in refusal(
+    assert "where --scheduler's workers cannot read it" in refusal(
         capsys, "memory://bucket/run", "--scheduler", "tcp://127.0.0.1:9"
     )
 

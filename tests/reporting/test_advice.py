@@ -120,11 +120,11 @@ TOLD = {
     ),
     "waiting": (
         {"waiting": [WAITED, WAITED_FOR], "cost": cost(exposed_wait_ns=30_000)},
-        ("give rank 1 as much work as the others, or find out what slows its device on there", 50_000),
+        ("give rank 1 as much work as the others, or find out what slows its device on host there", 50_000),
     ),
     "input": (
         {"waiting": [WAITED, WaitingRow(1, 0, 0, 0, 50_000, {"input": 50_000})], "cost": cost(exposed_wait_ns=30_000)},
-        ("give rank 1 on there more loader workers", 50_000),
+        ("give rank 1 on host there more loader workers", 50_000),
     ),
     "buffers": (
         {"copies": Copies(100, 8_000), "layers": [layer("(buffers)", comm("broadcast", 9_000, wait=5_000))]},
@@ -309,7 +309,7 @@ def test_gradients_of_16_bits_are_not_compressed_to_as_many():
 def test_launches_are_counted():
     change = {"idle": [idle(operator=60_000)], "launches": LAUNCHED}
     (found,) = advice(replace(FINE, **change))
-    assert "(530 launches per step, 80 % of operations shorter than their launch)" in found.problem
+    assert "(530 launches per step; 80 % of operations run for less time than their launch takes)" in found.problem
     assert found.because.startswith(f"{found.problem}; the CPU is ")
 
 
@@ -326,8 +326,8 @@ def test_a_late_ranks_slow_device_or_its_python_is_named():
     late = WaitingRow(1, 0, 0, 0, 50_000, {"launch": 50_000})
     change = {"waiting": [WAITED, late], "cost": cost(exposed_wait_ns=30_000), "idle": [idle(), idle(1, python=45_000)]}
     (found,) = advice(replace(FINE, **change))
-    assert found.text.startswith("find out what delays rank 1's CPU on there")
-    assert found.problem == "rank 1's CPU launches late: the other rank waits for it for 5.0 % of the step"
+    assert found.text.startswith("find out what delays rank 1's CPU on host there")
+    assert found.problem == "rank 1's CPU launches late: the other rank spends 5.0 % of its step waiting for it"
     assert "; 50 us per step, and 100.0 % of all waiting" in found.because
     assert "its CPU is in Python, outside PyTorch's operators, for 45 us per step" in found.because
     (found,) = advice(replace(FINE, **change, slowed={1: "its GPU runs at 1,200 MHz"}))
@@ -347,6 +347,6 @@ def test_a_drawn_step_is_advised_as_a_whole(tmp_path):
     rows = [*rows, *(shifted(row, 200, 1_000_000) for row in rows if "Step#" not in row["name"]), step(1, 200, 200)]
     found = told(tmp_path, rows, rows).summary.advice
     assert [(" ".join(each.text.split()[:4]), each.figure_ns) for each in found] == [
-        ("launch less: a larger", 121_000),
+        ("give the CPU less", 121_000),
         ("copy gradients into buckets", 2_000),
     ]

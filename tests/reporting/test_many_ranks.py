@@ -102,7 +102,7 @@ def test_a_rank_that_is_not_there_is_a_line(run, tmp_path, capsys):
     assert main(["export", str(run), "--ranks", "3,77", "-o", str(tmp_path / "run.pftrace")]) == 2
     assert "--ranks 77: run has no such rank; it has 0 to 39" in capsys.readouterr().err
     assert main(["report", str(run), "--ranks", "3"]) == 2
-    assert "--ranks is of --html" in capsys.readouterr().err
+    assert "--ranks only applies to --html" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["", "x", "-1", "3-", "5-2", "0-99999999", "1,,2"])

@@ -86,7 +86,7 @@ def test_folders_are_one_run_within_their_folder_and_apart(folders, tmp_path):
 
 def test_folders_of_two_recordings_are_refused(folders, tmp_path):
     folders("a", "b")
-    with pytest.raises(UnusableRun, match=r"ranks0-1 and .*ranks2-3: are of different recordings"):
+    with pytest.raises(UnusableRun, match=r"ranks0-1 and .*ranks2-3 belong to different recordings"):
         find(tmp_path / "run")
 
 

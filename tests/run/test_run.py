@@ -1,5 +1,6 @@
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_nothing_there(tmp_path):
     with pytest.raises(UnusableRun, match="no traces"):
         analyzers.load(tmp_path)
     write_run(tmp_path / "deeper", [0], 1)
-    with pytest.raises(UnusableRun, match="its folders deeper do"):
+    with pytest.raises(UnusableRun, match="its folder deeper holds traces"):
         analyzers.load(tmp_path)
 
 
@@ -183,7 +184,7 @@ def test_of_a_long_run_over_hosts_the_steps_are_named(tmp_path):
     for name in ("step2", "step12"):
         (tmp_path / name / "ranks0-3").mkdir(parents=True)
         (tmp_path / name / "ranks0-3" / "rank0.json.gz").touch()
-    with pytest.raises(UnusableRun, match="its folders step12, step2 do"):
+    with pytest.raises(UnusableRun, match="its folders step12, step2 hold traces"):
         trace_files(tmp_path)
 
 
@@ -216,5 +217,28 @@ def test_a_folder_of_folders_with_a_rank_each_says_how_to_report_it(tmp_path):
 def test_a_folder_of_runs_names_one_of_them(tmp_path):
     for name in ("a", "b"):
         write_run(tmp_path / name, [0, 1], 2)
-    with pytest.raises(UnusableRun, match=r"its folders a, b do: name one of them$"):
+    with pytest.raises(UnusableRun, match=r"its folders a, b hold traces: name one of them$"):
         analyzers.load(tmp_path)
+
+
+def test_of_many_runs_the_first_are_named_and_the_others_counted(tmp_path):
+    for number in range(23):
+        write_run(tmp_path / f"run{number:02}", [0, 1], 2)
+    with pytest.raises(UnusableRun, match=r"its folders run00, run01, .*, run19 and 3 more hold traces: name one of"):
+        analyzers.load(tmp_path)
+
+
+def test_a_folder_that_may_not_be_opened_is_named_beside_the_runs(tmp_path, monkeypatch):
+    write_run(tmp_path / "a", [0, 1], 2)
+    (tmp_path / "locked").mkdir()
+    look = Path.iterdir
+
+    def iterdir(folder):
+        if folder.name == "locked":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return look(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    with pytest.raises(UnusableRun) as refused:
+        analyzers.load(tmp_path)
+    assert "its folder a holds traces: name it; locked cannot be opened (Permission denied)" in str(refused.value)

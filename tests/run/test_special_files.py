@@ -77,13 +77,13 @@ def test_one_among_the_ranks_costs_itself(tmp_path, special):
     run = analyzers.load(tmp_path / "run")
     assert [trace.rank for trace in run.ranks] == [0]
     (left_out,) = [str(each) for each in run.warnings if each.code == Code.RANK_UNREADABLE]
-    assert left_out == f"left out: {tmp_path / 'run' / 'rank1.json'}: cannot be read (is {kind}, no ordinary file)"
+    assert left_out == f"left out: {tmp_path / 'run' / 'rank1.json'}: cannot be read (is {kind}, not a regular file)"
 
 
 def test_by_its_name_it_is_refused_with_a_line(tmp_path, special, capsys):
     make, kind = special
     file = make(tmp_path / "rank0.json")
-    with pytest.raises(UnreadableTrace, match=f"is {kind}, no ordinary file"):
+    with pytest.raises(UnreadableTrace, match=f"is {kind}, not a regular file"):
         analyzers.load(file)
     assert main(["report", str(file)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
@@ -97,8 +97,8 @@ def test_as_manifest_and_calibration_of_a_run_it_is_said(tmp_path, special):
     run = analyzers.load(folder)
     assert [trace.rank for trace in run.ranks] == [0, 1]
     said = {each.code: str(each) for each in run.warnings}
-    assert f"is {kind}, no ordinary file" in said[Code.RUN_JSON_UNREADABLE]
-    assert f"is {kind}, no ordinary file" in said[Code.CALIBRATION_UNREADABLE]
+    assert f"is {kind}, not a regular file" in said[Code.RUN_JSON_UNREADABLE]
+    assert f"is {kind}, not a regular file" in said[Code.CALIBRATION_UNREADABLE]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_as_manifest_and_calibration_of_a_run_it_is_said(tmp_path, special):
 def test_as_another_document_it_is_refused(tmp_path, special, read, name, error):
     make, kind = special
     file = make(tmp_path / name)
-    with pytest.raises(error, match=f"is {kind}, no ordinary file"):
+    with pytest.raises(error, match=f"is {kind}, not a regular file"):
         read(file.parent if read is read_sweep else file)
 
 

@@ -28,7 +28,7 @@ import msgspec
 from analyzers.comparison.document import Comparison, SweepComparison
 from analyzers.comparison.scaling_document import Scaling
 from analyzers.prediction.scenarios import Prospect
-from analyzers.reporting.document import Report
+from analyzers.reporting.document import Digest, Report
 from analyzers.run.calibration import Calibration
 from analyzers.run.manifest import Manifest
 from analyzers.run.sweep import Sweep
@@ -47,13 +47,13 @@ HELP_ENDS = "<!-- to here -->"
 HELP_WIDTH = 100
 FORMATS = DOCS / "formats.md"
 # What FORMATS describes, each with all that it holds.
-DOCUMENTS = (Manifest, Report, Prospect, Comparison, SweepComparison, Sweep, Scaling, Calibration)
+DOCUMENTS = (Manifest, Report, Digest, Prospect, Comparison, SweepComparison, Sweep, Scaling, Calibration)
 TIMELINE_PICTURE = DOCS / "page-timeline.png"
 
 
 def parsers() -> dict[str, ArgumentParser]:
     """The parser of each subcommand, by name."""
-    (subparsers,) = [action for action in build_parser()._actions if hasattr(action, "choices") and action.choices]
+    (subparsers,) = [action for action in build_parser()._actions if isinstance(action.choices, dict)]
     return dict(subparsers.choices)
 
 

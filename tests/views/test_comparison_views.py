@@ -258,9 +258,9 @@ def test_what_cannot_be_compared_is_one_line(capsys, tmp_path):
     cases = {
         (str(tmp_path / "none"), DDP4): (1, "none"),
         (str(broken), DDP4): (1, "broken.json"),
-        (str(sweep), DDP4): (2, "two of a kind"),
+        (str(sweep), DDP4): (2, "give two runs or two sweeps"),
         (str(sweep), str(sweep), "--links", str(links)): (2, "--links only applies to runs"),
-        (baseline, DDP4, "--links", str(links)): (2, "leave out --links"),
+        (baseline, DDP4, "--links", str(links)): (2, "leave it out"),
         (DDP4, DDP4, "--links", str(tmp_path / "none")): (1, "tracer calibrate"),
     }
     for arguments, (expected, said) in cases.items():

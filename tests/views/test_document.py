@@ -27,6 +27,26 @@ def test_wide_columns_are_left_out_where_there_is_no_room():
     assert "utilization" in sections_markdown([[TABLE]])
 
 
+def test_a_table_wider_than_the_terminal_goes_on_below_under_its_first_columns():
+    table = Table(
+        [*texts("kind"), *numbers("a", "b", "c", "d")], [[["one", *["1" * 12] * 4], ["two", *["2" * 12] * 4]]]
+    )
+    lines = rendered([[table]], 59).splitlines()
+    assert max(map(len, lines)) <= 59
+    assert [line.split()[0] for line in lines if line] == ["kind", "one", "two"] * 2
+    assert [line.split()[1:] for line in lines if line.startswith("kind")] == [["a", "b", "c"], ["d"]]
+    assert rendered([[table]], 60) == rendered([[table]])
+
+
+def test_words_wrap_before_a_table_is_folded():
+    table = Table([*texts("kernel"), *numbers("ms")], [[["void " * 20, "1.0"]]])
+    lines = rendered([[table]], 40).splitlines()
+    assert lines[0].split() == ["kernel", "ms"]
+    assert lines[1].endswith("1.0")
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines[1:]).split().count("void") == 20
+
+
 def test_prose_wraps_with_its_indent_and_drawings_do_not():
     long = "word " * 20
     wrapped = rendered([[Paragraph(long, is_indented=True), Drawing([[Span(long)]])]], 40).splitlines()

@@ -2,6 +2,7 @@
 
 import argparse
 import configparser
+import gzip
 import html
 import importlib
 import json
@@ -440,6 +441,18 @@ def test_a_run_of_several_hosts_is_one(tmp_path):
         (tmp_path / "big" / part).mkdir(parents=True)
         (tmp_path / "big" / part / "run.json").write_text("{}")
     assert [found.name for found in listed(tmp_path)] == ["big"]
+
+
+def test_every_folder_with_traces_is_a_run(tmp_path):
+    """Also without run.json, and where its traces cannot be read: its page says why."""
+    documents = {"plain/worker0.pt.trace.json": "{", "other/data.json": '{"schemaVersion": 1, "traceEvents": []}'}
+    documents |= {"list/data.json": '[{"ph": "X"}]', "none/config.json": '{"lr": 0.1}', "none/report.json": "{}"}
+    for name, text in documents.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "data.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    assert [found.name for found in listed(tmp_path)] == ["list", "other", "packed", "plain"]
 
 
 def test_the_tab_shows_the_reports_own_page(runs, tmp_path, capsys):

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from analyzers.errors import UnreadableCalibration
+from analyzers.errors import UnreadableCalibration, install_hint
 from analyzers.run.calibration import (
     CalibratedLinks,
     Calibration,
@@ -28,7 +28,7 @@ from tests.support.kineto_files import write_run
 from tests.support.launching import run_here
 from tracer.cli import main
 from tracer.commands import calibrate as command
-from tracer.commands.calibrate import size
+from tracer.commands.options import message_size
 from tracer.config import COLLECTIVES, CalibrateConfig, CalibrationPlan
 from tracer.errors import TracerError
 from tracer.launching.environment import rank_environment
@@ -240,7 +240,8 @@ def test_a_calibration_is_not_overwritten_without_force(tmp_path, capsys, monkey
     (tmp_path / "links.json").write_text("precious")
     assert main(CPU) == 1
     assert (
-        capsys.readouterr().err == "tracer: links.json: exists already; give --force to replace it, or another name\n"
+        capsys.readouterr().err
+        == "tracer: links.json already exists: give --force to replace it, or choose another name\n"
     )
     assert (tmp_path / "links.json").read_text() == "precious"
 
@@ -267,8 +268,8 @@ def test_a_row_has_the_type_that_was_sent(alone):
         ("--min 1M --max 4K", 2, "--min 1 MiB is larger than --max 4 KiB"),
         ("--min 32M", 2, "--min 32 MiB is larger than --max 16 MiB"),
         ("--factor 1", 2, "--factor 1"),
-        ("--collectives all_reduce,allgather", 2, "'allgather' is none of all_reduce, "),
-        ("--collectives ,", 2, "'' is none of"),
+        ("--collectives all_reduce,allgather", 2, "'allgather' is not one of all_reduce, "),
+        ("--collectives ,", 2, "'' is not one of"),
         ("--gpus 2", 2, "--gpus counts GPUs"),
     ],
 )
@@ -299,7 +300,7 @@ def test_too_little_memory_is_one_line(tmp_path):
     [("4096", 4096), ("4K", 4096), ("4k", 4096), ("16M", 16 * MIB), ("1G", 2**30), ("1", 1)],
 )
 def test_sizes_are_written_as_for_nccl_tests(written, nbytes):
-    assert size(written) == nbytes
+    assert message_size(written) == nbytes
 
 
 @pytest.mark.parametrize("written", ["", "0", "-1", "4KB", "1.5M", "K", "4T", "9" * 30, "99999999999G", "nan"])
@@ -307,7 +308,7 @@ def test_what_is_no_size_is_a_usage_error(written, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*CPU, f"--min={written}"])
     assert ended.value.code == 2
-    assert "invalid size (such as 4096, 4K, 16M, 1G) value" in capsys.readouterr().err
+    assert ": give a size such as 4096, 4K, 16M or 1G" in capsys.readouterr().err
 
 
 def test_plans_grow_by_the_factor_up_to_the_largest():
@@ -544,7 +545,7 @@ def test_what_nvml_cannot_say_is_a_reason(link, monkeypatch, tmp_path):
     members = [LinkMember("host0", "GPU", "elsewhere")] * 2
     assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source == "NVML does not say (Not Found)"
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source.endswith("pip install nvidia-ml-py")
+    assert link_of("nccl", members, [tmp_path / "nccl.1.log"]).source.endswith(install_hint("record"))
 
 
 def test_network_cards_say_their_rate(link, tmp_path):

@@ -2,6 +2,7 @@
 
 `record` (and `record_script`, for a SCRIPT), `report`, `compare`, `whatif`, `view`, `export`, `plot`,
 `tensorboard`, `calibrate`, `sweep`, `hta`, `doctor`; what several share is in `options`.
+`completion` writes the scripts by which shells complete all of these.
 
 Decisions: docs/decisions/structure.md
 """
@@ -9,6 +10,7 @@ Decisions: docs/decisions/structure.md
 from tracer.commands import (
     calibrate,
     compare,
+    completion,
     doctor,
     export,
     hta,
@@ -25,6 +27,8 @@ from tracer.commands import (
 COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta, doctor)
 # The one that runs a SCRIPT.
 RECORD = record.NAME
+SHELLS = completion.SHELLS
+completion_script = completion.completion_script
 record_words = record.words_apart
 
-__all__ = ["COMMANDS", "RECORD", "record_words"]
+__all__ = ["COMMANDS", "RECORD", "SHELLS", "completion_script", "record_words"]

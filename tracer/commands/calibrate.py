@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
 import sys
 from pathlib import Path
 from typing import cast
 
 import msgspec
 
+from analyzers.errors import install_hint
 from analyzers.run import LINKS, Calibration, read_calibration, to_json
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
-from tracer.commands.options import add_device_arguments, here, pick_devices, positive, progress, say
+from tracer.commands.options import add_device_arguments, here, message_size, pick_devices, positive, progress, say
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError, UsageError
 from tracer.views.sections import calibration_text
 
 NAME = "calibrate"
 HELP = "measure what the links between devices can do: bandwidth of each collective over message sizes"
-MISSING = "tracer calibrate needs torch: pip install 'tracer-toolkit[record]'"
+MISSING = f"tracer calibrate needs torch: {install_hint('record')}"
 MIN_BYTES = 4 * 2**10
 # gloo moves some GB/s, and no more from 16 MiB on than below.
 DEFAULT_MAX_BYTES = {"cuda": 2**30, "cpu": 16 * 2**20}
@@ -34,9 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_arguments(parser)
     what = parser.add_argument_group("what is measured")
     what.add_argument("--collectives", metavar="NAME,...", help=f"default: {','.join(COLLECTIVES)}")
-    what.add_argument("--min", type=size, default=MIN_BYTES, metavar="BYTES", help="smallest message (default: 4K)")
-    what.add_argument("--max", type=size, metavar="BYTES", help="largest message (default: 1G, on a CPU 16M)")
-    what.add_argument("--factor", type=positive, default=FACTOR, metavar="N", help="from size to size (default: 2)")
+    what.add_argument(
+        "--min", type=message_size, default=MIN_BYTES, metavar="BYTES", help="smallest message (default: 4K)"
+    )
+    what.add_argument("--max", type=message_size, metavar="BYTES", help="largest message (default: 1G, on a CPU 16M)")
+    what.add_argument(
+        "--factor",
+        type=positive,
+        default=FACTOR,
+        metavar="N",
+        help="factor between one message size and the next (default: 2)",
+    )
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print the file's JSON instead of the table")
@@ -99,18 +107,5 @@ def _collectives(names: str | None) -> tuple[Collective, ...]:
     wanted = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
     unknown = [name for name in wanted if name not in COLLECTIVES]
     if unknown:
-        raise UsageError(f"--collectives: {unknown[0]!r} is none of {', '.join(COLLECTIVES)}")
+        raise UsageError(f"--collectives: {unknown[0]!r} is not one of {', '.join(COLLECTIVES)}")
     return cast(tuple[Collective, ...], wanted)
-
-
-def size(text: str) -> int:
-    """Parse an option's size in bytes: `4096`, or `4K`, `16M`, `1G` in powers of 1024, as nccl-tests takes them."""
-    match = re.fullmatch(r"(\d{1,18})([KMG]?)", text.upper())
-    value = int(match[1]) * 1024 ** " KMG".index(match[2] or " ") if match else 0
-    if not 1 <= value < 2**62:
-        raise ValueError
-    return value
-
-
-# argparse names the type in its message: `argument --min: invalid size (such as 4096, 4K, 16M, 1G) value: 'x'`.
-size.__name__ = "size (such as 4096, 4K, 16M, 1G)"

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_all_existing((options.output, options.html), options.force)
     kinds = {_is_sweep(options.a), _is_sweep(options.b)}
     if len(kinds) > 1:
-        raise UsageError("one of A and B is a sweep, the other is not: compare two of a kind")
+        raise UsageError("one of A and B is a sweep and the other is a run: give two runs or two sweeps")
     of_sweeps = kinds == {True}
     gates = parsed(options.fail_on, cell_names() if of_sweeps else names(of_comparison=True))
     return _of_sweeps(options, gates) if of_sweeps else _of_runs(options, gates)
@@ -148,7 +148,7 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
         _, run_report, drawn = read_drawn(options, links, [path])
         return run_report, drawn
     if links is not None:
-        raise UsageError(f"{path}: a saved report was made with its own links: leave out --links")
+        raise UsageError(f"{path}: --links does not apply to a saved report, which has its links already: leave it out")
     try:
         return from_json(path.read_bytes()), ()
     except AnalysisError as error:

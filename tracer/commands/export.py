@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, and write the file."""
     output: Path = options.output
     if output.suffix not in (TRACE, ARCHIVE):
-        raise UsageError(f"{output}: the name says what is written: end it in {TRACE} or {ARCHIVE}")
+        raise UsageError(f"{output}: the name's ending selects the format: end it in {TRACE} or {ARCHIVE}")
     refuse_existing(output, options.force)
     links = links_of(options)
     summary, run_report, drawn = read_drawn(options, links)

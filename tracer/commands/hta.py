@@ -26,7 +26,7 @@ from analyzers.reporting import lanes, report
 from analyzers.run import Run, load
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.options import here, memory, run_place, terminal
+from tracer.commands.options import here, memory, not_negative, positive, run_place, terminal
 from tracer.errors import UsageError
 from tracer.views import csv_text
 from tracer.views.perfetto import groups, path_group, write_trace
@@ -58,13 +58,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("other", type=run_place, nargs="?", metavar="RUN2", help="the run that diff compares with")
     parser.add_argument(
-        "--rank", type=int, metavar="N", help="this rank (default: all; critical-path and diff: the run's first)"
+        "--rank",
+        type=not_negative,
+        metavar="N",
+        help="this rank (default: all; critical-path and diff: the run's first)",
     )
     parser.add_argument(
-        "--step", type=int, metavar="K", help="critical-path and diff: this step (default: that of median length)"
+        "--step",
+        type=not_negative,
+        metavar="K",
+        help="critical-path and diff: this step (default: that of median length)",
     )
     parser.add_argument(
-        "--top", type=_count, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
+        "--top", type=positive, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
     )
     parser.add_argument("--json", action="store_true", help="all rows as JSON")
     parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
@@ -100,10 +106,11 @@ def _check_usage(options: argparse.Namespace) -> None:
     """Raise UsageError, and TracerError for a file that exists already."""
     refusals = {
         "diff compares two runs: tracer hta RUN diff RUN2": options.analysis == DIFF and options.other is None,
-        f"{options.analysis} is of one run: leave out {options.other}": options.analysis != DIFF
+        f"{options.analysis} analyzes one run: leave out {options.other}": options.analysis != DIFF
         and options.other is not None,
-        "--step is of critical-path and diff": options.step is not None and options.analysis not in (PATH, DIFF),
-        "-o is of critical-path: it writes the path into a timeline": options.output is not None
+        "--step only applies to critical-path and diff": options.step is not None
+        and options.analysis not in (PATH, DIFF),
+        "-o only applies to critical-path, whose timeline it writes": options.output is not None
         and options.analysis != PATH,
     }
     for reason, refused in refusals.items():
@@ -111,7 +118,7 @@ def _check_usage(options: argparse.Namespace) -> None:
             raise UsageError(reason)
     if options.output is not None:
         if options.output.suffix != TRACE:
-            raise UsageError(f"{options.output}: is written as Perfetto's timeline: end its name in {TRACE}")
+            raise UsageError(f"{options.output}: is a Perfetto timeline: end its name in {TRACE}")
         refuse_existing(options.output, options.force)
 
 
@@ -136,10 +143,3 @@ def _write_timeline(source: Run, path: CriticalPath, options: argparse.Namespace
     with new_file(options.output, options.force) as file:
         write_trace(file, chain([path_group(path, origin_ns)], groups(drawn, run_report)))
     print(f"{options.output}: written; open it at https://ui.perfetto.dev", file=sys.stderr)
-
-
-def _count(word: str) -> int:
-    count = int(word)
-    if count < 1:
-        raise argparse.ArgumentTypeError("a positive number")
-    return count

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=run_place,
         nargs="+",
         metavar="RUN",
-        help="a folder of traces, or one trace file; or the folders that several hosts wrote of one run; "
+        help="a folder of traces, one trace file, or the folders that several hosts wrote for one run; "
         "with --kind scaling a sweep's folder",
     )
     parser.add_argument(
@@ -44,7 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "layers: the longest ones; bandwidth: busbw over message size; scaling: speedups of a sweep",
     )
     parser.add_argument(
-        "-o", "--output", type=here, required=True, metavar="FILE", help="its ending says what: .png, .svg or .pdf"
+        "-o",
+        "--output",
+        type=here,
+        required=True,
+        metavar="FILE",
+        help="the picture; its ending selects the format: .png, .svg or .pdf",
     )
     add_links_argument(parser)
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from analyzers.errors import install_hint
 from analyzers.reporting import report
 from analyzers.run import MANIFEST
 from tracer.atomic_files import hidden_folder, refuse_folder
@@ -36,7 +36,8 @@ from tracer.commands.options import (
 from tracer.commands.record_script import run_script
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
-from tracer.views.sections import first_screen_text
+from tracer.views import rendered
+from tracer.views.sections import epochs, first_screen_text
 
 NAME = "record"
 HELP = "record a training script, or a built-in workload, and report where its time goes"
@@ -45,12 +46,13 @@ USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
        tracer record [OPTION ...] torchrun ... train.py [ARGUMENT ...]
        tracer record [OPTION ...]"""
 SCRIPT = """Python file or -m MODULE (tracer starts a rank on each device), or a command that starts its own ranks
-(torchrun, accelerate launch, python); everything behind it is its own. Without one: the built-in workload"""
+(torchrun, accelerate launch, python); everything after it is passed to it. Without a SCRIPT, tracer
+records the built-in workload"""
 EXAMPLES = """\
 examples:
   tracer record --gpus 4 train.py --lr 0.1
   tracer record -o traces/mine torchrun --nproc-per-node 4 train.py"""
-MISSING = "tracer record needs torch and torchvision: pip install 'tracer-toolkit[record]'"
+MISSING = f"tracer record needs torch and torchvision: {install_hint('record')}"
 # Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
 OF_SCRIPTS = {
     *("gpus", "device", "ranks", "wait", "warmup", "active", "light", "rounds", "every", "keep"),
@@ -73,13 +75,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     how = parser.add_argument_group("steps")
     add_step_arguments(how)
-    how.add_argument("--every", type=positive, metavar="N", help="of a script: record anew every N steps")
+    how.add_argument("--every", type=positive, metavar="N", help="record a script again every N steps")
     how.add_argument(
         "--keep", type=positive, metavar="K", help="with --every: keep the newest K recordings (default: 5)"
     )
     add_host_arguments(parser)
     out = parser.add_argument_group("output")
-    out.add_argument("-o", "--output", type=here, metavar="DIR", help="default: traces/resnet18-ddp4 and so on")
+    out.add_argument(
+        "-o",
+        "--output",
+        type=here,
+        metavar="DIR",
+        help="folder to write (default: traces/ and the recording's name, such as traces/resnet18-ddp4)",
+    )
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
     parser.set_defaults(unset=vars(parser.parse_args([])))
 
@@ -98,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
     if options.every or options.keep:
-        raise UsageError("--every and --keep record a script's long run: tracer record --every N SCRIPT")
+        raise UsageError("--every and --keep need a script: tracer record --every N SCRIPT")
     config = configuration(options, setup_of(options))
     output = options.output or Path("traces") / default_name(config)
     refuse_folder(output.absolute(), options.force, MANIFEST)
@@ -108,8 +116,10 @@ def run(options: argparse.Namespace) -> int:
         say("links are not calibrated: no collectives of torch.distributed between processes in this run")
     recorded = record(config, output.absolute(), options.force, torchrun_options(options))
     for recording in recorded:
-        sys.stdout.write(first_screen_text(report(read_here(recording)), str(recording), *terminal()))
-        print(f"next: tracer report {shlex.quote(str(options.output or recording.relative_to(Path.cwd())))} --by step")
+        found = report(read_here(recording))
+        path = options.output or recording.relative_to(Path.cwd())
+        sys.stdout.write(first_screen_text(found, str(path), *terminal()))
+        sys.stdout.write(rendered([epochs(found.run)], *terminal()))
     return 0
 
 
@@ -119,7 +129,9 @@ def _run_script(options: argparse.Namespace) -> int:
     for name, value in vars(options).items():
         if name not in OF_SCRIPTS and value != options.unset.get(name, value):
             option = "--" + name.replace("_", "-")
-            raise UsageError(f"{option} is of the built-in workload: give it to the script, if it has one like it")
+            raise UsageError(
+                f"{option} configures the built-in workload: leave it out, or pass the script an option of its own"
+            )
     return run_script(options)
 
 

@@ -83,7 +83,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         keep=options.keep or DEFAULTS.keep,
     )
     if options.keep is not None and options.every is None:
-        raise UsageError("--keep is of recordings again and again: give --every N")
+        raise UsageError("--keep requires --every N")
     plan.check()
     return plan
 
@@ -105,8 +105,7 @@ def _say_outcome(outcome: Outcome, keep: int) -> None:
     _report(newest, is_part)
     if is_part:
         _say("these are this host's ranks; with the other hosts' folders beside them they are one run")
-        newest = newest.parent
-    _say(f"next: tracer report {shlex.quote(str(newest))}" + ("" if is_part else " --by step"))
+        _say(f"next: tracer report {shlex.quote(str(newest.parent))}")
 
 
 def _report(recording: Path, is_part: bool) -> None:

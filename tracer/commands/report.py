@@ -20,6 +20,7 @@ from analyzers.reporting import (
     report,
     sharded_frame,
     to_json,
+    to_summary_json,
     windows_frame,
 )
 from analyzers.run import Calibration
@@ -78,20 +79,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     view.add_argument("--notes", action="store_true", help="every warning and note, with what to do about each")
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
+    parser.add_argument(
+        "--summary",
+        action="store_true",
+        help="with --json: only what the report comes to, in some kilobytes",
+    )
     parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
     parser.add_argument(
         "--html",
         type=here,
         metavar="FILE",
-        help="also write all of it as one page for a browser, which loads nothing",
+        help="also write everything as one page for a browser, which loads nothing from elsewhere",
     )
     parser.add_argument(
         "-o", "--output", type=here, metavar="FILE", help="write the report to a file instead of stdout"
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
-    parser.add_argument(
-        "--validate", action="store_true", help="have torch's own trace validator look at the traces too"
-    )
+    parser.add_argument("--validate", action="store_true", help="also check the traces with torch's own validator")
     add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
@@ -99,6 +103,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, print; return the conditions' exit code."""
+    if options.summary and not options.json:
+        raise UsageError("--summary shortens the JSON: give --json --summary")
     gates = parsed(options.fail_on, names(of_comparison=False))
     tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
@@ -107,7 +113,8 @@ def run(options: argparse.Namespace) -> int:
         write_text(path, csv_text(frame(run_report)), options.force)
     if document is not None:
         write_page(options.html, document, options.force)
-    emit(options, partial(to_json, run_report), partial(_text, options, run_report))
+    document_of = to_summary_json if options.summary else to_json
+    emit(options, partial(document_of, run_report), partial(_text, options, run_report))
     return judged(gates, RunFigures(run_report), run_report.run.name)
 
 
@@ -127,6 +134,6 @@ def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Repor
     """Return the report, and its page if one is asked for. Raises UsageError."""
     if options.html is None:
         if options.ranks is not None:
-            raise UsageError("--ranks is of --html: it says which ranks are drawn in time")
+            raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")
         return report(read(options), links), None
     return read_page(options, links)

@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from analyzers.comparison import Scaling, cells_frame, epochs_frame, scaling_json, strong_frame, study, weak_frame
+from analyzers.errors import install_hint
 from analyzers.rank import RunSummary
 from analyzers.redaction import redacted
 from analyzers.run import SINGLE, SWEEP, Cell, Sweep, read_sweep
@@ -46,7 +47,7 @@ from tracer.views.sections import as_markdown, scaling_text
 
 NAME = "sweep"
 HELP = "how training scales over devices and batches, measured from a sweep's recordings"
-MISSING = "tracer sweep needs torch and torchvision to record: pip install 'tracer-toolkit[record]'"
+MISSING = f"tracer sweep needs torch and torchvision to record: {install_hint('record')}"
 PARALLEL = tuple(strategy for strategy in STRATEGIES if strategy != SINGLE)
 BATCHES = (32, 128, 512)
 # Below a sweep's folder, unless --output says otherwise.
@@ -86,16 +87,18 @@ def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     grid = parser.add_argument_group("grid: a recording for each strategy, number of devices and batch")
     grid.add_argument("--gpus", type=numbers, metavar="N,...", help="default: 1, 2, 4 and so on, up to all")
     grid.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
-    grid.add_argument("--ranks", type=numbers, metavar="N,...", help="this many ranks on the CPU (default: 1,2)")
+    grid.add_argument("--ranks", type=numbers, metavar="N,...", help="numbers of ranks on the CPU (default: 1,2)")
     grid.add_argument("--batch", type=numbers, metavar="N,...", help="samples per device (default: 32,128,512)")
     grid.add_argument(
-        "--fourfold", action="store_true", help="from the last --batch on four times as many, until out of memory"
+        "--fourfold",
+        action="store_true",
+        help="continue after the last --batch with four times as many each time, until memory runs out",
     )
     grid.add_argument("--strategy", metavar="NAME,...", help=f"of {', '.join(PARALLEL)} (default: ddp)")
     grid.add_argument(
         "--strong",
         action="store_true",
-        help="also one device at every global batch of the others, which strong scaling is measured against",
+        help="also record one device at every global batch of the others, which strong scaling compares with",
     )
 
 
@@ -133,7 +136,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.force:
         raise UsageError(
-            "--force replaces files of a --report; a sweep keeps what it has: give another -o, or remove it"
+            "--force only replaces the files of --report. A sweep keeps the cells it has: give another -o, or "
+            "delete the folder"
         )
     folder = options.output or Path("traces") / "sweep"
     failed = _record(options, folder)
@@ -213,17 +217,13 @@ def _strategies(options: argparse.Namespace) -> list[str]:
     names = list(dict.fromkeys((options.strategy or "ddp").split(",")))
     unknown = [name for name in names if name not in PARALLEL]
     if unknown:
-        raise UsageError(f"--strategy: {unknown[0]!r} is none of {', '.join(PARALLEL)}")
+        raise UsageError(f"--strategy: {unknown[0]!r} is not one of {', '.join(PARALLEL)}")
     return names
 
 
 def numbers(text: str) -> list[int]:
     """Parse an option's whole numbers from 1 up, separated by commas."""
     return [positive(part) for part in text.split(",")]
-
-
-# argparse names the type in its message: `argument --batch: invalid positive whole numbers value: '0'`.
-numbers.__name__ = "positive whole numbers (such as 1,2,4)"
 
 
 def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:

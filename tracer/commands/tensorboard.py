@@ -29,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer tensorboard`."""
     parser.add_argument("run", type=run_place, nargs="+", metavar="RUN", help="a folder of traces, or a sweep's folder")
     parser.add_argument(
-        "--logdir", type=here, required=True, metavar="DIR", help="where TensorBoard looks: a folder for each RUN"
+        "--logdir",
+        type=here,
+        required=True,
+        metavar="DIR",
+        help="TensorBoard's log directory, which gets a folder for each RUN",
     )
     parser.add_argument("--force", action="store_true", help="replace what an earlier call has written")
     add_reading_arguments(parser)
@@ -40,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     check_tensorboard()
     places = {_name(path): path for path in options.run}
     if len(places) < len(options.run):
-        raise UsageError("two RUNs have the same name: give one of them at a time, and each its own --logdir")
+        raise UsageError(
+            "two RUNs have the same name, and would write the same files: give each a call and a --logdir of its own"
+        )
     for name, path in places.items():
         refuse_existing(options.logdir / name / EVENTS, options.force)
         _write(options.logdir / name, _files(options, path), options.force)

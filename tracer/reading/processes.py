@@ -98,7 +98,7 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
     if by.scheduler is None:
         return given
     if any(isinstance(place, Remote) and place.is_private for place in given):
-        raise UsageError(f"{_in_words(given)}: is of this process alone: --scheduler's workers see nothing of it")
+        raise UsageError(f"{_in_words(given)}: only exists in this process, where --scheduler's workers cannot read it")
     return [place if isinstance(place, Remote) else place.absolute() for place in given]
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
+import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzers.run import MANIFEST, OF_HOST, SWEEP
+from analyzers.run import MANIFEST, OF_HOST, SWEEP, may_be_trace
 
 # What is looked through, so that a huge folder is not read for ever.
 MOST_FOLDERS = 10_000
+MOST_LOOKED_INTO = 8
+HEAD_BYTES = 4096
+# As torch.profiler's handler, Kineto and `tracer record` name traces; and what a Chrome trace has in its first lines.
+_TRACE_NAME = re.compile(r"rank|trace", re.IGNORECASE)
+_TRACE_HEAD = re.compile(rb'"(?:traceEvents|schemaVersion|ph)"')
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,8 @@ def listed(root: Path) -> Iterator[ListedRun]:
             # What lies in a run is its own: other windows, other hosts' ranks.
             folders.clear()
             yield ListedRun(name, path, False)
+        elif any(_is_trace(path / file) for file in sorted(filter(may_be_trace, files))[:MOST_LOOKED_INTO]):
+            yield ListedRun(name, path, False)
 
 
 def leads_out(folder: Path, root: Path) -> Path | None:
@@ -82,6 +92,17 @@ def leads_out(folder: Path, root: Path) -> Path | None:
                     seen.add(target)
                     todo.append(target)
     return None
+
+
+def _is_trace(file: Path) -> bool:
+    """Whether a file is called a trace, or begins like one; any JSON may lie beside TensorBoard's files."""
+    if _TRACE_NAME.search(file.name):
+        return True
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            return _TRACE_HEAD.search(opened.read(HEAD_BYTES)) is not None
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def _target(link: Path) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from analyzers.errors import install_hint
 from analyzers.notices import Code, Notice
 from analyzers.paths import Where
 from analyzers.run import find
@@ -20,7 +21,7 @@ def second_opinions(path: Where) -> list[Notice]:
     """
     files = [file.path for file in find(path).files]
     if not all(isinstance(file, Path) for file in files):
-        raise UsageError("--validate: torch reads traces from this machine's disks: copy the run here")
+        raise UsageError("--validate: torch only reads traces on this machine's disks: copy the run here")
     # What is no ordinary file has been left out, with a notice of its own; torch would wait for it.
     ordinary = (path for path in (Path(str(file)) for file in files) if path.is_file())
     return [notice for path in ordinary for notice in _opinion(path)]
@@ -30,7 +31,7 @@ def _opinion(file: Path) -> Iterator[Notice]:
     try:
         from tracer.recording import trace_violations  # torch, which reading alone does without
     except ImportError as error:
-        raise TracerError("--validate needs torch: pip install 'tracer-toolkit[record]'") from error
+        raise TracerError(f"--validate needs torch: {install_hint('record')}") from error
     violations = trace_violations(file)
     if violations is None:
         text = f"{file.name}: not looked at by torch's own validator, which this torch has not, or which fails on it"

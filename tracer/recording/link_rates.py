@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from analyzers.errors import install_hint
+
 NCCL_LOG = "nccl.%p.log"
 SYS_CLASS = Path("/sys/class")
 MB_PER_GB = 1_000
@@ -123,7 +125,7 @@ def _gpus(transport: str, members: Sequence[LinkMember]) -> tuple[float, str]:
     try:
         import pynvml
     except ImportError as error:
-        raise _Unknown("NVML cannot be asked: pip install nvidia-ml-py") from error
+        raise _Unknown(f"NVML cannot be asked: {install_hint('record')}") from error
     try:
         pynvml.nvmlInit()
         gpus = [pynvml.nvmlDeviceGetHandleByUUID(nvml_uuid(member.uuid)) for member in members]

@@ -8,10 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from analyzers.errors import install_hint
 from tracer.errors import TracerError
 from tracer.serving.files import LOOPBACK
 
-MISSING = "TensorBoard is not installed: pip install 'tracer-toolkit[tensorboard]'"
+MISSING = f"TensorBoard is not installed: {install_hint('tensorboard')}"
 # Every user of the machine sees a command's words, and may read what TensorBoard says of itself in /tmp: the path
 # goes by the environment, and the mask keeps that file for its owner.
 _ROOT = "TRACER_TENSORBOARD_ROOT"

@@ -28,6 +28,7 @@ from tracer.views.document import (
 from tracer.views.format import gbps, milliseconds, plain
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
+    ASCII,
     BACKWARD,
     CAUSE_PARTS,
     COMM,
@@ -56,6 +57,7 @@ from tracer.views.palette import (
 from tracer.views.terminal import columns, is_wide, rendered
 
 __all__ = [
+    "ASCII",
     "BACKWARD",
     "CAUSE_PARTS",
     "COMM",

@@ -40,6 +40,31 @@ COPY = StepPart("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
 IDLE = StepPart("idle_ns", "idle", "#999999", "░", 0.45, dark="#626A75")
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 
+# What is printed, character for character, where a stream's encoding lacks it: parts and shades keep their difference,
+# and a bar its length.
+ASCII = {
+    "\N{FULL BLOCK}": "#",
+    "\N{DARK SHADE}": "=",
+    "\N{MEDIUM SHADE}": "+",
+    "\N{LIGHT SHADE}": ".",
+    "\N{QUADRANT UPPER LEFT AND LOWER RIGHT}": "/",
+    "\N{QUADRANT UPPER RIGHT AND LOWER LEFT}": "~",
+    **dict.fromkeys("\N{LEFT ONE EIGHTH BLOCK}\N{LEFT ONE QUARTER BLOCK}\N{LEFT THREE EIGHTHS BLOCK}", " "),
+    **dict.fromkeys("\N{LEFT HALF BLOCK}\N{LEFT FIVE EIGHTHS BLOCK}", "#"),
+    **dict.fromkeys("\N{LEFT THREE QUARTERS BLOCK}\N{LEFT SEVEN EIGHTHS BLOCK}", "#"),
+    "\N{MIDDLE DOT}": "-",
+    "\N{EN DASH}": "-",
+    "\N{EM DASH}": "-",
+    "\N{HORIZONTAL ELLIPSIS}": ".",
+    "\N{LESS-THAN OR EQUAL TO}": "<",
+    "\N{GREATER-THAN OR EQUAL TO}": ">",
+    "\N{MULTIPLICATION SIGN}": "x",
+    "\N{RIGHTWARDS ARROW}": ">",
+    "\N{LEFTWARDS ARROW}": "<",
+    "\N{MICRO SIGN}": "u",
+    "\N{PLUS-MINUS SIGN}": "~",
+}
+
 # What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart;
 # of what is unresolved nobody knows which of the two it is.
 TRANSFER = StepPart("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)

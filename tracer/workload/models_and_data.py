@@ -129,7 +129,7 @@ def cifar10_loader(source: DataSource, batch: int, pinned: bool, whole: bool) ->
     )
     if len(loader) == 0:
         raise TracerError(
-            f"{source.folder}: {len(dataset)} images are less than a batch of {batch} a rank; lower --batch"
+            f"{source.folder}: {len(dataset)} images are fewer than a batch of {batch} per rank: lower --batch"
         )
     return loader
 

@@ -16,7 +16,7 @@ from analyzers.units import duration, percent, rounded_percent
 class Advice(msgspec.Struct, frozen=True):
     """What to change, what that would bring at most (ns per step), and what was measured. Programs go by the code.
 
-    `problem` is the sentence that a headline needs, and the first of `because`.
+    `problem` is the sentence that a headline needs, and the first of `because`; `share` is the gain's, of a step.
     """
 
     code: str
@@ -24,6 +24,7 @@ class Advice(msgspec.Struct, frozen=True):
     figure_ns: int
     because: str
     problem: str = ""
+    share: float = 0.0
 
 
 def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = "") -> Advice:
@@ -35,20 +36,27 @@ def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = 
 class StepTime:
     """The median step of a run, ns, and the number of windows that it is the median of.
 
-    `step_word` is what a window is called: a step, or a trace where no step is marked.
+    `step_word` is what a window is called: a step, or a trace where no step is marked; `mean_ns` the mean step, None
+    where it is not known.
     """
 
     step_ns: float
     windows: int
     step_word: str = "step"
+    mean_ns: float | None = None
 
     def share(self, ns: float) -> str:
         """Write a time as it is in a step, and as a share of the step."""
-        return f"{duration(ns)} per {self.step_word} ({percent(ns / self.step_ns)})"
+        return f"{duration(ns)} per {self.step_word} ({percent(ns / self.whole_ns)})"
+
+    @property
+    def whole_ns(self) -> float:
+        """Return what shares are of: the mean step, so that they agree with shares of all steps' time."""
+        return self.mean_ns or self.step_ns
 
     def part(self, ns: float) -> str:
         """Write a time as one says how much of the step it is: `63 % of the step`."""
-        return f"{rounded_percent(ns / self.step_ns)} of the {self.step_word}"
+        return f"{rounded_percent(ns / self.whole_ns)} of the {self.step_word}"
 
     def typical(self, parts: Iterable[tuple[BucketRow | LayerRow | ShardedCollective | TensorWindow, int]]) -> int:
         """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
@@ -73,7 +74,7 @@ def _queued(evidence: Evidence) -> Iterator[Advice]:
         figure = min(figure, evidence.cost.exposed_transfer_ns)
     yield advised(
         "fewer_bytes",
-        f"send fewer bytes ({_fewer_bytes(evidence)}), or use faster links; other bucket sizes would not help",
+        f"send fewer bytes ({_fewer_bytes(evidence)}), or use faster links; buckets of another size hold as many bytes",
         figure,
         f"the links are too slow for the gradients: {evidence.part(figure)} is transfer that no compute hides",
         f"buckets stand behind one another's transfers for {duration(_stood(evidence))} per step, added up",
@@ -131,11 +132,20 @@ def _buffers(evidence: Evidence) -> Iterator[Advice]:
         copied = f", with {evidence.copies.buffers:.0f} copies and the gaps before them"
     yield advised(
         "buffers",
-        "switch off DDP's broadcast of buffers (broadcast_buffers=False; in torch 2.15 forward_sync_buffers=False), "
-        "if replicas may keep running statistics of their own",
+        f"switch off DDP's broadcast of buffers ({_no_broadcast(evidence.torch_version)}), if each rank may have its "
+        "own running statistics",
         figure,
         f"DDP broadcasts buffers in every forward: {evidence.part(figure)}{copied}",
     )
+
+
+def _no_broadcast(version: str | None) -> str:
+    """Return the argument of DDP's that switches the broadcast off, which torch 2.15 gave another name."""
+    names = {False: "broadcast_buffers=False", True: "forward_sync_buffers=False"}
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    if numbers is None:
+        return f"{names[False]}; in torch 2.15 {names[True]}"
+    return names[(int(numbers[1]), int(numbers[2])) >= (2, 15)]
 
 
 def _packing(evidence: Evidence) -> Iterator[Advice]:

@@ -45,7 +45,8 @@ class Copies:
 class Evidence(StepTime):
     """Rows of the report, the median step, and means over windows.
 
-    `free_compute_ns` is compute with no communication beside it, which could hide some. `complete`: no collective has
+    `free_compute_ns` is compute with no communication beside it, which could hide some, None where it is
+    not known. `complete`: no collective has
     members that are not in the run. `gradient_dtypes` are those that are reduced, `latency_ns` the shortest transfer of
     an all_reduce, None where none is known. `host` is each rank's, and `slowed` says which ranks' devices run slower
     than the others'. `input_caution` says how far the profiler may have made what full windows show, whose times those
@@ -67,7 +68,7 @@ class Evidence(StepTime):
     waits_by_kind: Mapping[str, int] = field(default_factory=dict)
     world_size: int = 1
     is_data_parallel: bool = False
-    free_compute_ns: float = float("inf")
+    free_compute_ns: float | None = None
     complete: bool = True
     gradient_dtypes: frozenset[str] = frozenset()
     latency_ns: int | None = None
@@ -75,6 +76,7 @@ class Evidence(StepTime):
     slowed: Mapping[RankNumber, str] = field(default_factory=dict)
     input_caution: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    torch_version: str | None = None
     is_async_tp_on: bool = False
     experts: Sequence[ExpertRow] = ()
     attention: Sequence[AttentionRow] = ()

@@ -35,7 +35,11 @@ def advice(evidence: Evidence) -> list[Advice]:
     if evidence.step_ns <= 0:
         return []
     worthwhile = [
-        msgspec.structs.replace(proposed, because=proposed.because + beyond + caution)
+        msgspec.structs.replace(
+            proposed,
+            because=proposed.because + beyond + caution,
+            share=min(proposed.figure_ns / evidence.whole_ns, 1.0),
+        )
         for rules, caution, cost in (
             (_ON_COMMUNICATION, "", evidence.cost),
             (_ON_DEVICES, "", None),
@@ -57,7 +61,9 @@ _HIDES = {"prefetch", "reduce_scatter_group", "max_connections", "last_bucket", 
 
 def _bounded(evidence: Evidence, proposed: Advice) -> Advice:
     """Bound a gain from hiding communication by the compute that is left to hide it: links may be the limit."""
-    free_ns = round(max(evidence.free_compute_ns, 0)) if proposed.code in _HIDES else proposed.figure_ns
+    if evidence.free_compute_ns is None or proposed.code not in _HIDES:
+        return proposed
+    free_ns = round(max(evidence.free_compute_ns, 0))
     if free_ns >= proposed.figure_ns:
         return proposed
     left = f"{proposed.because}; only {evidence.share(free_ns)} of compute has no communication beside it yet"
@@ -94,7 +100,7 @@ def _launch_bound(evidence: Evidence) -> Iterator[Advice]:
         return
     idle = f"{_devices(evidence)} idle {evidence.part(least.by_host_ns)}: {why_not_launched(evidence)}"
     if _launches_too_slowly(evidence, least):
-        text = f"launch less: a larger batch, torch.compile{_graphs(evidence)}, a fused optimizer"
+        text = f"give the CPU less to launch: a larger batch, torch.compile{_graphs(evidence)}, a fused optimizer"
         yield advised("launch_bound", text, least.by_host_ns, idle, _where(least))
         return
     hindered = "does while no operator runs" if least.device == CPU_DEVICE else "does instead of launching"
@@ -110,7 +116,7 @@ def why_not_launched(evidence: Evidence) -> str:
     operations, shorter = (sum(getattr(row, name) for row in evidence.launches) for name in ("operations", "shorter"))
     short = ""
     if shorter >= MOST_SHORTER * operations:
-        short = f", {rounded_percent(shorter / operations)} of operations shorter than their launch"
+        short = f"; {rounded_percent(shorter / operations)} of operations run for less time than their launch takes"
     return (
         f"the CPU launches too slowly ({_launches(round(_median_launches(evidence)))} per {evidence.step_word}{short})"
     )

@@ -99,15 +99,19 @@ def _slow_links(evidence: Evidence, rows: Sequence[ShardedCollective], latency_n
     if not rows:
         return
     slow = evidence.typical((row, row.exposed_slow_ns) for row in rows if not _is_small(row, latency_ns))
-    exposed = evidence.cost.exposed_transfer_ns if evidence.cost is not None else 0
-    figure = max(slow, round(exposed - max(evidence.free_compute_ns, 0)) if exposed > evidence.free_compute_ns else 0)
+    beyond, hideable = 0, ""
+    if evidence.free_compute_ns is not None and evidence.cost is not None:
+        free_ns = max(evidence.free_compute_ns, 0)
+        beyond = round(max(evidence.cost.exposed_transfer_ns - free_ns, 0))
+        hideable = f"in another order compute could hide {duration(free_ns)} more per step at most"
+    figure = max(slow, beyond)
     yield advised(
         "sharded_transfer",
         "send less: gradient accumulation, bf16 parameters and gradients, reshard_after_forward=False or sharding "
         "within a host (HSDP) where memory allows; or use faster links",
         figure,
         f"the links are too slow for FSDP's collectives: {evidence.part(figure)} is transfer that no compute hides",
-        f"in another order compute could hide {duration(max(evidence.free_compute_ns, 0))} more per step at most",
+        hideable,
     )
 
 

@@ -104,12 +104,13 @@ def advice_on_waiting(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _straggler(evidence: Evidence, late: Late) -> Advice:
-    rank, host = late.rank, evidence.host.get(late.rank, "its host")
+    rank, host = late.rank, f"host {evidence.host[late.rank]}" if late.rank in evidence.host else "its host"
+    share = rounded_percent(late.wait_ns / evidence.whole_ns)
     return advised(
         "straggler",
         _REMEDY[late.reason].format(rank=rank, host=host),
         late.wait_ns,
-        f"{_HEAD[late.reason].format(rank=rank)}: {_others(evidence)} for {evidence.part(late.wait_ns)}{late.extent}",
+        f"{_HEAD[late.reason].format(rank=rank)}: {_others(evidence, share)}{late.extent}",
         f"{duration(late.wait_ns)} per {evidence.step_word}, and {percent(late.share)} of all waiting"
         f"{_kept(evidence, late)}",
     )
@@ -143,11 +144,14 @@ def _reasons(rows: Iterable[WaitingRow], rank: RankNumber) -> Counter[str]:
     return reasons
 
 
-def _others(evidence: Evidence) -> str:
-    ranks = len({row.rank for row in _in_steps(evidence)})
+def _others(evidence: Evidence, share: str) -> str:
+    """Say what part of their step the others wait; a mean over ranks would have the late one's, which waits least."""
+    ranks, step = len({row.rank for row in _in_steps(evidence)}), evidence.step_word
     if ranks < evidence.world_size:
-        return "the others that are here wait for it"
-    return "the other rank waits for it" if ranks == 2 else "the other ranks wait for it"
+        return f"the others that are here spend {share} of their {step} waiting for it"
+    if ranks == 2:
+        return f"the other rank spends {share} of its {step} waiting for it"
+    return f"the other ranks spend {share} of their {step} waiting for it"
 
 
 def _kept(evidence: Evidence, late: Late) -> str:

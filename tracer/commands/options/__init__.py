@@ -1,13 +1,14 @@
 """Options that several subcommands share.
 
-`run` reads what to read, `output` says where a result goes, `fail_on` judges it, `progress_bar` shows how far it is.
+`run` reads what to read, `output` says where a result goes, `fail_on` judges it, `progress_bar` shows how far it is,
+`values` parses what an option is given.
 For recording: `script_words` tells a SCRIPT from options; `devices`, `hosts`, `workload` and, for options that
 contradict one another, `workload_checks`.
 
 Decisions: docs/decisions/structure.md
 """
 
-from tracer.commands.options.devices import add_device_arguments, devices_of, pick_devices, positive
+from tracer.commands.options.devices import add_device_arguments, devices_of, pick_devices
 from tracer.commands.options.fail_on import add_gate_argument, judged, parsed
 from tracer.commands.options.hosts import OPTIONS, add_host_arguments, host_count, torchrun_options
 from tracer.commands.options.output import emit, read_page, refuse_all_existing, terminal, write_page
@@ -30,6 +31,7 @@ from tracer.commands.options.run import (
     sweep_folder,
 )
 from tracer.commands.options.script_words import script_apart
+from tracer.commands.options.values import message_size, not_negative, port_number, positive, positive_number, refusal
 from tracer.commands.options.workload import (
     add_step_arguments,
     add_workload_arguments,
@@ -64,14 +66,19 @@ __all__ = [
     "judged",
     "links_of",
     "memory",
+    "message_size",
+    "not_negative",
     "parsed",
     "pick_devices",
+    "port_number",
     "positive",
+    "positive_number",
     "progress",
     "read",
     "read_drawn",
     "read_here",
     "read_page",
+    "refusal",
     "refuse_all_existing",
     "run_place",
     "say",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tracer.commands.options.values import positive
 from tracer.config import DeviceType
 from tracer.errors import TracerError, UsageError
 
@@ -13,9 +14,9 @@ CPU_RANKS = 2
 def add_device_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --gpus, --device, --ranks."""
     where = parser.add_argument_group("devices (default: all GPUs of this machine, or else two CPU ranks)")
-    where.add_argument("--gpus", type=positive, metavar="N", help="this many GPUs")
+    where.add_argument("--gpus", type=positive, metavar="N", help="record on N GPUs")
     where.add_argument("--device", choices=["cuda", "cpu"], help="cpu: communicate with gloo")
-    where.add_argument("--ranks", type=positive, metavar="N", help="this many ranks on the CPU")
+    where.add_argument("--ranks", type=positive, metavar="N", help="record N ranks on the CPU")
 
 
 def pick_devices(options: argparse.Namespace) -> tuple[DeviceType, int]:
@@ -39,21 +40,9 @@ def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> 
         wanted = gpus or available or 1
         if wanted > available:
             raise TracerError(
-                f"{wanted} GPUs asked for, {available} here that torch can use; --device cpu --ranks N needs none"
+                f"torch can use {available} GPUs here, not {wanted}: give fewer, or --device cpu --ranks N"
             )
         return "cuda", wanted
     if kind == "cpu" or ranks is not None or not available:
         return "cpu", ranks or CPU_RANKS
     return "cuda", available
-
-
-def positive(text: str) -> int:
-    """Parse an option's whole number from 1 up, in 63 bits."""
-    value = int(text)
-    if not 1 <= value < 2**62:
-        raise ValueError
-    return value
-
-
-# argparse names the type in its message: `argument --gpus: invalid positive whole number value: '0'`.
-positive.__name__ = "positive whole number"

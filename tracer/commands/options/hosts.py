@@ -8,14 +8,14 @@ from tracer.errors import UsageError
 
 # As torchrun spells them, and reads them.
 OPTIONS = {
-    "--nnodes": ("N", "hosts of the job; every host runs this command"),
-    "--node-rank": ("K", "which of them this is, from 0 (for --rdzv-backend static)"),
+    "--nnodes": ("N", "number of hosts; every host runs this command"),
+    "--node-rank": ("K", "number of this host, from 0 (for --rdzv-backend static)"),
     "--rdzv-backend": ("NAME", "static (default) or c10d"),
-    "--rdzv-endpoint": ("HOST:PORT", "where hosts meet"),
+    "--rdzv-endpoint": ("HOST:PORT", "address at which hosts meet"),
     "--rdzv-id": ("ID", "the job's name, the same on every host"),
-    "--rdzv-conf": ("K=V,...", "more for the backend"),
-    "--master-addr": ("HOST", "host 0 (for --rdzv-backend static)"),
-    "--master-port": ("PORT", "a free port there (default: 29500)"),
+    "--rdzv-conf": ("K=V,...", "further settings of the backend"),
+    "--master-addr": ("HOST", "address of host 0 (for --rdzv-backend static)"),
+    "--master-port": ("PORT", "a free port on host 0 (default: 29500)"),
 }
 
 
@@ -31,7 +31,7 @@ def torchrun_options(options: argparse.Namespace) -> tuple[str, ...]:
     given = {option: getattr(options, option.strip("-").replace("-", "_")) for option in OPTIONS}
     arguments = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
     if arguments and options.nnodes is None:
-        raise UsageError(f"{arguments[0].partition('=')[0]} is of a job over several hosts: give --nnodes")
+        raise UsageError(f"{arguments[0].partition('=')[0]} only applies to a job on several hosts: give --nnodes")
     return arguments
 
 
@@ -41,6 +41,6 @@ def host_count(options: argparse.Namespace) -> int:
         return 1
     if not options.nnodes.isdigit() or int(options.nnodes) < 1:
         raise UsageError(
-            f"--nnodes {options.nnodes}: a recording has as many hosts from beginning to end: give a number"
+            f"--nnodes {options.nnodes}: the number of hosts cannot change during a recording: give one number"
         )
     return int(options.nnodes)

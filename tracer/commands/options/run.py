@@ -18,18 +18,16 @@ from analyzers.rank import RunSummary
 from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
 from analyzers.run import Calibration, find, read_calibration
 from tracer.commands.options.progress_bar import reading
+from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
 from tracer.errors import TracerError, UsageError
 from tracer.reading import Readers, read_lanes, read_run, second_opinions, with_undrawn
 
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
-_SCHEDULER = re.compile(r"(?:tcp|tls)://\S+:\d{1,5}")
 MOST_DRAWN = 4096
 # The environment's default of --memory, for commands without the option too.
 MEMORY = "TRACER_MEMORY"
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kMGT]?B)", re.IGNORECASE)
-_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 def run_place(text: str) -> Place:
@@ -64,18 +62,18 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     reading_group = parser.add_argument_group("reading")
     reading_group.add_argument(
         "--memory",
-        type=_bytes,
+        type=memory_size,
         metavar="SIZE",
-        help=f"what reading one rank may take, 500MB or 4GB (default: {MEMORY}, else half of the machine's, shared by "
-        "the processes that read)",
+        help=f"the memory that reading one rank may take, such as 500MB or 4GB (default: {MEMORY}, else half of the "
+        "machine's, shared by the processes that read)",
     )
     group = reading_group.add_mutually_exclusive_group()
     group.add_argument(
         "--workers",
-        type=_count,
+        type=processes,
         dest="readers",
         metavar="N",
-        help="read ranks in N processes of this machine (default: one a core)",
+        help="read ranks in N processes on this machine (default: one per core)",
     )
     add_scheduler_argument(group)
 
@@ -83,7 +81,10 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
 def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
     """Add the option for a cluster that reads the ranks."""
     parser.add_argument(
-        "--scheduler", type=_address, metavar="tcp://HOST:PORT", help="read ranks on the workers of this Dask scheduler"
+        "--scheduler",
+        type=scheduler_address,
+        metavar="tcp://HOST:PORT",
+        help="read ranks on the workers of this Dask scheduler",
     )
 
 
@@ -93,15 +94,18 @@ def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
         "--ranks",
         type=_ranks,
         metavar="N,...",
-        help=f"draw these ranks in time, 0,17,100-103 (default: all; of more than {MANY} the slowest, the median and "
-        "the fastest, the worst outliers, and those that made others wait most)",
+        help=f"draw these ranks in the timeline, such as 0,17,100-103 (default: all; of more than {MANY} the "
+        "slowest, the median, the fastest, the worst outliers, and those that made others wait most)",
     )
 
 
 def add_links_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option that says what the links can do."""
     parser.add_argument(
-        "--links", type=here, metavar="FILE", help="what the links can do (default: the run's own links.json)"
+        "--links",
+        type=here,
+        metavar="FILE",
+        help="what the links can do, as `tracer calibrate` measured it (default: the run's own links.json)",
     )
 
 
@@ -111,7 +115,7 @@ def add_steps_argument(parser: argparse.ArgumentParser) -> None:
         "--steps",
         dest="step_name",
         metavar="NAME",
-        help="the annotation that is a step, by its name or what its name begins with (default: ProfilerStep)",
+        help="the annotation that marks a step: its name, or how its name begins (default: ProfilerStep)",
     )
 
 
@@ -136,7 +140,7 @@ def memory(options: argparse.Namespace | None = None) -> int | None:
     if given is not None or not said:
         return given
     try:
-        return _bytes(said)
+        return memory_size(said)
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"{MEMORY}: {error}") from error
 
@@ -185,7 +189,7 @@ def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
 def sweep_folder(where: Place) -> Path:
     """Return a sweep's folder. Raises UsageError for a URL."""
     if not isinstance(where, Path):
-        raise UsageError(f"{where}: sweeps are read from this machine's disks: copy the folder here")
+        raise UsageError(f"{where}: a sweep must be on this machine's disks: copy the folder here")
     return where
 
 
@@ -230,32 +234,13 @@ def _extent(ranks: Sequence[int]) -> str:
     return f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"{ranks[0]} alone"
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 4096:
-        raise argparse.ArgumentTypeError(f"{text}: no number of processes; give 1 or more")
-    return int(text)
-
-
-def _bytes(text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or not int(float(match[1]) * _UNITS[match[2].upper()]):
-        raise argparse.ArgumentTypeError(f"{text[:40]}: no size of memory; give it as 500MB or 4GB")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-def _address(text: str) -> str:
-    if not _SCHEDULER.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text}: no address of a scheduler; give tcp://HOST:PORT, or tls://HOST:PORT")
-    return text
-
-
 def _ranks(text: str) -> list[int]:
     if not _RANKS.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text}: no ranks; give them as 0,17,100-103")
+        raise refusal(text, "give ranks such as 0,17,100-103")
     ranges = [tuple(map(int, part.split("-"))) for part in text.split(",")]
     if sum(max(0, part[-1] - part[0] + 1) for part in ranges) > MOST_DRAWN:
-        raise argparse.ArgumentTypeError(f"{text}: more than {MOST_DRAWN} ranks")
+        raise refusal(text, f"give {MOST_DRAWN} ranks at most")
     ranks = sorted({rank for part in ranges for rank in range(part[0], part[-1] + 1)})
     if not ranks:
-        raise argparse.ArgumentTypeError(f"{text}: no ranks; a range runs upwards")
+        raise refusal(text, "write the smaller number of a range first, as in 100-103")
     return ranks

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tracer.commands.options.devices import pick_devices, positive
+from tracer.commands.options.devices import pick_devices
 from tracer.commands.options.hosts import host_count
 from tracer.commands.options.progress_bar import say
+from tracer.commands.options.values import not_negative, positive, positive_number
 from tracer.commands.options.workload_checks import check_last_batch, check_usage
 from tracer.config import (
     CIFAR10_SAMPLES,
@@ -56,8 +57,10 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--image-size", type=positive, metavar="PX", help="height and width of images (default: 32)")
     what.add_argument("--data", metavar="cifar10:DIR", help="train on CIFAR-10 from this folder (default: synthetic)")
-    what.add_argument("--workers", type=_count, metavar="N", help="processes a rank that load the data (default: 2)")
-    what.add_argument("--seed", type=_count, default=0, metavar="N", help="default: 0")
+    what.add_argument(
+        "--workers", type=not_negative, metavar="N", help="processes per rank that load the data (default: 2)"
+    )
+    what.add_argument("--seed", type=not_negative, default=0, metavar="N", help="default: 0")
     _add_ddp_arguments(parser)
     _add_learning_arguments(parser)
 
@@ -65,30 +68,33 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 def add_step_arguments(how: argparse._ArgumentGroup) -> None:
     """Add the options for the steps to time and profile, and for measuring the links after them."""
     how.add_argument(
-        "--wait", type=_count, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
+        "--wait", type=not_negative, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
     )
     how.add_argument(
         "--warmup", type=positive, default=3, metavar="N", help="steps before each timed block (default: 3)"
     )
-    how.add_argument("--active", type=positive, default=8, metavar="N", help="steps of each timed block (default: 8)")
+    how.add_argument("--active", type=positive, default=8, metavar="N", help="steps in each timed block (default: 8)")
     how.add_argument(
         "--light",
         choices=LIGHT_RECORDERS,
         default="cupti",
-        help="what records device times: CUPTI alone, or Kineto, which stretches steps more (default: cupti)",
+        help="recorder of device times: CUPTI alone, or Kineto, which stretches steps more (default: cupti)",
     )
     how.add_argument(
-        "--rounds", type=positive, metavar="N", help="rounds of such blocks (default: 8, on a CPU and of a script 3)"
+        "--rounds",
+        type=positive,
+        metavar="N",
+        help="rounds of timed blocks (default: 8; on a CPU, and for a script, 3)",
     )
     how.add_argument("--no-calibrate", action="store_true", help="do not measure the links when training has ended")
 
 
 def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
     ddp = parser.add_argument_group("DistributedDataParallel (defaults are its own)")
-    ddp.add_argument("--bucket-mb", type=_positive_number, metavar="MB", help="bucket_cap_mb")
+    ddp.add_argument("--bucket-mb", type=positive_number, metavar="MB", help="bucket_cap_mb")
     ddp.add_argument("--find-unused", action="store_true", help="find_unused_parameters=True")
     ddp.add_argument(
-        "--no-broadcast-buffers", action="store_true", help="leave each replica its own running statistics"
+        "--no-broadcast-buffers", action="store_true", help="let each replica keep its own running statistics"
     )
     ddp.add_argument("--gradient-as-bucket-view", action="store_true", help="gradients are views of their buckets")
     ddp.add_argument("--static-graph", action="store_true", help="every step uses the same parameters in one order")
@@ -98,24 +104,34 @@ def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
     learning = parser.add_argument_group("whole epochs after the recording, without a profiler, from new weights")
     number = learning.add_mutually_exclusive_group()
-    number.add_argument("--epochs", type=positive, metavar="N", help="train and time N (default: none)")
+    number.add_argument("--epochs", type=positive, metavar="N", help="train and time N epochs (default: none)")
     number.add_argument(
-        "--epoch", action="store_const", const=2, dest="epochs", help="one to warm up, and one: as --epochs 2"
+        "--epoch",
+        action="store_const",
+        const=2,
+        dest="epochs",
+        help="one epoch after one to warm up: the same as --epochs 2",
     )
     learning.add_argument(
-        "--epoch-samples", type=positive, metavar="N", help="samples of a synthetic epoch (default: 50000, as CIFAR-10)"
+        "--epoch-samples",
+        type=positive,
+        metavar="N",
+        help="samples in a synthetic epoch (default: 50000, as in CIFAR-10)",
     )
-    learning.add_argument("--lr", type=_positive_number, default=0.1, metavar="RATE", help="default: 0.1")
+    learning.add_argument("--lr", type=positive_number, default=0.1, metavar="RATE", help="default: 0.1")
     learning.add_argument(
         "--lr-scaling",
         choices=LR_SCALINGS,
-        help=f"--lr times the global batch over {REFERENCE_BATCH} (Goyal et al. 2017, arXiv:1706.02677)",
+        help=f"multiply --lr by the global batch over {REFERENCE_BATCH} (Goyal et al. 2017, arXiv:1706.02677)",
     )
     learning.add_argument(
-        "--lr-warmup", type=positive, metavar="N", help="up to the scaled rate, step by step over the first N epochs"
+        "--lr-warmup",
+        type=positive,
+        metavar="N",
+        help="raise the rate step by step to the scaled one over the first N epochs",
     )
     learning.add_argument(
-        "--zero-init-residual", action="store_true", help="begin with a ResNet's blocks as identities"
+        "--zero-init-residual", action="store_true", help="start a ResNet's residual blocks as identities"
     )
 
 
@@ -135,7 +151,7 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
     if options.data is not None:
         kind, _, folder = options.data.partition(":")
         if kind != "cifar10" or not folder:
-            raise UsageError(f"--data {options.data}: the form is cifar10:DIR")
+            raise UsageError(f"--data {options.data}: write it as cifar10:DIR")
         data = DataSource(folder, 2 if options.workers is None else options.workers)
     config = RecordConfig(
         model=options.model,
@@ -203,22 +219,3 @@ def describe(config: RecordConfig) -> str:
     where = {"cuda": "GPU", "cpu": "CPU rank"}[config.device] + ("s" if config.devices > 1 else "")
     hosts = f" on each of {config.hosts} hosts" if config.hosts > 1 else ""
     return f"{config.model}, {config.strategy}, batch {config.batch} a device, on {config.devices} {where}{hosts}"
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 0 <= value < 2**62:
-        raise ValueError
-    return value
-
-
-def _positive_number(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError
-    return value
-
-
-# argparse names the type in its message: `argument --seed: invalid whole number value: '-1'`.
-_count.__name__ = "whole number"
-_positive_number.__name__ = "positive number"

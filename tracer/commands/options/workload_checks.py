@@ -42,12 +42,12 @@ def check_usage(options: argparse.Namespace, setup: Setup) -> None:
 
 def _ddp_refusals(options: argparse.Namespace, traits: StrategyTraits) -> dict[str, bool]:
     given = [option for option in DDP_OPTIONS if _is_given(options, option)]
-    refusals = {f"{option} is an option of DDP: give --strategy ddp": not traits.takes_ddp_options for option in given}
+    refusals = {f"{option} only applies to DDP: give --strategy ddp": not traits.takes_ddp_options for option in given}
     return refusals | {
-        f"--no-broadcast-buffers is for running statistics: {options.model} has no buffers": (
+        f"--no-broadcast-buffers only applies to models with buffers: {options.model} has none": (
             options.no_broadcast_buffers and not _is_resnet(options)
         ),
-        "--find-unused has no effect beside --static-graph, which finds unused parameters once": (
+        "--find-unused has no effect with --static-graph, which finds unused parameters once": (
             options.find_unused and options.static_graph
         ),
         "--static-graph takes its graph from a backward that synchronizes: leave out --grad-accumulation": (
@@ -59,9 +59,11 @@ def _ddp_refusals(options: argparse.Namespace, traits: StrategyTraits) -> dict[s
 def _model_refusals(options: argparse.Namespace, batch: int) -> dict[str, bool]:
     size = options.image_size or CIFAR10_SIZE
     return {
-        "--image-size is of images: the transformer has none": options.image_size is not None and _is_text(options),
-        "--channels-last is of images: the transformer has none": options.channels_last and _is_text(options),
-        "a ResNet's last stage is one pixel here, and BatchNorm needs two samples: give --batch 2 or more": (
+        "--image-size does not apply to the transformer, which has no images": options.image_size is not None
+        and _is_text(options),
+        "--channels-last does not apply to the transformer, which has no images": options.channels_last
+        and _is_text(options),
+        "BatchNorm needs two samples, since a ResNet's last stage is one pixel here: give --batch 2 or more": (
             batch == 1 and _ends_in_one_pixel(options.model, size)
         ),
         "vgg16 halves its images five times: give --image-size 32 or more": options.model == "vgg16" and size < 32,
@@ -70,25 +72,25 @@ def _model_refusals(options: argparse.Namespace, batch: int) -> dict[str, bool]:
 
 def _data_refusals(options: argparse.Namespace) -> dict[str, bool]:
     return {
-        "--data is images: the transformer trains on tokens": options.data is not None and _is_text(options),
+        "--data does not apply to the transformer, which trains on tokens": options.data is not None
+        and _is_text(options),
         f"--data cifar10 has images of {CIFAR10_SIZE} pixels: leave out --image-size": (
             options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
         ),
-        "--workers load --data: synthetic batches need none": options.workers is not None and options.data is None,
+        "--workers requires --data: synthetic batches need no workers": options.workers is not None
+        and options.data is None,
     }
 
 
 def _learning_refusals(options: argparse.Namespace) -> dict[str, bool]:
     return {
-        "--epoch-samples is of epochs: give --epochs": options.epoch_samples is not None and options.epochs is None,
-        "--epoch-samples is of synthetic data: an epoch of --data is all of it": (
+        "--epoch-samples requires --epochs": options.epoch_samples is not None and options.epochs is None,
+        "--epoch-samples does not apply to --data, whose epoch is all of it: leave it out": (
             options.epoch_samples is not None and options.data is not None
         ),
-        "--lr-warmup is of the first epochs: give --epochs": options.lr_warmup is not None and options.epochs is None,
-        "--lr-warmup leads up to the scaled rate: give --lr-scaling linear": (
-            options.lr_warmup is not None and options.lr_scaling is None
-        ),
-        f"--zero-init-residual is of ResNets: {options.model} has no residual blocks": (
+        "--lr-warmup requires --epochs": options.lr_warmup is not None and options.epochs is None,
+        "--lr-warmup requires --lr-scaling linear": (options.lr_warmup is not None and options.lr_scaling is None),
+        f"--zero-init-residual only applies to ResNets: {options.model} has no residual blocks": (
             options.zero_init_residual and not _is_resnet(options)
         ),
     }
@@ -106,7 +108,8 @@ def check_last_batch(config: RecordConfig) -> None:
         last = last % part or part
     if last == 1:
         raise UsageError(
-            f"an epoch of {config.epoch_samples} samples ends with one on a device, and BatchNorm needs two here: "
+            f"an epoch of {config.epoch_samples} samples leaves one sample on a device for its last step, and "
+            "BatchNorm needs two: "
             "give another --batch"
         )
 

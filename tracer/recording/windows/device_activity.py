@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from types import TracebackType
 
+from analyzers.errors import install_hint
 from tracer.recording.windows.libcupti import ENABLED_KINDS, FORCED, Cupti, CuptiUnusable
 from tracer.recording.windows.native_callbacks import ARENA_BYTES, NativeCallbacks, compile_callbacks
 from tracer.recording.windows.records import DeviceRow, device_rows
@@ -28,7 +29,7 @@ def prepared() -> tuple[Cupti, NativeCallbacks]:
     try:
         callbacks = compile_callbacks()
     except ImportError as error:
-        raise CuptiUnusable("llvmlite is not installed: pip install llvmlite") from error
+        raise CuptiUnusable(f"llvmlite is not installed: {install_hint('record')}") from error
     except Exception as error:  # an older llvmlite, no memory, a processor that it does not know
         raise CuptiUnusable(f"llvmlite cannot compile its callbacks ({type(error).__name__}: {error})") from error
     # CUPTI may call them until the process is gone, when Python has long taken itself apart.

@@ -210,7 +210,7 @@ def _collectives(report: Report) -> Section:
 
 
 def _pipeline(report: Report) -> Section:
-    return pipeline_section(report, wide=True) if report.pipeline else []
+    return pipeline_section(report) if report.pipeline else []
 
 
 def _drawings(section: Section) -> list[str]:
@@ -230,7 +230,7 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "communication": _bandwidths,
     "collectives": _collectives,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
-    "buckets": lambda report: by_bucket(report, wide=True),
+    "buckets": lambda report: by_bucket(report),
     "layers": layers_section,
     "pipeline": _pipeline,
     "experts": lambda report: by_expert(report) if report.experts or report.attention else [],

@@ -9,7 +9,7 @@ from analyzers.collectives import CollectiveRow
 from analyzers.reporting import Report
 from analyzers.units import ms, percent
 from tracer.views import SPLIT_PARTS, Place
-from tracer.views.sections import gain_words
+from tracer.views.sections import ListedAdvice, gains_remark, listed_advice
 
 # Advice that is seen where ranks wait longest, and where most communication is exposed; other advice in a whole step.
 _WAITING = ("exposed_wait", "straggler", "ranks_apart", "expert_imbalance", "attention_imbalance")
@@ -33,11 +33,9 @@ class TopPart:
 
 @dataclass(frozen=True)
 class ShownAdvice:
-    """A piece of advice with its gain in words (empty where none is known) and the moment that shows it."""
+    """A piece of advice, and the moment that shows it."""
 
-    gain: str
-    text: str
-    because: str
+    listed: ListedAdvice
     place: Place
 
 
@@ -52,6 +50,7 @@ class Top:
     parts: list[TopPart]
     grade: int
     advice: list[ShownAdvice]
+    gains: str
 
 
 def top(report: Report) -> Top:
@@ -65,7 +64,8 @@ def top(report: Report) -> Top:
         remark=_remark(report),
         parts=list(_parts(report)),
         grade=_GRADES[headline.trust],
-        advice=list(_advice(report)),
+        advice=[ShownAdvice(piece, _moment(report, piece.code)) for piece in listed_advice(report)],
+        gains=gains_remark(report),
     )
 
 
@@ -83,15 +83,6 @@ def _parts(report: Report) -> Iterable[TopPart]:
         share = report.summary.shares[part.field] or 0.0
         if share:
             yield TopPart(part.field, part.label, share, percent(share))
-
-
-def _advice(report: Report) -> Iterable[ShownAdvice]:
-    """List the remedy of the main problem where no advice is the same, then all advice."""
-    headline, advice = report.summary.headline, report.summary.advice
-    if headline.remedy and headline.remedy not in {each.text for each in advice}:
-        yield ShownAdvice("", headline.remedy, "", _moment(report, headline.code))
-    for each in advice:
-        yield ShownAdvice(gain_words(report, each), each.text, each.because, _moment(report, each.code))
 
 
 def _moment(report: Report, code: str | None) -> Place:

@@ -49,7 +49,7 @@ def write_archive(file: IO[bytes], run: RunSummary, drawn: Sequence[Lanes], repo
             with archive.open(LANES, "w") as lanes_file:
                 write_trace(lanes_file, groups(drawn, report, later_ns))
         except RuntimeError as error:  # Perfetto reads no ZIP64, without which a part has 2 GiB at most
-            raise TracerError(f"the lanes do not fit into a ZIP ({error}); export them alone (.pftrace)") from error
+            raise TracerError(f"the timeline is too large for a ZIP ({error}): export it alone, as .pftrace") from error
         for name, path in archived(run).items():
             packed = zipfile.ZIP_STORED if path.suffix == ".gz" else zipfile.ZIP_DEFLATED
             if isinstance(path, Path):

@@ -7,7 +7,7 @@ their tables' heads. A comparison: `comparison` with `comparison_tables`. Other 
 Decisions: docs/decisions/views.md
 """
 
-from tracer.views.sections.advice import advice_section, true_cost
+from tracer.views.sections.advice import ListedAdvice, advice_section, gains_remark, listed_advice, true_cost
 from tracer.views.sections.column_help import explained
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.comparison import (
@@ -64,7 +64,6 @@ from tracer.views.sections.screen import (
     exposed_words,
     first_screen,
     first_screen_text,
-    gain_words,
     step_sentence,
     step_words,
     trust_words,
@@ -74,6 +73,7 @@ from tracer.views.sections.step_timeline import lane_labels, letter, meanings
 __all__ = [
     "IDLE_MEANINGS",
     "By",
+    "ListedAdvice",
     "advice_section",
     "as_markdown",
     "basis",
@@ -98,7 +98,7 @@ __all__ = [
     "exposed_words",
     "first_screen",
     "first_screen_text",
-    "gain_words",
+    "gains_remark",
     "gpus",
     "grouped",
     "hidden_means",
@@ -108,6 +108,7 @@ __all__ = [
     "layers_section",
     "letter",
     "line_title",
+    "listed_advice",
     "loader",
     "meanings",
     "memory",

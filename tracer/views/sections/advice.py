@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from analyzers.confidence import is_told_apart
 from analyzers.reporting import Advice, IdleFrom, Report, SyncCost, is_cheap
-from analyzers.units import between_ms, duration, percent
+from analyzers.units import between_ms, duration, percent, rounded_percent
 from tracer.views import Block, Heading, Paragraph, Section, Table, milliseconds, numbers, texts
 
 _IDLE = {
@@ -15,6 +16,47 @@ _IDLE = {
 }
 _NOTHING = "Nothing to change: no part of communication costs 1 % of a step or more."
 _NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1 % of a step."
+
+
+@dataclass(frozen=True)
+class ListedAdvice:
+    """A piece of advice as it is listed: its gain in words (empty where none is known), what to do, and why."""
+
+    gain: str
+    text: str
+    because: str
+    code: str | None
+
+
+def listed_advice(report: Report) -> list[ListedAdvice]:
+    """Return what to do: first what helps against the main problem, then what brings most."""
+    headline, advice = report.summary.headline, report.summary.advice
+    ordered = sorted(advice, key=lambda piece: piece.text != headline.remedy)
+    listed = [ListedAdvice(_gain(piece), piece.text, _why(report, piece), piece.code) for piece in ordered]
+    if headline.remedy is None or headline.remedy in {piece.text for piece in advice}:
+        return listed
+    return [ListedAdvice("", headline.remedy, "", headline.code), *listed]
+
+
+def _why(report: Report, advice: Advice) -> str:
+    """Return the reason; the main problem's own sentence stands above already."""
+    is_main = advice.problem == report.summary.headline.problem
+    return advice.because.removeprefix(f"{advice.problem}; ") if is_main else advice.because
+
+
+def _gain(advice: Advice) -> str:
+    return f"{duration(advice.figure_ns)} ({rounded_percent(advice.share)})"
+
+
+def gains_remark(report: Report) -> str:
+    """Say how to read the gains of advice."""
+    strongest = [piece.text for piece in report.summary.advice][:1]
+    first = (
+        ""
+        if [piece.text for piece in listed_advice(report)][:1] == strongest
+        else "first what helps most with the main problem; "
+    )
+    return f"{first}upper bounds on the time saved per {report.summary.headline.step_word}; they overlap"
 
 
 def advice_section(report: Report) -> Section:

@@ -56,13 +56,12 @@ def notices_text(report: Report, width: int | None = None, color: bool = False) 
 
 def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
     """Return the report's parts in order, as wide as there is room."""
-    wide = is_wide(width)
     parts: list[Section] = [
         [Paragraph(run_title(report.run))],
         [Heading(report.summary.verdict)],
         *([] if by in ("step", "collective") else [advice_section(report)]),
         [Caution(warning) for warning in folded(report.run.warnings)],
-        *_VIEWS[by](report, wide),
+        *_VIEWS[by](report, width),
         controls(report.run),
         *([] if by in ("step", "collective") else [true_cost(report)]),
         [Paragraph(f"note: {note}", is_faint=True) for note in folded(report.run.notes)],
@@ -70,12 +69,12 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
     return [part for part in parts if part]
 
 
-def _rank_view(report: Report, wide: bool) -> list[Section]:
-    measured = [ranks_and_bars(report), timeline(report, wide), *_exchange(report), representative(report)]
+def _rank_view(report: Report, width: int | None) -> list[Section]:
+    measured = [ranks_and_bars(report, width), timeline(report, width), *_exchange(report), representative(report)]
     return [
         *measured,
         idle_section(report),
-        *([pipeline_section(report, wide)] if report.pipeline else []),
+        *([pipeline_section(report, width)] if report.pipeline else []),
         *([by_expert(report)] if report.experts or report.attention else []),
         compute_section(report),
         loader(report),
@@ -84,7 +83,7 @@ def _rank_view(report: Report, wide: bool) -> list[Section]:
     ]
 
 
-def _step_view(report: Report, wide: bool) -> list[Section]:
+def _step_view(report: Report, width: int | None) -> list[Section]:
     return [by_step(report), *_exchange(report), representative(report), loader(report)]
 
 
@@ -93,16 +92,16 @@ def _exchange(report: Report) -> list[Section]:
 
 
 # What each way of looking at a run shows, between its title and its controls.
-_VIEWS: dict[By, Callable[[Report, bool], list[Section]]] = {
+_VIEWS: dict[By, Callable[[Report, int | None], list[Section]]] = {
     "rank": _rank_view,
     "step": _step_view,
-    "collective": lambda report, wide: [by_collective(report), representative(report)],
-    "group": lambda report, wide: [by_group(report), timeline(report, wide)],
-    "bucket": lambda report, wide: [by_bucket(report, wide), timeline(report, wide)],
-    "layer": lambda report, wide: [by_layer(report, wide)],
-    "expert": lambda report, wide: [by_expert(report)],
-    "kernel": lambda report, wide: [compute_section(report, most=MOST_LISTED)],
-    "pipeline": lambda report, wide: [pipeline_section(report, wide)],
+    "collective": lambda report, width: [by_collective(report), representative(report)],
+    "group": lambda report, width: [by_group(report), timeline(report, width)],
+    "bucket": lambda report, width: [by_bucket(report, width), timeline(report, width)],
+    "layer": lambda report, width: [by_layer(report, is_wide(width))],
+    "expert": lambda report, width: [by_expert(report)],
+    "kernel": lambda report, width: [compute_section(report, most=MOST_LISTED)],
+    "pipeline": lambda report, width: [pipeline_section(report, width)],
 }
 
 

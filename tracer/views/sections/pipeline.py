@@ -40,17 +40,17 @@ _LEGEND = (
     f"digits: microbatches (of 10 and more the last digit); {FORWARD.label.split()[0]} ░, {BACKWARD.label.split()[0]} █"
 )
 _GLYPHS = {"F": ("░", FORWARD.color)}
-_FEWEST_CELLS = 40
+_FEWEST_CELLS = 24
 
 
-def pipeline_section(report: Report, wide: bool = False) -> Section:
+def pipeline_section(report: Report, width: int | None = None) -> Section:
     """Show each pipeline's stages, and its step of median length in time."""
     if not report.pipeline:
         return [Heading(NONE)]
-    return [block for one in report.summary.pipelines for block in _pipeline(report, one, wide)]
+    return [block for one in report.summary.pipelines for block in _pipeline(report, one, width)]
 
 
-def _pipeline(report: Report, one: PipelineSummary, wide: bool) -> Section:
+def _pipeline(report: Report, one: PipelineSummary, width: int | None) -> Section:
     schedule = f"{one.schedule}, " if one.schedule else ""
     listed = ", ".join(map(str, one.ranks[:8])) + (", ..." if len(one.ranks) > 8 else "")
     ranks = f"rank{'s' * (len(one.ranks) > 1)} {listed}"
@@ -61,7 +61,7 @@ def _pipeline(report: Report, one: PipelineSummary, wide: bool) -> Section:
         _table(one.stages),
         Paragraph(f"{_PARTS} {_SHARED}" if shares else _PARTS, is_faint=True),
         *_slowest(one),
-        *_drawn(report, one, wide),
+        *_drawn(report, one, width),
     ]
 
 
@@ -86,7 +86,7 @@ def _slowest(one: PipelineSummary) -> Section:
     return [Paragraph(f"{line}than the others' do in the mean.")]
 
 
-def _drawn(report: Report, one: PipelineSummary, wide: bool) -> Section:
+def _drawn(report: Report, one: PipelineSummary, width: int | None) -> Section:
     """Draw the step of median length, a line for each stage."""
     by_step: dict[int, list[PipelineRow]] = {}
     for row in report.pipeline:
@@ -101,7 +101,7 @@ def _drawn(report: Report, one: PipelineSummary, wide: bool) -> Section:
     rows = sorted(by_step[step], key=lambda row: (row.stage is None, row.stage or 0, row.rank))
     labels = [f"rank {row.rank}" if row.stage is None else f"stage {row.stage}" for row in rows]
     gutter = max(map(len, labels)) + 2
-    cells = max(columns(wide) - gutter, _FEWEST_CELLS)
+    cells = max(columns(width) - gutter, _FEWEST_CELLS)
     lines = [
         [Span(label.ljust(gutter)), *_lane(row.actions, start, end - start, cells)]
         for label, row in zip(labels, rows, strict=True)

@@ -23,12 +23,14 @@ from tracer.views import (
     Section,
     Span,
     Table,
+    columns,
     milliseconds,
     numbers,
     texts,
 )
 
 BAR_CELLS = 66
+FEWEST_BAR_CELLS = 10
 # Of many ranks so many outliers are named.
 MOST_OUTLIERS = 8
 # Of warnings that say one thing of several ranks so many are shown.
@@ -70,14 +72,17 @@ def step_cells(columns: Sequence[str], value_of: Callable[[str], float | None]) 
     return [(percent if name == _OVERLAP else milliseconds)(value_of(name)) for name in columns]
 
 
-def ranks_and_bars(report: Report) -> Section:
+def ranks_and_bars(report: Report, width: int | None = None) -> Section:
     """Show every device's medians in a table and as bars; of many, the spread and those that are named."""
     devices = report.summary.by_device
+    labels = [f"{device_name(device, devices):>10} " for device, _ in named(report)]
+    room = columns(width)
+    cells = min(BAR_CELLS, max(room - max(map(len, labels), default=0), FEWEST_BAR_CELLS))
     bars = [
-        [Span(f"{device_name(device, devices):>10} "), *bar(shares_of(device.windows), BAR_CELLS)]
-        for device, _ in named(report)
+        [Span(label), *bar(shares_of(device.windows), cells)]
+        for label, (device, _) in zip(labels, named(report), strict=True)
     ]
-    return [*by_rank(report), Drawing([_legend(communicates(report)), *bars])]
+    return [*by_rank(report), Drawing([*_legend(communicates(report), room), *bars])]
 
 
 def by_rank(report: Report, most: int = MANY) -> list[Block]:
@@ -199,10 +204,15 @@ def _cells(shares: Sequence[float], width: int) -> list[int]:
     return [edge - before for before, edge in zip([0, *edges], edges, strict=False)]
 
 
-def _legend(with_communication: bool) -> list[Span]:
-    parts = [part for part in PARTS if with_communication or part is not COMM]
-    keys = [span for part in parts for span in (Span(f"{part.glyph} ", part.color), Span(f"{part.label}   "))]
-    return [Span(" " * 11), *keys]
+def _legend(with_communication: bool, room: int) -> list[list[Span]]:
+    """Return the lines of a legend, as many parts in each as there is room for."""
+    lines = [[Span(" " * 11)]]
+    for part in PARTS if with_communication else [part for part in PARTS if part is not COMM]:
+        key = [Span(f"{part.glyph} ", part.color), Span(f"{part.label}   ")]
+        if len(lines[-1]) > 1 and sum(len(span.words) for span in (*lines[-1], *key)) - 3 > room:
+            lines.append([Span(" " * 11)])
+        lines[-1] += key
+    return lines
 
 
 def folded(notices: Sequence[Notice]) -> list[str]:

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.notices import Code
-from analyzers.reporting import Advice, DeviceSummary, Headline, MarkedRank, Report
-from analyzers.units import between_ms, count, duration, ms, percent, rounded_percent
+from analyzers.reporting import SAID_BY_TRUST, DeviceSummary, Headline, MarkedRank, Report
+from analyzers.units import between_ms, count, ms, percent
 from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
+from tracer.views.sections.advice import gains_remark, listed_advice
 from tracer.views.sections.overview import run_title
 from tracer.views.sections.ranks import Standing, bar, communicates, device_name, named, shares_of
 
@@ -26,9 +26,6 @@ LONGEST_PATH = 40
 _LABEL = 15
 _BOLD, _FAINT = "bold", "dim"
 _OF_TRUST = {"high": "green", "fair": "yellow", "low": "bold red"}
-
-# What the line on trust says itself.
-_SAID = (Code.PROFILER_DISTORTS, Code.RANKS_MISSING, Code.STEPS_ARE_NOT_MARKED)
 
 Line = list[Span]
 
@@ -104,28 +101,23 @@ class _Layout:
         return self._wrapped("MAIN PROBLEM", _capital(self.report.summary.headline.sentence), style=_BOLD)
 
     def _advice(self) -> list[Line]:
-        summary = self.report.summary
-        remedy = summary.headline.remedy
-        known = {advice.text for advice in summary.advice}
-        first = [("", remedy)] if remedy and remedy not in known else []
-        # What helps against the main problem stands first, though another change may bring more.
-        ordered = sorted(summary.advice, key=lambda advice: advice.text != remedy)
-        listed = [(gain_words(self.report, advice), advice.text) for advice in ordered]
-        pieces = [*first, *listed]
+        pieces = listed_advice(self.report)
         if not pieces:
             return self._wrapped("WHAT TO DO", "nothing that tracer knows of would save 1 % of a step")
         shown = pieces[: self.most_advice]
-        gains = max(len(gain) for gain, _ in shown) + 2
+        gains = max(len(piece.gain) for piece in shown) + 2
         lines = [
             line
-            for place, (gain, text) in enumerate(shown)
+            for place, piece in enumerate(shown)
             for line in self._wrapped(
-                "WHAT TO DO" if place == 0 else "", text, gain.ljust(gains) if gain else "", hang=gains if gain else 0
+                "WHAT TO DO" if place == 0 else "",
+                piece.text,
+                piece.gain.ljust(gains) if piece.gain else "",
+                hang=gains if piece.gain else 0,
             )
         ]
         more = f" ({len(pieces) - len(shown)} more: --full)" if len(pieces) > len(shown) else ""
-        remark = f"gains are at most, per {summary.headline.step_word}, and do not add up{more}"
-        return [*lines, *self._wrapped("", remark, style=_FAINT)]
+        return [*lines, *self._wrapped("", f"{gains_remark(self.report)}{more}", style=_FAINT)]
 
     def _ranks(self) -> list[Line]:
         devices = self.report.summary.by_device
@@ -135,20 +127,15 @@ class _Layout:
         names = {id(device): device_name(device, devices) for device, _ in shown}
         wide = max(map(len, names.values()))
         marks = {mark.rank: mark for mark in self.report.summary.headline.marked}
+        said = [_mark_words(marks.get(device.rank), standing) for device, standing in shown]
+        room = min(max(map(len, said)) + 1, WIDEST // 2)
         lines = []
-        for place, (device, standing) in enumerate(shown):
+        for place, (device, _) in enumerate(shown):
             step = ms(device.windows["span_ns"].median or 0).rjust(9)
             head = f"{'RANKS' if place == 0 else ''}".ljust(_LABEL) + f"{names[id(device)].rjust(wide)}  {step}  "
-            cells = max(self.columns - len(head) - 36, 10)
-            said = _mark_words(marks.get(device.rank), standing)
-            room = self.columns - len(head) - cells - 1
-            lines.append(
-                [
-                    Span(head),
-                    *bar(shares_of(device.windows), cells),
-                    Span(f" {textwrap.shorten(said, room, placeholder='...')}" if said else ""),
-                ]
-            )
+            cells = min(max(self.columns - len(head) - room, 10), WIDEST // 2)
+            words = textwrap.shorten(said[place], max(self.columns - len(head) - cells - 1, 5), placeholder="...")
+            lines.append([Span(head), *bar(shares_of(device.windows), cells), Span(f" {words}" if words else "")])
         left = len(devices) - len(shown)
         return [*lines, *(self._wrapped("", f"and {left:,} more: --full", style=_FAINT) if left else [])]
 
@@ -159,9 +146,9 @@ class _Layout:
     def _trust(self) -> list[Line]:
         run, headline = self.report.run, self.report.summary.headline
         counted = [count(len(found), noun) for found, noun in ((run.warnings, "warning"), (run.notes, "note")) if found]
-        notices = f" ({', '.join(counted)}: --notes)" if counted else ""
+        notices = f" ({', '.join(counted)}: add --notes)" if counted else ""
         lines = self._wrapped("TRUST", f"{trust_words(headline)}{notices}", style=_OF_TRUST[headline.trust])
-        for warning in [one for one in run.warnings if one.code not in _SAID][: self.most_warnings]:
+        for warning in [one for one in run.warnings if one.code not in SAID_BY_TRUST][: self.most_warnings]:
             lines += self._wrapped("", f"warning: {warning.text}", most=2)
         return lines
 
@@ -217,12 +204,6 @@ def step_sentence(report: Report) -> str:
         f" ({between_ms(limits)})" if limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns else ""
     )
     return f"{ms(headline.step_ns)} per step{between}, {profiled} while profiled"
-
-
-def gain_words(report: Report, advice: Advice) -> str:
-    """Say what advice would save per step, and of the step, at most."""
-    share = advice.figure_ns / (report.summary.headline.profiled_step_ns or 1)
-    return f"{duration(advice.figure_ns)} ({rounded_percent(share)})"
 
 
 def exposed_words(report: Report) -> str:

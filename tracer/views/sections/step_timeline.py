@@ -27,14 +27,14 @@ _FEWEST_CELLS = 24
 _TICKS = 8
 
 
-def timeline(report: Report, wide: bool) -> Section:
+def timeline(report: Report, width: int | None) -> Section:
     """Draw the lanes of the step of median length, with a time axis under them."""
     drawn = report.timeline
     if not drawn.span_ns:
         return []
     labels = lane_labels(drawn.lanes)
     gutter = max(map(len, labels)) + _GAP
-    cells = max(min(columns(wide) - gutter, drawn.cells), _FEWEST_CELLS)
+    cells = max(min(columns(width) - gutter, drawn.cells), _FEWEST_CELLS)
     lines = [
         [Span(label.ljust(gutter)), _lane(lane, drawn.span_ns, cells)]
         for label, lane in zip(labels, drawn.lanes, strict=True)

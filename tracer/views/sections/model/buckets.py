@@ -9,7 +9,20 @@ from analyzers.rank import STRATEGIES
 from analyzers.reporting import Report
 from analyzers.statistics import Spread
 from analyzers.units import percent
-from tracer.views import Heading, Paragraph, Place, Section, Table, columns, count, milliseconds, numbers, size, texts
+from tracer.views import (
+    Heading,
+    Paragraph,
+    Place,
+    Section,
+    Table,
+    columns,
+    count,
+    is_wide,
+    milliseconds,
+    numbers,
+    size,
+    texts,
+)
 
 _SOURCES = {
     "run.json": "layout as DDP reported it (run.json), and as the trace has it",
@@ -25,7 +38,7 @@ _WORDS = (
 _PARTIAL = "Members are missing from the run: the true transfer is no longer than this, and waiting no shorter."
 
 
-def by_bucket(report: Report, wide: bool) -> Section:
+def by_bucket(report: Report, width: int | None = None) -> Section:
     """List every bucket, medians over ranks and steps; what each holds, and what hid it."""
     buckets, layout = report.summary.buckets, report.summary.layout
     if not buckets or layout is None:
@@ -36,7 +49,7 @@ def by_bucket(report: Report, wide: bool) -> Section:
         Paragraph(_layout(report, _SOURCES.get(layout.source, layout.source))),
         _figures(buckets),
         *(Paragraph(note, is_faint=True) for note in notes),
-        *holdings(report, wide),
+        *holdings(report, width),
     ]
 
 
@@ -70,11 +83,11 @@ def _is_partial(report: Report) -> bool:
     return any(row.partial for row in report.collectives if row.index in reduced)
 
 
-def holdings(report: Report, wide: bool) -> Section:
+def holdings(report: Report, width: int | None) -> Section:
     """List what each bucket holds, and the layers whose compute ran during its reduction, the longest first."""
-    buckets = report.summary.buckets
+    buckets, wide = report.summary.buckets, is_wide(width)
     held = [_extent(bucket.layers) for bucket in buckets]
-    room = columns(wide) - len("bucket  meters  ") - max(map(len, held), default=0) - 2
+    room = columns(width) - len("bucket  meters  ") - max(map(len, held), default=0) - 2
     rows = [
         [str(bucket.bucket), _parameters(bucket), layers, _hiders(bucket.hidden_by, room, wide)]
         for bucket, layers in zip(buckets, held, strict=True)
