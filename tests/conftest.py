@@ -24,13 +24,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.set_threshold(50_000, 100, 100)
 
 # These look through all objects of their process, which is quick while it has few: before samples are read.
-SEARCHING = ("test_unchanged_script", "test_model_facts")
+SEARCHING = ("test_unchanged_script", "test_model_facts", "test_strategies")
 LAUNCHING = ("test_record", "test_grid", "test_recorded_scripts", "test_processes", "test_calibrate", "test_variants")
+# Files are given to workers whole: the longest come early, so that all workers end together.
+LONG = ("test_hta", "test_samples", "test_matching", "test_pictures", "test_laws")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
+    # xdist would begin with the files that have most tests, not with those that are first here.
+    config.option.loadscopereorder = False
     from tests.support import once  # behind the rewriting of its package's assertions
 
     once.begin()
@@ -42,8 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    first = (*SEARCHING, *LAUNCHING)
+    first = (*SEARCHING, *LAUNCHING, *LONG)
     items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands take samples' summaries from those that this session has made."""
+    from tests.support.commands import remember_samples
+
+    remember_samples(monkeypatch)
 
 
 def pytest_sessionfinish() -> None:

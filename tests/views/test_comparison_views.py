@@ -27,6 +27,8 @@ from tracer.views.html.templates import POLICY
 from tracer.views.sections.comparison import comparison_text
 from tracer.views.sections.comparison_tables import MOST_ROWS, comparison_tables, told_tables, untold_table
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
 EVIL = "<script>alert(1)</script> \x1b[31m\u202e"
 
