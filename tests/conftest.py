@@ -22,6 +22,10 @@ settings.load_profile("untimed")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A trace that is read as JSON is a million small objects and no cycles: looking for some takes longer than reading it.
 gc.set_threshold(50_000, 100, 100)
+# What tests import is two million objects and no garbage.
+gc.disable()
+# Each worker would rewrite and compile all tests anew.
+WRITES_BYTECODE, sys.dont_write_bytecode = not sys.dont_write_bytecode, False
 
 # These look through all objects of their process, which is quick while it has few: before samples are read.
 SEARCHING = ("test_unchanged_script", "test_model_facts", "test_strategies")
@@ -39,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     once.begin()
     config.add_cleanup(once.end)
-    if sys.dont_write_bytecode:
+    if not WRITES_BYTECODE:
         # Every process that a test starts would compile the packages for itself.
         for package in ("analyzers", "tracer"):
             compileall.compile_dir(ROOT / package, quiet=2)
@@ -48,6 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first = (*SEARCHING, *LAUNCHING, *LONG)
     items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 @pytest.fixture

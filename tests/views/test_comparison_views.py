@@ -111,8 +111,9 @@ def test_long_tables_are_short_on_a_terminal_and_whole_on_the_page():
     assert whole["layers"].notes == []
 
 
-@pytest.mark.parametrize("found", [slower(), of_samples()], ids=["slower", "samples"])
-def test_every_view_fits(found):
+@pytest.mark.parametrize("made", [slower, of_samples], ids=["slower", "samples"])
+def test_every_view_fits(made):
+    found = made()
     for width in (80, 105, 160):
         for full in (False, True):
             for line in comparison_text(found, width, full=full).splitlines():
