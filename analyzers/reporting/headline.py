@@ -236,7 +236,7 @@ def _bandwidth(row: BandwidthRow) -> str:
     reached = "not calibrated (tracer calibrate)"
     if row.utilization_at_size is not None:
         reached = f"{rounded_percent(row.utilization_at_size)} of the calibrated {row.calibrated_gbps:,.3g} GB/s"
-    return f"{row.kind}{purpose} ({size(row.bytes)} each) at {rate}, {reached}"
+    return f"{row.kind}{purpose} ({size(row.bytes)} each): {rate}, {reached}"
 
 
 def _marked(findings: Findings) -> list[MarkedRank]:

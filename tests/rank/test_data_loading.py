@@ -176,7 +176,7 @@ def test_a_light_report_says_whose_times_those_of_the_input_are():
     assert not lines(document, "of it waiting for input")
     assert "full window's times" in " ".join(lines(document, "Input:")[0])
     (advised,) = document.summary.advice
-    assert "(50.0 % of a step in the full window)" in advised.because
+    assert "in steps that take 0.008 us in the full window" in advised.because
 
 
 def test_the_rank_whose_loader_is_slowest_is_named():

@@ -19,7 +19,7 @@ from analyzers.reporting.remedies.sharded_advice import advice_on_sharded
 from analyzers.reporting.remedies.straggler_advice import advice_on_waiting
 from analyzers.reporting.remedies.tensor_advice import advice_on_tensor
 from analyzers.statistics import LEAST_SHARE
-from analyzers.units import duration, percent, rounded_percent
+from analyzers.units import duration, rounded_percent
 
 # From this share of operations that are shorter than their launch on, the launches are the limit.
 MOST_SHORTER = 0.5
@@ -111,6 +111,8 @@ def _launch_bound(evidence: Evidence) -> Iterator[Advice]:
 def why_not_launched(evidence: Evidence) -> str:
     """Say why devices have nothing to run: their CPU launches too slowly, or does something else."""
     least = min(evidence.idle, key=lambda device: device.by_host_ns, default=None)
+    if least is not None and least.device == CPU_DEVICE:
+        return "no operator runs, and the main thread is in Python"
     if least is None or not _launches_too_slowly(evidence, least):
         return "the CPU is busy with something else than launching"
     operations, shorter = (sum(getattr(row, name) for row in evidence.launches) for name in ("operations", "shorter"))
@@ -229,8 +231,8 @@ def _waits_for_input(evidence: Evidence) -> Iterator[Advice]:
         "load data faster: more workers (num_workers), pin_memory=True, a larger prefetch_factor",
         idle_ns,
         f"{idle}: the CPU waits for the DataLoader",
-        f"{duration(fetch_ns)} per step in the DataLoader, {duration(idle_ns)} with nothing on the device "
-        f"({percent(idle_ns / span_ns)} of a step in the {evidence.input.window} window)",
+        f"{duration(fetch_ns)} per step in the DataLoader, {duration(idle_ns)} with nothing on the device, in steps "
+        f"that take {duration(span_ns)} in the {evidence.input.window} window",
     )
 
 
