@@ -27,8 +27,6 @@ gc.disable()
 # Each worker would rewrite and compile all tests anew.
 WRITES_BYTECODE, sys.dont_write_bytecode = not sys.dont_write_bytecode, False
 
-# These look through all objects of their process, which is quick while it has few: before samples are read.
-SEARCHING = ("test_unchanged_script", "test_model_facts", "test_strategies")
 LAUNCHING = ("test_record", "test_grid", "test_recorded_scripts", "test_processes", "test_calibrate", "test_variants")
 # Files are given to workers whole: the longest come early, so that all workers end together.
 LONG = ("test_hta", "test_samples", "test_matching", "test_pictures", "test_laws")
@@ -50,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    first = (*SEARCHING, *LAUNCHING, *LONG)
+    first = (*LAUNCHING, *LONG)
     items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))
 
 
