@@ -39,9 +39,9 @@ MANY_MEMBERS = 4
 NOT_APART = Offset(0, 0, 0)
 UNLIKE = np.iinfo(np.int64).max // 2
 
-NO_GROUP = "nothing in the trace says between which ranks"
+NO_GROUP = "the trace does not say between which ranks"
 AMBIGUOUS = "two alignments with the other members are about as good"
-INCONSISTENT = "its members contradict one another in what they say of it"
+INCONSISTENT = "its members contradict one another"
 
 
 @dataclass(frozen=True, eq=False)

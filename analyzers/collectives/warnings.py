@@ -40,8 +40,10 @@ def _replay_warnings(exchange: Exchange) -> list[Notice]:
     count = sum(int((comm.replayed & (comm.purpose == Purpose.OTHER)).sum()) for comm in of_ranks if len(comm.replayed))
     if not count:
         return []
-    text = f"{count} kernels of communication are replayed by CUDA graphs, which do not tell what they carry: other"
-    return [Notice(Code.PURPOSE_OF_REPLAYS, text, "profile without CUDA graphs for what they carry, and for whom")]
+    text = (
+        f"what {count} communication kernels carry is not known, since CUDA graphs replay them: their purpose is other"
+    )
+    return [Notice(Code.PURPOSE_OF_REPLAYS, text, "profile without CUDA graphs to see what they carry")]
 
 
 def _clock_warnings(exchange: Exchange) -> list[Notice]:
@@ -52,12 +54,12 @@ def _clock_warnings(exchange: Exchange) -> list[Notice]:
     clock = applied[farthest]
     which = f"rank {farthest}'s clock is {ms(clock.offset_ns)} off rank {exchange.clocks.reference}'s"
     shifted = f"{len(applied)} of {len(exchange.run.ranks)}"
-    message = f"clocks differ: {which} (spread {ms(clock.spread_ns)}); times of {shifted} ranks are shifted by theirs"
+    message = f"clocks differ: {which} (spread {ms(clock.spread_ns)}); times of {shifted} ranks are shifted accordingly"
     return [Notice(Code.CLOCKS_DIFFER, message)]
 
 
 def _numbering_warnings(exchange: Exchange) -> list[Notice]:
-    therefore = "its collectives are matched by their ends, its windows have its own numbers"
+    therefore = "its collectives are matched by their ends, and its windows keep its numbers"
     messages = [
         f"rank {rank} numbers its steps {abs(by)} {'higher' if by > 0 else 'lower'} than the other ranks: {therefore}"
         for rank, by in exchange.matching.renumbered_by.items()
@@ -71,7 +73,7 @@ def _unknown_clock_warnings(exchange: Exchange) -> list[Notice]:
     if not unknown:
         return []
     which = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
-    message = f"the clock of rank {which} is unknown: no synchronizing collective leads to rank "
+    message = f"the clock of rank {which} is not known: no synchronizing collective links it to rank "
     return [Notice(Code.CLOCK_IS_UNKNOWN, f"{message}{exchange.clocks.reference}")]
 
 
@@ -81,8 +83,8 @@ def _partial_warnings(exchange: Exchange) -> list[Notice]:
     if not partial.any():
         return []
     message = (
-        f"{int(partial.sum())} of {len(partial)} collectives have ranks that are not in the run: how much of their "
-        "time is waiting and how much is transfer is not known, and counts as unresolved"
+        f"{int(partial.sum())} of {len(partial)} collectives have ranks that are not in the run: their time may be "
+        "waiting or transfer, and counts as unresolved"
     )
     return [Notice(Code.MEMBERS_MISSING, message)]
 
@@ -95,9 +97,9 @@ def _unmatched_warnings(exchange: Exchange) -> list[Notice]:
     reasons = Counter(exchange.matching.why.get(row, OTHERS_LACK_IT) for row in rows.tolist())
     most = "; ".join(f"{count}: {reason}" for reason, count in reasons.most_common(3))
     message = (
-        f"{len(rows)} of {len(exchange.matching.table)} kernels of communication ({percent(share)} of its time) are "
+        f"{len(rows)} of {len(exchange.matching.table)} communication kernels ({percent(share)} of communication time) "
     )
-    message += f"matched with none on other ranks: their time counts as unresolved ({most})"
+    message += f"fit no kernel of another rank: their time counts as unresolved ({most})"
     return [Notice(Code.UNMATCHED_COMMUNICATION, message)]
 
 
@@ -112,7 +114,7 @@ def _posting_warnings(exchange: Exchange) -> list[Notice]:
     kernels = sorted({library_kernel(name) for name in posting})
     which = ", ".join(kernels[:3]) + (", ..." if len(kernels) > 3 else "")
     message = (
-        f"{count} of {total} kernels of communication ({which}) may end while what they sent is still in flight, "
+        f"{count} of {total} communication kernels ({which}) may end while what they sent is still in flight, "
         "which no trace shows: how much of their transfer is hidden is not known, and overlap counts kernels alone"
     )
     return [Notice(Code.TRANSFER_NOT_SHOWN, message)]
@@ -122,7 +124,7 @@ def _size_warnings(exchange: Exchange) -> list[Notice]:
     with_bytes = exchange.matching.instances.kind != Collective.BARRIER
     sizeless = (exchange.transfers.nbytes < 0) & with_bytes
     timeless = (exchange.transfers.transfer_ns == 0) & with_bytes & ~sizeless
-    reasons = {"no trace says how many bytes": sizeless, "their transfer takes 0 ns": timeless}
+    reasons = {"no trace gives their bytes": sizeless, "their transfer takes 0 ns": timeless}
     return [
         Notice(Code.BANDWIDTH_IS_NULL, f"{int(which.sum())} of {len(which)} collectives have no bandwidth: {reason}")
         for reason, which in reasons.items()
@@ -131,10 +133,10 @@ def _size_warnings(exchange: Exchange) -> list[Notice]:
 
 
 def _traffic_warnings(exchange: Exchange) -> list[Notice]:
-    splits = "; uneven ones of all_to_all have to say their splits"
+    splits = "; an uneven all_to_all needs its splits"
     messages = [
-        f"traffic.{purpose.label} is null: no trace says how many bytes {unknown} of its {count} collectives, counted "
-        f"rank by rank, have ({', '.join(kinds)}{splits if 'all_to_all' in kinds else ''})"
+        f"traffic.{purpose.label} is not known: no trace gives the bytes of {unknown} of its {count} collectives, "
+        f"counted on each rank ({', '.join(kinds)}{splits if 'all_to_all' in kinds else ''})"
         for purpose, (unknown, count, kinds) in unsized(exchange.matching, exchange.transfers).items()
     ]
     return [Notice(Code.TRAFFIC_IS_NULL, message) for message in messages]
@@ -148,14 +150,20 @@ def _link_warnings(exchange: Exchange) -> list[Notice]:
     ):
         return []  # the run's own file is broken, and that is said
     if exchange.calibration is None:
-        remedy = "give one with --links (`tracer calibrate` makes it)"
-        return [Notice(Code.LINKS_NOT_CALIBRATED, "no calibration of the links: utilization is null", remedy)]
+        remedy = "measure them with `tracer calibrate -o links.json`, and give --links links.json"
+        return [
+            Notice(
+                Code.LINKS_NOT_CALIBRATED,
+                "the links are not calibrated: what share of their bandwidth was reached is not known",
+                remedy,
+            )
+        ]
     links = exchange.calibration.links
     notices = _other_links(exchange)
     if exchange.limit_gbps is None:
         source = links.source if links is not None and not exchange.is_of_other_links else None
         reason = source or "its own rate is not known"
-        notices.append(Notice(Code.UTILIZATION_IS_NULL, f"utilization of the link is null: {reason}"))
+        notices.append(Notice(Code.UTILIZATION_IS_NULL, f"utilization of the link is not known: {reason}"))
     return notices
 
 
@@ -171,6 +179,6 @@ def _other_links(exchange: Exchange) -> list[Notice]:
         notices.append(Notice(Code.LINKS_OF_OTHER_DEVICES, f"{message}{', '.join(sorted(devices))}"))
     if exchange.is_of_other_links and links is not None and exchange.run.manifest is not None:
         over = f"over {links.transport}, and this run went over {exchange.run.manifest.transport}"
-        message = f"the links were calibrated {over}: utilization is against other links than its own"
+        message = f"the links were calibrated {over}: utilization compares with other links than this run's"
         notices.append(Notice(Code.LINKS_OF_OTHER_TRANSPORT, message))
     return notices

@@ -242,7 +242,7 @@ def _cell_warnings(cell: CellRow) -> Iterator[Notice]:
         if warning.code in ABOUT_RUN_JSON:
             yield warning.within(f"{cell.name}: ")
     if cell.missing_ranks:
-        text = f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are of the others"
+        text = f"{cell.name}: {cell.missing_ranks} of its ranks cannot be read; its figures are from the others"
         yield Notice(Code.RANKS_MISSING, text)
 
 
@@ -254,7 +254,7 @@ def _baseline_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
         text = f"baselines recorded under {', '.join(how)} on one device, which has costs of its own: {names}"
         yield Notice(Code.BASELINE_OF_STRATEGY, text)
     if any(cell.on_cpu for cell in cells):
-        text = "devices are ranks on a CPU, which share its cores: no speedup is to be expected of them"
+        text = "devices are ranks that share the cores of one CPU: expect no speedup"
         yield Notice(Code.CORES_ARE_SHARED, text)
 
 

@@ -128,10 +128,10 @@ def bucket_warnings(buckets: Buckets) -> list[Notice]:
     """Say what of the buckets is not known."""
     notices = []
     if buckets.mismatch is not None:
-        notices.append(Notice(Code.BUCKETS_LEFT_ASIDE, f"run.json's buckets are left aside: {buckets.mismatch}"))
+        notices.append(Notice(Code.BUCKETS_LEFT_ASIDE, f"run.json's buckets are not used: {buckets.mismatch}"))
     unknown = sum(int((number < 0).sum()) for number in buckets.number)
     if unknown:
-        text = f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is null"
+        text = f"{unknown} all-reduces of gradients fit no bucket of the layout: their bucket is not known"
         notices.append(Notice(Code.BUCKET_IS_NULL, text))
     unsure = [number for number, bucket in enumerate(buckets.layout) if (bucket.names or bucket.parameters) is None]
     if unsure:
@@ -141,7 +141,7 @@ def bucket_warnings(buckets: Buckets) -> list[Notice]:
     short = [bucket for bucket in buckets.layout if _is_short(bucket)]
     if short:
         listed = "" if all(bucket.names for bucket in short) else ", and not listed"
-        text = f"{len(short)} buckets hold parameters whose gradients the traces do not show: they are unused"
+        text = f"{len(short)} buckets hold parameters whose gradients the traces do not show: these are unused"
         notices.append(Notice(Code.BUCKET_GRADIENTS_MISSING, f"{text}{listed}, or rows are missing"))
     return notices
 

@@ -281,16 +281,16 @@ _MIXED = " on some ranks, on others "
 # Where layers come from, and what would bring the model's own modules.
 _NO_RANGES = {
     Source.NODES: (
-        "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, "
-        "(replicas), and layers are autograd's nodes, numbered in the order of the forward",
+        "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, (replicas), and "
+        "layers are autograd's nodes, numbered in the order of the forward",
         None,
     ),
     Source.OPERATORS: (
-        "no ranges of modules in the trace{of}: layers are forward operators, one by one where they own "
+        "the trace{of} has no ranges of modules: layers are forward operators, one for each that owns "
         "parameters{names}",
-        "profile with_stack and with_modules, or record with tracer, for the model's modules",
+        "for the model's modules profile with with_stack=True and with_modules=True, or record with tracer",
     ),
-    Source.FSDP: ("no ranges of modules in the trace{of}: layers are the modules that FSDP wraps", None),
+    Source.FSDP: ("the trace{of} has no ranges of modules: layers are the modules that FSDP wraps", None),
 }
 
 

@@ -262,7 +262,7 @@ def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]
     parameter_bytes = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
     if parameter_bytes or travelling_bytes:
         return parameter_bytes or travelling_bytes, travelling_bytes or parameter_bytes, []
-    return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes an element: nothing says their dtype"]
+    return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes per element: nothing says their dtype"]
 
 
 def _recorded(schedule: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
@@ -323,13 +323,13 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[N
     distortion = controls.distortion(window)
     dtypes = {parameter.dtype for parameter in manifest.parameters}
     ranks, size = len(run.ranks), world_size(manifest, run.ranks)
-    host = f"the host is the limit for {percent(share)} of the step, and what it would do is not modelled"
-    stretched = f"steps take {percent(distortion or 1.0)} of the unprofiled ones under the profiler"
+    host = f"the CPU is the limit for {percent(share)} of the step, and what it would do is not modelled"
+    stretched = f"under the profiler steps take {percent(distortion or 1.0)} of the time of unprofiled ones"
     cores = "on a CPU run communication takes cores away from compute, which is not modelled"
-    mixed = "parameters of several dtypes are cut into buckets as if they were of one"
+    mixed = "parameters of several dtypes are cut into buckets as if they had one"
     notices = {
         Notice(Code.HOST_IS_THE_LIMIT, host): share > HOST_BOUND,
-        Notice(Code.CONTROLS_MISSING, "no controls: predictions are of profiled steps"): (
+        Notice(Code.CONTROLS_MISSING, "no step was timed without the profiler: predictions are for profiled steps"): (
             controls.step_ns("unprofiled") is None
         ),
         Notice(Code.PROFILER_DISTORTS, stretched): (

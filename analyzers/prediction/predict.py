@@ -151,7 +151,7 @@ def _of_layout(model: Model, own_prediction: Prediction) -> list[Notice]:
     by_rule = model.predict(Scene(model.bucket_mb, model.gpus)).buckets
     if by_rule == own_prediction.buckets:
         return []
-    text = "its buckets are not those that DDP's rule makes with its cap: scenarios of that cap differ from the run"
+    text = "the run's buckets are not those of DDP's rule for its cap: scenarios with that cap differ from the run"
     return [Notice(Code.BUCKETS_NOT_BY_RULE, text)]
 
 
@@ -165,14 +165,14 @@ def _of_options(options: Options, gpus: int) -> list[str]:
     """Say what scenarios assume because it was asked for."""
     assumptions = []
     if options.hosts is not None:
-        cards = f"network cards that carry {options.hosts.gbps:g} GB/s a host"
+        cards = f"network cards that carry {options.hosts.gbps:g} GB/s per host"
         assumptions.append(f"beyond the {options.hosts.gpus} GPUs of a host all bytes pass {cards}")
     if any(count > gpus for count in options.gpus):
         assumptions.append("further ranks are like those that were recorded, and none is later for being one of many")
     if not options.broadcast_buffers:
         assumptions.append("buffers are not broadcast")
     if options.gradient_itemsize is not None:
-        assumptions.append(f"gradients travel with {options.gradient_itemsize} bytes an element")
+        assumptions.append(f"gradients travel with {options.gradient_itemsize} bytes per element")
     return assumptions
 
 
@@ -204,10 +204,10 @@ def _unmeasured(model: Model, scene: Scene) -> list[Notice]:
     measured_gpus = model.links.nearest(scene.gpus)
     notices = []
     if scene.gpus not in (1, measured_gpus):
-        text = f"all-reduces of {scene.gpus} GPUs are not measured, but follow from those of {measured_gpus}"
+        text = f"all-reduces over {scene.gpus} GPUs are not measured, but extrapolated from those over {measured_gpus}"
         notices.append(Notice(Code.LINKS_EXTRAPOLATED, text))
     if model.links.hosts is not None and scene.gpus > model.links.hosts.gpus:
-        notices.append(Notice(Code.NETWORK_NOT_MEASURED, "what passes between hosts is not measured"))
+        notices.append(Notice(Code.NETWORK_NOT_MEASURED, "transfers between hosts are not measured"))
     return notices
 
 

@@ -71,10 +71,10 @@ def _input_caution(manifest: Manifest) -> str:
         return ""
     distortion = manifest.controls.distortion("full")
     if distortion is None:
-        return "; how much of this is the profiler's doing is not known"
+        return "; how much of this the profiler causes is not known"
     limits = manifest.controls.distortion_interval("full")
     stretched = distortion > HIGH_DISTORTION and (limits is None or limits[0] > 1)
-    return "; but the profiler stretches this step, and this may be its doing" if stretched else ""
+    return "; but the profiler slows this step, and may cause part of this" if stretched else ""
 
 
 def _schedule(manifest: Manifest) -> str | None:

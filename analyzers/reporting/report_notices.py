@@ -37,7 +37,7 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     if not ranks:
         return []
     listed = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-    text = f"no ProfilerStep holds the launches of rank {listed}: each device's whole trace is one window, step 0"
+    text = f"no ProfilerStep holds the launches of rank {listed}: each device's whole trace counts as one step, step 0"
     candidates = [name for rank in run.ranks if rank.rank in ranks for name in rank.step_candidates]
     if not candidates:
         return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]
@@ -51,5 +51,5 @@ def _outside_warnings(rows: Breakdown) -> list[Notice]:
     if not len(outside):
         return []
     longest = int(outside.outside_ns.max())
-    text = f"device activity outside of the profiled steps is left out: at most {ms(longest)} a device"
+    text = f"device activity outside of the profiled steps is left out: at most {ms(longest)} per device"
     return [Notice(Code.ACTIVITY_OUTSIDE_STEPS, text)]

@@ -113,9 +113,7 @@ def _silence_warning(run: RunSummary) -> list[Notice]:
     suspects = (
         f"the longest kernels on streams of their own: {listed}" if listed else "no kernel has a stream of its own"
     )
-    text = (
-        f"no communication is found in a run of {ranks} ranks: what communicates counts as compute, or is not recorded"
-    )
+    text = f"no communication was found in a run of {ranks} ranks: it counts as compute, or was not recorded"
     return [Notice(Code.COMMUNICATION_NOT_FOUND, f"{text} ({suspects})")]
 
 

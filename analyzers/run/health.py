@@ -110,8 +110,8 @@ def _drifting(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     if not grows and behind <= CLOCK_ERROR_NS:
         return []
     by = f"{ms(parts[-1])} early" if grows else f"{ms(behind)} late"
-    text = f"{file}: the device's clock drifts against the host's, in this profile until it is {by}"
-    return [Notice(Code.PROFILE_DRIFTS, f"{text}: idle time and what caused it are doubtful")]
+    text = f"{file}: the device's clock drifts against the CPU's, and is {by} by the end of this profile"
+    return [Notice(Code.PROFILE_DRIFTS, f"{text}: idle time and its causes are doubtful")]
 
 
 def _behind(events: Events, rows: Int64) -> int:

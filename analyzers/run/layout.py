@@ -131,8 +131,8 @@ def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
     """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
     if path.is_dir() or not is_there(path.parent / MANIFEST):
         return read_manifest(path)
-    message = f"one file of a recorded run: times are this window's, distorted as {path.parent}'s report says; "
-    return None, [Notice(Code.FILE_OF_A_RUN, message + "controls, model and strategy are unknown (null)")]
+    message = f"one file of a recorded run: times are this profile's, slowed as {path.parent}'s report says; "
+    return None, [Notice(Code.FILE_OF_A_RUN, message + "controls, model and strategy are not known")]
 
 
 def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
@@ -143,7 +143,7 @@ def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
     try:
         return read_calibration(file), []
     except UnreadableCalibration as error:
-        return None, [Notice(Code.CALIBRATION_UNREADABLE, f"{error}; utilization is null")]
+        return None, [Notice(Code.CALIBRATION_UNREADABLE, f"{error}; utilization is not known")]
 
 
 def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:

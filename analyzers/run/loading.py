@@ -151,7 +151,7 @@ def _mixed_windows(ranks: Sequence[Rank]) -> list[Notice]:
     if not mismatches:
         return []
     why = "; ".join(mismatches[:3])
-    message = f"times are those of the full windows, distorted, for want of light ones ({why})"
+    message = f"times come from the full profile, which slows steps: the light profile cannot be used ({why})"
     return [Notice(Code.LIGHT_WINDOW_DOES_NOT_FIT, message)]
 
 
@@ -163,11 +163,13 @@ def _light_windows(ranks: Sequence[Rank]) -> list[Notice]:
     if parts:
         listed = "; ".join(f"rank {rank}: {_in_part(one)}" for rank, one in parts[:LISTED_RANKS])
         more = f"; and {len(parts) - LISTED_RANKS} ranks more" if len(parts) > LISTED_RANKS else ""
-        text = f"light and full windows do not hold all of the same device events ({listed}{more})"
-        said = "those that the light window alone holds have their times, and no operator or layer"
+        text = f"some device events are in the light or the full profile alone ({listed}{more})"
+        said = "those of the light profile alone have times, but no operator or layer"
         notices.append(Notice(Code.LIGHT_WINDOW_JOINED_IN_PART, f"{text}: {said}"))
     if any(one.launches_are_estimated for _, one in joined):
-        text = "light windows do not tell when kernels were launched: that is estimated from the full windows"
+        text = (
+            "when kernels were launched is estimated from the full profile, since the light profile does not record it"
+        )
         notices.append(Notice(Code.LAUNCHES_ARE_ESTIMATED, text))
     return notices
 

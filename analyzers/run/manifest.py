@@ -128,11 +128,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return a notice for each null in the epochs."""
         diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
         untested = any(epoch.accuracy is None for epoch in self.epochs)
-        message = f"training diverged in epoch {min(diverged, default=0)}: loss is no number from there on"
+        message = f"training diverged in epoch {min(diverged, default=0)}: loss is not a number from there on"
         notices = {
             Notice(Code.TRAINING_DIVERGED, message, "lower --lr, or give --lr-warmup"): bool(diverged),
             Notice(
-                Code.ACCURACY_IS_NULL, "accuracy of epochs is null: the folder of --data held no test set"
+                Code.ACCURACY_IS_NULL, "accuracy of epochs is not known: the folder of --data held no test set"
             ): untested,
         }
         return [notice for notice, holds in notices.items() if holds]
@@ -174,19 +174,21 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
     """Read a folder's manifest; None with a notice that says what is unknown without it."""
     file = folder / MANIFEST
     if not is_there(file):
-        message = "no run.json: strategy, model, batch, controls and bucket layout are unknown (null)"
+        message = "no run.json: strategy, model, batch, controls and bucket layout are not known"
         return None, [Notice(Code.RUN_JSON_MISSING, message)]
     try:
         manifest = msgspec.json.decode(read_file(file), type=Manifest)
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
-        message = f"{MANIFEST}: cannot be read ({why}); controls and bucket layout are unknown (null)"
+        message = f"{MANIFEST}: cannot be read ({why}); controls and bucket layout are not known"
         return None, [Notice(Code.RUN_JSON_UNREADABLE, message)]
     if manifest.schema != SCHEMA:
-        message = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is left aside"
+        message = f"{MANIFEST}: schema {manifest.schema!r} is not {SCHEMA!r}; it is not used"
         return None, [Notice(Code.RUN_JSON_UNREADABLE, message)]
     if manifest.world_size is not None and not is_world_size(manifest.world_size):
-        message = f"{MANIFEST}: world_size {quoted(manifest.world_size)} can be none; it is as traces and ranks say"
+        message = (
+            f"{MANIFEST}: world_size {quoted(manifest.world_size)} is impossible; that of the traces and ranks is used"
+        )
         notice = Notice(Code.RANK_IS_IMPOSSIBLE, message)
         manifest, odd = _of_ranks(msgspec.structs.replace(manifest, world_size=None))
         return _of_meshes(manifest, [notice, *odd])
@@ -200,7 +202,7 @@ def _of_meshes(manifest: Manifest, notices: list[Notice]) -> tuple[Manifest, lis
         return manifest, notices
     manifest = msgspec.structs.replace(manifest, parallelism=without_impossible(manifest.parallelism))
     listed = "; ".join(odd[:_LISTED]) + ("; ..." if len(odd) > _LISTED else "")
-    return manifest, [*notices, Notice(Code.RANK_IS_IMPOSSIBLE, f"{MANIFEST}: {listed}: left aside")]
+    return manifest, [*notices, Notice(Code.RANK_IS_IMPOSSIBLE, f"{MANIFEST}: {listed}: not used")]
 
 
 def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
@@ -225,5 +227,5 @@ def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
     if not odd:
         return manifest, []
     listed = ", ".join(map(quoted, [*odd][:_LISTED])) + (", ..." if len(odd) > _LISTED else "")
-    message = f"{MANIFEST}: no ranks are {listed}: what it says of them is left aside"
+    message = f"{MANIFEST}: {listed} can be no ranks: what it says about them is not used"
     return manifest, [Notice(Code.RANK_IS_IMPOSSIBLE, message)]

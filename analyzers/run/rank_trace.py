@@ -202,7 +202,7 @@ def _believed(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:
         return header, []
     kept = {name: value for name, value in distributed.items() if name not in doubted}
     listed = " and ".join(f"{name} {quoted(distributed[name])}" for name in doubted)
-    notice = Notice(Code.RANK_IS_IMPOSSIBLE, f"{file.path.name}: not believed of distributedInfo: {listed}")
+    notice = Notice(Code.RANK_IS_IMPOSSIBLE, f"{file.path.name}: distributedInfo is not believed: {listed}")
     return replace(header, distributed=kept), [notice]
 
 

@@ -113,7 +113,7 @@ def test_utilization_of_the_link_needs_a_known_transport_and_rate(links, known):
     found = report(meet("aa", "aa"), calibrated(("all_reduce", 2, 4000, 8), links=links))
     assert (found.collectives[0].utilization_of_link is not None) == known
     assert found.collectives[0].utilization_at_size == pytest.approx(4)
-    assert any("utilization of the link is null" in str(warning) for warning in found.run.notices) == (not known)
+    assert any("utilization of the link is not known" in str(warning) for warning in found.run.notices) == (not known)
 
 
 def test_links_over_another_transport_are_said_and_have_no_limit_here():
@@ -202,7 +202,7 @@ def test_traffic_of_unknown_size_is_null_and_a_barrier_has_none():
     assert found.traffic["other"] is None
     (words,) = [str(warning) for warning in found.run.notices if warning.code == Code.TRAFFIC_IS_NULL]
     assert words == (
-        "traffic.other is null: no trace says how many bytes 2 of its 4 collectives, counted rank by rank, have "
+        "traffic.other is not known: no trace gives the bytes of 2 of its 4 collectives, counted on each rank "
         "(all_reduce)"
     )
     assert traffic_of(meet("aa", "aa", kind=Collective.BARRIER))["other"] == 0
@@ -213,7 +213,7 @@ def test_an_uneven_all_to_all_without_splits_has_no_bytes():
     uneven = Call(Collective.ALL_TO_ALL, 100, 200, "Float", group)
     found = report(meet("aa", "..aa", calls={"a": uneven}))
     assert found.traffic["other"] is None
-    assert any("have to say their splits" in str(words) for words in found.run.notices)
+    assert any("needs its splits" in str(words) for words in found.run.notices)
 
 
 def test_the_splits_of_an_uneven_all_to_all_count_rows():
@@ -268,6 +268,6 @@ def test_memory_that_is_set_is_no_copy():
 
 @pytest.mark.parametrize(("code", "asks_for_one"), [(Code.CALIBRATION_UNREADABLE, False), (Code.RECORDING_NOTE, True)])
 def test_only_a_calibration_that_cannot_be_read_takes_the_place_of_asking_for_one(code, asks_for_one):
-    run = replace(meet("aa", "aa"), warnings=(Notice(code, "so that utilization is null"),))
+    run = replace(meet("aa", "aa"), warnings=(Notice(code, "so that utilization is not known"),))
     codes = [warning.code for warning in report(run).run.notices]
     assert (Code.LINKS_NOT_CALIBRATED in codes) == asks_for_one

@@ -440,7 +440,7 @@ def test_any_damage_to_run_json_costs_only_its_cell(tmp_path):
 def test_a_cell_that_lacks_a_rank_says_so(tmp_path):
     found = write_sweep(tmp_path, [write_cell(tmp_path, "ddp", 2, 8)])
     (tmp_path / "ddp2-batch8" / "rank1.json").unlink()
-    assert "ddp2-batch8: 1 of its ranks cannot be read; its figures are of the others" in map(
+    assert "ddp2-batch8: 1 of its ranks cannot be read; its figures are from the others" in map(
         str, study(found).warnings
     )
 

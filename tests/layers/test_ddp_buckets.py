@@ -109,7 +109,7 @@ def test_a_run_json_that_does_not_fit_is_left_aside_and_said(tmp_path, intact, c
     assert found.summary.layout.source == "trace"
     assert layout(found) == layout(intact)
     assert any(
-        "run.json's buckets are left aside" in str(warning) and why in str(warning) for warning in found.run.notices
+        "run.json's buckets are not used" in str(warning) and why in str(warning) for warning in found.run.notices
     )
 
 

@@ -198,7 +198,7 @@ def test_a_run_without_messages_has_no_pipeline(tmp_path):
     run_of(tmp_path, [[(F, 0, 0), (B, 0, 0)]], even)
     document = report(summarize(tmp_path))
     assert document.pipeline == document.summary.pipelines == []
-    assert "There is no pipeline" in report_text(document, "pipeline")
+    assert "No pipeline in this run" in report_text(document, "pipeline")
 
 
 @pytest.mark.skipif(not any(path.name == "llama-pp2" for path in RUNS), reason="that sample is not here")

@@ -109,7 +109,7 @@ def test_the_recommendation_is_of_gpus_that_communicate(resnet50):
 def test_a_cap_that_did_not_make_the_buckets_is_warned_of(resnet50):
     manifest = msgspec.structs.replace(resnet50.manifest, bucket_cap_mb=5.0)
     found = whatif(replace(resnet50, manifest=manifest), Options()).warnings
-    assert any("not those that DDP's rule makes" in warning for warning in found)
+    assert any("not those of DDP's rule" in warning for warning in found)
 
 
 def test_more_bandwidth_is_never_slower(resnet50):
@@ -184,7 +184,7 @@ def test_one_gpu_tells_what_ddp_would_cost(runs):
 def test_an_element_is_taken_for_a_float_only_where_nothing_says_more(runs):
     known, unknown = runs["resnet18-ddp1"], replace(runs["resnet18-ddp1"], manifest=None)
     said = [whatif(run, Options(gpus=(4,)), given(300)).assumptions for run in (known, unknown)]
-    assert [any("4 bytes an element" in each for each in words) for words in said] == [False, True]
+    assert [any("4 bytes per element" in each for each in words) for words in said] == [False, True]
 
 
 def test_one_gpu_alone_needs_to_be_told_of_others_and_of_links(runs):

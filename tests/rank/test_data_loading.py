@@ -173,10 +173,10 @@ def test_light_times_are_not_laid_over_the_hosts():
 
 def test_a_light_report_says_whose_times_those_of_the_input_are():
     document = report(summary_of(Run("drawn", None, (retimed(),))))
-    assert not lines(document, "of it waiting for input")
-    assert "full window's times" in " ".join(lines(document, "Input:")[0])
+    assert not lines(document, "(idle for input)")
+    assert "timed with the full profile" in " ".join(lines(document, "Input:")[0])
     (advised,) = document.summary.advice
-    assert "in steps that take 0.008 us in the full window" in advised.because
+    assert "in steps that take 0.008 us in the full profile" in advised.because
 
 
 def test_the_rank_whose_loader_is_slowest_is_named():
@@ -210,11 +210,11 @@ def reported(loader="..llllll..", compute="aa......bb", **more):
 
 
 def test_the_step_whose_lines_add_up_names_it_below_idle():
-    assert lines(reported(), "of it waiting")[0] == ["of", "it", "waiting", "for", "input", "0.000", "60.0", "%"]
+    assert lines(reported(), "(idle for input)")[0] == ["(idle", "for", "input)", "0.000", "60.0", "%"]
     shown = [line.strip() for line in report_text(reported()).splitlines()]
-    place = next(number for number, line in enumerate(shown) if line.startswith("of it waiting"))
+    place = next(number for number, line in enumerate(shown) if line.startswith("(idle for input)"))
     assert shown[place - 1].startswith("idle")
-    assert not lines(reported(compute="aaaaaaaabb"), "of it waiting")
+    assert not lines(reported(compute="aaaaaaaabb"), "(idle for input)")
     assert not lines(reported(loader=""), "Input:")
 
 
@@ -297,5 +297,5 @@ def test_a_recording_with_a_slow_dataset_names_the_waiting(recorded):
     assert of.idle_ns.median <= of.fetch_ns.median <= of.span_ns.median
     (advised,) = [each for each in document.summary.advice if "num_workers" in each.text]
     assert advised.figure_ns == round(of.idle_ns.median)
-    assert lines(document, "of it waiting for input")
+    assert lines(document, "(idle for input)")
     assert lines(document, "Input:")

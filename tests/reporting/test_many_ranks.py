@@ -60,7 +60,7 @@ def test_who_waits_least_is_slowest(run, capsys):
 
 def test_the_text_shows_the_spread_and_who_stands_out(run, capsys):
     out = report_of(capsys, str(run), "--full")
-    assert "how those of 40 devices are spread" in out
+    assert "the spread over 40 devices" in out
     (row,) = [line for line in out.splitlines() if "outlier: " in line]
     assert row.split()[0] == "17" and "slowest" in row
     assert len(out.splitlines()) < 90

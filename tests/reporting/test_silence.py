@@ -30,7 +30,7 @@ def test_ranks_without_communication_are_a_warning_with_suspects(tmp_path):
     mine = [("gemm", 8, 7), ("gemm", 8, 7), ("move_it", 5, 20), ("move_it", 4, 20), ("poll", 3, 21)]
     report = reported(tmp_path, mine)
     assert silence(report) == [
-        "no communication is found in a run of 2 ranks: what communicates counts as compute, or is not recorded "
+        "no communication was found in a run of 2 ranks: it counts as compute, or was not recorded "
         "(the longest kernels on streams of their own: 'move_it' (0.018 ms), 'poll' (0.006 ms))"
     ]
     assert report.summary.verdict.endswith("; no communication was found.")

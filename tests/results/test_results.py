@@ -85,7 +85,7 @@ def test_a_page_is_written_once(report, tmp_path):
     path = report.html(tmp_path / "page.html")
     assert path == tmp_path / "page.html"
     assert 'id="timeline"' in path.read_text()
-    with pytest.raises(tracer.TracerError, match="exists already"):
+    with pytest.raises(tracer.TracerError, match="already exists"):
         report.html(path)
     assert report.html(path, force=True) == path
 

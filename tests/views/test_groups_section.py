@@ -55,7 +55,7 @@ def rows_of(text: str, title: str) -> dict[str, list[str]]:
 
 def test_lines_add_up_in_words():
     shown = report_text(of_two(), "group")
-    rows = rows_of(shown, "where exposed communication adds up")
+    rows = rows_of(shown, "whose exposed communication adds up")
     assert {name: row[-1] for name, row in rows.items() if name != "group"} == {
         "mesh_fsdp (FSDP)": "40.0 %",
         "mesh_tp (tensor parallel)": "20.0 %",

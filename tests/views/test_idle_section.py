@@ -23,7 +23,7 @@ def test_causes_and_places_are_named_with_their_times(tmp_path):
     words = [line.split() for line in shown.splitlines()]
     assert ["input", "0.003", "15.0", "%"] in [line[:4] for line in words]
     assert ["cudaStreamSynchronize", "of", "aten::item", "synchronize"] in [line[:4] for line in words]
-    assert "Launches: 2 calls a step, of 0.001 ms each; 50.0 %" in " ".join(shown.split())
+    assert "Launches: 2 calls per step, 0.001 ms each; 50.0 %" in " ".join(shown.split())
     assert "most often cudaStreamSynchronize of aten::item" in " ".join(shown.split())
     (window,) = windows_frame(found).to_dict("records")
     assert (window["idle_input_ns"], window["idle_synchronize_ns"], window["idle_ns"]) == (3000, 3000, 20000)

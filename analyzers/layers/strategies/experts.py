@@ -203,15 +203,17 @@ def expert_notices(exchanged: Exchange, rows: Sequence[ExpertRow]) -> list[Notic
     """Say what of experts is not known, and why."""
     notices = []
     if any(row.by_order for row in rows):
-        text = "no modules in the trace tell whose tokens are exchanged: a step's layers of experts go by order"
+        text = (
+            "layers with experts are numbered in the step's order: the trace does not tell whose tokens are exchanged"
+        )
         notices.append(Notice(Code.EXPERTS_GO_BY_ORDER, text))
     unknown = [row for row in rows if row.tokens_to is None or None in row.tokens_to]
     if unknown:
         notices.append(Notice(Code.TOKENS_ARE_NULL, f"who sends how many tokens to whom is not known: {_why(unknown)}"))
     if exchanged.run.is_light and any(row.imbalance is not None for row in rows):
         text = (
-            "experts' tokens are those of full windows, and times those of light windows: in these steps, which are "
-            "others, tokens may go to other experts"
+            "tokens come from the full profile and times from the light profile, which recorded other steps: there "
+            "tokens may go to other experts"
         )
         notices.append(Notice(Code.TOKENS_OF_OTHER_STEPS, text))
     return notices
@@ -221,7 +223,7 @@ def _why(unknown: Sequence[ExpertRow]) -> str:
     if any(row.is_partial for row in unknown):
         return "ranks are missing from the run"
     if all(set(row.received_bytes) == {None} for row in unknown):
-        return "these kernels do not say how much they carry, or ranks contradict one another, or some are not matched"
+        return "these kernels do not tell how much they carry, ranks contradict one another, or some are not matched"
     return "splits are cut short, or there are none, or they do not count tokens"
 
 

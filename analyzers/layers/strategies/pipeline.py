@@ -25,9 +25,9 @@ from analyzers.ranks import RankNumber
 
 MISSING = "the run lacks {ranks} of the pipeline"
 UNTOLD = (
-    "nothing in the trace of rank {ranks} tells one microbatch from the next (no ranges of modules or of the schedule)"
+    "the trace of rank {ranks} does not tell one microbatch from the next (no ranges of modules or of the schedule)"
 )
-NAMELESS = "nothing in the trace of rank {ranks} tells between whom some of its messages are"
+NAMELESS = "the trace of rank {ranks} does not tell between which ranks some messages are"
 UNORDERED = "messages do not tell the order of the stages on ranks {ranks}"
 UNEVEN = "ranks {ranks} do not hold the same microbatches in {steps}"
 DEADLOCKED = "in the order seen on ranks {ranks}, actions wait for one another in {steps}"
@@ -119,7 +119,7 @@ def pipelines(exchange: Exchange) -> list[Pipeline]:
 def pipeline_notices(found: Sequence[Pipeline]) -> list[Notice]:
     """Return why parts of bubbles are null."""
     return [
-        Notice(Code.PIPELINE_IS_NULL, f"parts of the pipeline's bubble are null: {why}")
+        Notice(Code.PIPELINE_IS_NULL, f"parts of the pipeline's bubble are not known: {why}")
         for one in found
         for why in one.why
     ]

@@ -140,13 +140,20 @@ def compute_notices(found: Compute) -> list[Notice]:
     if found.utilization is not None:
         return []
     if found.flops_per_s is not None:
-        return [Notice(Code.FLOPS_ARE_NULL, "utilization is null: the device's peak at these precisions is not known")]
+        return [
+            Notice(
+                Code.FLOPS_ARE_NULL,
+                "utilization is not known, since the device's peak at these precisions is not known",
+            )
+        ]
     if not found.counted_flops:
-        text = "FLOP/s are null: no operator on matrices tells shapes"
-        return [Notice(Code.FLOPS_ARE_NULL, text, "profile with record_shapes=True; kernels of CUDA graphs tell none")]
+        text = "FLOP/s are not known: no matrix operator in the trace has shapes"
+        return [
+            Notice(Code.FLOPS_ARE_NULL, text, "profile with record_shapes=True; kernels of CUDA graphs have no shapes")
+        ]
     text = (
-        f"FLOP/s of the step are null: operators whose shapes tell FLOPs have {percent(found.coverage)} of compute "
-        f"time, and {100 * LEAST_COVERAGE:.0f} % are needed"
+        f"FLOP/s of the step are not known: only {percent(found.coverage)} of compute time has known FLOPs, and "
+        f"{100 * LEAST_COVERAGE:.0f} % are needed"
     )
     return [Notice(Code.FLOPS_ARE_NULL, text)]
 

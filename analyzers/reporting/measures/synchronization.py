@@ -133,11 +133,13 @@ def cost_warnings(run: RunSummary) -> list[Notice]:
     windows = sum(len(measured.windows) for measured in run.measured)
     on_cpu = all(bool((measured.windows.device == CPU_DEVICE).all()) for measured in run.measured)
     if unknown and on_cpu:
-        text = "contention is null: on a CPU run no kernels tell what compute loses beside communication"
+        text = "contention is not known: on a CPU run no kernels show what compute loses to communication"
         notices.append(Notice(Code.CONTENTION_IS_NULL, text))
     elif unknown:
-        text = f"contention is null in {unknown} of {windows} windows: too little of the compute beside communication"
-        notices.append(Notice(Code.CONTENTION_IS_NULL, f"{text} has its like without communication"))
+        text = (
+            f"contention is not known in {unknown} of {windows} windows: too little of the compute during communication"
+        )
+        notices.append(Notice(Code.CONTENTION_IS_NULL, f"{text} also runs without communication"))
     failed = [(summary.rank, measured.cost.mismatch) for summary, measured in zip(run.ranks, run.measured, strict=True)]
     reasons = [f"rank {rank}: {why}" for rank, why in failed if why]
     if reasons:
@@ -152,6 +154,6 @@ def distortion_warnings(cost: SyncCost | None) -> list[Notice]:
         return []
     if cost.control_limits_ns is not None and cost.accounted_ns <= OVERSHOT * cost.control_limits_ns[1]:
         return []
-    share = f"{percent(cost.accounted)} of what synchronization costs without the profiler"
-    text = f"what the traces account for is {share}: profiled steps lose more to it"
+    parts = f"the parts in the traces add up to {percent(cost.accounted)} of its cost without"
+    text = f"synchronization costs more under the profiler than without: {parts}"
     return [Notice(Code.SYNC_COST_OVERSHOT, text)]

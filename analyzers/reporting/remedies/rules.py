@@ -232,7 +232,7 @@ def _waits_for_input(evidence: Evidence) -> Iterator[Advice]:
         idle_ns,
         f"{idle}: the CPU waits for the DataLoader",
         f"{duration(fetch_ns)} per step in the DataLoader, {duration(idle_ns)} with nothing on the device, in steps "
-        f"that take {duration(span_ns)} in the {evidence.input.window} window",
+        f"that take {duration(span_ns)} in the {evidence.input.window} profile",
     )
 
 

@@ -260,7 +260,7 @@ def layers(report: Report, theme: Theme) -> Figure:
         for part_bars in bars:
             draw_bars(axis, part_bars, theme)
         axis.set_xlim(left=0)
-        axis.set_xlabel(f"{'compute' if bars is compute else 'comm'}, ms a step")
+        axis.set_xlabel(f"{'compute' if bars is compute else 'comm'}, ms per step")
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
     return figure
@@ -337,7 +337,7 @@ def _side_by_side(groups: Sequence[Sequence[CollectiveRow]]) -> dict[tuple[str, 
 
 def _why_no_bandwidth(report: Report) -> str:
     if not any(window.comm_ns for window in report.windows):
-        return "no communication is found here"
+        return "no communication was found"
     if not report.collectives:
         return "no collective could be matched between ranks"
     return "no collective's size and transfer are both known"

@@ -315,10 +315,10 @@ def _scale(axis: Axes, points: Sequence[PlotPoint]) -> None:
     values = [value for point in points for value in (point.x, point.low, point.high) if value is not None]
     if min(values) > 0:
         axis.set_xscale("log")
-        axis.set_xlabel("ms a step")
+        axis.set_xlabel("ms per step")
     else:
         smallest = min((abs(point.x) for point in points if point.x), default=1.0)
         axis.set_xscale("symlog", linthresh=smallest)
         axis.axvline(0, color=axis.spines["bottom"].get_edgecolor(), linewidth=1.0)
-        axis.set_xlabel(f"ms a step (logarithmic; linear from -{smallest:.2g} to {smallest:.2g})")
+        axis.set_xlabel(f"ms per step (logarithmic; linear from -{smallest:.2g} to {smallest:.2g})")
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

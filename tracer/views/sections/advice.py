@@ -11,11 +11,11 @@ from analyzers.units import between_ms, duration, percent, rounded_percent
 from tracer.views import Block, Heading, Paragraph, Section, Table, milliseconds, numbers, texts
 
 _IDLE = {
-    IdleFrom.QUIET: "change from the window without synchronization",
-    IdleFrom.BESIDE: "right before packing and communication",
+    IdleFrom.QUIET: "against a step without synchronization",
+    IdleFrom.BESIDE: "gaps right before packing and communication",
 }
-_NOTHING = "Nothing to change: no part of communication costs 1 % of a step or more."
-_NO_REMEDY = "No advice: none of the remedies that tracer knows of would bring 1 % of a step."
+_NOTHING = "Nothing to change: no part of communication costs 1 % of the step."
+_NO_REMEDY = "No advice: no change that tracer knows of would save 1 % of the step."
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def advice_section(report: Report) -> Section:
     """List each piece of advice with its gain and its reason; nothing where none is known and nothing communicates."""
     advice = report.summary.advice
     if advice:
-        title = "What to change, and what each would bring a step at most (gains do not add up)"
+        title = "What to change, and what each change would save per step at most (two may save the same time)"
         return [Heading(title), *(block for piece in advice for block in _advice(piece))]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
@@ -86,7 +86,7 @@ def true_cost(report: Report) -> Section:
     groups = [
         [[name, milliseconds(value), note] for name, value, note in lines] for lines in (_parts(cost), _sums(cost))
     ]
-    title = "What communication costs a step: means over windows, each part measured"
+    title = "What communication costs per step: each part measured, means over windows"
     return [Heading(title), Table([*texts(""), *numbers("ms"), *texts("")], groups)]
 
 
@@ -99,20 +99,20 @@ def _parts(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
     yield "exposed waiting", cost.exposed_wait_ns, ""
     yield "exposed transfer", cost.exposed_transfer_ns, ""
     if cost.exposed_unresolved_ns:
-        yield "exposed unresolved", cost.exposed_unresolved_ns, "waiting or transfer: the traces do not tell"
-    yield "packing kernels", cost.packing_ns, "with nothing else beside them"
-    yield "packing copies", cost.packing_copies_ns, "with nothing else beside them"
+        yield "exposed unresolved", cost.exposed_unresolved_ns, "waiting or transfer, not known which"
+    yield "packing kernels", cost.packing_ns, "while nothing else runs"
+    yield "packing copies", cost.packing_copies_ns, "while nothing else runs"
     yield "contention", cost.contention_ns, _contention(cost)
     yield "idle", cost.idle_ns, _IDLE[cost.idle_from]
 
 
 def _contention(cost: SyncCost) -> str:
     if cost.contention_ns is None:
-        return "too little to compare with"
+        return "too few kernels to compare with"
     if cost.contention_compared is None:
-        return "no compute runs beside communication"
-    estimate = f"estimate from {percent(cost.contention_compared)} of compute beside it"
-    return estimate if cost.contention_is_estimate else "slower compute beside communication"
+        return "no compute runs during communication"
+    estimate = f"estimate from {percent(cost.contention_compared)} of the compute during communication"
+    return estimate if cost.contention_is_estimate else "compute is slower during communication"
 
 
 def _control(cost: SyncCost) -> str:
@@ -120,8 +120,8 @@ def _control(cost: SyncCost) -> str:
     if limits is None:
         return "unprofiled step less one without synchronization"
     if not is_told_apart(limits):
-        return f"not told apart from none ({between_ms(limits)})"
-    return f"unprofiled less no sync ({between_ms(limits)})"
+        return f"cannot be told from nothing ({between_ms(limits)})"
+    return f"unprofiled step less one without synchronization ({between_ms(limits)})"
 
 
 def _sums(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
@@ -129,7 +129,9 @@ def _sums(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
     yield "sum", cost.accounted_ns, share
     if cost.control_ns is not None:
         yield "control", cost.control_ns, _control(cost)
-        yield "remainder", cost.remainder_ns, "what the parts do not account for"
+        yield "remainder", cost.remainder_ns, "what no part explains"
     if cost.profiled_ns is not None:
-        share = "" if cost.accounted_of_profiled is None else f"; the sum is {percent(cost.accounted_of_profiled)}"
-        yield "profiled", cost.profiled_ns, f"the same of profiled steps{share}"
+        share = (
+            "" if cost.accounted_of_profiled is None else f"; the parts explain {percent(cost.accounted_of_profiled)}"
+        )
+        yield "profiled", cost.profiled_ns, f"the same difference under the profiler{share}"

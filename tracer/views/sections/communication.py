@@ -41,9 +41,7 @@ def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
     left_out = len(rows) - len(shown)
     fewer = f"and {left_out} more kinds and sizes, which take less time: --by collective, --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
-    title = (
-        "Communication: medians over instances; waited: the mean over members; busbw against calibration at the size"
-    )
+    title = "Communication by kind and size: median transfer and bus bandwidth; waited: the mean over ranks"
     notes = [Paragraph(note) for note in (*_bounds(shown), *_clocks(report), *_copies(report))]
     return [Heading(title), _bandwidths(report, shown, _twins(rows)), *rest, *notes, *_unmatched(report, most)]
 
@@ -56,7 +54,7 @@ def _unmatched(report: Report, most: int) -> Section:
     if not found:
         return []
     ordered = sorted(found.items(), key=lambda item: -sum(item[1]))
-    heads: list[Column] = [*texts("kernel", "kind"), *numbers("times", "in all\nms", "median\nms"), *texts("why")]
+    heads: list[Column] = [*texts("kernel", "kind"), *numbers("times", "total\nms", "median\nms"), *texts("why")]
     lines = [
         [
             *(_short(name), kind, str(len(durations)), milliseconds(sum(durations))),
@@ -67,7 +65,7 @@ def _unmatched(report: Report, most: int) -> Section:
     places = [Place(kernel=name) for (name, *_), _ in ordered[:most]]
     fewer = f"and {count(len(found) - most, 'more name')}, which take less time: --json"
     rest = [Paragraph(fewer, is_faint=True)] if len(found) > most else []
-    title = "Unmatched communication: kernels that no other rank's could be paired with, over all ranks"
+    title = "Unmatched communication: kernels that fit no kernel of another rank, all ranks together"
     return [Heading(title), Table(heads, [lines], places=places), *rest]
 
 
@@ -80,7 +78,7 @@ def _short(name: str) -> str:
 def _bandwidths(report: Report, rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table:
     heads: list[Column] = [*texts("kind"), *numbers("ranks"), *texts("for", wide=True), *numbers("size", "times")]
     heads += numbers("transfer\nms", "waited\nms", "busbw\nGB/s")
-    heads += [*numbers("(quartiles)", wide=True), *numbers("calibrated\nGB/s", "of it")]
+    heads += [*numbers("(quartiles)", wide=True), *numbers("calibrated\nGB/s", "of cali-\nbrated")]
     lines = [
         [
             *(row.kind, ranks_in_words(row.group, row.group_size) + names.get(row.group_name, ""), row.purpose),
@@ -138,8 +136,8 @@ def _bounds(rows: Sequence[BandwidthRow]) -> list[str]:
     if not any(row.bound and row.transfer_ns is not None for row in rows):
         return []
     return [
-        f"{AT_MOST} at most, {AT_LEAST} at least: ranks need not wait for one another in these collectives, or some of "
-        "their ranks are not in the run, so that a part of the transfer may be waiting."
+        f"{AT_MOST} at most, {AT_LEAST} at least: part of this transfer may be waiting, since ranks need not wait for "
+        "one another in these collectives, or some of their ranks are missing."
     ]
 
 
@@ -196,7 +194,7 @@ def waiting(report: Report, most: int = MOST_RANKS) -> Section:
     left_out = len(means) - len(shown)
     fewer = f"and {count(left_out, 'more rank')} that caused less: --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
-    title = "Waiting, ms a step: each rank's own, and all others' for it (it came last) by what kept it"
+    title = "Waiting, ms per step: how long each rank waited, and how long it made the others wait, by reason"
     table = Table(heads, [lines], places=[Place(rank=row.rank, device=row.device) for row in by_device])
     return [Heading(title), table, *rest, *map(Paragraph, _worst(report, means))]
 
@@ -209,9 +207,9 @@ def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
 
 
 _WORDS = {
-    "launch": "its host launched late",
+    "launch": "its CPU launched late",
     "compute": "its compute ran longer",
-    "collective": "its collective before ended late",
+    "collective": "its previous collective ended late",
     "input": "it waited for input",
     "unknown": "the trace does not show why",
 }
@@ -229,21 +227,21 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
     among = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
     who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
     return [
-        f"{who} causes {percent(share)} of all waiting{among} ({ms(worst.caused_ns)} a step, added over the "
-        f"others): {percent(why)} of that because {_WORDS[reason]}."
+        f"{who} causes {percent(share)} of all waiting{among}: {percent(why)} of that because {_WORDS[reason]}. "
+        f"The others together wait {ms(worst.caused_ns)} per step for it."
     ]
 
 
 def by_collective(report: Report) -> Section:
     """List every instance, a row each."""
     if not report.collectives:
-        return [Heading("No collectives: no communication is found here, or no kernel could be matched.")]
+        return [Heading("No collectives: no communication was found, or no kernel could be matched.")]
     heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]
     heads += [*texts("for", wide=True), *numbers("size", "transfer\nms", "waited\nms", "busbw\nGB/s")]
     heads += [*numbers("of cali-\nbrated"), *numbers("of link", wide=True)]
     places = [Place(step=row.step, collective=row.index) for row in report.collectives]
     lines = Table(heads, [[_instance(row) for row in report.collectives]], places=places)
-    return [Heading("Every collective; waited: the least and the most of its members"), lines]
+    return [Heading("Every collective; waited: the shortest and the longest wait of its ranks"), lines]
 
 
 def _instance(row: CollectiveRow) -> list[str]:

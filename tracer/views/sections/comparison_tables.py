@@ -245,7 +245,7 @@ def _different(comparison: Comparison) -> TitledTable:
 
 def _buckets(comparison: Comparison, rows: Sequence[Row], left_out: int) -> TitledTable:
     notes = [_sentence(comparison.layouts.why)] if comparison.layouts.why else []
-    shown = figures_table("buckets", "DDP's buckets, a step and rank: medians, ms", "of", rows)
+    shown = figures_table("buckets", "DDP's buckets, per step and rank: medians, ms", "of", rows)
     return replace(shown, notes=[*notes, *_left(left_out)])
 
 

@@ -23,8 +23,8 @@ def compute_section(report: Report, most: int = MOST_KERNELS) -> Section:
     if not any(lists):
         return []
     windows = sum(window.rank == rank for window in report.windows)
-    where = f"rank {rank}, {count(windows, 'window')}; share of all device time, durations added up"
-    titles = (f"What compute is: longest kernels ({where})", "Operators by what they launched themselves")
+    where = f"rank {rank}, {count(windows, 'window')}; share of all kernels' and copies' time"
+    titles = (f"Longest kernels ({where})", "Operators by the time of the kernels that they launch")
     tables = [
         block
         for title, noun, rows in zip(titles, ("kernel", "operator"), lists, strict=True)
@@ -61,7 +61,10 @@ def _regions(report: Report, rank: int, most: int) -> Section:
     if not lines:
         return []
     heads = [*numbers("ms", "calls", "median us", "place"), *texts("region", "fused operators, or kernel")]
-    return [Heading("Kernels of compiled regions, and of CUDA graphs by their place in it"), Table(heads, [lines])]
+    return [
+        Heading("Kernels of compiled regions, and of CUDA graphs by their place in the graph"),
+        Table(heads, [lines]),
+    ]
 
 
 def short(name: str) -> str:
@@ -79,13 +82,13 @@ def rate_lines(report: Report) -> list[str]:
 def _whole(compute: Compute) -> str:
     if compute.flops_per_s is None:
         return ""
-    reached = f"A step computes {rate(compute.flops_per_s)} on each device"
+    reached = f"Each device computes {rate(compute.flops_per_s)} over the step"
     if compute.utilization is not None and compute.peak_flops_per_s is not None:
         reached += f", {percent(compute.utilization)} of its peak ({rate(compute.peak_flops_per_s)}, dense)"
     else:
-        reached += ", of a peak that is not known"
-    work = f"{percent(compute.coverage)} of compute time has a count, from shapes"
-    return f"{reached}. This is hardware utilization: what is computed again counts again; {work}."
+        reached += "; its peak is not known"
+    work = f"FLOPs are known, from shapes, for {percent(compute.coverage)} of compute time"
+    return f"{reached}. This is hardware utilization: recomputation counts. {work}."
 
 
 def _counted(compute: Compute) -> str:
@@ -93,16 +96,18 @@ def _counted(compute: Compute) -> str:
         return ""
     of_peak = f", {percent(compute.counted_utilization)} of the peak" if compute.counted_utilization is not None else ""
     precision = next(iter(compute.precisions), "")
-    share = f"{percent(compute.coverage)} of compute time, those whose shapes tell"
+    share = f"{percent(compute.coverage)} of compute time; those with known shapes"
     reached = f"{rate(compute.counted_flops_per_s)}{of_peak} (mostly {precision})"
-    return f"While matrix products, convolutions and attention ran ({share}), they reached {reached}."
+    return f"While matrix products, convolutions and attention run ({share}), they reach {reached}."
 
 
 def _samples(report: Report) -> str:
     if report.compute.samples_per_s is None:
         return ""
     source = "without the profiler" if report.run.controls.unprofiled_step_ns is not None else "under the profiler"
-    return f"The run takes in {report.compute.samples_per_s:,.0f} samples per second, on all devices, {source}."
+    return (
+        f"The run processes {report.compute.samples_per_s:,.0f} samples per second on all devices together, {source}."
+    )
 
 
 def rate(flops_per_s: float) -> str:

@@ -21,15 +21,13 @@ from tracer.views.sections.communication import ranks_in_words
 # How many groups are listed one by one; the JSON has all.
 MOST_GROUPS = 16
 UNRESOLVED = "exposed_unresolved_ns"
-_HEADS = dict(
-    zip(OF_GROUPS, ("commu-\nnication", "exposed", "of it\nwaiting", "transfer", "unre-\nsolved"), strict=True)
-)
+_HEADS = dict(zip(OF_GROUPS, ("commu-\nnication", "exposed", "waiting", "transfer", "unre-\nsolved"), strict=True))
 _OTHERS = {SEVERAL: "several at once", NO_GROUP: "group not known"}
 _TITLES = {asked.name: asked.title for asked in STRATEGIES}
 _ALONE = "Exposed: while no other group communicates"
 _SEVERAL = "; several at once: while more than one does"
 _UNRESOLVED = (
-    "Unresolved: waiting or transfer, not known which: ranks of the group are not in the run, or its kernels could not "
+    "Unresolved: waiting or transfer, not known which, since ranks of the group are missing or its kernels could not "
     "be matched."
 )
 
@@ -42,7 +40,7 @@ def groups_section(report: Report) -> Section:
 def by_group(report: Report) -> Section:
     """List every line, one step in which they add up, and each group of a line that has several."""
     if not report.summary.groups:
-        return [Heading("No groups: no communication is found in these steps.")]
+        return [Heading("No groups: no communication was found in these steps.")]
     return [*_medians(report), *_step(report), *_one_by_one(report)]
 
 
@@ -60,7 +58,7 @@ def _medians(report: Report) -> list[Block]:
     several = _SEVERAL if any(line.role is None and line.name == SEVERAL for line in lines) else ""
     notes = [f"{_ALONE}{several}.", *([_UNRESOLVED] if UNRESOLVED in measures else [])]
     return [
-        Heading("Communication by process group: medians over steps of the ranks that have it, ms"),
+        Heading("Communication by process group: medians over ranks and steps, ms"),
         Table(heads, [rows]),
         *(Paragraph(note, is_faint=True) for note in notes),
     ]
@@ -140,7 +138,7 @@ def _step(report: Report) -> Section:
     ]
     total = ["all", "", *(milliseconds(whole[name]) for name in measures[1:]), percent(1.0)]
     heads = [*texts("group"), *_columns(report, measures), *numbers("of\nexposed")]
-    return [Heading(f"{_where(report)}, where exposed communication adds up, ms"), Table(heads, [rows, [total]])]
+    return [Heading(f"{_where(report)}, whose exposed communication adds up, ms"), Table(heads, [rows, [total]])]
 
 
 def _one_by_one(report: Report) -> Section:
@@ -158,6 +156,6 @@ def _one_by_one(report: Report) -> Section:
         for line, one in shown
     ]
     left_out = len(found) - len(shown)
-    rest = [Paragraph(f"and {count(left_out, 'more group')}, which are exposed less: --json", is_faint=True)]
+    rest = [Paragraph(f"and {count(left_out, 'more group')}, which are less exposed: --json", is_faint=True)]
     heads = [*texts("group", "name", "ranks"), *_columns(report, measures)]
     return [Heading("Each group: medians, ms"), Table(heads, [rows]), *(rest if left_out else [])]

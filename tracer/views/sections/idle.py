@@ -12,13 +12,13 @@ from tracer.views import Heading, Paragraph, Section, Table, count, milliseconds
 
 # What each cause means, for somebody who has not read docs/measuring.md.
 MEANINGS = {
-    "input": "the host is in the DataLoader",
-    "synchronize": "the host waits for the device",
-    "operator": "the host is in PyTorch's operators",
-    "python": "the host is in Python around them",
+    "input": "the CPU is in the DataLoader",
+    "synchronize": "the CPU waits for the device",
+    "operator": "the CPU is in PyTorch's operators",
+    "python": "the CPU is in Python around them",
     "launch_latency": "a launch is on its way",
-    "kernel_gap": "pauses between two kernels",
-    "dependency": "queued, but held by something else",
+    "kernel_gap": "short pauses between two kernels",
+    "dependency": "work is queued, but waits for other work",
     "unknown": "no launch is recorded",
 }
 # What the host may change; the rest is the device's, or the launch's.
@@ -34,7 +34,7 @@ def idle_section(report: Report) -> Section:
     if not idle_ns:
         return []
     return [
-        Heading("Where idle time comes from, ms a step (means of all windows)"),
+        Heading("Where idle time comes from, ms per step (means over all windows)"),
         _by_cause(report, idle_ns),
         *_by_line(report),
         *_launches(report),
@@ -80,8 +80,8 @@ def _by_line(report: Report) -> Section:
         ]
         for (where, cause, phase), total in ns.most_common(_LINES)
     ]
-    heads = [*texts("the host is in", "cause", "phase"), *numbers("ms", "times")]
-    return [Heading("Where the host is while a device is idle"), Table(heads, [rows])] if rows else []
+    heads = [*texts("the CPU is in", "cause", "phase"), *numbers("ms", "times")]
+    return [Heading("Where the CPU is while a device is idle, ms per step"), Table(heads, [rows])] if rows else []
 
 
 def _words(key: tuple[str, str, str]) -> list[str]:
@@ -103,12 +103,12 @@ def _launches(report: Report) -> Section:
     launches = round(median(row.launches for row in rows))
     call_ns = median(row.call_ns or 0 for row in rows)
     line = (
-        f"Launches: {count(launches, 'call')} a step, of {ms(call_ns)} each; {shorter} of the device's operations are "
+        f"Launches: {count(launches, 'call')} per step, {ms(call_ns)} each; {shorter} of the device's operations are "
     )
-    line += "shorter than the call that launches them."
+    line += "shorter than their launch."
     waits = sum(call.count for call in report.idle.synchronizing)
     if waits:
         longest = max(report.idle.synchronizing, key=lambda call: call.count)
         who = f", most often {longest.call} of {longest.name}" if longest.name else f", most often {longest.call}"
-        line += f" Calls that wait for the device: {waits} in all steps of all ranks{who}."
+        line += f" Calls that wait for the device: {waits} over all steps and ranks{who}."
     return [Paragraph(line)]

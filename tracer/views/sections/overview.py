@@ -32,7 +32,15 @@ from tracer.views.sections.groups import by_group, groups_section
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.model import by_bucket, by_expert, by_layer
 from tracer.views.sections.pipeline import pipeline_section
-from tracer.views.sections.ranks import communicates, folded, ranks_and_bars, step_cells, step_columns, step_heads
+from tracer.views.sections.ranks import (
+    communicates,
+    folded,
+    ranks_and_bars,
+    step_cells,
+    step_columns,
+    step_heads,
+    timed_with,
+)
 from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.
@@ -137,23 +145,23 @@ def representative(report: Report) -> Section:
     window = representative_window(report)
     shown = step_columns(report)
     parts = [(part.label, getattr(window, part.field)) for part in PARTS if part.field in shown]
-    parts += [("of it waiting for input", window.input_idle_ns)] if window.input_idle_ns else []
+    parts += [("(idle for input)", window.input_idle_ns)] if window.input_idle_ns else []
     rows = [[label, milliseconds(value_ns), _of(value_ns, window)] for label, value_ns in parts]
     span = ["span", milliseconds(window.span_ns), percent(1.0)]
     where = f"rank {window.rank}, device {window.device}, step {window.step}"
-    heading = Heading(f"The step of median length ({where}), where lines add up")
+    heading = Heading(f"The step of median length ({where}), whose parts add up")
     comm = [Paragraph(_communication(window, report.summary.transfer_is_bound))] if communicates(report) else []
     return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), *comm]
 
 
 def _communication(window: Window, is_bound: bool) -> str:
     comm = (
-        f"communication in all {ms(window.comm_ns)}, of it hidden behind compute {ms(window.overlapped_comm_ns)}, "
-        f"exposed waiting {ms(window.exposed_wait_ns)}, exposed transfer "
-        f"{'at most ' if is_bound else ''}{ms(window.exposed_transfer_ns)}"
+        f"Communication takes {ms(window.comm_ns)}: {ms(window.overlapped_comm_ns)} hidden behind compute, "
+        f"{ms(window.exposed_wait_ns)} exposed waiting, {'at most ' if is_bound else ''}"
+        f"{ms(window.exposed_transfer_ns)} exposed transfer"
     )
     if window.exposed_unresolved_ns:
-        comm += f", exposed and unresolved {ms(window.exposed_unresolved_ns)}"
+        comm += f", {ms(window.exposed_unresolved_ns)} exposed and unresolved"
     return comm
 
 
@@ -169,9 +177,9 @@ def loader(report: Report) -> Section:
     longest = loading.longest
     most = f"; most on rank {longest.rank}, {ms(longest.idle_ns.median or 0)}" if len(loading.by_device) > 1 else ""
     line = (
-        f"Input: in a step of {ms(loading.span_ns.median or 0)} the host is in the DataLoader for "
-        f"{ms(loading.fetch_ns.median)}, and the device idles for {ms(loading.idle_ns.median or 0)} of it{most} "
-        f"(medians; {loading.window} window's times)."
+        f"Input: the CPU is in the DataLoader for {ms(loading.fetch_ns.median)} per step of "
+        f"{ms(loading.span_ns.median or 0)}; meanwhile the device is idle for {ms(loading.idle_ns.median or 0)}{most} "
+        f"(medians; {timed_with(loading.window)})."
     )
     return [Paragraph(line)]
 
@@ -214,11 +222,11 @@ def _cost(controls: ControlFigures) -> str:
     """Say what synchronization costs; where that cannot be told from nothing, what it lies between."""
     limits = controls.interval("sync_cost_ns")
     if limits is not None and not controls.is_sync_cost_told:
-        return f"whose cost is not told apart from none ({between_ms(limits)})"
-    return f"which so costs {_timed(controls, 'sync_cost_ns')}"
+        return f"and whether synchronization costs anything cannot be told ({between_ms(limits)})"
+    return f"so that synchronization costs {_timed(controls, 'sync_cost_ns')}"
 
 
-SYNTHETIC = "Accuracy means nothing here, nor does loss: the data is synthetic, a few random batches over and over."
+SYNTHETIC = "Accuracy and loss mean nothing here: the data is synthetic, a few random batches over and over."
 
 
 def epochs(run: RunFacts) -> Section:

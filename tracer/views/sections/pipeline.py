@@ -28,14 +28,14 @@ from tracer.views import (
 )
 from tracer.views.sections.step_timeline import axis
 
-NONE = "There is no pipeline in this run: no rank sends on what a forward makes"
+NONE = "No pipeline in this run: no rank sends the output of a forward to another rank"
 _PARTS = (
-    "bubble: from a stage's first action to the end of its last, the time in which its device runs nothing, or "
-    "messages of the pipeline alone; schedule: what is left of it with equal stages and free messages; unequal stages: "
-    "what durations as measured add to that; rest: what messages and hosts add. These add up in every step, and the "
-    "last two are negative where they shorten a stage's bubble."
+    "bubble: between a stage's first action and the end of its last, the time in which its device runs nothing but the "
+    "pipeline's messages; schedule: the bubble that equal stages and free messages would leave; unequal stages: what "
+    "unequal durations add; rest: what messages and the CPU add. The three add up to the bubble in every step; the "
+    "last two are negative where they shorten it."
 )
-_SHARED = "Stages of one rank share its device, so that their bubbles overlap."
+_SHARED = "Stages of one rank share its device: their bubbles overlap."
 _LEGEND = (
     f"digits: microbatches (of 10 and more the last digit); {FORWARD.label.split()[0]} ░, {BACKWARD.label.split()[0]} █"
 )
@@ -82,8 +82,8 @@ def _number(stage: int | None) -> str:
 def _slowest(one: PipelineSummary) -> Section:
     if one.slowest is None or one.slower_by_ns is None:
         return []
-    line = f"Stage {one.slowest} is the slowest: its microbatches compute for {ms(one.slower_by_ns)} longer "
-    return [Paragraph(f"{line}than the others' do in the mean.")]
+    line = f"Stage {one.slowest} is the slowest: its microbatches compute {ms(one.slower_by_ns)} longer "
+    return [Paragraph(f"{line}than the mean of the others.")]
 
 
 def _drawn(report: Report, one: PipelineSummary, width: int | None) -> Section:

@@ -44,10 +44,10 @@ _COLUMNS = (
     _OVERLAP,
 )
 _LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS}
-_LABELS |= {"exposed_wait_ns": "of it\nwaiting", _OVERLAP: "overlap"}
+_LABELS |= {"exposed_wait_ns": "exposed\nwaiting", _OVERLAP: "overlap"}
 _WORDS = {"span_ns": "step", "exposed_wait_ns": "waiting"} | {part.field: part.label for part in PARTS}
 _QUANTILES = {"minimum": "lowest", "low": "25 %", "median": "median", "high": "75 %", "maximum": "highest"}
-_OWN = "Slowest and fastest are by a rank's own time, its step less its waiting: others wait for who waits least."
+_OWN = "Slowest and fastest go by a rank's step less its waiting: the rank that waits least is the one others wait for."
 _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, and by 1 % of the step."
 
 
@@ -55,6 +55,11 @@ def communicates(report: Report) -> bool:
     """Whether a run has communication, or should have: one device alone has none, and no columns of zeros."""
     alone = report.run.world_size == 1 and len(report.summary.by_device) == 1
     return not alone or bool(report.summary.windows["comm_ns"].maximum)
+
+
+def timed_with(window: str) -> str:
+    """Say which of the two profiles times come from."""
+    return f"timed with the {window} profile"
 
 
 def step_columns(report: Report) -> list[str]:
@@ -87,8 +92,7 @@ def ranks_and_bars(report: Report, width: int | None = None) -> Section:
 
 def by_rank(report: Report, most: int = MANY) -> list[Block]:
     """List every device's medians, and those of all; of more than `most` the spread, and those that stand out."""
-    window = "light window's times" if report.run.times_from == "light" else "full window's times"
-    title = f"Medians over windows (one step on one device each), ms; {window}"
+    title = f"Median step of each device, ms ({timed_with(report.run.times_from)})"
     over = report.summary.over_devices
     if over is None or over.devices <= most:
         return [Heading(title), _every_device(report)]
@@ -99,7 +103,7 @@ def by_rank(report: Report, most: int = MANY) -> list[Block]:
     )
     rest = f"and {left_out:,} more devices" + (f", {more:,} of them outliers" if more > 0 else "")
     return [
-        Heading(f"{title}: how those of {over.devices:,} devices are spread, and who stands out"),
+        Heading(f"{title}: the spread over {over.devices:,} devices, and those that stand out"),
         _spread_and_named(report, over),
         Paragraph(f"{rest}: --by step, --json, --csv", is_faint=True),
         Paragraph(_OWN + (f" {_OUTLIER}" if over.outliers else ""), is_faint=True),

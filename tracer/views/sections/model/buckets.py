@@ -31,11 +31,11 @@ _SOURCES = {
 _MEASURES = ("wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns")
 _HEADS = ("waiting", "transfer", "queued", "late\nlaunch", "hidden", "exposed")
 _WORDS = (
-    "queued: ready and launched, but not begun: behind another (the links are the limit), or for want of free SMs; "
-    "late launch: launched after it was ready (the host is the limit); of all: its share of the step's exposed "
-    "communication."
+    "queued: ready and launched, but not begun, since another bucket is ahead (the links are the limit) or no SM is "
+    "free; late launch: launched after it was ready (the CPU is the limit); of all exposed: its share of the step's "
+    "exposed communication."
 )
-_PARTIAL = "Members are missing from the run: the true transfer is no longer than this, and waiting no shorter."
+_PARTIAL = "Ranks are missing from the run: the true transfer is at most this long, and the true waiting at least."
 
 
 def by_bucket(report: Report, width: int | None = None) -> Section:
@@ -123,11 +123,9 @@ def _hiders(hidden_by: Sequence[HiddenBy], room: int, wide: bool) -> str:
 def why_none(report: Report) -> str:
     """Say why a run has no buckets, in one line."""
     if not any(window.comm_ns for window in report.windows):
-        return "No buckets: no communication is found here."
+        return "No buckets: no communication was found."
     roles = {row.role for row in report.groups}
     reasons = [asked.why_no_buckets for asked in STRATEGIES if asked.name in roles and asked.why_no_buckets]
     if reasons:
         return f"No buckets: {reasons[0]}"
-    return (
-        "No buckets: no all-reduce here is known to be of DDP's gradients (it is the autograd thread that calls them)."
-    )
+    return "No buckets: no all-reduce here is known to reduce DDP's gradients (DDP calls these from autograd's thread)."

@@ -12,14 +12,14 @@ from analyzers.reporting import Report
 from tracer.views import Heading, Paragraph, Place, Section, Table, milliseconds, numbers, texts
 
 Row = TypeVar("Row", ExpertRow, AttentionRow)
-_NONE = "No experts and no attention of spread sequences: no tokens, keys or values are known to travel here."
+_NONE = "No experts, and no attention over spread sequences: nothing here is known to carry tokens, keys or values."
 _EXPERTS = (
-    "tokens: what a rank's experts receive, gradients of tokens in a backward; imbalance: the most over the mean; "
-    "waiting: of a rank in the mean. In a backward the combine's gradient comes before the dispatch's."
+    "tokens: what a rank's experts receive (in a backward, their gradients); imbalance: the largest rank's "
+    "over the mean; waiting: the mean per rank. In a backward the combine's gradient comes before the dispatch's."
 )
 _ATTENTION = (
-    "attention: what its operators compute on a rank in the mean; imbalance: the most over the mean; transfer: of all "
-    "its collectives, together; exposed: on a rank in the mean, waiting included."
+    "attention: compute of its operators, the mean per rank; imbalance: the largest rank's figure over the mean; "
+    "transfer: all its collectives together; exposed: the mean per rank, waiting included."
 )
 
 

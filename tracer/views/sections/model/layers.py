@@ -29,13 +29,13 @@ from tracer.views.sections.model.buckets import holdings
 
 _SOURCES = {
     "modules": "Layers are the model's modules, each without those inside it.",
-    "fsdp": "Layers are the modules that FSDP wraps, for want of ranges of modules in the trace.",
-    "operators": "Layers are forward operators, for want of ranges of modules in the trace.",
-    "nodes": "Layers are autograd's nodes: no profile holds the forward of nn.DataParallel's replicas.",
+    "fsdp": "Layers are the modules that FSDP wraps, since the trace has no ranges of modules.",
+    "operators": "Layers are forward operators, since the trace has no ranges of modules.",
+    "nodes": "Layers are autograd's nodes, since no profile holds the forward of nn.DataParallel's replicas.",
 }
-_OWN = "hidden, exposed: of the module's own collectives."
-_SHARE = "hidden, exposed: of its bucket's reduction, the layer's share by bytes."
-_BRACKETS = "Of lines in brackets, forward is all that is launched outside of the backward."
+_OWN = "hidden, exposed: the module's own collectives."
+_SHARE = "hidden, exposed: the layer's share, by bytes, of its bucket's reduction."
+_BRACKETS = "For lines in brackets, forward holds all that is launched outside of the backward."
 _MEASURES = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
 SHARDING = ("all_gather", "reduce_scatter")
 # The column of the module in tables of its collectives, after their kind and pass.
@@ -51,12 +51,12 @@ def by_layer(report: Report, wide: bool) -> Section:
 def layers_section(report: Report) -> list[Block]:
     """Return the same without what buckets hold."""
     if not report.summary.layers:
-        return [Heading("No layers: no compute here is launched in a step.")]
+        return [Heading("No layers: no compute is launched in a step.")]
     source = _SOURCES.get(report.summary.layers_from, report.summary.layers_from)
     sharded = _sharded(report)
     share = [_SHARE] if report.summary.buckets else [_OWN] if sharded else []
     return [
-        Heading("Layers: medians over windows (one step on one device each), ms"),
+        Heading("Layers: medians over windows (one profiled step on one device each), ms"),
         Paragraph(source),
         _table(report),
         Paragraph(" ".join([*share, _BRACKETS]), is_faint=True),
@@ -125,7 +125,7 @@ def _representative(report: Report) -> Section:
             parts.append(f"{row.layer.strip('()')} {milliseconds(computed)}")
     where = f"The step of median length (rank {chosen.rank}, device {chosen.device}, step {chosen.step})"
     return [
-        Heading(f"{where}, where lines add up"),
+        Heading(f"{where}, whose compute adds up"),
         Paragraph(f"compute {milliseconds(whole)} ms = {' + '.join(parts)}"),
     ]
 
@@ -261,12 +261,12 @@ def _activations(report: Report) -> Section:
         milliseconds(sum(getattr(row, name) for row in rows) / len(rows))
         for name in ("exposed_ns", "exposed_transfer_ns", "async_tp_bound_ns")
     )
-    said = f"asynchronous TP could hide at most {bound} of it"
+    said = f"asynchronous TP could hide at most {bound}"
     if any(row.async_tp for row in rows):
         said = "asynchronous TP is on"
     separate = any(row.symmetric_memory for row in rows)
     library = "; some run on symmetric memory or in kernels of other libraries" if separate else ""
     return [
         Heading("Collectives of activations: means over windows, ms"),
-        Paragraph(f"exposed {exposed}, of that transfer {moved}; {said}{library}"),
+        Paragraph(f"exposed {exposed}, of which transfer {moved}; {said}{library}"),
     ]

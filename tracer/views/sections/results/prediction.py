@@ -70,8 +70,8 @@ def own(prediction: WhatIf) -> Section:
     replayed = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
         Paragraph(
-            f"Its own settings ({settings}): {ms(baseline.measured_step_ns)} a step measured "
-            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} by the replay of {replayed} "
+            f"The run's own settings ({settings}): {ms(baseline.measured_step_ns)} per step measured "
+            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} predicted by a replay of {replayed} "
             f"({signed(baseline.error)}); differences below {ms(prediction.uncertainty_ns)} are noise."
         )
     ]
@@ -83,7 +83,9 @@ def scenarios(prediction: WhatIf) -> Section:
         [_cells(scenario, prediction) for scenario in group]
         for _, group in groupby(prediction.scenarios, key=lambda scenario: scenario.gpus)
     ]
-    title = f"Predicted steps, {_kind(prediction.baseline)}, ms; against what is predicted of the run's own settings"
+    title = (
+        f"Predicted steps, {_kind(prediction.baseline)}, ms; compared with the prediction for the run's own settings"
+    )
     return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
 
 
@@ -144,8 +146,8 @@ def no_longer_hidden(out: ScaleOut) -> str:
 def hidden_means(out: ScaleOut) -> str:
     """Say what hidden means."""
     return (
-        f"(Hidden: compute waits for it no longer than {percent(out.little)} of a step, or than {ms(out.noise_ns)}, "
-        "the noise. Exposed is also what lies beside gaps between kernels, which costs nothing.)"
+        f"(Hidden: compute waits for communication no longer than {percent(out.little)} of the step, or than "
+        f"{ms(out.noise_ns)}, the noise. Communication during gaps between kernels is exposed, too, but costs nothing.)"
     )
 
 

@@ -31,7 +31,7 @@ MARKS = {
     UNCERTAIN: "? uncertain: the 95 % interval of its step, or of its baseline's, is wider than 5 %",
     PROFILED: "p timed under the profiler: no step was timed without it",
 }
-_PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\na GPU"))
+_PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\n/ GPU"))
 
 
 def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
@@ -155,7 +155,7 @@ def _weak(study: Scaling) -> TitledTable:
 
 def _strong(study: Scaling) -> TitledTable:
     columns = (
-        *(Column("strategy", is_text=True), Column("GPUs"), Column("global\nbatch"), Column("batch\na GPU")),
+        *(Column("strategy", is_text=True), Column("GPUs"), Column("global\nbatch"), Column("batch\n/ GPU")),
         *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("(95 %)", wide=True)),
         *(Column("efficiency"), Column("(95 %)", wide=True)),
     )
@@ -182,9 +182,9 @@ def _parts(study: Scaling) -> TitledTable:
     exposed = [part for part in EXPOSED_PARTS if part is not UNRESOLVED or _any_of(done, part.field)]
     columns = (
         *(*_PLACE, Column("step"), Column("compute"), Column("comm"), Column("exposed\ncomm")),
-        *(Column("of it\n" + part.label.removeprefix("exposed "), wide=True) for part in exposed),
+        *(Column(part.label.replace(" ", "\n"), wide=True) for part in exposed),
         Column("exposed\ncopy"),
-        *(Column("idle"), *([Column("of it\ninput", wide=True)] if has_input else []), Column("overlap")),
+        *(Column("idle"), *([Column("idle for\ninput", wide=True)] if has_input else []), Column("overlap")),
     )
     names = (
         *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", *(part.field for part in exposed)),
@@ -198,7 +198,7 @@ def _parts(study: Scaling) -> TitledTable:
         for cell in done
     ]
     notes = ["In every window compute + exposed comm + exposed copy + idle = step; medians do not add up."]
-    title = "Where a step's time goes, measured from the traces: medians over windows, ms"
+    title = "Where the step's time goes, measured from the traces: medians over windows, ms"
     return TitledTable("shares", title, Table(columns, [rows]), notes)
 
 
