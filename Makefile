@@ -20,7 +20,7 @@ demo: install
 	$(BIN)/tracer record -o traces/demo --force
 
 test: install
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 check: install
 	$(BIN)/ruff check .

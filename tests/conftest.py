@@ -22,22 +22,46 @@ settings.load_profile("untimed")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A trace that is read as JSON is a million small objects and no cycles: looking for some takes longer than reading it.
 gc.set_threshold(50_000, 100, 100)
+# What tests import is two million objects and no garbage.
+gc.disable()
+# Each worker would rewrite and compile all tests anew.
+WRITES_BYTECODE, sys.dont_write_bytecode = not sys.dont_write_bytecode, False
 
-# These look through all objects of their process, which is quick while it has few: before samples are read.
-SEARCHING = ("test_unchanged_script", "test_model_facts")
 LAUNCHING = ("test_record", "test_grid", "test_recorded_scripts", "test_processes", "test_calibrate", "test_variants")
+# Files are given to workers whole: the longest come early, so that all workers end together.
+LONG = ("test_hta", "test_samples", "test_matching", "test_pictures", "test_laws")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    # xdist would begin with the files that have most tests, not with those that are first here.
+    config.option.loadscopereorder = False
+    from tests.support import once  # behind the rewriting of its package's assertions
+
+    once.begin()
+    config.add_cleanup(once.end)
+    if not WRITES_BYTECODE:
         # Every process that a test starts would compile the packages for itself.
         for package in ("analyzers", "tracer"):
             compileall.compile_dir(ROOT / package, quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    first = (*SEARCHING, *LAUNCHING)
+    first = (*LAUNCHING, *LONG)
     items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands take samples' summaries from those that this session has made."""
+    from tests.support.commands import remember_samples
+
+    remember_samples(monkeypatch)
 
 
 def pytest_sessionfinish() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from analyzers.collectives import GroupWindow, exchange, group_rows
@@ -66,6 +66,7 @@ NAMES = {"t": "mesh_tp", "f": "mesh_fsdp", "p": "0"}
 
 
 @given(LANE, LANE, st.text("#.", min_size=8, max_size=8))
+@settings(max_examples=50)
 def test_the_lines_are_those_of_brute_force(first, second, compute):
     assume("#" in compute and {*first, *second} != {"."})
     drawn = meet(first, first, comm2=(second, second), compute=(compute, compute), calls=CALLS)

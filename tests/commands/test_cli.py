@@ -23,6 +23,8 @@ from tracer.commands.options.workload_checks import check_last_batch
 from tracer.config import EpochPlan, RecordConfig
 from tracer.errors import TracerError, UsageError
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 @pytest.fixture
 def run(tmp_path):

@@ -1,9 +1,22 @@
-"""A GPU for the recorder, on machines that have none."""
+"""A GPU for the recorder, on machines that have none; and few objects for its searches."""
+
+import gc
 
 import pytest
 import torch
 
 from tracer.recording import recorder as recording
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_objects():
+    """Hides all that was there before from searches for models, which would look through millions of objects."""
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        # Else what is frozen would be walked through.
+        patch.setattr(gc, "get_freeze_count", lambda: 0)
+        yield
+    gc.unfreeze()
 
 
 @pytest.fixture

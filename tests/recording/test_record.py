@@ -18,7 +18,7 @@ from analyzers.reporting.build import report
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import Dataset
 from analyzers.trace.reader import read_trace
-from tests.support.launching import run_here
+from tests.support.launching import environment_of_training, run_here
 from tracer.config import Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording import link_rates as links
@@ -157,10 +157,10 @@ def test_a_failing_rank_stops_all_and_its_exit_code_passes_through(tmp_path):
 def test_an_interrupted_recording_leaves_nothing(tmp_path, sign, ranks):
     endless = [*QUICK, "--ranks", ranks, "--wait", "100000", "-o", str(tmp_path / "out")]
     command = [sys.executable, "-m", "tracer", "record", *endless]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=environment_of_training(), stderr=subprocess.PIPE, text=True)
     while "settling" not in process.stderr.readline():
         assert process.poll() is None
-    time.sleep(1)
+    time.sleep(0.3)
     process.send_signal(sign)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + sign

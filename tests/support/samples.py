@@ -18,6 +18,7 @@ from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.run.loading import Run
+from tests.support import once
 
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 ADDED = [Path(name) for name in os.environ.get("TRACER_TRACES", "").split(os.pathsep) if name]
@@ -58,8 +59,8 @@ def load(path: Path) -> Run:
 
 @cache
 def summary_of(path: Path) -> RunSummary:
-    """The summary of a run, with its lanes, each made once; raises what refuses it."""
-    return summarize(path, lanes=True)
+    """The summary of a run, with its lanes, made once by one of all processes; raises what refuses it."""
+    return once.pickled(f"summary of {path}", lambda: summarize(path, lanes=True))
 
 
 def summarized(path: Path) -> RunSummary:
@@ -73,5 +74,6 @@ def summarized(path: Path) -> RunSummary:
 
 @cache
 def reported(path: Path) -> Report:
-    """The report of a run, each made once."""
-    return report(summarized(path))
+    """The report of a run, made likewise."""
+    summary = summarized(path)
+    return once.pickled(f"report of {path}", lambda: report(summary))

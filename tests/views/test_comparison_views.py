@@ -27,6 +27,8 @@ from tracer.views.html.templates import POLICY
 from tracer.views.sections.comparison import comparison_text
 from tracer.views.sections.comparison_tables import MOST_ROWS, comparison_tables, told_tables, untold_table
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
 EVIL = "<script>alert(1)</script> \x1b[31m\u202e"
 
@@ -109,8 +111,9 @@ def test_long_tables_are_short_on_a_terminal_and_whole_on_the_page():
     assert whole["layers"].notes == []
 
 
-@pytest.mark.parametrize("found", [slower(), of_samples()], ids=["slower", "samples"])
-def test_every_view_fits(found):
+@pytest.mark.parametrize("made", [slower, of_samples], ids=["slower", "samples"])
+def test_every_view_fits(made):
+    found = made()
     for width in (80, 105, 160):
         for full in (False, True):
             for line in comparison_text(found, width, full=full).splitlines():

@@ -26,6 +26,8 @@ from tracer.errors import TracerError
 from tracer.views.perfetto.tracks import apart, groups, name_of
 from tracer.views.perfetto.writer import write_trace
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 DDP4 = SAMPLES / "resnet18-ddp4"
 Slices = dict[int, list[tuple[int, int, int, str, str]]]
 NAMES = ["every-collective4", "resnet18-ddp4", "resnet18-dp4"]

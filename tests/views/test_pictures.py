@@ -27,6 +27,8 @@ from tracer.views.plots.layout import TEXT_PT, hatch
 from tracer.views.plots.pictures import KINDS, OF_REPORT, figure, report_picture, scaling_picture
 from tracer.views.plots.scaling import speedups
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 DDP4 = SAMPLES / "resnet18-ddp4"
 OF_RUN = KINDS[:-1]

@@ -33,6 +33,8 @@ from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS, SPLIT_PARTS, TRANSFER
 from tracer.views.sections.column_help import explained
 from tracer.views.sections.overview import run_title
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 RUNS = ["every-collective4", "resnet18-ddp1", "resnet18-dp4", "resnet50-ddp4-bf16", "resnet18-fsdp4"]
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
 SMALL = SAMPLES / "resnet18-ddp2"

@@ -13,6 +13,8 @@ from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.cli import main
 from tracer.views.sections.screen import MOST_LINES, WIDEST, first_screen_text
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 SICK = SAMPLES / "resnet18-ddp2-sick"
 
 

@@ -46,6 +46,8 @@ from tracer.views.tensorboard import plugin as tab
 from tracer.views.tensorboard.event_files import SHARE, UNPROFILED, report_files, scalars, sessions, study_files
 from tracer.views.tensorboard.tab import ASSETS, STATIC
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 DDP4 = SAMPLES / "resnet18-ddp4"
 

@@ -42,13 +42,20 @@ def found(*gpus: int) -> WhatIf:
     return whatif(summarized(RESNET50), Options(bucket_mb=USUAL_MB, gpus=gpus, hosts=Hosts(8, 3.0)))
 
 
+@cache
 def one_gpu() -> WhatIf:
     return whatif(
         summarized(SAMPLES / "resnet18-ddp1"), Options(gpus=(4,)), LinkModel({4: Affine(4, 0.0, 300.0)}, "given")
     )
 
 
-ALL = pytest.mark.parametrize("made", [found(), found(4, 8, 64, 1024), one_gpu()], ids=["own", "scaling", "single"])
+MADE = {"own": found, "scaling": lambda: found(4, 8, 64, 1024), "single": one_gpu}
+ALL = pytest.mark.parametrize("made", MADE.values(), ids=MADE, indirect=True)
+
+
+@pytest.fixture
+def made(request) -> WhatIf:
+    return request.param()
 
 
 def rows(shown: str) -> list[list[str]]:
