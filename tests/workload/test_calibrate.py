@@ -171,7 +171,7 @@ def test_what_is_no_calibration_is_one_line_with_its_name(tmp_path, content):
     file.write_text(content, encoding="latin-1")
     with pytest.raises(UnreadableCalibration) as refused:
         read_calibration(file)
-    assert str(refused.value).startswith(f"{file}: ")
+    assert str(refused.value).startswith(str(file))
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 600
 
