@@ -33,6 +33,8 @@ WIDE = 0.25
 FEW_STEPS = 2
 
 
+# Warnings of traces that cannot hold all that ran.
+_DAMAGED = (Code.LAUNCHES_ARE_LOST, Code.TIMES_ARE_CORRUPT, Code.TRACE_INCOMPLETE, Code.COMMUNICATION_NOT_FOUND)
 # Warnings that the grade of trust and its reason say already.
 SAID_BY_TRUST = (Code.PROFILER_DISTORTS, Code.RANKS_MISSING, Code.STEPS_ARE_NOT_MARKED)
 
@@ -260,6 +262,12 @@ def _late(findings: Findings) -> list[Late]:
     return [late for late in late_ranks(findings.evidence) if late.wait_ns >= least_ns]
 
 
+def _is_open(run: RunFacts) -> bool:
+    """Whether the profiler may slow the step by a lot or not at all, as far as steps tell."""
+    limits = run.controls.interval("distortion")
+    return limits is not None and limits[0] <= 1 <= limits[1] and limits[1] - limits[0] > WIDE
+
+
 def _relative_interval(run: RunFacts) -> float:
     """Return how wide the unprofiled step's interval is, as a share of the step."""
     limits = run.controls.interval("unprofiled_step_ns")
@@ -270,8 +278,8 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
     """Grade the figures, and say what lowers the grade."""
     run, distortion = findings.run, findings.run.controls.distortion
     missing = run.world_size - len(run.ranks)
-    longer = f"the profiler makes the step {percent((distortion or 1) - 1)} longer"
     is_much = distortion is not None and distortion > MUCH_STRETCHED
+    longer = f"the profiler makes the step {'much ' if is_much else ''}longer"
     lowering = {
         "no step is marked in the trace": bool(findings.rows.unmarked.any()),
         longer: run.controls.is_stretched and is_much,
@@ -279,12 +287,13 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
         "much of the communication is unresolved": findings.share("exposed_unresolved_ns") > MUCH_UNRESOLVED,
     }
     steps, relative = len(np.unique(findings.rows.step)), _relative_interval(run)
+    lowering["the traces are damaged, or lack kernels"] = any(one.code in _DAMAGED for one in run.warnings)
     lowering["steps without the profiler differ widely among themselves"] = relative > 1
     doubtful = {
         "steps without the profiler differ among themselves": relative > WIDE,
         f"only {count(steps, 'step')} {'is' if steps == 1 else 'are'} profiled": steps < FEW_STEPS,
         longer: run.controls.is_stretched,
-        "how much the profiler slows the step is not known": distortion is None,
+        "how much the profiler slows the step is not known": distortion is None or _is_open(run),
         "see the warnings": any(warning.code not in SAID_BY_TRUST for warning in run.warnings),
     }
     for trust, reasons in (("low", lowering), ("fair", doubtful)):

@@ -313,7 +313,9 @@ def test_launches_are_counted():
     assert found.because.startswith(f"{found.problem}; the CPU is ")
     on_cpu = [DeviceIdle(0, CPU_DEVICE, {Cause.PYTHON: 900_000.0}, 900_000.0)]
     (found,) = advice(replace(FINE, idle=on_cpu))
-    assert found.problem == "the CPU is idle 90 % of the step: no operator runs, and the main thread is in Python"
+    assert (
+        found.problem == "the CPU is idle at least 90 % of the step: no operator runs, and the main thread is in Python"
+    )
 
 
 def test_a_busy_host_is_named_by_a_place_never_by_the_rest_of_them():

@@ -61,8 +61,8 @@ def test_communication_that_is_not_there_is_said():
 @pytest.mark.parametrize(
     ("name", "trust", "why"),
     [
-        ("resnet18-ddp1", "low", "the profiler makes the step 33.7 % longer"),
-        ("resnet18-ddp2-sick", "fair", "the profiler makes the step 8.1 % longer"),
+        ("resnet18-ddp1", "low", "the profiler makes the step much longer"),
+        ("resnet18-ddp2-sick", "fair", "the profiler makes the step longer"),
         ("every-collective4", "fair", "how much the profiler slows the step is not known"),
         ("resnet50-ddp4-bf16", "high", None),
     ],

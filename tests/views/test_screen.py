@@ -11,7 +11,7 @@ from analyzers.reporting.document import MarkedRank, Report
 from tests.support.drawing import meet
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.cli import main
-from tracer.views.sections.screen import MOST_LINES, WIDEST, first_screen_text
+from tracer.views.sections.screen import MOST_LINES, NARROWEST, WIDEST, first_screen_text
 
 pytestmark = pytest.mark.usefixtures("remembered")
 
@@ -26,10 +26,10 @@ def changed(document: Report, **headline: object) -> Report:
 @pytest.mark.parametrize("path", REPORTED)
 def test_every_run_fits_one_screen_and_says_its_problem(path: Path):
     document = reported(path)
-    for width in (None, 80, 100, 200):
+    for width in (None, 40, 47, 60, 80, 100, 200):
         lines = first_screen_text(document, "RUN", width).splitlines()
-        assert max(map(len, lines)) <= min(width or WIDEST, WIDEST)
-        assert len(lines) <= MOST_LINES or width == 80
+        assert max(map(len, lines)) <= max(min(width or WIDEST, WIDEST), NARROWEST)
+        assert len(lines) <= MOST_LINES or width in (40, 47, 60, 80)
     told, headline = " ".join(" ".join(lines).split()), document.summary.headline
     assert headline.sentence[1:] in told
     assert f"TRUST {headline.trust}" in told

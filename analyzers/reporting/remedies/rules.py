@@ -98,10 +98,15 @@ def _launch_bound(evidence: Evidence) -> Iterator[Advice]:
     least = min(evidence.idle, key=lambda device: device.by_host_ns)
     if least.by_host_ns < max(LEAST_SHARE * evidence.step_ns, least.ns.get(Cause.SYNCHRONIZE, 0.0)):
         return
-    idle = f"{_devices(evidence)} idle {evidence.part(least.by_host_ns)}: {why_not_launched(evidence)}"
+    # Of the device that idles least for its host; other causes are beside it.
+    idle = f"{_devices(evidence)} idle at least {evidence.part(least.by_host_ns)}: {why_not_launched(evidence)}"
     if _launches_too_slowly(evidence, least):
         text = f"give the CPU less to launch: a larger batch, torch.compile{_graphs(evidence)}, a fused optimizer"
         yield advised("launch_bound", text, least.by_host_ns, idle, _where(least))
+        return
+    if _launches_take_long(least):
+        text = "find out why launch calls take long: the driver, other processes on the host, a second profiler"
+        yield advised("host_busy", text, least.by_host_ns, idle, _where(least))
         return
     hindered = "does while no operator runs" if least.device == CPU_DEVICE else "does instead of launching"
     text = f"find out what the CPU {hindered}: {_longest_line(evidence, least)}"
@@ -113,6 +118,8 @@ def why_not_launched(evidence: Evidence) -> str:
     least = min(evidence.idle, key=lambda device: device.by_host_ns, default=None)
     if least is not None and least.device == CPU_DEVICE:
         return "no operator runs, and the main thread is in Python"
+    if least is not None and not _launches_too_slowly(evidence, least) and _launches_take_long(least):
+        return "launch calls take long"
     if least is None or not _launches_too_slowly(evidence, least):
         return "the CPU is busy with something else than launching"
     operations, shorter = (sum(getattr(row, name) for row in evidence.launches) for name in ("operations", "shorter"))
@@ -128,6 +135,11 @@ def _launches_too_slowly(evidence: Evidence, device: DeviceIdle) -> bool:
     """Whether the host's time goes into launches, of which it makes enough that none takes oddly long."""
     launches = _median_launches(evidence)
     return bool(launches) and device.by_host_ns <= LONGEST_LAUNCH_NS * launches
+
+
+def _launches_take_long(device: DeviceIdle) -> bool:
+    """Whether most of what a device waits for its host is launches under way."""
+    return 2 * device.ns.get(Cause.LAUNCH_LATENCY, 0.0) > device.by_host_ns
 
 
 def _median_launches(evidence: Evidence) -> float:

@@ -16,12 +16,14 @@ from tracer.views.sections.ranks import Standing, bar, communicates, device_name
 
 MOST_LINES = 35
 WIDEST = 100
-NARROWEST = 40
+# Smaller shares would be printed as 0.0 %.
+SHOWN = 0.0005
+NARROWEST = 52
 MOST_ADVICE = 4
 MOST_DEVICES = 8
 MOST_WARNINGS = 3
-# A run's path that is longer than this is called RUN in what to type next.
-LONGEST_PATH = 40
+# A device's bar, and what is said behind it, are at most so long.
+MOST_CELLS = 50
 # Labels stand left of all else.
 _LABEL = 15
 _BOLD, _FAINT = "bold", "dim"
@@ -128,13 +130,13 @@ class _Layout:
         wide = max(map(len, names.values()))
         marks = {mark.rank: mark for mark in self.report.summary.headline.marked}
         said = [_mark_words(marks.get(device.rank), standing) for device, standing in shown]
-        room = min(max(map(len, said)) + 1, WIDEST // 2)
+        room = min(max(map(len, said)) + 1, MOST_CELLS)
         lines = []
         for place, (device, _) in enumerate(shown):
             step = ms(device.windows["span_ns"].median or 0).rjust(9)
             head = f"{'RANKS' if place == 0 else ''}".ljust(_LABEL) + f"{names[id(device)].rjust(wide)}  {step}  "
-            cells = min(max(self.columns - len(head) - room, 10), WIDEST // 2)
-            words = textwrap.shorten(said[place], max(self.columns - len(head) - cells - 1, 5), placeholder="...")
+            cells = min(max(self.columns - len(head) - room, MOST_CELLS // 5), MOST_CELLS)
+            words = _fitting(said[place], self.columns - len(head) - cells - 1)
             lines.append([Span(head), *bar(shares_of(device.windows), cells), Span(f" {words}" if words else "")])
         left = len(devices) - len(shown)
         return [*lines, *(self._wrapped("", f"and {left:,} more: --full", style=_FAINT) if left else [])]
@@ -153,15 +155,19 @@ class _Layout:
         return lines
 
     def _next(self) -> list[Line]:
-        path = shlex.quote(self.path)
-        path = path if len(path) <= LONGEST_PATH else "RUN"
+        path, room = shlex.quote(self.path), self.columns - _LABEL
+        path = path if len(f"tracer report {path} --html run.html") <= room else "RUN"
         typed = {
             f"tracer report {path} --full": "all tables",
             f"tracer report {path} --html run.html": "a page with a timeline",
         }
         wide = max(map(len, typed)) + 2
         return [
-            [Span(("NEXT" if place == 0 else "").ljust(_LABEL), _BOLD), Span(command.ljust(wide)), Span(words, _FAINT)]
+            [
+                Span(("NEXT" if place == 0 else "").ljust(_LABEL), _BOLD),
+                Span(command.ljust(wide)),
+                Span(words if wide + len(words) <= room else "", _FAINT),
+            ]
             for place, (command, words) in enumerate(typed.items())
         ]
 
@@ -216,26 +222,35 @@ def exposed_words(report: Report) -> str:
     most = "at most " if report.summary.transfer_is_bound else ""
     parts = [f"{least}{percent(waiting)} waiting"] if waiting else []
     parts += [f"{most}{percent(transfer)} transfer"] if transfer else []
-    parts += [f"{percent(unresolved)} waiting or transfer, not known which"] if unresolved else []
+    parts += [f"{percent(unresolved)} waiting or transfer, not known which"] if unresolved >= SHOWN else []
     return f"{COMM.label} (not hidden behind compute): {', '.join(parts)}"
 
 
 def _shown(report: Report, most: int) -> list[tuple[DeviceSummary, Standing]]:
     """Return the devices to show: all, or those that represent the others and those that are marked."""
     shown = named(report, most)
+    places = {mark.rank: place for place, mark in enumerate(report.summary.headline.marked)}
     keys = {(device.rank, device.device) for device, _ in shown}
-    marked = {mark.rank for mark in report.summary.headline.marked}
     more = [
         (device, Standing([], []))
         for device in report.summary.by_device
-        if device.rank in marked and (device.rank, device.device) not in keys
+        if device.rank in places and (device.rank, device.device) not in keys
     ]
-    return [*more, *shown][:most]
+    if not more and len(shown) <= most:
+        return shown
+    # The worst first, so that it is there however few are shown.
+    return sorted([*more, *shown], key=lambda chosen: places.get(chosen[0].rank, len(places)))[:most]
 
 
 def trust_words(headline: Headline) -> str:
     """Say how far to trust the figures, and why no further."""
     return f"{headline.trust}{f': {headline.why}' if headline.why else ''}"
+
+
+def _fitting(words: str, room: int) -> str:
+    """Return what is said of a device as far as there is room: without its reason, or not at all."""
+    brief = words.partition(": ")[0]
+    return next((said for said in (words, brief) if len(said) <= room), "")
 
 
 def _mark_words(mark: MarkedRank | None, standing: Standing) -> str:
