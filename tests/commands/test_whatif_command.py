@@ -66,7 +66,7 @@ def test_hosts_set_the_bandwidth_beyond_one(capsys):
     near, far = found.scenarios
     assert (near.link_gbps or 0) > 5 >= (far.link_gbps or 0)
     own = predicted(capsys, RESNET50, "--bucket-mb", "100")
-    assert any("5 GB/s a host" in words for words in found.assumptions)
+    assert any("5 GB/s per host" in words for words in found.assumptions)
     # What hosts there are changes nothing of how well the run itself is predicted.
     assert found.baseline == own.baseline
 

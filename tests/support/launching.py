@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import warnings
@@ -38,4 +39,5 @@ def run_here(*arguments: str, before: Path | None = None) -> CompletedProcess[st
         # torch's launcher leaves the closing of its ranks' logs to the collector.
         warnings.filterwarnings("ignore", "unclosed file", ResourceWarning)
         code = main(arguments)
+        gc.collect()
     return CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())
