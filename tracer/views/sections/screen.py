@@ -183,7 +183,7 @@ class _Layout:
         most: int = 0,
     ) -> list[Line]:
         """Wrap words right of a label and a lead; of more than `most` lines, the rest is cut off."""
-        room = max(self.columns - indent - hang, 20)
+        room = max(self.columns - indent - hang, 15)
         lines = textwrap.wrap(plain(words), room, max_lines=most or None, placeholder=" ...") or [""]
         heads = [Span(label.ljust(indent), _BOLD), Span(lead, _BOLD)]
         rest = [Span(" " * (indent + hang))]
