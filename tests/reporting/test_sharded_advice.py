@@ -7,7 +7,6 @@ from dataclasses import replace
 import msgspec
 
 from analyzers.layers import ShardedCollective
-from analyzers.reporting.measures.synchronization import SyncCost
 from analyzers.reporting.remedies.advised import Advice
 from analyzers.reporting.remedies.observations import Evidence
 from analyzers.reporting.remedies.rules import advice
@@ -77,11 +76,15 @@ def test_units_whose_transfer_is_latency_are_too_small():
 
 def test_where_links_are_the_limit_no_order_of_collectives_helps():
     """800 us of transfer are exposed, and 30 us of compute have nothing beside them: all but these must be sent."""
-    cost = SyncCost(**dict.fromkeys(SyncCost.__struct_fields__, 0) | {"exposed_transfer_ns": 800_000})
-    cost = msgspec.structs.replace(cost, control_ns=None, contention_ns=None, control_interval_ns=None)
     queued = row(queued_behind="reduce_scatter", exposed_queued_ns=500_000)
-    first, second = advice(replace(STEP, sharded=[queued], cost=cost, free_compute_ns=30_000))
+    slow = row("reduce_scatter", exposed_slow_ns=300_000)
+    first, second = advice(replace(STEP, sharded=[queued, slow], free_compute_ns=30_000))
     assert (first.code, first.figure_ns) == ("sharded_transfer", 770_000)
     assert "the links are too slow for FSDP's collectives: 77 % of the step" in first.problem
     assert (second.code, second.figure_ns) == ("reduce_scatter_group", 30_000)
     assert "only 30 us per step (3.0 %) of compute has no communication beside it yet" in second.because
+
+
+def test_transfers_that_are_all_latency_do_not_make_links_slow():
+    small = row(dur_ns=12_000, exposed_queued_ns=12_000)
+    assert "sharded_transfer" not in advised(small, latency_ns=8_000)

@@ -95,16 +95,17 @@ def _small_units(step: StepTime, rows: Sequence[ShardedCollective], latency_ns: 
 
 
 def _slow_links(evidence: Evidence, rows: Sequence[ShardedCollective], latency_ns: int | None) -> Iterator[Advice]:
-    """Transfers that were launched in time and stood behind nothing, or are more than all compute could hide."""
-    if not rows:
-        return
-    slow = evidence.typical((row, row.exposed_slow_ns) for row in rows if not _is_small(row, latency_ns))
-    beyond, hideable = 0, ""
-    if evidence.free_compute_ns is not None and evidence.cost is not None:
+    """Transfers that stood behind nothing, or that no order could hide; those that are all latency are none of them."""
+    large = [row for row in rows if not _is_small(row, latency_ns)]
+    figure = evidence.typical((row, row.exposed_slow_ns) for row in large)
+    hideable = ""
+    if evidence.free_compute_ns is not None:
         free_ns = max(evidence.free_compute_ns, 0)
-        beyond = round(max(evidence.cost.exposed_transfer_ns - free_ns, 0))
+        exposed = evidence.typical(
+            (row, row.exposed_queued_ns + row.exposed_late_ns + row.exposed_slow_ns) for row in large
+        )
+        figure = max(figure, round(exposed - free_ns))
         hideable = f"in another order compute could hide {duration(free_ns)} more per step at most"
-    figure = max(slow, beyond)
     yield advised(
         "sharded_transfer",
         "send less: gradient accumulation, bf16 parameters and gradients, reshard_after_forward=False or sharding "
