@@ -8,34 +8,19 @@ Decisions: docs/decisions/reporting.md
 """
 
 from analyzers.reporting.remedies.advised import Advice
-from analyzers.reporting.remedies.observations import (
-    Evidence,
-    copies_of,
-    gradient_dtypes,
-    idle_by_device,
-    is_data_parallel,
-    latency_ns,
-    ranks_hosts,
-    slowed_ranks,
-    waits_by_kind,
-)
+from analyzers.reporting.remedies.observations import HOST_CAUSES, Copies, DeviceIdle, Evidence
 from analyzers.reporting.remedies.rules import advice, is_cheap, why_not_launched
 from analyzers.reporting.remedies.straggler_advice import Late, late_ranks
 
 __all__ = [
+    "HOST_CAUSES",
     "Advice",
+    "Copies",
+    "DeviceIdle",
     "Evidence",
     "Late",
     "advice",
-    "copies_of",
-    "gradient_dtypes",
-    "idle_by_device",
     "is_cheap",
-    "is_data_parallel",
     "late_ranks",
-    "latency_ns",
-    "ranks_hosts",
-    "slowed_ranks",
-    "waits_by_kind",
     "why_not_launched",
 ]

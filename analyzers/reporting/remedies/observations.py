@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from analyzers.collectives import CollectiveRow, Exchange, WaitingRow
+from analyzers.collectives import WaitingRow
 from analyzers.layers import BucketRow, LayerRow, PipelineSummary, ShardedCollective, TensorWindow
 from analyzers.layers.strategies import AttentionRow, ExpertRow
-from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
+from analyzers.rank import Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.measures import IdleLine, Input, SyncCost, SynchronizingCall, WindowLaunches
 from analyzers.reporting.remedies.advised import StepTime
-from analyzers.run import hosts, slowed
 
 # The host keeps a device waiting: nothing is queued, or it is on its way.
 HOST_CAUSES = (Cause.OPERATOR, Cause.PYTHON, Cause.LAUNCH_LATENCY)
@@ -81,69 +77,3 @@ class Evidence(StepTime):
     experts: Sequence[ExpertRow] = ()
     attention: Sequence[AttentionRow] = ()
     pipelines: Sequence[PipelineSummary] = ()
-
-
-def idle_by_device(rows: Breakdown, measured: Sequence[Measured], in_full: Sequence[Measured]) -> list[DeviceIdle]:
-    """Return each device's idle time by cause; `rows` are all ranks' windows in order.
-
-    Pauses between kernels are at most those of the full windows: a light window's gaps are divided as the full one's,
-    and what was a pause there may be a wait for the host here.
-    """
-    ns = np.concatenate([one.idle.ns.sum(axis=2) for one in measured])
-    full_rows = joined([one.windows for one in in_full])
-    full_ns = np.concatenate([one.idle.ns.sum(axis=2) for one in in_full])
-    pauses = {place: np.median(full_ns[windows, Cause.KERNEL_GAP]) for place, windows in full_rows.by_device()}
-    devices = []
-    for (rank, device), windows in rows.by_device():
-        median_ns = {cause: float(np.median(ns[windows, cause])) for cause in Cause}
-        pause_ns = float(pauses.get((rank, device), 0.0))
-        median_ns[Cause.KERNEL_GAP] = min(median_ns[Cause.KERNEL_GAP], pause_ns)
-        by_host_ns = float(np.median(ns[windows][:, HOST_CAUSES].sum(axis=1)))
-        devices.append(DeviceIdle(rank, device, median_ns, by_host_ns))
-    return devices
-
-
-def copies_of(measured: Sequence[Measured]) -> Copies:
-    """Return the means, over all windows, of what DDP copies."""
-
-    def mean(name: str) -> float:
-        return float(np.concatenate([getattr(one.cost, name) for one in measured]).mean())
-
-    names = ("buffer_copies", "buffer_copies_ns", "gradient_copies", "gradient_copies_ns")
-    return Copies(*(mean(name) for name in names))
-
-
-def is_data_parallel(run: RunSummary) -> bool:
-    """Whether nn.DataParallel drives the devices."""
-    return any(measured.work.source == Source.NODES for measured in run.measured)
-
-
-def gradient_dtypes(rows: Sequence[CollectiveRow]) -> frozenset[str]:
-    """Return the dtypes in which gradients are reduced."""
-    return frozenset(row.dtype for row in rows if row.purpose == "gradients" and row.dtype)
-
-
-def latency_ns(rows: Sequence[CollectiveRow]) -> int | None:
-    """Return the shortest transfer of an all_reduce that is known exactly, about what one of no bytes would take."""
-    return min(
-        (row.transfer_ns for row in rows if row.kind == "all_reduce" and not row.bound and row.transfer_ns),
-        default=None,
-    )
-
-
-def waits_by_kind(rows: Sequence[CollectiveRow]) -> Counter[str]:
-    """Return how long all members waited in collectives, by kind, ns."""
-    waits: Counter[str] = Counter()
-    for row in rows:
-        waits[row.kind] += sum(member.wait_ns or 0 for member in row.members)
-    return waits
-
-
-def ranks_hosts(exchanged: Exchange) -> dict[RankNumber, str]:
-    """Return the host of each rank, where it is known."""
-    return hosts(exchanged.run.manifest, exchanged.run.ranks)
-
-
-def slowed_ranks(run: RunSummary) -> dict[RankNumber, str]:
-    """Return the ranks whose devices run slower than the others', and what NVML says of them."""
-    return slowed(run.manifest.device_states if run.manifest is not None else None)
