@@ -10,7 +10,7 @@ A kernel tells of its call itself, or its host operator does, which is found by 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,27 +105,34 @@ class Communication:
         return copies
 
 
+@dataclass(frozen=True, eq=False)
+class _Kernels:
+    """Kernels of communication by start: their rows in the trace, what launched them, and what they carry out.
+
+    `name` indexes `names`, `call` indexes `calls`, -1 for none; `launches` and `called` are rows of the host, -1 for
+    none: a kernel's launch, and the collective's call around it.
+    """
+
+    rows: Int64
+    device: NDArray[np.int32]
+    name: NDArray[np.int32]
+    names: tuple[str, ...]
+    kind: NDArray[np.int8]
+    call: NDArray[np.int32]
+    calls: tuple[Call, ...]
+    launches: Int64
+    called: Int64
+
+
 def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution) -> Communication:
     """Return the communication in a rank whose devices did what `devices` says."""
-    events = trace.timed
-    rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    codes, name = np.unique(events.name[rows], return_inverse=True)
-    names = tuple(events.names[code] for code in codes.tolist())
-    host = attributed.host
-    launches = host.launches(rows)
-    call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
-    kind = np.array([kind_of_kernel(kernel) for kernel in names], dtype=np.int8)[name]
-    kind = np.where(call >= 0, np.array([*(one.kind for one in calls), 0], dtype=np.int8)[call], kind)
-    is_copy = (events.category[rows] == Category.MEMCPY) & (call < 0)
-    kind = np.where(is_copy, _kinds_of_copies(host, launches), kind).astype(np.int8)
-    device = np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows]
+    events, host = trace.timed, attributed.host
+    kernels = _kernels(trace, host)
+    rows, device = kernels.rows, kernels.device
     steps = profiler_steps(trace.events)
     step = _steps(trace, rows, steps)
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
-    called = _called(host, launches)
-    asked = _asked(attributed, rows, (launches, called), (kind, call, calls), names=(name, names))
-    asked = replace(asked, recorded=frozenset(trace.strategies))
+    asked = _asked(trace, attributed, kernels)
     claimed = claims(asked)
     return Communication(
         device=device,
@@ -134,11 +141,11 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         correlation=events.correlation[rows],
         start_ns=start_ns,
         dur_ns=end_ns - start_ns,
-        name=name.astype(np.int32),
-        names=names,
-        kind=kind,
-        call=call,
-        calls=calls,
+        name=kernels.name,
+        names=kernels.names,
+        kind=kernels.kind,
+        call=kernels.call,
+        calls=kernels.calls,
         sequence=events.sequence[rows],
         step=step,
         window=_windows(devices, device, step, steps),
@@ -151,11 +158,9 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
         computed_ns=_computed(devices, device, start_ns),
         busy_ns=_busy(devices, device, start_ns),
-        launched_ns=np.where(launches >= 0, events.start_ns[launches], UNKNOWN)
-        if trace.is_cpu_run
-        else events.launched_ns[rows],
-        input_ns=_input(fetches(host.events), host.places(launches).instant_ns),
-        called=called,
+        launched_ns=_launched_ns(trace, kernels),
+        input_ns=_input(fetches(host.events), host.places(kernels.launches).instant_ns),
+        called=kernels.called,
         replayed=asked.is_replayed,
         is_library=asked.is_library,
         matmul_ns=_matmuls(trace, attributed, asked, claimed.purpose),
@@ -163,35 +168,62 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
     )
 
 
-def _asked(
-    attributed: Attribution,
-    rows: Int64,
-    on_host: tuple[Int64, Int64],
-    said: tuple[NDArray[np.int8], NDArray[np.int32], tuple[Call, ...]],
-    names: tuple[Int64, tuple[str, ...]],
-) -> Calls:
-    """Return the calls as strategies look at them: launches and calls `on_host`, and what is `said` of each."""
-    (launches, called), (kind, call, calls), (name, kernels) = on_host, said, names
-    module, backward = attributed.calling(rows)
+def _kernels(trace: RankTrace, host: Host) -> _Kernels:
+    """Find a rank's communication, and each kernel's call, which says its kind; without one its name does."""
+    events = trace.timed
+    rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    codes, name = np.unique(events.name[rows], return_inverse=True)
+    names = tuple(events.names[code] for code in codes.tolist())
+    launches = host.launches(rows)
+    call, calls = calls_of(host, rows, launches, trace.is_cpu_run)
+    kind = np.array([kind_of_kernel(kernel) for kernel in names], dtype=np.int8)[name]
+    kind = np.where(call >= 0, np.array([*(one.kind for one in calls), 0], dtype=np.int8)[call], kind)
+    is_copy = (events.category[rows] == Category.MEMCPY) & (call < 0)
+    return _Kernels(
+        rows=rows,
+        device=np.full(len(rows), CPU_DEVICE, np.int32) if trace.is_cpu_run else events.device[rows],
+        name=name.astype(np.int32),
+        names=names,
+        kind=np.where(is_copy, _kinds_of_copies(host, launches), kind).astype(np.int8),
+        call=call,
+        calls=calls,
+        launches=launches,
+        called=_called(host, launches),
+    )
+
+
+def _launched_ns(trace: RankTrace, kernels: _Kernels) -> Int64:
+    """Return when each kernel was launched; gloo's spans begin in the host's own rows."""
+    if not trace.is_cpu_run:
+        return trace.timed.launched_ns[kernels.rows]
+    return np.where(kernels.launches >= 0, trace.timed.start_ns[kernels.launches], UNKNOWN)
+
+
+def _asked(trace: RankTrace, attributed: Attribution, kernels: _Kernels) -> Calls:
+    """Return the calls as strategies look at them."""
+    call, calls = kernels.call, kernels.calls
+    module, backward = attributed.calling(kernels.rows)
     described = [one.group.description if one.group is not None else "" for one in calls]
     descriptions = {text: code for code, text in enumerate(dict.fromkeys(filter(is_description, described)))}
     groups = {group: code for code, group in enumerate(dict.fromkeys(one.group for one in calls if one.group))}
     return Calls(
         host=attributed.host,
         nodes=attributed.nodes,
-        launches=launches,
-        called=called,
-        kind=kind,
+        launches=kernels.launches,
+        called=kernels.called,
+        kind=kernels.kind,
         elements=np.array([*(one.elements for one in calls), UNKNOWN], dtype=np.int64)[call],
         is_integral=_integral(call, calls),
         is_message=np.array([*(bool(one.sent_to or one.received_from) for one in calls), False], dtype=bool)[call],
-        is_library=np.array([*map(_is_of_library, kernels), False], dtype=bool)[name],
+        is_library=np.array([*map(_is_of_library, kernels.names), False], dtype=bool)[kernels.name],
         module=module,
         modules=attributed.lines,
         is_backward=backward,
         description=np.array([*(descriptions.get(text, UNKNOWN) for text in described), UNKNOWN], dtype=np.int64)[call],
         descriptions=tuple(descriptions),
         group=np.array([*(UNKNOWN if one.group is None else groups[one.group] for one in calls), UNKNOWN])[call],
+        recorded=frozenset(trace.strategies),
     )
 
 
