@@ -19,6 +19,9 @@ from tracer.version import VERSION
 PROGRAM = "tracer"
 # A report is a million small objects and no cycles: at Python's 700 looking for some is a quarter of its time.
 RARELY = 50_000
+# Commands that start trainings, which inherit the environment. To start its threads takes numpy as long as the rest of
+# its import, and a report has no algebra for them.
+TRAINS = {"record", "sweep", "calibrate", "doctor"}
 # How streams handle characters that they cannot encode.
 IN_ASCII = "tracer-ascii"
 
@@ -161,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """Run the subcommand that this process was started for, and be quick to end."""
+    """Run the subcommand that this process was started for, and be quick to start and to end."""
+    if not TRAINS & set(sys.argv[1:2]):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     # The interpreter would look through all that was imported once more.
     gc.freeze()

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.docs import ROOT
+from tracer.cli import TRAINS
 from tracer.commands import COMMANDS
 from tracer.views import ASCII, PARTS, SPLIT_PARTS
 
@@ -118,3 +119,14 @@ def test_parts_that_differ_in_a_bar_differ_in_ascii(parts):
     glyphs = [ASCII[part.glyph] for part in parts]
     assert len(set(glyphs)) == len(parts)
     assert all(glyph.isascii() and len(glyph) == 1 for glyph in ASCII.values())
+
+
+def test_numpys_threads_are_started_only_where_a_training_may_want_them():
+    said = "print(os.environ.get('OPENBLAS_NUM_THREADS'))"
+    code = f"import os; from tracer import cli; cli.main = lambda: {said}; cli.program()"
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    for command in COMMANDS:
+        done = subprocess.run(
+            [sys.executable, "-c", code, command], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        assert (done.stdout == "None\n") == (command in TRAINS)
