@@ -162,7 +162,7 @@ def main() -> None:
     parser.add_argument("--hta", default=sys.executable, help="python of an environment with HTA 0.5.0")
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
-    bench = Bench(options.rounds, options.work)
+    bench = Bench(options.rounds, options.work.absolute())
     print(f"{'':48} {'':24} to be")
     for part in (
         starting(bench),
