@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Breakdown, OtherLine, breakdown
 from analyzers.rank.ddp_reductions import Gradients
@@ -174,11 +174,10 @@ def _usual_lengths(
     events = trace.timed
     line = np.full(len(events), UNKNOWN, dtype=np.int64)
     line[attribution.rows] = 2 * _alike(attribution, gradients)[attribution.line] + attribution.backward
-    keys = np.stack([events.name[kernels], events.grid[kernels], line[kernels]])
     usual = np.full(len(kernels), np.nan)
     if not len(kernels):
         return usual
-    _, key = np.unique(keys, axis=1, return_inverse=True)
+    key = distinct(events.name[kernels], events.grid[kernels], line[kernels]).index
     free = activity.comm.length_within(events.start_ns[kernels], events.end_ns[kernels]) == 0
     free &= events.grid[kernels] != UNKNOWN  # where no grids were recorded, names alone do not make kernels alike
     order = np.argsort(key[free], kind="stable")

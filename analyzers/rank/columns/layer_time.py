@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, places_since
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since, sorted_set
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
@@ -241,7 +241,7 @@ def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int
     parts = []
     for thread in np.unique(events.thread[rows]):
         on_thread = rows[events.thread[rows] == thread]
-        edges = np.unique(np.r_[events.start_ns[on_thread], events.end_ns[on_thread]])
+        edges = sorted_set(np.r_[events.start_ns[on_thread], events.end_ns[on_thread]])
         running = innermost(events.start_ns[on_thread], events.end_ns[on_thread], edges[:-1], on_thread)
         parts.append(np.stack([edges[:-1], edges[1:], running])[:, running != UNKNOWN])
     start, end, row = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0), dtype=np.int64)
@@ -289,10 +289,9 @@ def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Part
 
 def _summed(whole: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
     """Return one row for each distinct part, lengths added."""
-    keys, index = np.unique(np.stack([whole, line, backward.astype(np.int64)]), axis=1, return_inverse=True)
-    total = np.zeros(keys.shape[1], dtype=np.int64)
-    np.add.at(total, index, ns)
-    return Parts(keys[0], keys[1], keys[2].astype(bool), total)
+    parts = distinct(whole, line, backward.astype(np.int64))
+    whole, line, is_backward = parts.columns
+    return Parts(whole, line, is_backward.astype(bool), parts.summed(ns))
 
 
 def _joined(parts: Sequence[Parts]) -> Parts:
