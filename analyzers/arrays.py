@@ -122,14 +122,16 @@ def sorted_set(values: Int64) -> Int64:
 
 def rows_by(values: Int64) -> dict[int, Int64]:
     """Return the rows of each value, in order, by value; quick where few values are distinct."""
+    if not len(values):
+        return {}
+    if (values == values[0]).all():
+        return {int(values[0]): np.arange(len(values))}
     present = sorted_set(values)
-    if len(present) == 1:
-        return {int(present[0]): np.arange(len(values))}
     # numpy sorts numbers of 16 bits by their digits.
     code = np.searchsorted(present, values).astype(np.uint16 if len(present) < 2**16 else np.int64)
     order = np.argsort(code, kind="stable")
     parts = np.split(order, np.searchsorted(code[order], np.arange(1, len(present))))
-    return dict(zip(present.tolist(), parts, strict=False))
+    return dict(zip(present.tolist(), parts, strict=True))
 
 
 def find(ordered: Int64, wanted: Int64) -> Int64:

@@ -114,6 +114,20 @@ class Events:
         """Return the mask for rows whose name starts with one of the prefixes."""
         return np.array([name.startswith(prefixes) for name in self.names], dtype=bool)[self.name]
 
+    def rows_named(self, *prefixes: str) -> Int64:
+        """Return the rows whose name starts with one of the prefixes, in order."""
+        order, first = self._by_name
+        codes = [code for code, name in enumerate(self.names) if name.startswith(prefixes)]
+        rows: Int64 = np.sort(np.concatenate([order[:0], *(order[first[code] : first[code + 1]] for code in codes)]))
+        return rows
+
+    @cached_property
+    def _by_name(self) -> tuple[Int64, Int64]:
+        """Return the rows sorted by name, and where the rows of each name begin."""
+        # numpy sorts numbers of 16 bits by their digits.
+        name = self.name.astype(np.uint16) if len(self.names) < 2**16 else self.name
+        return np.argsort(name, kind="stable"), np.r_[0, np.cumsum(np.bincount(self.name, minlength=len(self.names)))]
+
     def take(self, rows: NDArray[Any]) -> Events:
         """Return the rows that a mask or an index selects, with names kept as they are."""
         columns = {name: getattr(self, name)[rows] for name in _COLUMNS}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -93,6 +94,11 @@ class Attribution:
     comm_backward: Mask
     comm_recomputed: Mask
 
+    @cached_property
+    def places(self) -> Places:
+        """Return where rows were launched."""
+        return self.host.places(self.launches)
+
     def pass_at(self, instant_ns: Int64) -> Int64:
         """Return the pass that each instant on the host lies in or after, -1 before the first."""
         return np.searchsorted(self.pass_start_ns, instant_ns, side="right") - 1
@@ -160,7 +166,7 @@ class _Attributing:
         comm_launches = self.host.launches(comm)
         comm_line, comm_backward = self._lines_of(comm_launches)
         self._packing(launches, line, backward)
-        line[self.host.inside(launches, OPTIMIZER)] = OtherLine.OPTIMIZER
+        line[self.host.inside(self.host.places(launches), OPTIMIZER)] = OtherLine.OPTIMIZER
         line = self._with_graphs(launches, line)
         if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
             self.source = Source.NODES

@@ -133,7 +133,7 @@ def _attends(trace: RankTrace, attribution: Attribution, comm: Communication) ->
     if trace.is_cpu_run or not (comm.purpose == Purpose.ATTENTION).any():
         return np.zeros(len(attribution.rows), dtype=bool)
     computes: Mask = trace.timed.kind[attribution.rows] == Kind.COMPUTE
-    return computes & attribution.host.inside_any(attribution.launches, ATTENTION)
+    return computes & attribution.host.inside_any(attribution.places, ATTENTION)
 
 
 def launched(
@@ -145,11 +145,11 @@ def launched(
     if trace.is_cpu_run:
         return counted, _ran_itself(trace, devices[0], attribution, counted)
     ran = trace.timed.on_device[attribution.rows]
-    counted_call = host.around(attribution.launches, counted.row)
+    counted_call = host.around(attribution.places, counted.row)
     # An operator of which these times lack a kernel did not take as long as its FLOPs did.
     counted_call[np.isin(counted_call, counted_call[~ran])] = UNKNOWN
     rows, launches = attribution.rows[ran], attribution.launches[ran]
-    operators = np.flatnonzero(events.category == Category.OPERATOR)
+    operators, places = np.flatnonzero(events.category == Category.OPERATOR), host.places(launches)
     return counted, Launched(
         device=trace.timed.device[rows].astype(np.int64),
         start_ns=trace.timed.start_ns[rows],
@@ -157,22 +157,24 @@ def launched(
         kind=trace.timed.kind[rows].astype(np.int64),
         name=events.name[rows].astype(np.int64),
         launch=launches,
-        operator=host.around(launches, operators),
+        operator=host.around(places, operators),
         counted=counted_call[ran],
         line=attribution.line[ran],
-        **_regions(trace, attribution, rows, launches, attribution.line[ran]),
+        **_regions(trace, attribution, rows, (launches, places), attribution.line[ran]),
     )
 
 
-def _regions(trace: RankTrace, attribution: Attribution, rows: Int64, launches: Int64, line: Int64) -> dict[str, Int64]:
+def _regions(
+    trace: RankTrace, attribution: Attribution, rows: Int64, launched: tuple[Int64, Places], line: Int64
+) -> dict[str, Int64]:
     """Return which rows compiled code or CUDA graphs launched, by line, and each one's place in its graph.
 
     A replay's kernels carry nothing of their own but their order: the k-th of a graph is the k-th of its next replay.
     """
-    events = attribution.host.events
+    events, (launches, places) = attribution.host.events, launched
     named = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
     in_graph = (launches >= 0) & named[events.name[launches]]
-    compiled = attribution.host.inside(launches, *COMPILED_CODE)
+    compiled = attribution.host.inside(places, *COMPILED_CODE)
     graph = np.flatnonzero(in_graph)
     order = graph[np.lexsort((rows[graph], trace.timed.start_ns[rows[graph]], launches[graph]))]
     place = np.full(len(rows), UNKNOWN, dtype=np.int64)

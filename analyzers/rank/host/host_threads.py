@@ -60,8 +60,8 @@ class Spans:
         """Return for each place the index of the outermost span that runs around it on its thread; -1 for none."""
         holder = np.full(len(places), UNKNOWN, dtype=np.int64)
         for thread, asked in places.by_thread.items():
-            if thread in self._tops:
-                top = self._tops[thread]
+            if thread in self.tops:
+                top = self.tops[thread]
                 at = np.searchsorted(top.start_ns, places.instant_ns[asked], side="right") - 1
                 inside = (at >= 0) & (top.end_ns[at] > places.instant_ns[asked])
                 holder[asked] = np.where(inside, top.label[at], UNKNOWN)
@@ -77,7 +77,7 @@ class Spans:
         return {thread: Nest(self._labelled(spans)) for thread, spans in self.by_thread.items()}
 
     @cached_property
-    def _tops(self) -> dict[int, _Labelled]:
+    def tops(self) -> dict[int, Labelled]:
         """Return the spans of each thread that lie in no other, by start."""
         tops = {}
         for thread, spans in self.by_thread.items():
@@ -86,26 +86,27 @@ class Spans:
             tops[thread] = self._labelled(order[np.r_[True, self.start_ns[order][1:] >= reach[:-1]]])
         return tops
 
-    def _labelled(self, spans: Int64) -> _Labelled:
-        return _Labelled(self.start_ns[spans], self.end_ns[spans], spans)
+    def _labelled(self, spans: Int64) -> Labelled:
+        return Labelled(self.start_ns[spans], self.end_ns[spans], spans)
 
 
 @dataclass(frozen=True, eq=False)
-class _Labelled:
+class Labelled:
     """Spans [start, end), each with a number."""
 
     start_ns: Int64
     end_ns: Int64
     label: Int64
 
-    def take(self, rows: Int64 | Mask) -> _Labelled:
-        return _Labelled(self.start_ns[rows], self.end_ns[rows], self.label[rows])
+    def take(self, rows: Int64 | Mask) -> Labelled:
+        """Return the spans that an index or a mask selects."""
+        return Labelled(self.start_ns[rows], self.end_ns[rows], self.label[rows])
 
 
 class Nest:
     """Nested spans of one thread by their depth, which is how many are open when one begins."""
 
-    def __init__(self, spans: _Labelled) -> None:
+    def __init__(self, spans: Labelled) -> None:
         """Sort the spans, without those that are empty."""
         spans = spans.take(spans.end_ns > spans.start_ns)
         spans = spans.take(np.lexsort((-spans.end_ns, spans.start_ns)))
@@ -132,7 +133,7 @@ class Nest:
 
 def innermost(start_ns: Int64, end_ns: Int64, instant_ns: Int64, label: Int64) -> Int64:
     """Return for each instant the label of the innermost nested span [start, end) that holds it, UNKNOWN for none."""
-    return Nest(_Labelled(start_ns, end_ns, label)).innermost(instant_ns)
+    return Nest(Labelled(start_ns, end_ns, label)).innermost(instant_ns)
 
 
 class Host:
@@ -185,9 +186,10 @@ class Host:
         events = self.events
         return Places(np.where(is_row, events.thread[rows], UNKNOWN), np.where(is_row, events.start_ns[rows], UNKNOWN))
 
-    def around(self, calls: Int64, rows: Int64) -> Int64:
-        """Return for each call the innermost among `rows` that runs around it on its thread; -1 for none."""
-        holder: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(self.places(calls))]
+    def around(self, calls: Int64 | Places, rows: Int64) -> Int64:
+        """Return for each call or place the innermost among `rows` that runs around it on its thread; -1 for none."""
+        places = calls if isinstance(calls, Places) else self.places(calls)
+        holder: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(places)]
         return holder
 
     def spans(self, rows: Int64) -> Spans:
@@ -208,19 +210,15 @@ class Host:
 
     def named(self, *prefixes: str) -> Int64:
         """Return rows of the host's ranges whose name starts with one of the prefixes."""
-        chosen = np.zeros(len(self.events), dtype=bool)
-        for prefix in prefixes:
-            chosen |= self.events.named(prefix)
-        return np.flatnonzero(chosen & self.is_range)
+        rows = self.events.rows_named(*prefixes)
+        return rows[self.is_range[rows]]
 
-    def inside(self, calls: Int64, *prefixes: str) -> Mask:
-        """Whether calls lie inside a host row, on the same thread, whose name starts with one of the prefixes."""
-        is_inside: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
-        return is_inside
+    def inside(self, places: Places, *prefixes: str) -> Mask:
+        """Whether places lie inside a range or operator whose name starts with one of the prefixes."""
+        return self.spans(self.named(*prefixes)).outermost(places) >= 0
 
-    def inside_any(self, calls: Int64, pattern: re.Pattern[str]) -> Mask:
-        """Whether calls lie inside a range or operator, on the same thread, in whose name a pattern is."""
+    def inside_any(self, places: Places, pattern: re.Pattern[str]) -> Mask:
+        """Whether places lie inside a range or operator in whose name a pattern is."""
         names = np.array([pattern.search(name) is not None for name in self.events.names], dtype=bool)
         rows = np.flatnonzero(names[self.events.name] & self.is_range)
-        is_inside: Mask = self.spans(rows).outermost(self.places(calls)) >= 0
-        return is_inside
+        return self.spans(rows).outermost(places) >= 0

@@ -49,10 +49,13 @@ class Pieces:
         return (self.gap, self.cause, self.phase, self.within, self.call, self.start_ns, self.ns)
 
     @staticmethod
-    def joined(*parts: Pieces) -> Pieces:
-        """Return all pieces, by gap, cause and time."""
-        whole = Pieces(*(np.concatenate(columns) for columns in zip(*(part._columns() for part in parts), strict=True)))
-        return whole.take(np.lexsort((whole.start_ns, whole.cause, whole.gap)))
+    def together(*parts: Pieces) -> Pieces:
+        """Return all pieces, in no order."""
+        return Pieces(*(np.concatenate(columns) for columns in zip(*(part._columns() for part in parts), strict=True)))
+
+    def in_order(self) -> Pieces:
+        """Return the pieces by gap, cause and time."""
+        return self.take(np.lexsort((self.start_ns, self.cause, self.gap)))
 
 
 def unknown_pieces(gaps: Gaps, chosen: Mask) -> Pieces:
@@ -80,7 +83,7 @@ def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, 
         nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
         lengths = (end - start)[rows]
         parts.append(Pieces(rows, cause[rows], phase[rows], within[rows], nothing, start[rows], lengths))
-    return Pieces.joined(*parts)
+    return Pieces.together(*parts)
 
 
 def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:
@@ -126,10 +129,10 @@ def divided_on_host(gaps: Gaps, states: HostStates, phases: Phases) -> Pieces:
     """Return the pieces of a CPU run's gaps, in which the main thread fetches input or is in Python."""
     thread = np.full(len(gaps), states.main_thread())
     none = unknown_pieces(gaps, np.zeros(len(gaps), dtype=bool))
-    pieces = Pieces.joined(none, *_hosts_part(gaps, gaps.end_ns, thread, states, phases))
+    pieces = Pieces.together(none, *_hosts_part(gaps, gaps.end_ns, thread, states, phases))
     is_input = pieces.cause == Cause.INPUT
     no_call = np.full(len(pieces.gap), UNKNOWN, dtype=np.int64)
-    return Pieces.joined(replace(pieces, cause=np.where(is_input, Cause.INPUT, Cause.PYTHON), call=no_call))
+    return replace(pieces, cause=np.where(is_input, Cause.INPUT, Cause.PYTHON), call=no_call)
 
 
 def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
@@ -146,11 +149,11 @@ def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
     timed_of = np.where(like >= 0, order[like] if len(order) else UNKNOWN, UNKNOWN)
     matched = np.zeros(len(timed), dtype=bool)
     matched[timed_of[timed_of >= 0]] = True
-    kept = pieces.take(timed_of[pieces.gap] >= 0)
+    kept = pieces.take(timed_of[pieces.gap] >= 0).in_order()
     gap = timed_of[kept.gap]
     ns = _scaled(kept.gap, kept.ns, full.length_ns[kept.gap], timed.length_ns[gap])
     scaled = Pieces(gap, kept.cause, kept.phase, kept.within, kept.call, kept.start_ns, ns)
-    return Pieces.joined(scaled, unknown_pieces(timed, ~matched))
+    return Pieces.together(scaled, unknown_pieces(timed, ~matched)).in_order()
 
 
 def _scaled(gap: Int64, ns: Int64, full_ns: Int64, light_ns: Int64) -> Int64:

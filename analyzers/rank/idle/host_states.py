@@ -101,11 +101,11 @@ class HostStates:
 
     def of_thread(self, thread: int) -> ThreadStates:
         """Return one thread's states."""
-        events, kinds = self._host.events, (self._loader, self._calls, self._operators, self._ranges)
-        every = np.concatenate([rows.on_thread(thread) for rows in kinds])
-        edges = sorted_set(np.r_[_BEFORE, events.start_ns[every], events.end_ns[every], _AFTER])
+        told_by = (self._loader, self._calls, self._operators)
+        changes = [rows.outermost_edges(thread) for rows in told_by]
+        edges = sorted_set(np.concatenate([*changes, self._ranges.edges(thread), [_BEFORE, _AFTER]]))
         places = Places(np.full(len(edges) - 1, thread), edges[:-1])
-        in_loader, in_call, in_operator = (rows.outermost(places) for rows in kinds[:3])
+        in_loader, in_call, in_operator = (rows.outermost(places) for rows in told_by)
         in_range = self._ranges.innermost(places)
         known = [in_loader >= 0, in_call >= 0, in_operator >= 0]
         cause = np.select(known, [Cause.INPUT, Cause.SYNCHRONIZE, Cause.OPERATOR], Cause.PYTHON)
@@ -138,14 +138,23 @@ class _Rows:
         self._with_unknown = np.r_[self._rows, UNKNOWN]
         self._spans = host.spans(self._rows)
 
-    def on_thread(self, thread: int) -> Int64:
-        return self._rows[self._spans.by_thread.get(thread, self._rows[:0])]
+    def edges(self, thread: int) -> Int64:
+        """Return when the rows on a thread begin and end."""
+        spans = self._spans.by_thread.get(thread, self._rows[:0])
+        return np.concatenate([self._spans.start_ns[spans], self._spans.end_ns[spans]])
+
+    def outermost_edges(self, thread: int) -> Int64:
+        """Return the same for those that lie in no other."""
+        spans = self._spans.tops.get(thread)
+        return np.concatenate([spans.start_ns, spans.end_ns]) if spans is not None else self._rows[:0]
 
     def outermost(self, places: Places) -> Int64:
-        return self._with_unknown[self._spans.outermost(places)]
+        outermost: Int64 = self._with_unknown[self._spans.outermost(places)]
+        return outermost
 
     def innermost(self, places: Places) -> Int64:
-        return self._with_unknown[self._spans.around(places)]
+        innermost: Int64 = self._with_unknown[self._spans.around(places)]
+        return innermost
 
 
 def _named_input(events: Events) -> Mask:
