@@ -296,8 +296,7 @@ def _device_times(devices: Sequence[Activity], windows: Breakdown) -> list[Devic
     times = []
     for activity in devices:
         rows = np.flatnonzero(windows.device == activity.device)
-        busy = activity.compute | activity.comm | activity.copy
-        times.append(DeviceTime(activity.device, rows, windows.start_ns[rows], end_ns[rows], busy))
+        times.append(DeviceTime(activity.device, rows, windows.start_ns[rows], end_ns[rows], activity.busy))
     return times
 
 

@@ -45,6 +45,14 @@ class Autograd:
     def _operator_spans(self) -> Spans:
         return self.host.spans(self.operators)
 
+    @property
+    def is_outermost(self) -> Mask:
+        """Return which of `operators` take time and lie in no other."""
+        outermost = np.zeros(len(self.operators), dtype=bool)
+        for spans in self._operator_spans.tops.values():
+            outermost[spans.label[spans.end_ns > spans.start_ns]] = True
+        return outermost
+
     def top_operators(self, places: Places) -> Int64:
         """Return the row of the outermost operator around each place, -1 for none."""
         outermost: Int64 = np.r_[self.operators, UNKNOWN][self._operator_spans.outermost(places)]
@@ -78,7 +86,9 @@ def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
     """
     events = host.events
     operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.forward >= 0))
-    operators = operators[~np.isin(operators, nodes)]
+    is_node = np.zeros(len(events), dtype=bool)
+    is_node[nodes] = True
+    operators = operators[~is_node[operators]]
     within = host.around(operators, nodes)
     short = {name.removeprefix(NODE): code for code, name in enumerate(events.names) if name.startswith(NODE)}
     node_of_name = np.array([short.get(name, UNKNOWN) for name in events.names], dtype=np.int64)

@@ -65,7 +65,7 @@ def _buffers(launches: Launches) -> Mask:
         return np.zeros(len(rows), dtype=bool)
     operators = launches.nodes.operators
     flattening = np.array([_FLATTENING.match(name) is not None for name in events.names], dtype=bool)
-    outer = launches.nodes.top_operators(host.places(operators)) == operators
+    outer = launches.nodes.is_outermost
     others = operators[(outer & ~flattening[events.name[operators]]) | (events.forward[operators] >= 0)]
     model = np.sort(np.r_[events.start_ns[others], launches.modules.start_ns])
     holder = host.around(launches.places, forwards)
