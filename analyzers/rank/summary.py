@@ -40,7 +40,7 @@ from analyzers.rank.columns import (
 )
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
-from analyzers.rank.idle import Cause, DeviceTime, Divided, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
+from analyzers.rank.idle import Cause, DeviceTime, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import CountedOperators, KernelTrack, Launched, Usage, kernel_track_of, usage_of
 from analyzers.rank.parallelism import PipelineActions, actions_of
 from analyzers.rank.sync_overhead import Cost, cost
@@ -246,7 +246,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
 def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communicate(trace, devices, attributed)
-    idle, divided = _idle(trace, devices, attributed, windows)
+    idle, idle_tracks = _idle(trace, devices, attributed, windows, lanes=lanes)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
     ran = launched(trace, devices, attributed)
@@ -268,7 +268,10 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
-        course={activity.device: _course(trace, activity, attributed, divided, ran) for activity in devices}
+        course={
+            activity.device: _course(trace, activity, attributed, idle_tracks[activity.device], ran)
+            for activity in devices
+        }
         if lanes
         else None,
     )
@@ -283,12 +286,14 @@ def _usage(ran: _Ran, attributed: Attribution, windows: Breakdown) -> Usage:
 
 
 def _idle(
-    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown
-) -> tuple[Idle, Divided]:
+    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown, *, lanes: bool
+) -> tuple[Idle, dict[int, IdleTrack]]:
+    """Return why devices were idle, and with `lanes` the track of each."""
     timed = _device_times(devices, windows)
     full = _device_times(activities(trace.in_full()), breakdown(trace.in_full())) if trace.is_light else timed
     ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
-    return idle_of(trace, ran, windows.step, timed, full)
+    idle, divided = idle_of(trace, ran, windows.step, timed, full)
+    return idle, {activity.device: divided.track(activity.device) for activity in devices} if lanes else {}
 
 
 def _device_times(devices: Sequence[Activity], windows: Breakdown) -> list[DeviceTime]:
@@ -312,11 +317,11 @@ def _schedules(
     return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, attributed: Attribution, divided: Divided, ran: _Ran) -> DeviceTrack:
+def _course(trace: RankTrace, activity: Activity, attributed: Attribution, idle: IdleTrack, ran: _Ran) -> DeviceTrack:
     computed = pieces(trace, activity, attributed).merged()
     counted, rows = ran
     kernels = kernel_track_of(counted.events, rows, activity.device)
-    return DeviceTrack(computed, activity.copy, divided.track(activity.device), kernels)
+    return DeviceTrack(computed, activity.copy, idle, kernels)
 
 
 def _copies(events: Events) -> Copies:
