@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
+S = TypeVar("S", bound=np.signedinteger)
 
 # Stands in integer columns for what is not known or not there.
 UNKNOWN = -1
@@ -22,7 +24,7 @@ _WIDEST = 2**62
 _NARROW = 8
 
 
-def begins(values: Int64) -> Mask:
+def begins(values: NDArray[np.signedinteger]) -> Mask:
     """Return which entries differ from the one before; the first does."""
     is_beginning: Mask = np.r_[np.ones(min(len(values), 1), dtype=bool), np.diff(values) != 0]
     return is_beginning
@@ -114,13 +116,13 @@ def _distinct(keys: Int64) -> tuple[Int64, Int64]:
     return first[present], (np.cumsum(present) - 1)[keys]
 
 
-def sorted_set(values: Int64) -> Int64:
+def sorted_set(values: NDArray[S]) -> NDArray[S]:
     """Return the distinct values in order: np.unique takes eighty times as long where most are distinct."""
     ordered = np.sort(values)
     return ordered[begins(ordered)]
 
 
-def rows_by(values: Int64) -> dict[int, Int64]:
+def rows_by(values: NDArray[np.signedinteger]) -> dict[int, Int64]:
     """Return the rows of each value, in order, by value; quick where few values are distinct."""
     if not len(values):
         return {}

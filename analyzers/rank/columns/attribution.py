@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, find, places_since, sorted_set
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, find, places_since, rows_by, sorted_set
 from analyzers.rank.host import REGION, Autograd, Host, Places, Source, Spans, autograd, forwards
 from analyzers.rank.strategies import GRAPH_LAUNCH, SPREADING, Launches, Purpose, packing
 from analyzers.run import RankTrace
@@ -265,19 +265,23 @@ class _Attributing:
         events = self.host.events
         line = np.full(len(top), OtherLine.OTHER, dtype=np.int64)
         inside = np.isin(top, sorted_set(self._model_operators(top)))
-        for code in np.unique(events.name[top[top >= 0]]).tolist():
-            named = (top >= 0) & (events.name[top] == code)
-            name, differentiable = events.names[code], named & (events.forward[top] >= 0)
+        known = np.flatnonzero(top >= 0)
+        for code, places in rows_by(events.name[top[known]]).items():
+            named, name = known[places], events.names[code]
             if _LOSS.search(name):
                 line[named] = OtherLine.LOSS
                 continue
-            line[named] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
+            is_copy = _COPY.match(name) is not None
+            line[named] = OtherLine.COPIES if is_copy else OtherLine.OTHER
             if name.startswith(_RECORDING) or name.removeprefix("aten::") in SPREADING:
                 continue
-            line[differentiable & ~inside & (line != OtherLine.COPIES)] = OtherLine.LOSS
-            if self.source == Source.OPERATORS and (differentiable & inside).any():
+            differentiable = named[events.forward[top[named]] >= 0]
+            in_model = differentiable[inside[differentiable]]
+            if not is_copy:
+                line[differentiable] = OtherLine.LOSS
+            if self.source == Source.OPERATORS and len(in_model):
                 short = name.removeprefix("aten::")
-                line[differentiable & inside] = self.lines.code(Module(short, short))
+                line[in_model] = self.lines.code(Module(short, short))
         return line
 
     def _model_operators(self, top: Int64) -> Int64:

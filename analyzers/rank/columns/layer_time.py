@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since, sorted_set
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since, rows_by, sorted_set
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
@@ -241,8 +241,8 @@ def _owned(events: Events, attribution: Attribution, chosen: Mask) -> Pieces:
 def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
     """Return when each operator itself ran, without those inside it: pieces by start, and their rows."""
     parts = []
-    for thread in np.unique(events.thread[rows]):
-        on_thread = rows[events.thread[rows] == thread]
+    for places in rows_by(events.thread[rows]).values():
+        on_thread = rows[places]
         edges = sorted_set(np.r_[events.start_ns[on_thread], events.end_ns[on_thread]])
         running = innermost(events.start_ns[on_thread], events.end_ns[on_thread], edges[:-1], on_thread)
         parts.append(np.stack([edges[:-1], edges[1:], running])[:, running != UNKNOWN])

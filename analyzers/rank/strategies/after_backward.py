@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
 from analyzers.rank.strategies.metrics import MOST_ELEMENTS
 from analyzers.rank.strategies.protocol import Calls, Purpose, Strategy, dimension
 from analyzers.trace import ACCUMULATE, NODE, OPTIMIZER, STEP, TAKES_GRADIENT, Collective
@@ -49,8 +49,8 @@ def _in_gradients_sizes(calls: Calls, behind: Mask, taken: dict[int, list[int]])
     gradients = np.zeros(len(calls), dtype=bool)
     rows = np.flatnonzero(behind & (calls.elements > 0))
     step = _step_at(calls, calls.host.places(calls.launches[rows]).instant_ns)
-    for number in np.unique(step).tolist():
-        sizes, of_step = taken.get(number, []), rows[step == number]
+    for number, places in rows_by(step).items():
+        sizes, of_step = taken.get(number, []), rows[places]
         several = of_step[calls.elements[of_step] > 1]
         if not sizes:
             continue
