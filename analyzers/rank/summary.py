@@ -227,7 +227,8 @@ def summarize_file(
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
     """Return what one rank alone can say."""
     attributed = attribute(trace)
-    measured = partial(_measured, attributed=attributed, lanes=lanes, schedules=schedules)
+    ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
+    measured = partial(_measured, attributed=attributed, ran=ran, lanes=lanes, schedules=schedules)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -243,13 +244,13 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
     )
 
 
-def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
+def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communicate(trace, devices, attributed)
-    idle, idle_tracks = _idle(trace, devices, attributed, windows, lanes=lanes)
+    idle, idle_tracks = _idle(trace, devices, ran, windows, lanes=lanes)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
-    ran = launched(trace, devices, attributed)
+    by_operator = launched(trace, devices, attributed)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
@@ -261,7 +262,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         gradients=gradients,
         cost=costs,
         occupancy=occupancy(devices, windows),
-        usage=_usage(ran, attributed, windows),
+        usage=_usage(by_operator, attributed, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
         pipeline=actions_of(trace, devices, attributed, comm),
@@ -269,7 +270,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         if schedules
         else None,
         course={
-            activity.device: _course(trace, activity, attributed, idle_tracks[activity.device], ran)
+            activity.device: _course(trace, activity, attributed, idle_tracks[activity.device], by_operator)
             for activity in devices
         }
         if lanes
@@ -286,12 +287,11 @@ def _usage(ran: _Ran, attributed: Attribution, windows: Breakdown) -> Usage:
 
 
 def _idle(
-    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown, *, lanes: bool
+    trace: RankTrace, devices: Sequence[Activity], ran: HostRows, windows: Breakdown, *, lanes: bool
 ) -> tuple[Idle, dict[int, IdleTrack]]:
     """Return why devices were idle, and with `lanes` the track of each."""
     timed = _device_times(devices, windows)
     full = _device_times(activities(trace.in_full()), breakdown(trace.in_full())) if trace.is_light else timed
-    ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
     idle, divided = idle_of(trace, ran, windows.step, timed, full)
     return idle, {activity.device: divided.track(activity.device) for activity in devices} if lanes else {}
 

@@ -20,7 +20,7 @@ from analyzers.rank.idle.gaps import DeviceTime, gaps, launch_calls
 from analyzers.rank.idle.host_states import Cause, HostStates
 from analyzers.rank.idle.idle_track import Divided, shown_names
 from analyzers.rank.idle.launch_facts import Launching, launching, step_rows
-from analyzers.rank.idle.phases import Phase, phases
+from analyzers.rank.idle.phases import Phase, Phases, phases
 from analyzers.run import RankTrace
 from analyzers.trace import Events
 
@@ -79,11 +79,21 @@ class Idle:
 
 @dataclass(frozen=True, eq=False)
 class HostRows:
-    """What a rank's host ran: its rows, autograd's nodes, and its modules' forwards."""
+    """What a rank's host ran: its rows, autograd's nodes, and its modules' forwards; both windows share it."""
 
     host: Host
     nodes: Autograd
     modules: Spans
+
+    @cached_property
+    def states(self) -> HostStates:
+        """Return what its threads were in."""
+        return HostStates(self.host)
+
+    @cached_property
+    def phases(self) -> Phases:
+        """Return the phases of its time."""
+        return phases(self.host, self.nodes, self.modules)
 
 
 def idle_of(
@@ -94,8 +104,7 @@ def idle_of(
     `step` is the step of each window. `timed` are the windows to be told of, `full` those at the full window's times:
     the same where there is no light window.
     """
-    host, events = ran.host, trace.events
-    states, in_phases = HostStates(host), phases(host, ran.nodes, ran.modules)
+    host, events, states, in_phases = ran.host, trace.events, ran.states, ran.phases
     found = gaps(trace.timed, events.launched_ns, timed)
     if trace.is_cpu_run:
         pieces = divided_on_host(found, states, in_phases)
