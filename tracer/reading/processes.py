@@ -26,7 +26,6 @@ from analyzers.rank import (
     RunSummary,
     has_schedules,
     summarize,
-    summarize_file,
     with_lanes,
 )
 from analyzers.reporting import Report
@@ -63,11 +62,11 @@ BY_CORES = Readers()
 
 @dataclass(frozen=True)
 class Reading:
-    """Who reads ranks, None for this process, who hears there of the bytes that are read, and what reads one."""
+    """Who reads ranks, None for this process; who hears of the bytes read there; what reads one, if not `summarize`."""
 
     executor: Executor | None
     on_bytes: OnBytes | None = None
-    reader: Callable[..., RankSummary] = summarize_file
+    reader: Callable[..., RankSummary] | None = None
 
 
 def read_run(

@@ -58,13 +58,14 @@ def identity_of(file: RankFile) -> Identity | None:
         told = [_told(place) for place in (file.path, file.light, file.nosync) if place is not None]
     except (OSError, ValueError):
         return None
-    if not all(told):
+    facts = [facts for facts in told if facts is not None]
+    if len(facts) < len(told):
         return None
-    return Identity(_digest(repr([what for what, _ in told])), max(changed for _, changed in told))
+    return Identity(_digest(repr([what for what, _ in facts])), max(changed for _, changed in facts))
 
 
-def _told(place: Place) -> tuple[object, float]:
-    """What tells one file or object from others, nothing where nothing does; and when it changed."""
+def _told(place: Place) -> tuple[object, float] | None:
+    """What tells one file or object from others, and when it changed; None where nothing tells that."""
     return _of_object(place) if isinstance(place, Remote) else _of_file(place)
 
 
@@ -85,14 +86,14 @@ def _places(size: int) -> tuple[int, ...]:
     return 0, max(0, (size - _BLOCK) // 2), max(0, size - _BLOCK)
 
 
-def _of_object(remote: Remote) -> tuple[object, float]:
+def _of_object(remote: Remote) -> tuple[object, float] | None:
     facts = facts_of(remote)
     versions = _picked(facts, _VERSIONS)
     if versions:
         return (facts.get("size"), versions), 0.0
     times = _picked(facts, _TIMES)
     if not times or not isinstance(facts.get("size"), int):
-        return (), 0.0
+        return None
     size: int = facts["size"]
     blocks = [_digest(read_block(remote, place, _BLOCK)) for place in _places(size)]
     return (size, times, blocks), max(_seconds(time) for _, time in times)
