@@ -20,6 +20,8 @@ from analyzers.paths import Remote
 from analyzers.rank.summary import summarize, summarize_file
 from analyzers.run.layout import find
 from tests.support.exactly import differences
+from tests.support.fuzzing import made
+from tests.support.fuzzing_cache import fuzz_cache
 from tests.support.generator import Run, write_run
 from tests.support.samples import SAMPLES
 from tracer.cli import main
@@ -539,3 +541,10 @@ def test_report_and_compare_of_the_library_keep_only_where_asked(cache, run, tmp
     assert tracer.report(run, cache=str(own)).json() == first.json()
     tracer.compare(run, run, cache=own)
     assert reads == []
+
+
+def test_damaged_traces_are_kept_as_they_were_read(tmp_path):
+    went, wrong = fuzz_cache(made(), 200, 1, tmp_path)
+    assert wrong == []
+    assert went["kept"] > 50
+    assert went["refused"] > 20

@@ -116,7 +116,7 @@ class _Arrays:
 
     def add(self, value: object) -> list[Any]:
         """Return what stands for an array in the msgpack: its dtype, its first item, its shape. Raises TypeError."""
-        if not isinstance(value, np.ndarray) or value.dtype.str not in _DTYPES:
+        if not isinstance(value, np.ndarray) or value.dtype.str not in _DTYPES or not value.ndim:
             raise TypeError(f"{type(value).__name__} is not packed")
         known = self._places.get(id(value))
         if known is not None:
@@ -140,17 +140,20 @@ class _Views:
 
     def array(self, kind: object, said: object) -> NDArray[Any]:
         """Return the array that a list in the msgpack stands for. Raises ValueError, TypeError."""
-        name, first, *shape = cast(Any, said)
+        name, first, length, *more = cast(Any, said)
         items = self._by_dtype.get(name)
         if items is None:
-            dtype = _DTYPES[name] if name in _DTYPES else _refused()
-            items = np.frombuffer(self._data, dtype, len(self._data) // dtype.itemsize)
-            self._by_dtype[name] = items
-        count = shape[0] if len(shape) == 1 else prod(shape)
-        if first < 0 or min(shape, default=0) < 0 or first + count > len(items):
+            items = self._by_dtype[name] = self._items(name)
+        count = prod((length, *more)) if more else length
+        if first < 0 or min(length, *more, count) < 0 or first + count > len(items):
             _refused()
         view: NDArray[Any] = items[first : first + count]
-        return view if len(shape) == 1 else view.reshape(shape)
+        return view.reshape((length, *more)) if more else view
+
+    def _items(self, name: str) -> NDArray[Any]:
+        """All of the bytes as items of a dtype."""
+        dtype = _DTYPES[name] if name in _DTYPES else _refused()
+        return np.frombuffer(self._data, dtype, len(self._data) // dtype.itemsize)
 
 
 def _refused() -> Any:
