@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-import analyzers
+from analyzers import paths
 from analyzers.memory import budget_of, cores
 from analyzers.rank import OnBytes, RankSummary, summarize_file
 from analyzers.run import RankFile
@@ -129,7 +129,7 @@ def _version_name() -> str:
 def _maker() -> bytes:
     """A digest of the program: its version, the libraries', and its sources, which may be edited in a checkout."""
     versions = (FORMAT, VERSION, sys.version_info[:2], np.__version__, msgspec.__version__)
-    folders = [Path(analyzers.__file__).parent, Path(__file__).parent]
+    folders = [Path(module).parent for module in (paths.__file__, __file__)]
     said = repr((versions, [sorted(_sources(str(folder))) for folder in folders]))
     return blake2b(said.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
