@@ -234,6 +234,12 @@ def test_another_version_reads_for_itself(cache, run, reads, capsys, monkeypatch
     assert len(entries(cache)) == 2 * RUN.ranks
 
 
+def test_a_program_that_was_edited_since_it_began_keeps_nothing(cache, run, capsys, monkeypatch):
+    monkeypatch.setattr(store, "_IMPORTED_NS", 1)
+    told(capsys, run)
+    assert not cache.exists()
+
+
 def test_an_edit_of_the_program_makes_another_version(tmp_path):
     (tmp_path / "room").mkdir()
     module = tmp_path / "room" / "module.py"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from tracer.reading.cache.identity import Identity, identity_of, key_of
 from tracer.reading.cache.packing import BASE, LANES, PARTS, SCHEDULES, NotPacked, packed, unpacked
 from tracer.version import VERSION
 
+# Whoever imports this has imported `analyzers`.
+_IMPORTED_NS = time.time_ns()
 _DAMAGED = (OSError, NoEntry, NotPacked)
 
 
@@ -108,8 +111,12 @@ class Cache:
 
 
 def usable(folder: Path) -> Cache | None:
-    """Return the cache in a folder, None where that cannot be made, or is not this user's alone to write to."""
-    return Cache(folder) if why_unusable(folder) is None else None
+    """Return the cache in a folder, None where that cannot be made, or is not this user's alone to write to.
+
+    None, too, where the program was edited since it began: what it says is of neither version.
+    """
+    edited = any(changed_ns > _IMPORTED_NS for sources in _program() for _, _, changed_ns in sources)
+    return Cache(folder) if not edited and why_unusable(folder) is None else None
 
 
 def wanted(*, lanes: bool, schedules: bool) -> tuple[str, ...]:
@@ -129,9 +136,14 @@ def _version_name() -> str:
 def _maker() -> bytes:
     """A digest of the program: its version, the libraries', and its sources, which may be edited in a checkout."""
     versions = (FORMAT, VERSION, sys.version_info[:2], np.__version__, msgspec.__version__)
-    folders = [Path(module).parent for module in (paths.__file__, __file__)]
-    said = repr((versions, [sorted(_sources(str(folder))) for folder in folders]))
+    said = repr((versions, [sorted(sources) for sources in _program()]))
     return blake2b(said.encode("utf-8", "backslashreplace"), digest_size=16).digest()
+
+
+@cache
+def _program() -> tuple[list[tuple[str, int, int]], ...]:
+    """The modules of what computes summaries, and of what keeps them."""
+    return tuple(_sources(str(Path(module).parent)) for module in (paths.__file__, __file__))
 
 
 def _sources(folder: str, below: str = "") -> list[tuple[str, int, int]]:
