@@ -226,6 +226,14 @@ def test_other_options_and_other_places_have_their_own(cache, run, tmp_path, rea
     assert told(capsys, run / "rank1.json") == alone
 
 
+def test_a_current_folder_that_is_gone_is_none(tmp_path, monkeypatch):
+    file = find(SAMPLES / "skew-nvlink").files[0]
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert identity.key_of(file)
+
+
 def test_another_version_reads_for_itself(cache, run, reads, capsys, monkeypatch):
     told(capsys, run)
     monkeypatch.setattr(store, "_maker", lambda: b"another version.")

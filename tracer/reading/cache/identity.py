@@ -43,7 +43,14 @@ def key_of(file: RankFile) -> bytes:
     """Return a digest of a rank's places and of all else that decides what is read of it, but for its memory."""
     said = [_spelled(getattr(file, field.name)) for field in fields(RankFile) if field.name != "memory"]
     # What is said of a file has its name as it was given, which may be relative.
-    return _digest(repr((os.getcwd(), said)))  # noqa: PTH109  # as a string
+    return _digest(repr((_current_folder(), said)))
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109  # as a string
+    except OSError:  # it was removed; then no relative place is found either
+        return ""
 
 
 def _spelled(value: object) -> object:
