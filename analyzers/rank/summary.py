@@ -124,6 +124,8 @@ class RankSummary:
     step_candidates: tuple[str, ...] = ()
     suspects: dict[str, int] = field(default_factory=dict)
     joining: Joining | None = None
+    # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
+    peak_bytes: int | None = 0
 
     __repr__ = brief
 
@@ -177,6 +179,7 @@ def summarize(
     steps: str | None = None,
     memory: int | None = None,
     on_bytes: OnBytes | None = None,
+    reader: Callable[..., RankSummary] | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
@@ -184,31 +187,42 @@ def summarize(
     `analyzers.whatif` alone needs, it is made sooner. `steps` is the annotation whose repeats are the steps, instead of
     the profiler's. `memory` is what reading one rank may take, in bytes: by default half of the machine's, with an
     executor the share of one core in that. `on_bytes` hears of each block of bytes where it is read: for
-    other processes it is pickled. Raises as `analyzers.load` does.
+    other processes it is pickled, as `reader` is, which reads a rank in the place of `summarize_file`. Raises as
+    `analyzers.load` does.
     """
     recording = find(path, steps, budget_of(memory) if executor is None else memory)
     mapped = executor.map if executor is not None else map
-    one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
+    one = partial(reader or summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
     ranks, warnings = gather(recording, mapped(tried(one), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
 def with_lanes(
-    run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None, on_bytes: OnBytes | None = None
+    run: RunSummary,
+    files: Sequence[RankFile],
+    executor: Executor | None = None,
+    on_bytes: OnBytes | None = None,
+    reader: Callable[..., RankSummary] | None = None,
 ) -> RunSummary:
     """Return the same run with what `analyzers.lanes` needs for the ranks in some files, which are read again.
 
-    A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
+    A rank that cannot be read again stays as it is, and a warning says that it is not drawn. `reader` as in
+    `summarize`.
     """
     mapped = executor.map if executor is not None else map
-    schedules = any(measured.schedules is not None for measured in run.measured)
-    one = partial(summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
+    schedules = has_schedules(run)
+    one = partial(reader or summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
     results = list(mapped(tried(one), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
     errors = [result for result in results if isinstance(result, AnalysisError)]
     lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
     ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
+
+
+def has_schedules(run: RunSummary) -> bool:
+    """Whether a run was read with what `analyzers.whatif` needs."""
+    return any(measured.schedules is not None for measured in run.measured)
 
 
 def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> RunSummary:
@@ -241,6 +255,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
         step_candidates=trace.step_candidates,
         suspects=trace.suspects,
         joining=trace.joining,
+        peak_bytes=trace.peak_bytes,
     )
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from analyzers.json_documents import encoded
+from tracer.commands.options import cache_folder
 from tracer.doctor import Examination, Finding, examine
 from tracer.views import plain
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, and print; 1 where nothing can be recorded."""
-    found = examine(TRACES.absolute())
+    found = examine(TRACES.absolute(), cache_folder())
     print(encoded(found) if options.json else text(found))
     return 0 if found.can_record else 1
 

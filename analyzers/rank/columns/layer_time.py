@@ -19,7 +19,7 @@ from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.columns.communication import Communication
 from analyzers.rank.columns.time_breakdown import Breakdown, breakdown, extents
-from analyzers.rank.host import Places, innermost
+from analyzers.rank.host import Places, Source, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
 from analyzers.rank.strategies import ATTENTION, COMPILED_CODE, GRAPH_LAUNCH, PackingPart, Purpose, packed_launches
 from analyzers.run import RankTrace
@@ -84,7 +84,7 @@ class Work:
     """
 
     lines: tuple[Module, ...]
-    source: str
+    source: Source
     windows: Parts
     copies: Parts
     attention: Parts

@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ from analyzers.run import Calibration, find, read_calibration
 from tracer.commands.options.progress_bar import reading
 from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
 from tracer.errors import TracerError, UsageError
-from tracer.reading import Readers, read_lanes, read_run, second_opinions, with_undrawn
+from tracer.reading import Readers, default_folder, read_lanes, read_run, second_opinions, with_undrawn
 
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
@@ -28,6 +29,8 @@ _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 MOST_DRAWN = 4096
 # The environment's default of --memory, for commands without the option too.
 MEMORY = "TRACER_MEMORY"
+# The folder of the cache, instead of the one that the platform has for such; `off`: none.
+CACHE = "TRACER_CACHE"
 
 
 def run_place(text: str) -> Place:
@@ -76,6 +79,17 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         help="read ranks in N processes on this machine (default: one per core)",
     )
     add_scheduler_argument(group)
+    add_cache_argument(reading_group)
+
+
+def add_cache_argument(parser: argparse._ActionsContainer) -> None:
+    """Add the option that reads all ranks anew."""
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help=f"read all ranks, and keep nothing of them for the next time (as {CACHE}=off; "
+        f"{CACHE}=DIR keeps it in another folder)",
+    )
 
 
 def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
@@ -130,7 +144,9 @@ def readers(options: argparse.Namespace) -> Readers:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
     _hush()
-    return Readers(getattr(options, "readers", None), options.scheduler, reading, memory(options))
+    return Readers(
+        getattr(options, "readers", None), options.scheduler, reading, memory(options), cache_folder(options)
+    )
 
 
 def memory(options: argparse.Namespace | None = None) -> int | None:
@@ -143,6 +159,23 @@ def memory(options: argparse.Namespace | None = None) -> int | None:
         return memory_size(said)
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"{MEMORY}: {error}") from error
+
+
+def cache_folder(options: argparse.Namespace | None = None) -> Path | None:
+    """Return the folder in which what ranks say is kept, None for none, as options and environment say.
+
+    Raises UsageError.
+    """
+    if getattr(options, "no_cache", False):
+        return None
+    said = os.environ.get(CACHE)
+    if said is None:
+        return default_folder(os.environ, sys.platform)
+    if said in ("", "off"):
+        return None
+    if not Path(said).is_absolute():
+        raise UsageError(f"{CACHE}: {said!r} is neither an absolute path of a folder nor `off`")
+    return Path(said)
 
 
 def _hush() -> None:
@@ -171,7 +204,7 @@ def _steps(options: argparse.Namespace) -> str | None:
 
 def read_here(path: Path) -> RunSummary:
     """Read the summary of a run that has just been recorded here."""
-    return read_run(path, by=Readers(progress=reading, memory=memory()))
+    return read_run(path, by=Readers(progress=reading, memory=memory(), cache=cache_folder()))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
