@@ -34,7 +34,7 @@ packages: install
 	for kind in whl tar.gz; do \
 	    rm -rf build/$$kind && $(PYTHON) -m venv build/$$kind && \
 	    build/$$kind/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.$$kind && \
-	    (cd build && $$kind/bin/tracer report ../traces/resnet18-ddp4 --html $$kind.html --force > /dev/null) || exit 1; \
+	    (cd build && $$kind/bin/tracer report ../traces/resnet18-ddp4 --html $$kind.html --force --no-cache > /dev/null) || exit 1; \
 	done
 
 # The least versions that setup.cfg allows, on the oldest Python, and what needs neither torch nor an extra.

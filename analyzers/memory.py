@@ -23,13 +23,15 @@ _MEMORY_LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 
 @dataclass
 class Budget:
-    """Bytes that reading one rank's file may take; what is over raises TooLarge."""
+    """Bytes that reading one rank's file may take, and the most that it took; what is over raises TooLarge."""
 
     file: Place
     limit: int
+    peak: int = 0
 
     def check(self, nbytes: int, why: str) -> None:
         """Raise TooLarge where more is needed than there is."""
+        self.peak = max(self.peak, nbytes)
         if nbytes > self.limit:
             raise TooLarge(
                 f"{self.file} ({megabytes(size(self.file))}): reading {why} takes more than {megabytes(self.limit)} "

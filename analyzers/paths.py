@@ -260,6 +260,18 @@ def size(file: Place) -> int:
     return file.stat().st_size if file.is_file() else 0
 
 
+def facts_of(file: Remote) -> dict[str, Any]:
+    """Return what a file system tells of an object, its version among it; empty where there is none. Raises OSError."""
+    return file._info() or {}
+
+
+def read_block(file: Remote, begin: int, length: int) -> bytes:
+    """Read at most so many bytes of an object. Raises OSError."""
+    system, path = _opened(file.url)
+    block: bytes = _said(file, lambda: system.cat_file(path, start=begin, end=begin + length))
+    return block
+
+
 def names(folder: Place) -> frozenset[str]:
     """Return the names in a folder, none where there is no such folder. Raises OSError."""
     try:

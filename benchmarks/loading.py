@@ -40,7 +40,7 @@ print(len(read_trace(Path(sys.argv[1])).events))
     "report": """
 import sys
 from tracer.cli import main
-sys.exit(main(["report", sys.argv[1]]))
+sys.exit(main(["report", sys.argv[1], "--no-cache"]))
 """,
     "json+DataFrame": """
 import json, sys, pandas

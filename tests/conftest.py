@@ -20,6 +20,8 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 # Several workers and the ranks that they launch share the cores: threads of each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What is tested is what the code says now; tests of the cache have folders of their own.
+os.environ["TRACER_CACHE"] = "off"
 # A trace that is read as JSON is a million small objects and no cycles: looking for some takes longer than reading it.
 gc.set_threshold(50_000, 100, 100)
 # What tests import is two million objects and no garbage.

@@ -37,7 +37,9 @@ from analyzers.rank.summary import (
     OnBytes,
     RankSummary,
     RunSummary,
+    has_schedules,
     summarize,
+    summarize_file,
     summary_of,
     with_lanes,
 )
@@ -73,6 +75,7 @@ __all__ = [
     "breakdown",
     "cell_edges",
     "device_label",
+    "has_schedules",
     "is_layer",
     "joined",
     "kernel_times",
@@ -81,6 +84,7 @@ __all__ = [
     "queued",
     "role_of",
     "summarize",
+    "summarize_file",
     "summary_of",
     "with_lanes",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, begins, first_of, places_since
+from analyzers.arrays import UNKNOWN, Int64, begins, distinct, first_of, places_since, rows_by
 from analyzers.rank.columns import Attribution, Communication, profiler_steps
 from analyzers.rank.strategies import DDP, STRATEGIES, Purpose
 from analyzers.run import RankTrace
@@ -103,10 +103,10 @@ def ready_at(trace: RankTrace, attribution: Attribution, threads: Int64, instant
         launches, rows = attribution.launches[mine], attribution.rows[mine]
         ended, thread = events.start_ns[launches], events.thread[launches]
     order = np.lexsort((ended, thread))
+    by_thread = rows_by(thread[order])
     ready = np.full(len(instants_ns), UNKNOWN, dtype=np.int64)
-    for caller in np.unique(threads):
-        on_thread = order[thread[order] == caller]
-        asked = np.flatnonzero(threads == caller)
+    for caller, asked in rows_by(threads).items():
+        on_thread = order[by_thread.get(caller, order[:0])]
         last = np.searchsorted(ended[on_thread], instants_ns[asked], side="left") - 1
         ends = trace.timed.end_ns[rows[on_thread]]
         ready[asked] = np.r_[ends, UNKNOWN][last]
@@ -145,9 +145,14 @@ def _shapes(trace: RankTrace, attribution: Attribution, rows: Int64) -> tuple[In
     holder = attribution.host.around(takers, rows)
     takers, holder = takers[holder >= 0], holder[holder >= 0]
     codes: dict[tuple[int, ...], int] = {}
-    code = np.full(len(events), UNKNOWN, dtype=np.int64)
-    for taker, row in zip(takers.tolist(), holder.tolist(), strict=True):
-        shapes = events.shapes[events.inputs[taker]].shapes
+    code_of_inputs = np.full(len(events.shapes), UNKNOWN, dtype=np.int64)
+    given = distinct(events.inputs[takers])
+    # Codes count the shapes in the order in which they come first.
+    for inputs in given.columns[0][np.argsort(given.first)].tolist():
+        shapes = events.shapes[inputs].shapes
         if shapes and all(isinstance(size, int) for size in shapes[0]):
-            code[row] = codes.setdefault(tuple(shapes[0]), len(codes))
+            code_of_inputs[inputs] = codes.setdefault(tuple(shapes[0]), len(codes))
+    code = np.full(len(events), UNKNOWN, dtype=np.int64)
+    said = code_of_inputs[events.inputs[takers]]
+    code[holder[said >= 0]] = said[said >= 0]
     return code[rows], tuple(codes)

@@ -40,7 +40,7 @@ from analyzers.rank.columns import (
 )
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
-from analyzers.rank.idle import Cause, DeviceTime, Divided, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
+from analyzers.rank.idle import Cause, DeviceTime, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import CountedOperators, KernelTrack, Launched, Usage, kernel_track_of, usage_of
 from analyzers.rank.parallelism import PipelineActions, actions_of
 from analyzers.rank.sync_overhead import Cost, cost
@@ -124,6 +124,8 @@ class RankSummary:
     step_candidates: tuple[str, ...] = ()
     suspects: dict[str, int] = field(default_factory=dict)
     joining: Joining | None = None
+    # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
+    peak_bytes: int | None = 0
 
     __repr__ = brief
 
@@ -177,6 +179,7 @@ def summarize(
     steps: str | None = None,
     memory: int | None = None,
     on_bytes: OnBytes | None = None,
+    reader: Callable[..., RankSummary] | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
@@ -184,31 +187,42 @@ def summarize(
     `analyzers.whatif` alone needs, it is made sooner. `steps` is the annotation whose repeats are the steps, instead of
     the profiler's. `memory` is what reading one rank may take, in bytes: by default half of the machine's, with an
     executor the share of one core in that. `on_bytes` hears of each block of bytes where it is read: for
-    other processes it is pickled. Raises as `analyzers.load` does.
+    other processes it is pickled, as `reader` is, which reads a rank in the place of `summarize_file`. Raises as
+    `analyzers.load` does.
     """
     recording = find(path, steps, budget_of(memory) if executor is None else memory)
     mapped = executor.map if executor is not None else map
-    one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
+    one = partial(reader or summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
     ranks, warnings = gather(recording, mapped(tried(one), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
 def with_lanes(
-    run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None, on_bytes: OnBytes | None = None
+    run: RunSummary,
+    files: Sequence[RankFile],
+    executor: Executor | None = None,
+    on_bytes: OnBytes | None = None,
+    reader: Callable[..., RankSummary] | None = None,
 ) -> RunSummary:
     """Return the same run with what `analyzers.lanes` needs for the ranks in some files, which are read again.
 
-    A rank that cannot be read again stays as it is, and a warning says that it is not drawn.
+    A rank that cannot be read again stays as it is, and a warning says that it is not drawn. `reader` as in
+    `summarize`.
     """
     mapped = executor.map if executor is not None else map
-    schedules = any(measured.schedules is not None for measured in run.measured)
-    one = partial(summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
+    schedules = has_schedules(run)
+    one = partial(reader or summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
     results = list(mapped(tried(one), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
     errors = [result for result in results if isinstance(result, AnalysisError)]
     lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
     ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
+
+
+def has_schedules(run: RunSummary) -> bool:
+    """Whether a run was read with what `analyzers.whatif` needs."""
+    return any(measured.schedules is not None for measured in run.measured)
 
 
 def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> RunSummary:
@@ -227,7 +241,8 @@ def summarize_file(
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
     """Return what one rank alone can say."""
     attributed = attribute(trace)
-    measured = partial(_measured, attributed=attributed, lanes=lanes, schedules=schedules)
+    ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
+    measured = partial(_measured, attributed=attributed, ran=ran, lanes=lanes, schedules=schedules)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -240,16 +255,17 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
         step_candidates=trace.step_candidates,
         suspects=trace.suspects,
         joining=trace.joining,
+        peak_bytes=trace.peak_bytes,
     )
 
 
-def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedules: bool) -> Measured:
+def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communicate(trace, devices, attributed)
-    idle, divided = _idle(trace, devices, attributed, windows)
+    idle, idle_tracks = _idle(trace, devices, ran, windows, lanes=lanes)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
-    ran = launched(trace, devices, attributed)
+    by_operator = launched(trace, devices, attributed)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
@@ -261,14 +277,17 @@ def _measured(trace: RankTrace, *, attributed: Attribution, lanes: bool, schedul
         gradients=gradients,
         cost=costs,
         occupancy=occupancy(devices, windows),
-        usage=_usage(ran, attributed, windows),
+        usage=_usage(by_operator, attributed, windows),
         copies=_copies(trace.timed),
         exposed={activity.device: _exposed(activity) for activity in devices},
         pipeline=actions_of(trace, devices, attributed, comm),
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
-        course={activity.device: _course(trace, activity, attributed, divided, ran) for activity in devices}
+        course={
+            activity.device: _course(trace, activity, attributed, idle_tracks[activity.device], by_operator)
+            for activity in devices
+        }
         if lanes
         else None,
     )
@@ -283,12 +302,13 @@ def _usage(ran: _Ran, attributed: Attribution, windows: Breakdown) -> Usage:
 
 
 def _idle(
-    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown
-) -> tuple[Idle, Divided]:
+    trace: RankTrace, devices: Sequence[Activity], ran: HostRows, windows: Breakdown, *, lanes: bool
+) -> tuple[Idle, dict[int, IdleTrack]]:
+    """Return why devices were idle, and with `lanes` the track of each."""
     timed = _device_times(devices, windows)
     full = _device_times(activities(trace.in_full()), breakdown(trace.in_full())) if trace.is_light else timed
-    ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
-    return idle_of(trace, ran, windows.step, timed, full)
+    idle, divided = idle_of(trace, ran, windows.step, timed, full)
+    return idle, {activity.device: divided.track(activity.device) for activity in devices} if lanes else {}
 
 
 def _device_times(devices: Sequence[Activity], windows: Breakdown) -> list[DeviceTime]:
@@ -296,8 +316,7 @@ def _device_times(devices: Sequence[Activity], windows: Breakdown) -> list[Devic
     times = []
     for activity in devices:
         rows = np.flatnonzero(windows.device == activity.device)
-        busy = activity.compute | activity.comm | activity.copy
-        times.append(DeviceTime(activity.device, rows, windows.start_ns[rows], end_ns[rows], busy))
+        times.append(DeviceTime(activity.device, rows, windows.start_ns[rows], end_ns[rows], activity.busy))
     return times
 
 
@@ -313,11 +332,11 @@ def _schedules(
     return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, attributed: Attribution, divided: Divided, ran: _Ran) -> DeviceTrack:
+def _course(trace: RankTrace, activity: Activity, attributed: Attribution, idle: IdleTrack, ran: _Ran) -> DeviceTrack:
     computed = pieces(trace, activity, attributed).merged()
     counted, rows = ran
     kernels = kernel_track_of(counted.events, rows, activity.device)
-    return DeviceTrack(computed, activity.copy, divided.track(activity.device), kernels)
+    return DeviceTrack(computed, activity.copy, idle, kernels)
 
 
 def _copies(events: Events) -> Copies:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, find
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Breakdown, OtherLine, breakdown
 from analyzers.rank.ddp_reductions import Gradients
@@ -108,19 +108,20 @@ _LENGTHS = (
 
 
 def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) -> dict[str, Intervals]:
-    on_device = events.on_device & ((events.device == activity.device) | (events.peer == activity.device))
+    ran = np.flatnonzero(events.on_device & ((events.device == activity.device) | (events.peer == activity.device)))
+    start_ns, end_ns, kind = events.start_ns[ran], events.end_ns[ran], events.kind[ran]
+    packs, backward = packs[ran], backward[ran]
 
     def covered(rows: Mask) -> Intervals:
-        return union_of(events.start_ns[rows & on_device], events.end_ns[rows & on_device])
+        return union_of(start_ns[rows], end_ns[rows])
 
-    compute, copy = events.kind == Kind.COMPUTE, events.kind == Kind.COPY
-    busy = activity.compute | activity.comm | activity.copy
+    compute, copy = kind == Kind.COMPUTE, kind == Kind.COPY
+    busy = activity.busy
 
     def idle_before(rows: Mask) -> Intervals:
         """Return the short gaps that rows end; a longer one is the host's."""
-        ended = np.isin(busy.start[1:], events.start_ns[rows & on_device]) & (
-            busy.start[1:] - busy.end[:-1] < SHORT_GAP_NS
-        )
+        ended = find(np.sort(start_ns[rows]), busy.start[1:]) >= 0
+        ended &= busy.start[1:] - busy.end[:-1] < SHORT_GAP_NS
         return union_of(busy.end[:-1][ended], busy.start[1:][ended])
 
     def copies(rows: Mask) -> Intervals:
@@ -129,7 +130,7 @@ def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) ->
     return {
         "packing_alone_ns": covered(compute & packs) - covered(compute & ~packs),
         "packing_copies_ns": copies(packs),
-        "packing_idle_ns": idle_before(packs | (events.kind == Kind.COMM)),
+        "packing_idle_ns": idle_before(packs | (kind == Kind.COMM)),
         "buffer_copies_ns": copies(packs & ~backward) | idle_before(copy & packs & ~backward),
         "gradient_copies_ns": copies(packs & backward) | idle_before(copy & packs & backward),
     }
@@ -174,11 +175,10 @@ def _usual_lengths(
     events = trace.timed
     line = np.full(len(events), UNKNOWN, dtype=np.int64)
     line[attribution.rows] = 2 * _alike(attribution, gradients)[attribution.line] + attribution.backward
-    keys = np.stack([events.name[kernels], events.grid[kernels], line[kernels]])
     usual = np.full(len(kernels), np.nan)
     if not len(kernels):
         return usual
-    _, key = np.unique(keys, axis=1, return_inverse=True)
+    key = distinct(events.name[kernels], events.grid[kernels], line[kernels]).index
     free = activity.comm.length_within(events.start_ns[kernels], events.end_ns[kernels]) == 0
     free &= events.grid[kernels] != UNKNOWN  # where no grids were recorded, names alone do not make kernels alike
     order = np.argsort(key[free], kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from analyzers.run.named_steps import step_candidates, with_steps
 from analyzers.run.size_limits import check_windows
 from analyzers.trace import C10D, SPANS, STEP, Category, Events, Header, Kind, looks_like_communication, read_trace
 
+# What a window needs that could not be read: too large, or its disk did not answer.
+_NO_BUDGET = math.inf
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
@@ -43,6 +46,8 @@ class RankTrace:
     mismatch: str | None = None  # why the light window that there is could not be joined
     joining: Joining | None = None  # how much of the light window was
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
+    # The least budget of memory with which it reads the same; None: a window could not be read, and may be once more.
+    peak_bytes: int | None = 0
 
     __repr__ = brief
 
@@ -126,16 +131,23 @@ def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> 
     events, ill = healthy(trace.events, file.path.name)
     if file.steps is not None:
         events = with_steps(events, file.steps, file.path)
-    check_windows(events, Budget(file.path, limit), trace.nbytes)
+    budget = Budget(file.path, limit, trace.peak_bytes)
+    check_windows(events, budget, trace.nbytes)
     left = limit - trace.nbytes
+    peaks: list[float] = [budget.peak]
     retimed: Joined | Mismatch | None = None
     lost = (*trace.lost, *doubted, *ill)
     if file.expects_light:
-        retimed, more = _light_times(events, file.light, on_bytes, left)
+        retimed, more, peak = _light_times(events, file.light, on_bytes, left)
         lost += more
-    nosync, more = _nosync_events(file.nosync, on_bytes, left // 2)
+        peaks.append(trace.nbytes + peak)
+    nosync, more, peak = _nosync_events(file.nosync, on_bytes, left // 2)
     lost += more
-    recorded = RankTrace(rank, file.path, header, events, events, nosync, lost, strategies=file.strategies)
+    peaks.append(trace.nbytes + 2 * peak)
+    peak_bytes = int(max(peaks)) if max(peaks) <= limit else None
+    recorded = RankTrace(
+        rank, file.path, header, events, events, nosync, lost, strategies=file.strategies, peak_bytes=peak_bytes
+    )
     loaded = _with_times(recorded, retimed)
     if loaded.is_cpu_run and trace.unknown:
         raise UnusableRun(
@@ -165,29 +177,31 @@ def _with_times(trace: RankTrace, retimed: Joined | Mismatch | None) -> RankTrac
 
 def _light_times(
     full: Events, light: Place | None, on_bytes: Callable[[int], None] | None, memory: int
-) -> tuple[Joined | Mismatch, tuple[Notice, ...]]:
-    """The full window's rows at the light window's times, or why not; and what of the light window was lost."""
+) -> tuple[Joined | Mismatch, tuple[Notice, ...], float]:
+    """The full window's rows at the light window's times, or why not; what of it was lost; the memory it needs."""
     if light is None:
-        return Mismatch("there is none"), ()
+        return Mismatch("there is none"), (), 0
     try:
         trace = read_trace(light, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
-        return Mismatch(str(error)), ()
+        return Mismatch(str(error)), (), _NO_BUDGET
     events, ill = healthy(trace.events, light.name)
-    return retime(full, events), tuple(notice.within(f"{LIGHT}/") for notice in (*trace.lost, *ill))
+    lost = tuple(notice.within(f"{LIGHT}/") for notice in (*trace.lost, *ill))
+    return retime(full, events), lost, trace.peak_bytes
 
 
 def _nosync_events(
     nosync: Place | None, on_bytes: Callable[[int], None] | None, memory: int
-) -> tuple[Events | None, tuple[Notice, ...]]:
-    """The window without gradient synchronization, None where there is none; and what of it was lost."""
+) -> tuple[Events | None, tuple[Notice, ...], float]:
+    """The window without gradient synchronization, if any; what of it was lost; the memory it needs."""
     if nosync is None:
-        return None, ()
+        return None, (), 0
     try:
         trace = read_trace(nosync, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
-        return None, (Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it"),)
-    return trace.events, tuple(notice.within(f"{NOSYNC}/") for notice in trace.lost)
+        lost = Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it")
+        return None, (lost,), _NO_BUDGET
+    return trace.events, tuple(notice.within(f"{NOSYNC}/") for notice in trace.lost), trace.peak_bytes
 
 
 def _believed(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find
+from analyzers.arrays import UNKNOWN, Int64, Mask, find, rows_by
 from analyzers.trace.collective_calls import kind_of_call
 from analyzers.trace.events import Events
 from analyzers.trace.kernel_names import Category, Kind, path_of
@@ -80,12 +80,14 @@ def _launches(events: Events, rows: Int64) -> Int64:
 def _outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
     """Return for each launch the outermost call that holds its start on its thread, UNKNOWN for none."""
     around = np.full(len(launches), UNKNOWN, dtype=np.int64)
-    for thread in np.intersect1d(events.thread[calls], events.thread[launches[launches >= 0]]):
-        own = calls[events.thread[calls] == thread]
+    known, by_thread = np.flatnonzero(launches >= 0), rows_by(events.thread[calls])
+    for thread, places in rows_by(events.thread[launches[known]]).items():
+        if thread not in by_thread:
+            continue
+        asked, own = known[places], calls[by_thread[thread]]
         own = own[np.lexsort((-events.end_ns[own], events.start_ns[own]))]
         reach = np.maximum.accumulate(events.end_ns[own])
         top = own[np.r_[True, events.start_ns[own][1:] >= reach[:-1]]]
-        asked = np.flatnonzero((launches >= 0) & (events.thread[launches] == thread))
         instant = events.start_ns[launches[asked]]
         at = np.searchsorted(events.start_ns[top], instant, side="right") - 1
         around[asked] = np.where((at >= 0) & (instant < events.end_ns[top][at]), top[at], UNKNOWN)
@@ -99,9 +101,10 @@ def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
     kernels = launches[copies:][launches[copies:] >= 0]
     kernels = kernels[np.lexsort((events.start_ns[kernels], events.thread[kernels]))]
     batched = _outermost(events, batches, kernels) >= 0
-    for thread in np.unique(events.thread[kernels[batched]]):
-        own = np.flatnonzero(events.thread[kernels] == thread)
-        asked = np.flatnonzero((launches[:copies] >= 0) & (events.thread[launches[:copies]] == thread))
+    known = np.flatnonzero(launches[:copies] >= 0)
+    copying = rows_by(events.thread[launches[known]])
+    for thread, own in rows_by(events.thread[kernels]).items():
+        asked = known[copying.get(thread, known[:0])]
         following = np.searchsorted(events.start_ns[kernels[own]], events.start_ns[launches[asked]], side="right")
         of_batch[asked] = np.r_[batched[own], False][following]
     return of_batch

@@ -5,6 +5,7 @@ They are no activity of a device and no analysis of ours counts them; a critical
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, find
+from analyzers.arrays import UNKNOWN, Int64, find, sorted_set
 from analyzers.reprs import brief
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import Call, Inputs
@@ -114,6 +115,28 @@ class Events:
         """Return the mask for rows whose name starts with one of the prefixes."""
         return np.array([name.startswith(prefixes) for name in self.names], dtype=bool)[self.name]
 
+    def rows_named(self, *prefixes: str) -> Int64:
+        """Return the rows whose name starts with one of the prefixes, in order."""
+        names, order, first = self._by_name
+        parts = [order[:0]]
+        for prefix in prefixes:
+            low, high = (
+                cut(names, prefix, key=lambda name: name[: len(prefix)]) for cut in (bisect_left, bisect_right)
+            )
+            parts.append(order[first[low] : first[high]])
+        return sorted_set(np.concatenate(parts))
+
+    @cached_property
+    def _by_name(self) -> tuple[list[str], Int64, Int64]:
+        """Return the names in order, the rows sorted by name, and where the rows of each name begin."""
+        codes = sorted(range(len(self.names)), key=self.names.__getitem__)
+        # numpy sorts numbers of 16 bits by their digits.
+        place = np.empty(len(codes), dtype=np.uint16 if len(codes) < 2**16 else np.int64)
+        place[codes] = np.arange(len(codes))
+        place_of_row = place[self.name]
+        first = np.r_[0, np.cumsum(np.bincount(place_of_row, minlength=len(codes)))]
+        return [self.names[code] for code in codes], np.argsort(place_of_row, kind="stable"), first
+
     def take(self, rows: NDArray[Any]) -> Events:
         """Return the rows that a mask or an index selects, with names kept as they are."""
         columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
@@ -125,6 +148,15 @@ class Events:
             name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in _COLUMNS
         }
         return replace(self, **columns)
+
+
+def _beginning_with(prefix: str, names: Sequence[str]) -> tuple[int, int]:
+    """Return the part [low, high) of sorted names that begin with a prefix."""
+
+    def begins(name: str) -> str:
+        return name[: len(prefix)]
+
+    return bisect_left(names, prefix, key=begins), bisect_right(names, prefix, key=begins)
 
 
 def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:

@@ -98,6 +98,7 @@ class Trace:
     unknown: tuple[str, ...] = ()
     refusal: str | None = None
     nbytes: int = 0  # about what its rows take until they are summarized
+    peak_bytes: int = 0  # the least budget of memory with which it reads the same
 
 
 def read_trace(
@@ -116,7 +117,8 @@ def read_trace(
     """
     blocks = Blocks(path, on_bytes)
     limit = budget_of(memory, cores() if memory is None else 1)
-    columns = _Columns(categories, Budget(path, limit))
+    budget = Budget(path, limit)
+    columns = _Columns(categories, budget)
     stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair)
     try:
         stream.run()
@@ -135,7 +137,8 @@ def read_trace(
     lost = [*ends, *around.lost, *(f"{count} {what}" for what, count in counts.items() if count)]
     is_open_ended = bool(ends or stream.damaged)
     said = _said(path.name, lost, is_open_ended, columns.oddities | around.oddities, columns.endless)
-    return Trace(around.header, events, tuple(said), tuple(columns.marks.unknown), refusal, columns.nbytes)
+    unknown = tuple(columns.marks.unknown)
+    return Trace(around.header, events, tuple(said), unknown, refusal, columns.nbytes, budget.peak)
 
 
 def _said(

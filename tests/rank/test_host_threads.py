@@ -85,7 +85,7 @@ def test_launches_are_joined_by_correlation_and_the_first_call_counts(tmp_path):
     launches = found.launches(rows)
     assert launches[1] == UNKNOWN
     assert trace.events.start_ns[launches[0]] - trace.events.start_ns[0] == 5000
-    assert found.inside(launches, "out").tolist() == [True, False]
+    assert found.inside(found.places(launches), "out").tolist() == [True, False]
 
 
 def test_before_is_the_last_that_began_on_the_same_thread(tmp_path):

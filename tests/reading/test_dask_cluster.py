@@ -72,6 +72,17 @@ def test_a_cluster_reports_what_this_machine_does(address, capsys):
     assert report(capsys, DDP4, "--scheduler", address) == report(capsys, DDP4)
 
 
+def test_what_a_cluster_read_is_kept_here(address, capsys, tmp_path, monkeypatch):
+    first = report(capsys, DDP4, "--scheduler", address)
+    monkeypatch.setenv("TRACER_CACHE", str(tmp_path / "cache"))
+    assert report(capsys, DDP4, "--scheduler", address) == first
+    assert len([*(tmp_path / "cache").iterdir()]) == 4
+    # No worker is asked again, and this machine's processes have them too.
+    monkeypatch.setattr(cluster.Cluster, "map", None)
+    assert report(capsys, DDP4, "--scheduler", address) == first
+    assert report(capsys, DDP4) == first
+
+
 def test_a_page_and_its_lanes_are_made_by_a_cluster_too(address, run, tmp_path, capsys):
     for name, more in (("here", ["--workers", "1"]), ("there", ["--scheduler", address])):
         report(capsys, str(run), "--html", str(tmp_path / name), *more)

@@ -218,6 +218,7 @@ def draw_timeline() -> None:
 
 
 if __name__ == "__main__":
+    os.environ["TRACER_CACHE"] = "off"  # pages say what the code says now
     if sys.argv[1:] == ["timeline"]:
         draw_timeline()
     else:

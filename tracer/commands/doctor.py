@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracer.commands.options import cache_folder
 from tracer.views import plain
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     from analyzers.json_documents import encoded
     from tracer.doctor import examine
 
-    found = examine(TRACES.absolute())
+    found = examine(TRACES.absolute(), cache_folder())
     print(encoded(found) if options.json else text(found))
     return 0 if found.can_record else 1
 

@@ -18,6 +18,7 @@ from analyzers.errors import install_hint
 from analyzers.redaction import redacted
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
+    add_cache_argument,
     add_scheduler_argument,
     add_step_arguments,
     add_workload_arguments,
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="print the study as JSON instead of tables; files only where -o says so"
     )
     add_scheduler_argument(out)
+    add_cache_argument(out)
     out.add_argument("--force", action="store_true", help="replace files that exist")
 
 

@@ -1,4 +1,4 @@
-"""Free space where recordings and their ranks write."""
+"""Free space where recordings and their ranks write, and the cache."""
 
 from __future__ import annotations
 
@@ -9,11 +9,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tracer.doctor.findings import Finding
+from tracer.reading import why_unusable
 
 GB = 10**9
 SHARED_MEMORY = Path("/dev/shm")
 # Where somebody should look. Of ResNet-50 a rank's traces take 0.3 MB a step, packed, and all rounds' until the end.
 LEAST_BYTES = GB
+
+
+def cache_finding(cache: Path | None) -> Finding:
+    """Say where what reports read is kept, or why it is not: they are made all the same."""
+    purpose = "what reports have read, for the next time"
+    if cache is None:
+        return Finding("cache", "missing", f"switched off: {purpose}", "set TRACER_CACHE to a folder")
+    why = why_unusable(cache)
+    if why is not None:
+        return Finding("cache", "no", f"{cache} {why}: {purpose}", "set TRACER_CACHE to a folder of yours alone")
+    return Finding("cache", "ok", f"{cache}: {purpose}")
 
 
 def place_findings(traces: Path, free_bytes: Callable[[Path], int] | None = None) -> Iterator[Finding]:

@@ -1,11 +1,13 @@
 """Reading of ranks by processes or Dask, listing of runs.
 
-`processes` chooses who reads, `dask_cluster` is one of them, `run_listing` lists the runs below a folder.
+`processes` chooses who reads, `dask_cluster` is one of them; `known_ranks` has those that the room
+`tracer.reading.cache` keeps, which nobody reads. `run_listing` lists the runs below a folder.
 `second_opinion` asks torch what it thinks of traces.
 
 Decisions: docs/decisions/reading.md
 """
 
+from tracer.reading.cache import default_folder, why_unusable
 from tracer.reading.processes import Readers, read_lanes, read_run, start_method, with_undrawn
 from tracer.reading.run_listing import ListedRun, leads_out, listed
 from tracer.reading.second_opinion import second_opinions
@@ -13,11 +15,13 @@ from tracer.reading.second_opinion import second_opinions
 __all__ = [
     "ListedRun",
     "Readers",
+    "default_folder",
     "leads_out",
     "listed",
     "read_lanes",
     "read_run",
     "second_opinions",
     "start_method",
+    "why_unusable",
     "with_undrawn",
 ]

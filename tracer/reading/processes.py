@@ -1,4 +1,4 @@
-"""Local processes that read ranks."""
+"""Local processes that read ranks which no cache has."""
 
 from __future__ import annotations
 
@@ -13,22 +13,30 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
 
 from msgspec.structs import replace as replaced
 
 from analyzers.memory import budget_of
 from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, places, size
-from analyzers.rank import OnBytes, RunSummary, summarize, with_lanes
+from analyzers.rank import (
+    OnBytes,
+    RankSummary,
+    RunSummary,
+    has_schedules,
+    summarize,
+    with_lanes,
+)
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from tracer.errors import TracerError, UsageError
+from tracer.reading.cache import usable, wanted
 from tracer.reading.dask_cluster import cluster
+from tracer.reading.known_ranks import KnownRanks, keeper, looked_up
 
 # A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
 SMALL_RUN = 8_000_000
-# An executor of those who read, None for this process; and who hears there of the bytes that are read.
-Reading = tuple[Executor | None, OnBytes | None]
 # Entered while ranks are read: hears how many bytes have been, whenever it asks, and how many there are.
 Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
 
@@ -46,9 +54,19 @@ class Readers:
     scheduler: str | None = None
     progress: Progress = silent
     memory: int | None = None  # bytes that reading one rank may take; None: a share of half of the machine's
+    cache: Path | None = None  # the user's folder in which what ranks say is kept; None: all are read
 
 
 BY_CORES = Readers()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Who reads ranks, None for this process; who hears of the bytes read there; what reads one, if not `summarize`."""
+
+    executor: Executor | None
+    on_bytes: OnBytes | None = None
+    reader: Callable[..., RankSummary] | None = None
 
 
 def read_run(
@@ -65,11 +83,19 @@ def read_run(
     annotation whose repeats are the steps, instead of the profiler's. Raises as `analyzers.load` does, and TracerError.
     """
     path = _named(path, by)
-    files = find(path).files
+    files = find(path, steps).files
     memory = _memory(path, files, by)
-    with _executor(path, files, by) as (executor, on_bytes):
+    files = tuple(replace(file, memory=memory) for file in files)
+    with _reading(path, files, by, wanted(lanes=lanes, schedules=schedules)) as reading:
         return summarize(
-            path, executor, lanes=lanes, schedules=schedules, steps=steps, memory=memory, on_bytes=on_bytes
+            path,
+            reading.executor,
+            lanes=lanes,
+            schedules=schedules,
+            steps=steps,
+            memory=memory,
+            on_bytes=reading.on_bytes,
+            reader=reading.reader,
         )
 
 
@@ -82,8 +108,8 @@ def read_lanes(
     files = [file for file in find(path, steps).files if file.path in chosen]
     memory = _memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
-    with _executor(path, files, by) as (executor, on_bytes):
-        return with_lanes(run, files, executor, on_bytes)
+    with _reading(path, files, by, wanted(lanes=True, schedules=has_schedules(run))) as reading:
+        return with_lanes(run, files, reading.executor, reading.on_bytes, reading.reader)
 
 
 def with_undrawn(report: Report, run: RunSummary) -> Report:
@@ -103,20 +129,46 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
 
 
 @contextmanager
-def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Reading]:
-    """Who reads some files, and who hears of it there. Raises TracerError where they are lost."""
-    sizes = _sizes(files)
-    if by.scheduler is not None:
-        with _on_cluster(by.scheduler, path, sizes, by.progress) as executor:
-            yield executor, None
+def _reading(
+    path: Sequence[Place], files: Sequence[RankFile], by: Readers, parts: Collection[str]
+) -> Iterator[Reading]:
+    """Who reads some files, of which a cache may have some. Raises TracerError where those who read are lost."""
+    cache = None if by.cache is None else usable(by.cache)
+    known = looked_up(cache, files, parts)
+    missing = [file for file in files if file not in known]
+    if cache is None:
+        with _executor(path, files, known, by) as reading:
+            yield reading
         return
-    total = sum(sizes.values())
+    if not missing:
+        yield Reading(KnownRanks(known))
+        return
+    is_ours = by.scheduler is None
+    # A cluster's workers have no cache of this user's.
+    keep = None if is_ours else keeper(cache, missing, parts)
+    with _executor(path, files, known, by) as reading:
+        reader = cache.read if is_ours else reading.reader
+        yield Reading(KnownRanks(known, reading.executor, keep), reading.on_bytes, reader)
+    cache.clean()
+
+
+@contextmanager
+def _executor(
+    path: Sequence[Place], files: Sequence[RankFile], known: Collection[RankFile], by: Readers
+) -> Iterator[Reading]:
+    """Who reads the files that are not known. Raises TracerError where they are lost."""
+    sizes = _sizes(files)
+    total, begun = sum(sizes.values()), sum(sizes[file] for file in known)
+    if by.scheduler is not None:
+        with _on_cluster(by.scheduler, path, sizes, begun, by.progress) as executor:
+            yield Reading(executor)
+        return
     context = multiprocessing.get_context(start_method(path))
-    done: Synchronized[int] = context.Value("q", 0)
+    done: Synchronized[int] = context.Value("q", begun)
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
-            _pool(_processes(path, total, len(files), by), context, done) as reading,
+            _pool(_processes(path, total - begun, len(files) - len(known), by), context, done) as reading,
             by.progress(lambda: done.value, total),
         ):
             yield reading
@@ -146,9 +198,9 @@ def _memory(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> in
 
 @contextmanager
 def _on_cluster(
-    scheduler: str, path: Sequence[Place], sizes: Mapping[RankFile, int], progress: Progress
+    scheduler: str, path: Sequence[Place], sizes: Mapping[RankFile, int], begun: int, progress: Progress
 ) -> Iterator[Executor]:
-    done = 0
+    done = begun
 
     def on_done(file: RankFile) -> None:
         nonlocal done
@@ -176,13 +228,13 @@ def start_method(path: Sequence[Place] = ()) -> str:
 def _pool(count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]) -> Iterator[Reading]:
     """A pool of processes, or None where one process is as good. An interrupt stops them at once."""
     if count == 1:
-        yield None, partial(_add, done)
+        yield Reading(None, partial(_add, done))
         return
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(done,))
     try:
         with _interrupts_held():
             pool.submit(os.getpid).result()
-        yield pool, _add_in_worker
+        yield Reading(pool, _add_in_worker)
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()

@@ -60,12 +60,15 @@ def compare(
     links: str | Path | Calibration | None = None,
     steps: str | None = None,
     workers: int | None = None,
+    cache: str | Path | None = None,
 ) -> RunComparison:
     """Compare two runs, `a` the baseline: each a place as `tracer.report` takes it, or what that returned.
 
+    The other arguments are those of `tracer.report`.
     Raises analyzers.AnalysisError, tracer.TracerError.
     """
     reports = [
-        run if isinstance(run, RunReport) else report(run, links=links, steps=steps, workers=workers) for run in (a, b)
+        run if isinstance(run, RunReport) else report(run, links=links, steps=steps, workers=workers, cache=cache)
+        for run in (a, b)
     ]
     return RunComparison(*reports)

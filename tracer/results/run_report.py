@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.comparison import headline_figures
 from analyzers.notices import Notice
-from analyzers.paths import Where
+from analyzers.paths import Where, local_path
 from analyzers.reporting import (
     Advice,
     Headline,
@@ -126,12 +126,15 @@ def report(
     links: str | Path | Calibration | None = None,
     steps: str | None = None,
     workers: int | None = None,
+    cache: str | Path | None = None,
 ) -> RunReport:
     """Read a run and report where the time of its steps went.
 
     `run` is a folder of traces, a trace file, a URL, or a list of several hosts' folders. `links` is a calibration, or
     its file, to be used in place of the run's own; `steps` names the annotation that is a step; `workers` says how many
-    processes read ranks. Raises analyzers.AnalysisError, tracer.TracerError.
+    processes read ranks. `cache` is a folder of yours alone in which what ranks say is kept for the next time; without
+    it nothing is, and the commands' is not used. Raises analyzers.AnalysisError, tracer.TracerError.
     """
-    source = Source(run, calibration_of(links), steps, workers)
+    kept = None if cache is None else local_path(cache).absolute()
+    source = Source(run, calibration_of(links), steps, workers, kept)
     return RunReport(source.report(), source)

@@ -19,6 +19,7 @@ from tracer.views.html import report_html
 class Source:
     """A run's place; `links` replaces its own calibration, `steps` names the annotation that is a step.
 
+    `cache` is the folder in which what ranks say is kept for the next time, if any.
     Without `workers` ranks are read by one process a core, if that takes no copy of a program with threads, else here.
     """
 
@@ -26,6 +27,7 @@ class Source:
     links: Calibration | None = None
     steps: str | None = None
     workers: int | None = None
+    cache: Path | None = None
 
     def report(self) -> Report:
         """Read the run, and report it. Raises AnalysisError, TracerError."""
@@ -46,7 +48,7 @@ class Source:
     def _readers(self) -> Readers:
         # A fork of a program with threads may hang; a spawned process runs the caller's script again.
         forks = start_method(places(self.run)) == "fork" and threading.active_count() == 1
-        return Readers(1 if self.workers is None and not forks else self.workers)
+        return Readers(1 if self.workers is None and not forks else self.workers, cache=self.cache)
 
 
 def calibration_of(links: str | Path | Calibration | None) -> Calibration | None:

@@ -6,6 +6,7 @@ On a CPU run (gloo) the host is the device: operators compute, gloo's worker thr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -41,6 +42,11 @@ class Activity:
     comm: Intervals
     copy: Intervals
 
+    @cached_property
+    def busy(self) -> Intervals:
+        """Return when anything ran."""
+        return self.compute | self.comm | self.copy
+
 
 def activities(trace: RankTrace) -> list[Activity]:
     """Return the activity of every device in a rank's trace, by device. A copy between two belongs to both."""
@@ -53,10 +59,10 @@ def activities(trace: RankTrace) -> list[Activity]:
 
 def _device_activity(trace: RankTrace, device: int) -> Activity:
     events = trace.timed
-    rows = events.on_device & ((events.device == device) | (events.peer == device))
+    rows = np.flatnonzero(events.on_device & ((events.device == device) | (events.peer == device)))
 
     def covered(kind: Kind) -> Intervals:
-        these = rows & (events.kind == kind)
+        these = rows[events.kind[rows] == kind]
         return union_of(events.start_ns[these], events.end_ns[these])
 
     return Activity(

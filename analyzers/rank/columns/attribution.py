@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find, places_since
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, find, places_since, rows_by, sorted_set
 from analyzers.rank.host import REGION, Autograd, Host, Places, Source, Spans, autograd, forwards
 from analyzers.rank.strategies import GRAPH_LAUNCH, SPREADING, Launches, Purpose, packing
 from analyzers.run import RankTrace
@@ -93,6 +94,11 @@ class Attribution:
     comm_backward: Mask
     comm_recomputed: Mask
 
+    @cached_property
+    def places(self) -> Places:
+        """Return where rows were launched."""
+        return self.host.places(self.launches)
+
     def pass_at(self, instant_ns: Int64) -> Int64:
         """Return the pass that each instant on the host lies in or after, -1 before the first."""
         return np.searchsorted(self.pass_start_ns, instant_ns, side="right") - 1
@@ -139,20 +145,32 @@ class _Attributing:
         self.ranges = ranges
         gradients = np.flatnonzero(self.nodes.is_gradient & (self.nodes.maker >= 0))
         tops = self.nodes.top_operators(host.places(self.nodes.maker[gradients]))
-        self.pass_start_ns, owners = _passes(host.events, tops, host.events.start_ns[self.nodes.row[gradients]])
+        self.pass_start_ns, owners, number = _passes(host.events, tops, host.events.start_ns[self.nodes.row[gradients]])
         self.lines = _Lines()
         self.line_of_range = np.full(len(modules) + 1, UNKNOWN, dtype=np.int64)
         # In the order of the forward, whichever thread runs it: checkpointed modules run again in the backward's.
+        line_of_module: dict[Module, int] = {}
         for index in np.argsort(ranges.start_ns, kind="stable").tolist():
-            self.line_of_range[index] = self._line_of_module(modules[index])
+            module = modules[index]
+            if module not in line_of_module:
+                line_of_module[module] = self._line_of_module(module)
+            self.line_of_range[index] = line_of_module[module]
         # Which operators own parameters, and the line each is.
         self.owner_line = np.full(len(host.events) + 1, UNKNOWN, dtype=np.int64)
         if self.source == Source.OPERATORS:
-            for row, number in owners:
-                name = _operator_name(host.events, row)
-                if name in SPREADING:
-                    continue  # through it gradients reach all parameters at once
-                self.owner_line[row] = self.lines.code(Module(f"{name}_{number}", name))
+            self.owner_line[owners] = self._lines_of_owners(owners, number)
+
+    def _lines_of_owners(self, owners: Int64, number: Int64) -> Int64:
+        """Return the line of each operator that owns parameters, by its name and its number in its pass."""
+        events = self.host.events
+        alike = distinct(events.name[owners], number)
+        line = np.full(len(alike), UNKNOWN, dtype=np.int64)
+        for index in np.argsort(alike.first).tolist():
+            name = _operator_name(events, owners[alike.first[index]])
+            # Through some operators gradients reach all parameters at once.
+            if name not in SPREADING:
+                line[index] = self.lines.code(Module(f"{name}_{alike.columns[1][index]}", name))
+        return line[alike.index]
 
     def run(self, rows: Int64, launches: Int64, comm: Int64) -> Attribution:
         """Attribute every row to a line, and the calls of the rows `comm`."""
@@ -160,7 +178,7 @@ class _Attributing:
         comm_launches = self.host.launches(comm)
         comm_line, comm_backward = self._lines_of(comm_launches)
         self._packing(launches, line, backward)
-        line[self.host.inside(launches, OPTIMIZER)] = OtherLine.OPTIMIZER
+        line[self.host.inside(self.host.places(launches), OPTIMIZER)] = OtherLine.OPTIMIZER
         line = self._with_graphs(launches, line)
         if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
             self.source = Source.NODES
@@ -246,20 +264,24 @@ class _Attributing:
         """Return lines for operators that own no parameters, by operator name; -1 is no operator."""
         events = self.host.events
         line = np.full(len(top), OtherLine.OTHER, dtype=np.int64)
-        inside = np.isin(top, np.unique(self._model_operators(top)))
-        for code in np.unique(events.name[top[top >= 0]]).tolist():
-            named = (top >= 0) & (events.name[top] == code)
-            name, differentiable = events.names[code], named & (events.forward[top] >= 0)
+        inside = np.isin(top, sorted_set(self._model_operators(top)))
+        known = np.flatnonzero(top >= 0)
+        for code, places in rows_by(events.name[top[known]]).items():
+            named, name = known[places], events.names[code]
             if _LOSS.search(name):
                 line[named] = OtherLine.LOSS
                 continue
-            line[named] = OtherLine.COPIES if _COPY.match(name) else OtherLine.OTHER
+            is_copy = _COPY.match(name) is not None
+            line[named] = OtherLine.COPIES if is_copy else OtherLine.OTHER
             if name.startswith(_RECORDING) or name.removeprefix("aten::") in SPREADING:
                 continue
-            line[differentiable & ~inside & (line != OtherLine.COPIES)] = OtherLine.LOSS
-            if self.source == Source.OPERATORS and (differentiable & inside).any():
+            differentiable = named[events.forward[top[named]] >= 0]
+            in_model = differentiable[inside[differentiable]]
+            if not is_copy:
+                line[differentiable] = OtherLine.LOSS
+            if self.source == Source.OPERATORS and len(in_model):
                 short = name.removeprefix("aten::")
-                line[differentiable & inside] = self.lines.code(Module(short, short))
+                line[in_model] = self.lines.code(Module(short, short))
         return line
 
     def _model_operators(self, top: Int64) -> Int64:
@@ -314,24 +336,21 @@ class _Lines:
         return tuple(self._codes)
 
 
-def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, list[tuple[int, int]]]:
-    """Return when each forward pass began, and each parameter-owning operator's number among those with its name.
+def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return when each forward pass began, parameter-owning operators by start, and each one's number by name.
 
     A pass is a stretch of such operators in which no gradient is taken. Numbers begin anew with each pass.
     """
-    owners = np.unique(tops[tops >= 0])
+    owners = sorted_set(tops[tops >= 0])
     owners = owners[np.argsort(events.start_ns[owners], kind="stable")]
     start = events.start_ns[owners]
     taken = np.searchsorted(np.sort(gradient_ns), start)
-    which = np.cumsum(np.r_[True, np.diff(taken) != 0]) - 1 if len(owners) else taken
-    numbers: list[tuple[int, int]] = []
-    counted: dict[tuple[int, int], int] = {}
-    for row, number, name in zip(owners.tolist(), which.tolist(), events.name[owners].tolist(), strict=True):
-        earlier = counted.get((number, name), 0)
-        counted[number, name] = earlier + 1
-        numbers.append((row, earlier))
-    first = np.r_[True, np.diff(which) != 0] if len(owners) else np.zeros(0, dtype=bool)
-    return start[first], numbers
+    is_first = begins(taken)
+    alike = distinct(np.cumsum(is_first), events.name[owners]).index
+    order = np.argsort(alike, kind="stable")
+    number = np.empty(len(owners), dtype=np.int64)
+    number[order] = places_since(begins(alike[order]))
+    return start[is_first], owners, number
 
 
 def _operator_name(events: Events, row: int) -> str:

@@ -13,13 +13,13 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, places_since
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since, rows_by, sorted_set
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.columns.communication import Communication
 from analyzers.rank.columns.time_breakdown import Breakdown, breakdown, extents
-from analyzers.rank.host import Places, innermost
+from analyzers.rank.host import Places, Source, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
 from analyzers.rank.strategies import ATTENTION, COMPILED_CODE, GRAPH_LAUNCH, PackingPart, Purpose, packed_launches
 from analyzers.run import RankTrace
@@ -84,7 +84,7 @@ class Work:
     """
 
     lines: tuple[Module, ...]
-    source: str
+    source: Source
     windows: Parts
     copies: Parts
     attention: Parts
@@ -133,7 +133,7 @@ def _attends(trace: RankTrace, attribution: Attribution, comm: Communication) ->
     if trace.is_cpu_run or not (comm.purpose == Purpose.ATTENTION).any():
         return np.zeros(len(attribution.rows), dtype=bool)
     computes: Mask = trace.timed.kind[attribution.rows] == Kind.COMPUTE
-    return computes & attribution.host.inside_any(attribution.launches, ATTENTION)
+    return computes & attribution.host.inside_any(attribution.places, ATTENTION)
 
 
 def launched(
@@ -145,11 +145,11 @@ def launched(
     if trace.is_cpu_run:
         return counted, _ran_itself(trace, devices[0], attribution, counted)
     ran = trace.timed.on_device[attribution.rows]
-    counted_call = host.around(attribution.launches, counted.row)
+    counted_call = host.around(attribution.places, counted.row)
     # An operator of which these times lack a kernel did not take as long as its FLOPs did.
     counted_call[np.isin(counted_call, counted_call[~ran])] = UNKNOWN
     rows, launches = attribution.rows[ran], attribution.launches[ran]
-    operators = np.flatnonzero(events.category == Category.OPERATOR)
+    operators, places = np.flatnonzero(events.category == Category.OPERATOR), host.places(launches)
     return counted, Launched(
         device=trace.timed.device[rows].astype(np.int64),
         start_ns=trace.timed.start_ns[rows],
@@ -157,22 +157,24 @@ def launched(
         kind=trace.timed.kind[rows].astype(np.int64),
         name=events.name[rows].astype(np.int64),
         launch=launches,
-        operator=host.around(launches, operators),
+        operator=host.around(places, operators),
         counted=counted_call[ran],
         line=attribution.line[ran],
-        **_regions(trace, attribution, rows, launches, attribution.line[ran]),
+        **_regions(trace, attribution, rows, (launches, places), attribution.line[ran]),
     )
 
 
-def _regions(trace: RankTrace, attribution: Attribution, rows: Int64, launches: Int64, line: Int64) -> dict[str, Int64]:
+def _regions(
+    trace: RankTrace, attribution: Attribution, rows: Int64, launched: tuple[Int64, Places], line: Int64
+) -> dict[str, Int64]:
     """Return which rows compiled code or CUDA graphs launched, by line, and each one's place in its graph.
 
     A replay's kernels carry nothing of their own but their order: the k-th of a graph is the k-th of its next replay.
     """
-    events = attribution.host.events
+    events, (launches, places) = attribution.host.events, launched
     named = np.array([name.startswith(GRAPH_LAUNCH) for name in events.names], dtype=bool)
     in_graph = (launches >= 0) & named[events.name[launches]]
-    compiled = attribution.host.inside(launches, *COMPILED_CODE)
+    compiled = attribution.host.inside(places, *COMPILED_CODE)
     graph = np.flatnonzero(in_graph)
     order = graph[np.lexsort((rows[graph], trace.timed.start_ns[rows[graph]], launches[graph]))]
     place = np.full(len(rows), UNKNOWN, dtype=np.int64)
@@ -239,9 +241,9 @@ def _owned(events: Events, attribution: Attribution, chosen: Mask) -> Pieces:
 def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
     """Return when each operator itself ran, without those inside it: pieces by start, and their rows."""
     parts = []
-    for thread in np.unique(events.thread[rows]):
-        on_thread = rows[events.thread[rows] == thread]
-        edges = np.unique(np.r_[events.start_ns[on_thread], events.end_ns[on_thread]])
+    for places in rows_by(events.thread[rows]).values():
+        on_thread = rows[places]
+        edges = sorted_set(np.r_[events.start_ns[on_thread], events.end_ns[on_thread]])
         running = innermost(events.start_ns[on_thread], events.end_ns[on_thread], edges[:-1], on_thread)
         parts.append(np.stack([edges[:-1], edges[1:], running])[:, running != UNKNOWN])
     start, end, row = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0), dtype=np.int64)
@@ -289,10 +291,9 @@ def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Part
 
 def _summed(whole: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
     """Return one row for each distinct part, lengths added."""
-    keys, index = np.unique(np.stack([whole, line, backward.astype(np.int64)]), axis=1, return_inverse=True)
-    total = np.zeros(keys.shape[1], dtype=np.int64)
-    np.add.at(total, index, ns)
-    return Parts(keys[0], keys[1], keys[2].astype(bool), total)
+    parts = distinct(whole, line, backward.astype(np.int64))
+    whole, line, is_backward = parts.columns
+    return Parts(whole, line, is_backward.astype(bool), parts.summed(ns))
 
 
 def _joined(parts: Sequence[Parts]) -> Parts:

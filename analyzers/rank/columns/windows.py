@@ -99,7 +99,6 @@ def is_unmarked(activity: Activity, steps: Steps) -> bool:
 
 def _outside(activity: Activity, start_ns: int, end_ns: int) -> tuple[int, int]:
     """Return the lengths of device activity before and after an extent of time."""
-    active = activity.compute | activity.comm | activity.copy
     far = np.array([np.iinfo(np.int64).min // 2, end_ns]), np.array([start_ns, np.iinfo(np.int64).max // 2])
-    before, after = active.length_within(*far)
+    before, after = activity.busy.length_within(*far)
     return int(before), int(after)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.rank.host.host_threads import Host, Places, Spans
 from analyzers.trace import NODE, TAKES_GRADIENT, Category
 
@@ -35,14 +36,26 @@ class Autograd:
     is_gradient: Mask
     operators: Int64
 
-    @property
+    @cached_property
     def spans(self) -> Spans:
         """Return when nodes ran."""
         return self.host.spans(self.row)
 
+    @cached_property
+    def _operator_spans(self) -> Spans:
+        return self.host.spans(self.operators)
+
+    @property
+    def is_outermost(self) -> Mask:
+        """Return which of `operators` take time and lie in no other."""
+        outermost = np.zeros(len(self.operators), dtype=bool)
+        for spans in self._operator_spans.tops.values():
+            outermost[spans.label[spans.end_ns > spans.start_ns]] = True
+        return outermost
+
     def top_operators(self, places: Places) -> Int64:
         """Return the row of the outermost operator around each place, -1 for none."""
-        outermost: Int64 = np.r_[self.operators, UNKNOWN][self.host.spans(self.operators).outermost(places)]
+        outermost: Int64 = np.r_[self.operators, UNKNOWN][self._operator_spans.outermost(places)]
         return outermost
 
 
@@ -73,7 +86,9 @@ def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
     """
     events = host.events
     operators = np.flatnonzero((events.category == Category.OPERATOR) & (events.forward >= 0))
-    operators = operators[~np.isin(operators, nodes)]
+    is_node = np.zeros(len(events), dtype=bool)
+    is_node[nodes] = True
+    operators = operators[~is_node[operators]]
     within = host.around(operators, nodes)
     short = {name.removeprefix(NODE): code for code, name in enumerate(events.names) if name.startswith(NODE)}
     node_of_name = np.array([short.get(name, UNKNOWN) for name in events.names], dtype=np.int64)
@@ -87,8 +102,8 @@ def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
 def _makers(host: Host, nodes: Int64, number: Int64, operators: Int64) -> Int64:
     """Return the last operator with the node's number that began before it, if possible one with its name."""
     events = host.events
-    alike = _last_before(host, nodes, operators, np.stack([number, _words(events.names)[events.name]]))
-    any_name = _last_before(host, nodes, operators, number[None])
+    alike = _last_before(host, nodes, operators, number, _words(events.names)[events.name])
+    any_name = _last_before(host, nodes, operators, number)
     return np.where(number[nodes] >= 0, np.where(alike >= 0, alike, any_name), UNKNOWN)
 
 
@@ -120,14 +135,14 @@ def _words(names: tuple[str, ...]) -> Int64:
     return np.array([codes[word] for word in words], dtype=np.int64)
 
 
-def _last_before(host: Host, nodes: Int64, operators: Int64, keys: Int64) -> Int64:
-    """Return for each node the last operator before it that has the same keys, a column for each row."""
+def _last_before(host: Host, nodes: Int64, operators: Int64, *keys: Int64) -> Int64:
+    """Return for each node the last operator before it that has the same keys, columns of all rows."""
     events = host.events
     last_operator = np.full(len(nodes), UNKNOWN, dtype=np.int64)
     if not len(operators) or not len(nodes):
         return last_operator
     both = np.r_[operators, nodes]
-    _, key = np.unique(keys[:, both], axis=1, return_inverse=True)
+    key = distinct(*(column[both] for column in keys)).index
     # Sorted together, the operator that stands before a node is the one.
     is_node = np.r_[np.zeros(len(operators), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)]
     order = np.lexsort((is_node, events.start_ns[both], key))

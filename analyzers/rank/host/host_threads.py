@@ -8,14 +8,12 @@ launches  a     b     c   d      e      f         around: b in B, c in A, d in C
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find
+from analyzers.arrays import UNKNOWN, Int64, Mask, find, rows_by
 from analyzers.trace import C10D, Category, Events
 
 # gloo has two threads for each group; more groups may be at work at a time.
@@ -32,10 +30,16 @@ class Places:
     def __len__(self) -> int:
         return len(self.thread)
 
+    @cached_property
+    def by_thread(self) -> dict[int, Int64]:
+        """Return the places on each thread."""
+        known = np.flatnonzero(self.instant_ns != UNKNOWN)
+        return {thread: known[places] for thread, places in rows_by(self.thread[known]).items()}
+
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Times on host threads, nested within each thread, in any order."""
+    """Times on host threads, nested within each thread, in any order; what each thread has is sorted once."""
 
     thread: Int64
     start_ns: Int64
@@ -47,27 +51,89 @@ class Spans:
     def around(self, places: Places) -> Int64:
         """Return for each place the index of the innermost span that runs around it on its thread; -1 for none."""
         holder = np.full(len(places), UNKNOWN, dtype=np.int64)
-        for asked, spans in self.by_thread(places):
-            holder[asked] = innermost(self.start_ns[spans], self.end_ns[spans], places.instant_ns[asked], spans)
+        for thread, asked in places.by_thread.items():
+            if thread in self._nests:
+                holder[asked] = self._nests[thread].innermost(places.instant_ns[asked])
         return holder
 
     def outermost(self, places: Places) -> Int64:
         """Return for each place the index of the outermost span that runs around it on its thread; -1 for none."""
         holder = np.full(len(places), UNKNOWN, dtype=np.int64)
-        for asked, spans in self.by_thread(places):
-            order = spans[np.lexsort((-self.end_ns[spans], self.start_ns[spans]))]
-            reach = np.maximum.accumulate(self.end_ns[order])
-            top = order[np.r_[True, self.start_ns[order][1:] >= reach[:-1]]]
-            at = np.searchsorted(self.start_ns[top], places.instant_ns[asked], side="right") - 1
-            inside = (at >= 0) & (self.end_ns[top][at] > places.instant_ns[asked])
-            holder[asked] = np.where(inside, top[at], UNKNOWN)
+        for thread, asked in places.by_thread.items():
+            if thread in self.tops:
+                top = self.tops[thread]
+                at = np.searchsorted(top.start_ns, places.instant_ns[asked], side="right") - 1
+                inside = (at >= 0) & (top.end_ns[at] > places.instant_ns[asked])
+                holder[asked] = np.where(inside, top.label[at], UNKNOWN)
         return holder
 
-    def by_thread(self, places: Places) -> Iterator[tuple[Int64, Int64]]:
-        """Yield for each thread that has places and spans the indices of both."""
-        has_place = places.instant_ns != UNKNOWN
-        for thread in np.intersect1d(places.thread[has_place], self.thread):
-            yield np.flatnonzero((places.thread == thread) & has_place), np.flatnonzero(self.thread == thread)
+    @cached_property
+    def by_thread(self) -> dict[int, Int64]:
+        """Return the spans on each thread."""
+        return rows_by(self.thread)
+
+    @cached_property
+    def _nests(self) -> dict[int, Nest]:
+        return {thread: Nest(self._labelled(spans)) for thread, spans in self.by_thread.items()}
+
+    @cached_property
+    def tops(self) -> dict[int, Labelled]:
+        """Return the spans of each thread that lie in no other, by start."""
+        tops = {}
+        for thread, spans in self.by_thread.items():
+            order = spans[np.lexsort((-self.end_ns[spans], self.start_ns[spans]))]
+            reach = np.maximum.accumulate(self.end_ns[order])
+            tops[thread] = self._labelled(order[np.r_[True, self.start_ns[order][1:] >= reach[:-1]]])
+        return tops
+
+    def _labelled(self, spans: Int64) -> Labelled:
+        return Labelled(self.start_ns[spans], self.end_ns[spans], spans)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Spans [start, end), each with a number."""
+
+    start_ns: Int64
+    end_ns: Int64
+    label: Int64
+
+    def take(self, rows: Int64 | Mask) -> Labelled:
+        """Return the spans that an index or a mask selects."""
+        return Labelled(self.start_ns[rows], self.end_ns[rows], self.label[rows])
+
+
+class Nest:
+    """Nested spans of one thread by their depth, which is how many are open when one begins."""
+
+    def __init__(self, spans: Labelled) -> None:
+        """Sort the spans, without those that are empty."""
+        spans = spans.take(spans.end_ns > spans.start_ns)
+        spans = spans.take(np.lexsort((-spans.end_ns, spans.start_ns)))
+        self._starts, self._ends = spans.start_ns, np.sort(spans.end_ns)
+        depth = np.arange(len(spans.label)) - np.searchsorted(self._ends, self._starts, side="right")
+        self._levels = [spans.take(rows) for rows in rows_by(depth).values()]
+
+    def innermost(self, instant_ns: Int64) -> Int64:
+        """Return for each instant the label of the innermost span that holds it, UNKNOWN for none.
+
+        Around an instant at depth d it is the last that began at depth d.
+        """
+        open_spans = np.searchsorted(self._starts, instant_ns, side="right")
+        open_spans = open_spans - np.searchsorted(self._ends, instant_ns, side="right")
+        holder = np.full(len(instant_ns), UNKNOWN, dtype=np.int64)
+        for depth, asked in rows_by(open_spans).items():
+            if depth > 0:
+                level = self._levels[depth - 1]
+                at = np.searchsorted(level.start_ns, instant_ns[asked], side="right") - 1
+                holds = (at >= 0) & (level.end_ns[at] > instant_ns[asked])
+                holder[asked] = np.where(holds, level.label[at], UNKNOWN)
+        return holder
+
+
+def innermost(start_ns: Int64, end_ns: Int64, instant_ns: Int64, label: Int64) -> Int64:
+    """Return for each instant the label of the innermost nested span [start, end) that holds it, UNKNOWN for none."""
+    return Nest(Labelled(start_ns, end_ns, label)).innermost(instant_ns)
 
 
 class Host:
@@ -120,9 +186,10 @@ class Host:
         events = self.events
         return Places(np.where(is_row, events.thread[rows], UNKNOWN), np.where(is_row, events.start_ns[rows], UNKNOWN))
 
-    def around(self, calls: Int64, rows: Int64) -> Int64:
-        """Return for each call the innermost among `rows` that runs around it on its thread; -1 for none."""
-        holder: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(self.places(calls))]
+    def around(self, calls: Int64 | Places, rows: Int64) -> Int64:
+        """Return for each call or place the innermost among `rows` that runs around it on its thread; -1 for none."""
+        places = calls if isinstance(calls, Places) else self.places(calls)
+        holder: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(places)]
         return holder
 
     def spans(self, rows: Int64) -> Spans:
@@ -133,52 +200,25 @@ class Host:
         """Return for each call the last among the rows `spans` that began before it on its thread; -1 for none."""
         last = np.full(len(calls), UNKNOWN, dtype=np.int64)
         places = self.places(calls)
-        for asked, candidates in self.spans(spans).by_thread(places):
-            candidates = spans[candidates][np.argsort(self.events.start_ns[spans[candidates]], kind="stable")]
+        on_thread = self.spans(spans).by_thread
+        for thread, asked in places.by_thread.items():
+            candidates = spans[on_thread.get(thread, spans[:0])]
+            candidates = candidates[np.argsort(self.events.start_ns[candidates], kind="stable")]
             index = np.searchsorted(self.events.start_ns[candidates], places.instant_ns[asked], side="right") - 1
             last[asked] = np.r_[candidates, UNKNOWN][index]
         return last
 
     def named(self, *prefixes: str) -> Int64:
         """Return rows of the host's ranges whose name starts with one of the prefixes."""
-        chosen = np.zeros(len(self.events), dtype=bool)
-        for prefix in prefixes:
-            chosen |= self.events.named(prefix)
-        return np.flatnonzero(chosen & self.is_range)
+        rows = self.events.rows_named(*prefixes)
+        return rows[self.is_range[rows]]
 
-    def inside(self, calls: Int64, *prefixes: str) -> Mask:
-        """Whether calls lie inside a host row, on the same thread, whose name starts with one of the prefixes."""
-        is_inside: Mask = self.spans(self.named(*prefixes)).outermost(self.places(calls)) >= 0
-        return is_inside
+    def inside(self, places: Places, *prefixes: str) -> Mask:
+        """Whether places lie inside a range or operator whose name starts with one of the prefixes."""
+        return self.spans(self.named(*prefixes)).outermost(places) >= 0
 
-    def inside_any(self, calls: Int64, pattern: re.Pattern[str]) -> Mask:
-        """Whether calls lie inside a range or operator, on the same thread, in whose name a pattern is."""
+    def inside_any(self, places: Places, pattern: re.Pattern[str]) -> Mask:
+        """Whether places lie inside a range or operator in whose name a pattern is."""
         names = np.array([pattern.search(name) is not None for name in self.events.names], dtype=bool)
         rows = np.flatnonzero(names[self.events.name] & self.is_range)
-        is_inside: Mask = self.spans(rows).outermost(self.places(calls)) >= 0
-        return is_inside
-
-
-def innermost(start: Int64, end: Int64, instant: Int64, label: Int64) -> Int64:
-    """Return for each instant the label of the innermost nested span [start, end) that holds it, UNKNOWN for none.
-
-    A span's depth is how many are open when it begins; around an instant at depth d is the last that began at depth d.
-    """
-    real = end > start
-    start, end, label = start[real], end[real], label[real]
-    order = np.lexsort((-end, start))
-    start, end, label = start[order], end[order], label[order]
-    ends = np.sort(end)
-    depth = np.arange(1, len(start) + 1) - np.searchsorted(ends, start, side="right")
-    wanted = np.searchsorted(start, instant, side="right") - np.searchsorted(ends, instant, side="right")
-    holder = np.full(len(instant), UNKNOWN, dtype=np.int64)
-    by_depth = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[by_depth], np.arange(1, depth.max(initial=0) + 2))
-    for level, (low, high) in enumerate(pairwise(bounds), 1):
-        candidates, asked = by_depth[low:high], np.flatnonzero(wanted == level)
-        if not len(candidates) or not len(asked):
-            continue
-        index = np.searchsorted(start[candidates], instant[asked], side="right") - 1
-        holds = (index >= 0) & (end[candidates][index] > instant[asked])
-        holder[asked] = np.where(holds, label[candidates][index], UNKNOWN)
-    return holder
+        return self.spans(rows).outermost(places) >= 0

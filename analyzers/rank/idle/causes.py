@@ -10,11 +10,12 @@ event in the full window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, find, rows_by
 from analyzers.intervals import crossings
 from analyzers.rank.idle.gaps import Gaps, LaunchCalls, ended_before
 from analyzers.rank.idle.host_states import Cause, HostStates, ThreadStates
@@ -48,10 +49,13 @@ class Pieces:
         return (self.gap, self.cause, self.phase, self.within, self.call, self.start_ns, self.ns)
 
     @staticmethod
-    def joined(*parts: Pieces) -> Pieces:
-        """Return all pieces, by gap, cause and time."""
-        whole = Pieces(*(np.concatenate(columns) for columns in zip(*(part._columns() for part in parts), strict=True)))
-        return whole.take(np.lexsort((whole.start_ns, whole.cause, whole.gap)))
+    def together(*parts: Pieces) -> Pieces:
+        """Return all pieces, in no order."""
+        return Pieces(*(np.concatenate(columns) for columns in zip(*(part._columns() for part in parts), strict=True)))
+
+    def in_order(self) -> Pieces:
+        """Return the pieces by gap, cause and time."""
+        return self.take(np.lexsort((self.start_ns, self.cause, self.gap)))
 
 
 def unknown_pieces(gaps: Gaps, chosen: Mask) -> Pieces:
@@ -73,13 +77,13 @@ def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, 
     rest = np.where(pauses, Cause.KERNEL_GAP, Cause.DEPENDENCY)
     latency = np.full(len(gaps), Cause.LAUNCH_LATENCY)
     within, phase = states.around(calls.row), phases.at(calls.start_ns)
-    parts = [hosts, unknown_pieces(gaps, ~known)]
+    parts = [*hosts, unknown_pieces(gaps, ~known)]
     for cause, start, end in ((latency, queued_ns, latency_end_ns), (rest, latency_end_ns, gaps.end_ns)):
         rows = np.flatnonzero(known & (end > start))
         nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
         lengths = (end - start)[rows]
         parts.append(Pieces(rows, cause[rows], phase[rows], within[rows], nothing, start[rows], lengths))
-    return Pieces.joined(*parts)
+    return Pieces.together(*parts)
 
 
 def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:
@@ -88,7 +92,7 @@ def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:
     Of the events that one call launches only the first waits for it.
     """
     launched_inside = (calls.start_ns >= gaps.start_ns) & (calls.start_ns < gaps.end_ns) & (calls.row != UNKNOWN)
-    _, event = np.unique(gaps.ender[launched_inside], return_index=True)
+    event = distinct(gaps.ender[launched_inside]).first
     delays_ns = (gaps.end_ns - calls.end_ns)[launched_inside][event]
     # Rounded down to whole nanoseconds; where no launch tells the delay, the call alone counts.
     delay_ns = int(np.floor(np.median(delays_ns))) if len(delays_ns) else 0
@@ -97,15 +101,12 @@ def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:
     return end_ns
 
 
-def _hosts_part(gaps: Gaps, until_ns: Int64, thread: Int64, states: HostStates, phases: Phases) -> Pieces:
-    """Return what of each gap lies before an instant, by what a thread was in."""
+def _hosts_part(gaps: Gaps, until_ns: Int64, thread: Int64, states: HostStates, phases: Phases) -> Iterator[Pieces]:
+    """Yield what of each gap lies before an instant, by what a thread was in."""
     rows = np.flatnonzero(until_ns > gaps.start_ns)
-    parts = [unknown_pieces(gaps, np.zeros(len(gaps), dtype=bool))]
-    for number in np.unique(thread[rows]).tolist():
-        of_thread = rows[thread[rows] == number]
-        of_states = states.of_thread(number)
-        parts.append(_parted(of_thread, gaps.start_ns[of_thread], until_ns[of_thread], of_states, phases))
-    return Pieces.joined(*parts)
+    for number, place in rows_by(thread[rows]).items():
+        of_thread, of_states = rows[place], states.of_thread(number)
+        yield _parted(of_thread, gaps.start_ns[of_thread], until_ns[of_thread], of_states, phases)
 
 
 def _parted(gap: Int64, start_ns: Int64, end_ns: Int64, states: ThreadStates, phases: Phases) -> Pieces:
@@ -127,19 +128,11 @@ def _parted(gap: Int64, start_ns: Int64, end_ns: Int64, states: ThreadStates, ph
 def divided_on_host(gaps: Gaps, states: HostStates, phases: Phases) -> Pieces:
     """Return the pieces of a CPU run's gaps, in which the main thread fetches input or is in Python."""
     thread = np.full(len(gaps), states.main_thread())
-    pieces = _hosts_part(gaps, gaps.end_ns, thread, states, phases)
+    none = unknown_pieces(gaps, np.zeros(len(gaps), dtype=bool))
+    pieces = Pieces.together(none, *_hosts_part(gaps, gaps.end_ns, thread, states, phases))
     is_input = pieces.cause == Cause.INPUT
-    return Pieces.joined(
-        Pieces(
-            pieces.gap,
-            np.where(is_input, Cause.INPUT, Cause.PYTHON),
-            pieces.phase,
-            pieces.within,
-            np.full(len(pieces.gap), UNKNOWN, dtype=np.int64),
-            pieces.start_ns,
-            pieces.ns,
-        )
-    )
+    no_call = np.full(len(pieces.gap), UNKNOWN, dtype=np.int64)
+    return replace(pieces, cause=np.where(is_input, Cause.INPUT, Cause.PYTHON), call=no_call)
 
 
 def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
@@ -156,11 +149,11 @@ def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
     timed_of = np.where(like >= 0, order[like] if len(order) else UNKNOWN, UNKNOWN)
     matched = np.zeros(len(timed), dtype=bool)
     matched[timed_of[timed_of >= 0]] = True
-    kept = pieces.take(timed_of[pieces.gap] >= 0)
+    kept = pieces.take(timed_of[pieces.gap] >= 0).in_order()
     gap = timed_of[kept.gap]
     ns = _scaled(kept.gap, kept.ns, full.length_ns[kept.gap], timed.length_ns[gap])
     scaled = Pieces(gap, kept.cause, kept.phase, kept.within, kept.call, kept.start_ns, ns)
-    return Pieces.joined(scaled, unknown_pieces(timed, ~matched))
+    return Pieces.together(scaled, unknown_pieces(timed, ~matched)).in_order()
 
 
 def _scaled(gap: Int64, ns: Int64, full_ns: Int64, light_ns: Int64) -> Int64:

@@ -14,8 +14,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.rank.host import Host, Places, Spans
+from analyzers.arrays import UNKNOWN, Int64, Mask, sorted_set
+from analyzers.rank.host import Host, Places
 from analyzers.rank.idle.data_loading import is_input
 from analyzers.trace import STEP, Category, Events, module_of
 
@@ -93,26 +93,20 @@ class HostStates:
         is_module = np.array([module_of(name) is not None for name in events.names], dtype=bool)[events.name]
         # Torch 1.8 wrote steps and loaders as operators.
         marks = is_step | is_loader
-        self._loader = np.flatnonzero(is_loader & host.is_range)
-        self._operators = np.flatnonzero((events.category == Category.OPERATOR) & ~marks)
         ranges = (events.category == Category.ANNOTATION) | ((events.category == Category.PYTHON) & is_module)
-        self._ranges = np.flatnonzero(ranges & ~marks)
-        self._calls = np.flatnonzero(self.is_synchronizing)
+        self._loader = _Rows(host, is_loader & host.is_range)
+        self._operators = _Rows(host, (events.category == Category.OPERATOR) & ~marks)
+        self._ranges = _Rows(host, ranges & ~marks)
+        self._calls = _Rows(host, self.is_synchronizing)
 
     def of_thread(self, thread: int) -> ThreadStates:
         """Return one thread's states."""
-        loader, calls, operators, ranges = (
-            rows[self._host.events.thread[rows] == thread]
-            for rows in (self._loader, self._calls, self._operators, self._ranges)
-        )
-        events = self._host.events
-        every = np.r_[loader, calls, operators, ranges]
-        edges = np.unique(np.r_[_BEFORE, events.start_ns[every], events.end_ns[every], _AFTER])
+        told_by = (self._loader, self._calls, self._operators)
+        changes = [rows.outermost_edges(thread) for rows in told_by]
+        edges = sorted_set(np.concatenate([*changes, self._ranges.edges(thread), [_BEFORE, _AFTER]]))
         places = Places(np.full(len(edges) - 1, thread), edges[:-1])
-        in_loader, in_call, in_operator = (
-            np.r_[rows, UNKNOWN][self._spans(rows).outermost(places)] for rows in (loader, calls, operators)
-        )
-        in_range = np.r_[ranges, UNKNOWN][self._spans(ranges).around(places)]
+        in_loader, in_call, in_operator = (rows.outermost(places) for rows in told_by)
+        in_range = self._ranges.innermost(places)
         known = [in_loader >= 0, in_call >= 0, in_operator >= 0]
         cause = np.select(known, [Cause.INPUT, Cause.SYNCHRONIZE, Cause.OPERATOR], Cause.PYTHON)
         within = np.where(in_operator >= 0, in_operator, in_range)
@@ -123,9 +117,8 @@ class HostStates:
     def around(self, calls: Int64) -> Int64:
         """Return the row that says where each call of the runtime was made, UNKNOWN where nothing is around it."""
         places = self._host.places(calls)
-        operator = np.r_[self._operators, UNKNOWN][self._spans(self._operators).outermost(places)]
-        inner = np.r_[self._ranges, UNKNOWN][self._spans(self._ranges).around(places)]
-        around: Int64 = np.where(operator >= 0, operator, inner)
+        operator = self._operators.outermost(places)
+        around: Int64 = np.where(operator >= 0, operator, self._ranges.innermost(places))
         return around
 
     def main_thread(self) -> int:
@@ -136,8 +129,32 @@ class HostStates:
         threads, counts = np.unique(events.thread[steps if steps.any() else is_range], return_counts=True)
         return int(threads[counts.argmax()]) if len(threads) else UNKNOWN
 
-    def _spans(self, rows: Int64) -> Spans:
-        return self._host.spans(rows)
+
+class _Rows:
+    """Some of the host's rows as spans: their rows around places, UNKNOWN for none."""
+
+    def __init__(self, host: Host, chosen: Mask) -> None:
+        self._rows = np.flatnonzero(chosen)
+        self._with_unknown = np.r_[self._rows, UNKNOWN]
+        self._spans = host.spans(self._rows)
+
+    def edges(self, thread: int) -> Int64:
+        """Return when the rows on a thread begin and end."""
+        spans = self._spans.by_thread.get(thread, self._rows[:0])
+        return np.concatenate([self._spans.start_ns[spans], self._spans.end_ns[spans]])
+
+    def outermost_edges(self, thread: int) -> Int64:
+        """Return the same for those that lie in no other."""
+        spans = self._spans.tops.get(thread)
+        return np.concatenate([spans.start_ns, spans.end_ns]) if spans is not None else self._rows[:0]
+
+    def outermost(self, places: Places) -> Int64:
+        outermost: Int64 = self._with_unknown[self._spans.outermost(places)]
+        return outermost
+
+    def innermost(self, places: Places) -> Int64:
+        innermost: Int64 = self._with_unknown[self._spans.around(places)]
+        return innermost
 
 
 def _named_input(events: Events) -> Mask:

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, distinct
 from analyzers.intervals import union_of
 from analyzers.rank.host import Autograd, Host, Spans
 from analyzers.rank.idle.causes import Pieces, as_long_as, divided, divided_on_host
@@ -20,7 +20,7 @@ from analyzers.rank.idle.gaps import DeviceTime, gaps, launch_calls
 from analyzers.rank.idle.host_states import Cause, HostStates
 from analyzers.rank.idle.idle_track import Divided, shown_names
 from analyzers.rank.idle.launch_facts import Launching, launching, step_rows
-from analyzers.rank.idle.phases import Phase, phases
+from analyzers.rank.idle.phases import Phase, Phases, phases
 from analyzers.run import RankTrace
 from analyzers.trace import Events
 
@@ -79,11 +79,21 @@ class Idle:
 
 @dataclass(frozen=True, eq=False)
 class HostRows:
-    """What a rank's host ran: its rows, autograd's nodes, and its modules' forwards."""
+    """What a rank's host ran: its rows, autograd's nodes, and its modules' forwards; both windows share it."""
 
     host: Host
     nodes: Autograd
     modules: Spans
+
+    @cached_property
+    def states(self) -> HostStates:
+        """Return what its threads were in."""
+        return HostStates(self.host)
+
+    @cached_property
+    def phases(self) -> Phases:
+        """Return the phases of its time."""
+        return phases(self.host, self.nodes, self.modules)
 
 
 def idle_of(
@@ -94,8 +104,7 @@ def idle_of(
     `step` is the step of each window. `timed` are the windows to be told of, `full` those at the full window's times:
     the same where there is no light window.
     """
-    host, events = ran.host, trace.events
-    states, in_phases = HostStates(host), phases(host, ran.nodes, ran.modules)
+    host, events, states, in_phases = ran.host, trace.events, ran.states, ran.phases
     found = gaps(trace.timed, events.launched_ns, timed)
     if trace.is_cpu_run:
         pieces = divided_on_host(found, states, in_phases)
@@ -119,27 +128,23 @@ def idle_of(
 def _lines(events: Events, pieces: Pieces) -> IdleLines:
     """Return the longest lines of each cause, and what is left of it as one a phase."""
     name, call = np.r_[events.name, UNKNOWN][pieces.within], np.r_[events.name, UNKNOWN][pieces.call]
-    keys = np.stack([pieces.cause, pieces.phase, name, call])
-    keys, line = np.unique(keys, axis=1, return_inverse=True)
-    ns, count = np.zeros((2, keys.shape[1]), dtype=np.int64)
-    np.add.at(ns, line, pieces.ns)
+    lines = distinct(pieces.cause, pieces.phase, name, call)
+    cause, phase, name, call = lines.columns
+    ns = lines.summed(pieces.ns)
     # A call counts once, however many gaps it reaches into.
-    counted = np.where(pieces.call != UNKNOWN, pieces.call, pieces.gap)
-    np.add.at(count, np.unique(np.stack([line, counted]), axis=1)[0], 1)
-    order = np.lexsort((-ns, keys[0]))
-    rank = np.arange(len(order)) - np.searchsorted(keys[0][order], keys[0][order])
+    counted = distinct(lines.index, np.where(pieces.call != UNKNOWN, pieces.call, pieces.gap))
+    count = np.bincount(counted.columns[0], minlength=len(lines))
+    order = np.lexsort((-ns, cause))
+    rank = np.arange(len(order)) - np.searchsorted(cause[order], cause[order])
     kept, others = order[rank < MOST_LINES], order[rank >= MOST_LINES]
-    left, of_left = np.unique(keys[:2, others], axis=1, return_inverse=True)
-    left_ns, left_count = np.zeros((2, left.shape[1]), dtype=np.int64)
-    np.add.at(left_ns, of_left, ns[others])
-    np.add.at(left_count, of_left, count[others])
+    left = distinct(cause[others], phase[others])
     return IdleLines(
-        cause=np.r_[keys[0][kept], left[0]],
-        phase=np.r_[keys[1][kept], left[1]],
-        name=(*shown_names(events, keys[2][kept]), *(OTHERS for _ in left_ns)),
-        call=(*shown_names(events, keys[3][kept]), *("" for _ in left_ns)),
-        ns=np.r_[ns[kept], left_ns],
-        count=np.r_[count[kept], left_count],
+        cause=np.r_[cause[kept], left.columns[0]],
+        phase=np.r_[phase[kept], left.columns[1]],
+        name=(*shown_names(events, name[kept]), *(OTHERS for _ in left.first)),
+        call=(*shown_names(events, call[kept]), *("" for _ in left.first)),
+        ns=np.r_[ns[kept], left.summed(ns[others])],
+        count=np.r_[count[kept], left.summed(count[others])],
     )
 
 
@@ -151,11 +156,8 @@ def _synchronizations(events: Events, states: HostStates, steps: Sequence[int]) 
         started = events.start_ns[calls]
         calls = calls[inside.length_within(started, started + 1) > 0]
     within = np.r_[events.name, UNKNOWN][states.around(calls)]
-    keys, line = np.unique(np.stack([within, events.name[calls]]), axis=1, return_inverse=True)
-    ns = np.zeros(keys.shape[1], dtype=np.int64)
-    np.add.at(ns, line, events.dur_ns[calls])
+    lines = distinct(within, events.name[calls])
+    ns = lines.summed(events.dur_ns[calls])
     order = np.argsort(-ns, kind="stable")[:MOST_LINES]
-    count = np.bincount(line, minlength=keys.shape[1])
-    return Synchronizations(
-        tuple(shown_names(events, keys[0][order])), tuple(shown_names(events, keys[1][order])), count[order], ns[order]
-    )
+    names, call_names = (tuple(shown_names(events, column[order])) for column in lines.columns)
+    return Synchronizations(names, call_names, lines.count[order], ns[order])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, distinct
 from analyzers.intervals import union_of
 from analyzers.rank.host import Host
 from analyzers.rank.idle.gaps import DeviceTime, launch_calls
@@ -57,9 +57,10 @@ def launching(
         columns["operations"][device.row] = np.bincount(window[inside], minlength=count)
         shorter = inside & (timed.dur_ns[rows] < call_ns)
         columns["shorter"][device.row] = np.bincount(window[shorter], minlength=count)
-        pairs, first = np.unique(np.stack([window[inside], call[inside]]), axis=1, return_index=True)
-        columns["launches"][device.row] = np.bincount(pairs[0], minlength=count)
-        columns["call_ns"][device.row] = _medians(pairs[0], call_ns[inside][first], count)
+        launches = distinct(window[inside], call[inside])
+        launched_in, _ = launches.columns
+        columns["launches"][device.row] = np.bincount(launched_in, minlength=count)
+        columns["call_ns"][device.row] = _medians(launched_in, call_ns[inside][launches.first], count)
     return Launching(**columns, **_steps_on_host(host, states, step, steps))
 
 

@@ -87,8 +87,10 @@ def _forward(host: Host, nodes: Autograd, modules: Spans) -> Intervals:
     operators = nodes.operators
     steps = host.named(STEP)
     if len(steps):
-        operators = operators[np.isin(events.thread[operators], events.thread[steps]) & ~np.isin(operators, steps)]
-    operators = operators[host.spans(nodes.row).outermost(host.places(operators)) < 0]
+        is_step = np.zeros(len(events), dtype=bool)
+        is_step[steps] = True
+        operators = operators[np.isin(events.thread[operators], events.thread[steps]) & ~is_step[operators]]
+    operators = operators[nodes.spans.outermost(host.places(operators)) < 0]
     numbered = operators[events.forward[operators] >= 0]
     rows = np.r_[numbered, host.named(DDP_FORWARD, DP_FORWARD)]
     if not len(rows) and not len(modules):

@@ -13,7 +13,7 @@ from enum import Enum
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.trace import COUNTED, Category, Events, flops_of, matrix_dtype
 
 
@@ -57,10 +57,10 @@ class CountedOperators:
         Sums are exact: they are Python's, since they may pass 64 bits.
         """
         events = self.events
-        keys = np.stack([events.name[rows], events.inputs[rows], with_tensor_cores.astype(np.int64)])
-        kinds, counts = np.unique(keys, axis=1, return_counts=True)
+        kinds = distinct(events.name[rows], events.inputs[rows], with_tensor_cores.astype(np.int64))
+        columns = (column.tolist() for column in (*kinds.columns, kinds.count))
         total: Counter[Precision] = Counter()
-        for name, inputs, is_tensor, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
+        for name, inputs, is_tensor, count in zip(*columns, strict=True):
             shapes = events.shapes[inputs]
             precision = _PRECISION.get(matrix_dtype(events.names[name], shapes), Precision.OTHER)
             if precision == Precision.FLOAT32 and is_tensor:
@@ -73,9 +73,10 @@ def with_count(events: Events) -> CountedOperators:
     """Return the calls that have a count, and hold no other that has one."""
     named = np.array([name in COUNTED for name in events.names], dtype=bool)
     rows = np.flatnonzero((events.category == Category.OPERATOR) & (events.inputs >= 0) & named[events.name])
-    keys, inverse = np.unique(np.stack([events.name[rows], events.inputs[rows]]), axis=1, return_inverse=True)
-    has_count = [flops_of(events.names[name], events.shapes[inputs]) is not None for name, inputs in keys.T.tolist()]
-    rows = rows[np.array(has_count, dtype=bool)[inverse.reshape(-1)]]
+    kinds = distinct(events.name[rows], events.inputs[rows])
+    named_inputs = zip(*(column.tolist() for column in kinds.columns), strict=True)
+    has_count = [flops_of(events.names[name], events.shapes[inputs]) is not None for name, inputs in named_inputs]
+    rows = rows[np.array(has_count, dtype=bool)[kinds.index]]
     return CountedOperators(events, np.sort(_innermost(events, rows)))
 
 

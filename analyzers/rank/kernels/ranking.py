@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Int64, begins
+from analyzers.arrays import Int64, begins, distinct
 from analyzers.statistics import ratio
 
 # So many of each list are kept.
@@ -30,17 +30,17 @@ class Ranked(msgspec.Struct, frozen=True):
     layer: str | None = None  # null where layers are not told apart
 
 
-def ranking(keys: Int64, ns: Int64, whole_ns: int) -> list[tuple[tuple[int, ...], Ranked]]:
-    """Return the groups of calls that have equal keys (a row each, a column each call), the longest first.
+def ranking(keys: Sequence[Int64], ns: Int64, whole_ns: int) -> list[tuple[tuple[int, ...], Ranked]]:
+    """Return the groups of calls that have equal keys, columns with a row each call, the longest first.
 
     Each comes with its keys, and without a name. Shares are of `whole_ns`.
     """
     if not len(ns):
         return []
-    distinct, group = np.unique(keys, axis=1, return_inverse=True)
-    order = np.lexsort((ns, group.reshape(-1)))
+    groups = distinct(*keys)
+    order = np.lexsort((ns, groups.index))
     ordered = ns[order]
-    first = np.flatnonzero(begins(group.reshape(-1)[order]))
+    first = np.flatnonzero(begins(groups.index[order]))
     counts = np.diff(np.r_[first, len(ns)])
     totals = np.add.reduceat(ordered, first)
     medians = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
@@ -49,7 +49,8 @@ def ranking(keys: Int64, ns: Int64, whole_ns: int) -> list[tuple[tuple[int, ...]
         Ranked("", "", calls, total_ns, median_ns, ratio(total_ns, whole_ns))
         for calls, total_ns, median_ns in zip(*columns, strict=True)
     ]
-    return [(tuple(distinct[:, index].tolist()), rows[index]) for index in np.argsort(-totals, kind="stable").tolist()]
+    keys_of = list(zip(*(column.tolist() for column in groups.columns), strict=True))
+    return [(keys_of[index], rows[index]) for index in np.argsort(-totals, kind="stable").tolist()]
 
 
 def first_of_ranking(rows: Sequence[Ranked]) -> tuple[Ranked, ...]:

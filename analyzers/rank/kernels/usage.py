@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, on_tensor_cores
 from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked, first_of_ranking, ranking
 from analyzers.trace import Events, Kind
@@ -126,7 +126,7 @@ def kernel_ranking(events: Events, inside: Launched, layers: Sequence[str] | Non
     """Return kernels and copies by name and kind, the longest first; with names of lines also by layer."""
     named = inside.take(inside.name != UNKNOWN)
     line = named.line if layers is not None else np.full(len(named.ns), UNKNOWN)
-    groups = ranking(np.stack([named.name, named.kind, line]), named.ns, int(named.ns.sum()))
+    groups = ranking((named.name, named.kind, line), named.ns, int(named.ns.sum()))
     return [_named(row, events.names[name], kind, line, layers) for (name, kind, line), row in groups]
 
 
@@ -135,23 +135,22 @@ def operator_ranking(events: Events, inside: Launched, layers: Sequence[str] | N
     line = inside.line if layers is not None else np.full(len(inside.ns), UNKNOWN)
     # What no operator launched is a call each.
     call = np.where(inside.operator >= 0, inside.operator, -2 - np.arange(len(inside.ns)))
-    calls, index = np.unique(np.stack([call, inside.kind, line]), axis=1, return_inverse=True)
-    total_ns = np.zeros(calls.shape[1], dtype=np.int64)
-    np.add.at(total_ns, index.reshape(-1), inside.ns)
-    launch = np.zeros(calls.shape[1], dtype=np.int64)
-    launch[index.reshape(-1)] = inside.launch
+    calls = distinct(call, inside.kind, line)
+    call, kind_of_call, line = calls.columns
+    launch = np.zeros(len(calls), dtype=np.int64)
+    launch[calls.index] = inside.launch
     # Two names beyond those of the trace.
     outside = np.where(launch >= 0, len(events.names), len(events.names) + 1)
-    name = np.where(calls[0] >= 0, np.r_[events.name, UNKNOWN][np.maximum(calls[0], UNKNOWN)], outside)
+    name = np.where(call >= 0, np.r_[events.name, UNKNOWN][np.maximum(call, UNKNOWN)], outside)
     names = (*events.names, NO_OPERATOR, NO_LAUNCH)
-    groups = ranking(np.stack([name, calls[1], calls[2]]), total_ns, int(inside.ns.sum()))
+    groups = ranking((name, kind_of_call, line), calls.summed(inside.ns), int(inside.ns.sum()))
     return [_named(row, names[name], kind, line, layers) for (name, kind, line), row in groups]
 
 
 def _in_regions(events: Events, inside: Launched, lines: Sequence[str]) -> tuple[InRegion, ...]:
     """Return the longest kernels of compiled regions and graphs, each graph's by place."""
     named = inside.take((inside.name != UNKNOWN) & (inside.region != UNKNOWN))
-    keys = np.stack([named.name, named.kind, named.region, named.place])
+    keys = (named.name, named.kind, named.region, named.place)
     groups = ranking(keys, named.ns, int(inside.ns.sum()))[:MOST_RANKED]
     rows = [
         InRegion(lines[region], place, _named(row, events.names[name], kind, region, lines))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.intervals import Intervals, owned, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Communication, profiler_steps
 from analyzers.rank.parallelism.pipeline_spans import ActionKind, ActionSpans, Launches, action_spans
@@ -266,9 +266,9 @@ def _busy(devices: Sequence[Activity], device: int, comm: Communication, message
 
 def _stretches(step: Int64, stage: Int64, timed: _Timed, busy: Intervals) -> NDArray[np.int64]:
     """Return for each step and stage how long the device is not busy between its first action and its last."""
-    keys, index = np.unique(np.stack([step, stage]), axis=1, return_inverse=True)
-    start, end = np.full(keys.shape[1], np.iinfo(np.int64).max), np.zeros(keys.shape[1], dtype=np.int64)
-    np.minimum.at(start, index, timed.start_ns)
-    np.maximum.at(end, index, timed.end_ns)
+    each = distinct(step, stage)
+    start, end = np.full(len(each), np.iinfo(np.int64).max), np.zeros(len(each), dtype=np.int64)
+    np.minimum.at(start, each.index, timed.start_ns)
+    np.maximum.at(end, each.index, timed.end_ns)
     bubble = end - start - busy.length_within(start, end)
-    return np.concatenate([keys, bubble[None]])
+    return np.stack([*each.columns, bubble])

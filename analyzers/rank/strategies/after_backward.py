@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
 from analyzers.rank.strategies.metrics import MOST_ELEMENTS
 from analyzers.rank.strategies.protocol import Calls, Purpose, Strategy, dimension
 from analyzers.trace import ACCUMULATE, NODE, OPTIMIZER, STEP, TAKES_GRADIENT, Collective
@@ -49,8 +49,8 @@ def _in_gradients_sizes(calls: Calls, behind: Mask, taken: dict[int, list[int]])
     gradients = np.zeros(len(calls), dtype=bool)
     rows = np.flatnonzero(behind & (calls.elements > 0))
     step = _step_at(calls, calls.host.places(calls.launches[rows]).instant_ns)
-    for number in np.unique(step).tolist():
-        sizes, of_step = taken.get(number, []), rows[step == number]
+    for number, places in rows_by(step).items():
+        sizes, of_step = taken.get(number, []), rows[places]
         several = of_step[calls.elements[of_step] > 1]
         if not sizes:
             continue
@@ -77,8 +77,8 @@ def _taken(calls: Calls) -> dict[int, list[int]]:
     takers = takers[events.inputs[takers] >= 0]
     around = host.around(takers, nodes)
     elements = np.full(len(events), UNKNOWN, dtype=np.int64)
-    known = [events.shapes[code].elements() for code in events.inputs[takers].tolist()]
-    elements[around[around >= 0]] = np.array(known, dtype=np.int64)[around >= 0]
+    of_inputs = np.array([shapes.elements() for shapes in events.shapes], dtype=np.int64)
+    elements[around[around >= 0]] = of_inputs[events.inputs[takers]][around >= 0]
     taken: dict[int, list[int]] = {}
     steps = _step_at(calls, events.start_ns[nodes]).tolist()
     for step, count in zip(steps, elements[nodes].tolist(), strict=True):
@@ -97,10 +97,11 @@ def _behind(calls: Calls, prefixes: tuple[str, ...]) -> Mask:
     host, events = calls.host, calls.host.events
     marks = np.r_[host.named(*prefixes), host.named(OPTIMIZER)]
     others = np.r_[host.named(STEP), host.named("nn.Module: ")]
-    wanted = np.isin(np.r_[marks, others], host.named(*prefixes))
-    start_ns = events.start_ns[np.r_[marks, others]]
+    is_wanted = np.zeros(len(events), dtype=bool)
+    is_wanted[host.named(*prefixes)] = True
+    wanted, start_ns = is_wanted[np.r_[marks, others]], events.start_ns[np.r_[marks, others]]
     order = np.argsort(start_ns, kind="stable")
-    launched_ns = host.places(calls.launches).instant_ns
+    launched_ns = calls.places.instant_ns
     last = np.searchsorted(start_ns[order], launched_ns, side="right") - 1
     behind: Mask = np.r_[wanted[order], False][last] & (calls.launches >= 0)
     return behind

@@ -28,7 +28,7 @@ def _packing(launches: Launches) -> Packing:
     replicated, none = launches.host.named(DP_FORWARD), np.zeros(len(launches.rows), dtype=bool)
     if not len(replicated):
         return Packing(none, none)
-    spreading = launches.host.inside(launches.rows, *SPREADING, *(NODE + name for name in SPREADING))
+    spreading = launches.host.inside(launches.places, *SPREADING, *(NODE + name for name in SPREADING))
     return Packing(spreading, none, _replicas(launches, replicated))
 
 

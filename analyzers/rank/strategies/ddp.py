@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.arrays import Mask
+from analyzers.arrays import UNKNOWN, Mask
 from analyzers.rank.strategies.protocol import Calls, Launches, Packing, Purpose, Strategy, dimension
 from analyzers.trace import ACCUMULATE, C10D, COPIES_IN, DDP_FORWARD, NODE, STEP, TAKES_GRADIENT, Collective
 
@@ -32,26 +32,26 @@ def _behind_backward(calls: Calls) -> Mask:
     nodes, takers = host.named(NODE), host.named(TAKES_GRADIENT, COPIES_IN)
     steps = host.named(STEP)
     threads = np.setdiff1d(events.thread[takers], events.thread[steps])
-    places = host.places(calls.launches)
+    places = calls.places
     behind: Mask = np.isin(places.thread, threads) & (host.spans(nodes).around(places) < 0)
     return behind
 
 
 def _packing(launches: Launches) -> Packing:
     """Mark copies into and out of buckets: in gradients' nodes beside taking them, and after the backward."""
-    host, rows, nodes = launches.host, launches.rows, launches.nodes
+    host, rows, nodes, places = launches.host, launches.rows, launches.nodes, launches.places
     packs, backward = np.zeros((2, len(rows)), dtype=bool)
     gradients = nodes.row[nodes.is_gradient]
-    node = host.around(rows, nodes.row)
+    node = np.r_[nodes.row, UNKNOWN][nodes.spans.around(places)]
     in_gradient = (node >= 0) & np.isin(node, gradients)
     reduces = host.around(host.named(C10D + "allreduce_", COPIES_IN), gradients) >= 0
     if reduces.any():
         threads = np.unique(host.events.thread[gradients])
         forward_threads = np.unique(host.events.thread[nodes.maker[nodes.maker >= 0]])
-        reducing = np.isin(host.places(rows).thread, np.setdiff1d(threads, forward_threads))
+        reducing = np.isin(places.thread, np.setdiff1d(threads, forward_threads))
         backward = reducing & ~launches.in_backward
-        packs = backward | (in_gradient & ~host.inside(rows, ACCUMULATE))
-    copies = host.inside(rows, COPIES_IN, "torch.distributed.ddp.reducer::")
+        packs = backward | (in_gradient & ~host.inside(places, ACCUMULATE))
+    copies = host.inside(places, COPIES_IN, "torch.distributed.ddp.reducer::")
     return Packing(packs | copies | _buffers(launches), backward | copies)
 
 
@@ -65,10 +65,10 @@ def _buffers(launches: Launches) -> Mask:
         return np.zeros(len(rows), dtype=bool)
     operators = launches.nodes.operators
     flattening = np.array([_FLATTENING.match(name) is not None for name in events.names], dtype=bool)
-    outer = launches.nodes.top_operators(host.places(operators)) == operators
+    outer = launches.nodes.is_outermost
     others = operators[(outer & ~flattening[events.name[operators]]) | (events.forward[operators] >= 0)]
     model = np.sort(np.r_[events.start_ns[others], launches.modules.start_ns])
-    holder = host.around(rows, forwards)
+    holder = host.around(launches.places, forwards)
     begun = np.searchsorted(model, events.start_ns[holder])
     begins = np.r_[model, np.iinfo(np.int64).max][begun]
     before_model: Mask = (holder >= 0) & (events.start_ns[rows] < begins)

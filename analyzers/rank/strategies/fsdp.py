@@ -56,15 +56,15 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
 def _packing(launches: Launches) -> Packing:
     """Mark splitting and concatenating, and casts."""
     inside = launches.host.inside
-    backward = inside(launches.rows, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
-    return Packing(inside(launches.rows, *OF_FSDP), backward)
+    backward = inside(launches.places, "FSDP::pre_backward", "FSDP::post_backward", "FSDP::root_post_backward")
+    return Packing(inside(launches.places, *OF_FSDP), backward)
 
 
 def _owners(calls: Calls) -> Owners:
-    host, events = calls.host, calls.host.events
-    collective = host.around(calls.called, host.named(*_COLLECTIVES))
-    turn = host.around(calls.called, host.named(*_TURNS))
-    ahead = host.around(calls.called, host.named(*_PREFETCH)) >= 0
+    host, events, called = calls.host, calls.host.events, calls.host.places(calls.called)
+    collective = host.around(called, host.named(*_COLLECTIVES))
+    turn = host.around(called, host.named(*_TURNS))
+    ahead = host.around(called, host.named(*_PREFETCH)) >= 0
     modules: dict[str, int] = {}
     module, prefetched = (np.full(len(calls), UNKNOWN, dtype=np.int64) for _ in range(2))
     for row in np.flatnonzero(collective >= 0).tolist():
@@ -73,13 +73,13 @@ def _owners(calls: Calls) -> Owners:
         if events.names[events.name[collective[row]]].startswith("FSDP::all_gather"):
             in_turn = turn[row] >= 0 and _module(events, turn[row]) == name and not ahead[row]
             prefetched[row] = 0 if in_turn else 1
-    first = host.inside(calls.called, _FIRST) & (collective < 0)
-    ahead, backward = host.inside(calls.called, *_FIRST_PREFETCH), host.inside(calls.called, *_FIRST_BACKWARD)
+    first = host.inside(called, _FIRST) & (collective < 0)
+    ahead, backward = host.inside(called, *_FIRST_PREFETCH), host.inside(called, *_FIRST_BACKWARD)
     gathers = first & calls.of(Collective.ALL_GATHER)
     prefetched[gathers] = ahead[gathers]
     for row in np.flatnonzero(first & ~ahead & ~backward & (calls.module >= 0)).tolist():
         module[row] = modules.setdefault(calls.modules[calls.module[row]].name, len(modules))
-    return Owners(module, tuple(modules), host.inside(calls.called, *_BACKWARD) | (first & backward), prefetched)
+    return Owners(module, tuple(modules), host.inside(called, *_BACKWARD) | (first & backward), prefetched)
 
 
 def _module(events: Events, row: int) -> str:

@@ -54,7 +54,8 @@ class PackedLaunches:
 
 def packed_launches(host: Host, launches: Int64) -> PackedLaunches:
     """Return which of FSDP's ranges each launch lies in."""
-    inside = host.inside(launches, *OF_FSDP)
+    places = host.places(launches)
+    inside = host.inside(places, *OF_FSDP)
     names = host.events.names
     ranges = host.named("FSDP::")
     parts, codes = (np.full(len(names) + 1, UNKNOWN, dtype=np.int64) for _ in range(2))
@@ -65,7 +66,7 @@ def packed_launches(host: Host, launches: Int64) -> PackedLaunches:
             parts[code] = _PARTS.get(match["what"], PackingPart.OTHER)
             codes[code] = modules.setdefault(match["module"] or ROOT, len(modules))
     telling = ranges[codes[host.events.name[ranges]] >= 0]
-    around = host.around(launches, telling)
+    around = host.around(places, telling)
     name = np.where(around >= 0, host.events.name[around], len(names))
     part = np.where(parts[name] >= 0, parts[name], PackingPart.OTHER)
     return PackedLaunches(codes[name], np.where(inside, part, UNKNOWN), tuple(modules))

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.rank.host import COMPILED, Autograd, Host, Spans
+from analyzers.rank.host import COMPILED, Autograd, Host, Places, Spans
 from analyzers.trace import NODE, TAKES_GRADIENT, Collective, Module
 
 # Ranges of Inductor's around its code, and the node of its backward.
@@ -79,17 +80,22 @@ class Calls:
     def __len__(self) -> int:
         return len(self.launches)
 
+    @cached_property
+    def places(self) -> Places:
+        """Return where calls were launched."""
+        return self.host.places(self.launches)
+
     def of(self, *kinds: Collective) -> Mask:
         """Whether calls are of one of these kinds."""
         return np.isin(self.kind, kinds)
 
     def inside(self, *prefixes: str) -> Mask:
         """Whether calls lie inside a range of the host whose name starts so."""
-        return self.host.inside(self.launches, *prefixes)
+        return self.host.inside(self.places, *prefixes)
 
     def inside_any(self, pattern: re.Pattern[str]) -> Mask:
         """Whether calls lie inside a range or operator of the host in whose name a pattern is."""
-        return self.host.inside_any(self.launches, pattern)
+        return self.host.inside_any(self.places, pattern)
 
     def in_module(self, pattern: re.Pattern[str]) -> Mask:
         """Whether the module that calls has a name or class in which a pattern is."""
@@ -138,6 +144,11 @@ class Launches:
     modules: Spans
     rows: Int64
     in_backward: Mask
+
+    @cached_property
+    def places(self) -> Places:
+        """Return where they were called."""
+        return self.host.places(self.rows)
 
 
 @dataclass(frozen=True, eq=False)

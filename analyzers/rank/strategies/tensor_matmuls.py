@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
 from analyzers.rank.host import Host
 from analyzers.trace import Category, Collective
 
@@ -35,10 +35,11 @@ def matmuls_beside(host: Host, called: tuple[Int64, Int64], chosen: Mask, launch
     (launches, kind), (kernels, ns) = called, launched
     found = np.full(len(launches), UNKNOWN, dtype=np.int64)
     thread, start, length = _products(host, kernels, ns)
-    for on_thread in np.unique(host.events.thread[launches[chosen]]).tolist():
-        rows = np.flatnonzero(chosen & (host.events.thread[launches] == on_thread))
+    multiplied, asked = rows_by(thread), np.flatnonzero(chosen)
+    for on_thread, places in rows_by(host.events.thread[launches[asked]]).items():
+        rows = asked[places]
         rows = rows[np.argsort(host.events.start_ns[launches[rows]], kind="stable")]
-        mine = np.flatnonzero(thread == on_thread)
+        mine = multiplied.get(on_thread, rows[:0])
         mine = mine[np.argsort(start[mine], kind="stable")]
         before = np.searchsorted(start[mine], host.events.start_ns[launches[rows]])
         total = np.r_[0, np.cumsum(length[mine])]

@@ -7,6 +7,9 @@ which stands behind that.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import TypeVar
 
 from analyzers.trace.libraries.collective_kinds import COMMON_WORDS, Collective, Words, kind_by_words
 from analyzers.trace.libraries.library import Library
@@ -14,6 +17,9 @@ from analyzers.trace.libraries.listed import LISTED
 
 # So much of a name is looked at; the longest that were met have a tenth of it.
 _LOOKED_AT = 1 << 16
+# So many names of at most so many characters are kept with what they were found to be: 40 MB at most.
+_MOST_KEPT = 1 << 13
+_LONGEST_KEPT = 1 << 11
 # Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
 _INDUCTOR = "triton_"
 # Words for communication that no library has for itself.
@@ -21,6 +27,8 @@ _COMMON_HINTS = (
     *("all_?reduce", "all_?gather", "reduce_?scatter"),
     *("alltoall", "all_to_all", "sendrecv"),
 )
+
+T = TypeVar("T")
 
 
 def _joined(*patterns: str) -> str:
@@ -42,6 +50,18 @@ SPANS = tuple(prefix for library in LISTED for prefix in library.spans)
 SIZED_BY = _joined(*(pattern for library in LISTED for pattern in library.sized_by))
 
 
+def _kept(look_up: Callable[..., T]) -> Callable[..., T]:
+    """Keep what was looked up: ranks of a run have the same names. Longer ones, of which few exist, are not kept."""
+    kept = lru_cache(maxsize=_MOST_KEPT)(look_up)
+
+    @wraps(look_up)
+    def looked_up(*texts: str) -> T:
+        return (kept if sum(map(len, texts)) < _LONGEST_KEPT else look_up)(*texts)
+
+    return looked_up
+
+
+@_kept
 def library_of(path: str) -> Library | None:
     """Return the library that a kernel belongs to, None for one that does not communicate."""
     if path.startswith(_INDUCTOR):
@@ -49,6 +69,7 @@ def library_of(path: str) -> Library | None:
     return next((library for library, pattern in _KERNELS if pattern.search(path, 0, _LOOKED_AT)), None)
 
 
+@_kept
 def has_hint(path: str, *texts: str) -> bool:
     """Whether a kernel that belongs to no library has a word for communication in one of `texts`, or in its path."""
     if path.startswith(_INDUCTOR):

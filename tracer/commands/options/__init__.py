@@ -14,12 +14,14 @@ from tracer.commands.options.hosts import OPTIONS, add_host_arguments, host_coun
 from tracer.commands.options.output import emit, read_page, refuse_all_existing, terminal, write_page
 from tracer.commands.options.progress_bar import begin_line, progress, say, script_progress
 from tracer.commands.options.run import (
+    add_cache_argument,
     add_drawing_arguments,
     add_links_argument,
     add_reading_arguments,
     add_run_argument,
     add_scheduler_argument,
     add_steps_argument,
+    cache_folder,
     cell_reader,
     here,
     links_of,
@@ -43,6 +45,7 @@ from tracer.commands.options.workload import (
 
 __all__ = [
     "OPTIONS",
+    "add_cache_argument",
     "add_device_arguments",
     "add_drawing_arguments",
     "add_gate_argument",
@@ -55,6 +58,7 @@ __all__ = [
     "add_steps_argument",
     "add_workload_arguments",
     "begin_line",
+    "cache_folder",
     "cell_reader",
     "check_data",
     "configuration",

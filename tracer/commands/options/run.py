@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +33,8 @@ _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 MOST_DRAWN = 4096
 # The environment's default of --memory, for commands without the option too.
 MEMORY = "TRACER_MEMORY"
+# The folder of the cache, instead of the one that the platform has for such; `off`: none.
+CACHE = "TRACER_CACHE"
 
 
 def run_place(text: str) -> Place:
@@ -80,6 +83,17 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         help="read ranks in N processes on this machine (default: one per core)",
     )
     add_scheduler_argument(group)
+    add_cache_argument(reading_group)
+
+
+def add_cache_argument(parser: argparse._ActionsContainer) -> None:
+    """Add the option that reads all ranks anew."""
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help=f"read all ranks, and keep nothing of them for the next time (as {CACHE}=off; "
+        f"{CACHE}=DIR keeps it in another folder)",
+    )
 
 
 def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
@@ -138,7 +152,9 @@ def readers(options: argparse.Namespace) -> Readers:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
     _hush()
-    return Readers(getattr(options, "readers", None), options.scheduler, reading, memory(options))
+    return Readers(
+        getattr(options, "readers", None), options.scheduler, reading, memory(options), cache_folder(options)
+    )
 
 
 def memory(options: argparse.Namespace | None = None) -> int | None:
@@ -151,6 +167,25 @@ def memory(options: argparse.Namespace | None = None) -> int | None:
         return memory_size(said)
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"{MEMORY}: {error}") from error
+
+
+def cache_folder(options: argparse.Namespace | None = None) -> Path | None:
+    """Return the folder in which what ranks say is kept, None for none, as options and environment say.
+
+    Raises UsageError.
+    """
+    if getattr(options, "no_cache", False):
+        return None
+    said = os.environ.get(CACHE)
+    if said is None:
+        from tracer.reading import default_folder
+
+        return default_folder(os.environ, sys.platform)
+    if said in ("", "off"):
+        return None
+    if not Path(said).is_absolute():
+        raise UsageError(f"{CACHE}: {said!r} is neither an absolute path of a folder nor `off`")
+    return Path(said)
 
 
 def _hush() -> None:
@@ -185,7 +220,7 @@ def read_here(path: Path) -> RunSummary:
     """Read the summary of a run that has just been recorded here."""
     from tracer.reading import Readers, read_run
 
-    return read_run(path, by=Readers(progress=reading, memory=memory()))
+    return read_run(path, by=Readers(progress=reading, memory=memory(), cache=cache_folder()))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:

@@ -1,0 +1,13 @@
+"""Cache of what ranks say, in a folder of the user's.
+
+`store` looks ranks up and keeps them, `identity` tells a file from another, `packing` turns a summary into bytes and
+back, `entry` is the format of a file, `folder` the place of all of them, with its bound.
+
+Decisions: docs/decisions/reading.md
+"""
+
+from tracer.reading.cache.folder import default_folder, why_unusable
+from tracer.reading.cache.identity import Identity, identity_of
+from tracer.reading.cache.store import Cache, usable, wanted
+
+__all__ = ["Cache", "Identity", "default_folder", "identity_of", "usable", "wanted", "why_unusable"]

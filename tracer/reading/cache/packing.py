@@ -1,0 +1,160 @@
+"""Bytes of a RankSummary and back: msgpack, with its arrays behind it.
+
+section    |length|msgpack ......|  |array ...|array|  |array ......|     each begins at a multiple of 8
+
+A summary is a base, and a section for each of its parts that grow or cost, which are there only if asked for. Types say
+what is read back, and nothing that bytes say is ever run or imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from math import prod
+from typing import Any, cast, get_type_hints
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.paths import Place
+from analyzers.rank import Measured, RankSummary
+
+# What `lanes` and `schedules` ask for, by the fields of Measured that hold it.
+LANES, SCHEDULES = "course", "schedules"
+PARTS = (SCHEDULES, LANES)
+BASE = "base"
+
+# Pieces of one section, in order; they point into the arrays they hold.
+Chunks = list[bytes | bytearray | memoryview]
+
+_DTYPES = {name: np.dtype(name) for name in ("|b1", "|i1", "|u1", "<i2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")}
+_ALIGNMENT = 8
+# What msgspec and numpy raise over bytes that are none of ours.
+_DAMAGE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+
+
+class NotPacked(Exception):
+    """A summary that no bytes can hold exactly, or bytes that hold none."""
+
+
+def packed(summary: RankSummary, parts: Collection[str]) -> dict[str, Chunks]:
+    """Return a summary's sections: its base and these parts. Raises NotPacked.
+
+    Its place is left out: whoever reads it back knows that.
+    """
+    bare: dict[str, Any] = dict.fromkeys(PARTS)
+    full = None if summary.full is None else replace(summary.full, **bare)
+    base = replace(summary, timed=replace(summary.timed, **bare), full=full)
+    sections = {BASE: _encoded(_base_type()(**{name: getattr(base, name) for name in _base_fields()}))}
+    for part in parts:
+        values = (getattr(measured, part, None) for measured in (summary.timed, summary.full))
+        sections[part] = _encoded(_part_type(part)(*values))
+    return sections
+
+
+def unpacked(sections: Mapping[str, bytearray], path: Place) -> RankSummary:
+    """Return the summary that sections hold, of the rank at a place. Raises NotPacked."""
+    try:
+        base: Any = _decoded(sections[BASE], _base_type())
+        parts: dict[str, Any] = {part: _decoded(sections[part], _part_type(part)) for part in PARTS if part in sections}
+        summary = RankSummary(path=path, **{name: getattr(base, name) for name in _base_fields()})
+        if not parts:
+            return summary
+        timed = replace(summary.timed, **{part: value.timed for part, value in parts.items()})
+        full = summary.full and replace(summary.full, **{part: value.full for part, value in parts.items()})
+        return replace(summary, timed=timed, full=full)
+    except _DAMAGE as error:
+        raise NotPacked(f"{type(error).__name__}: {error}") from error
+
+
+@cache
+def _base_fields() -> tuple[str, ...]:
+    return tuple(field.name for field in fields(RankSummary) if field.name != "path")
+
+
+# Built when first used: they look at some forty classes.
+@cache
+def _base_type() -> type[msgspec.Struct]:
+    hints = get_type_hints(RankSummary)
+    return msgspec.defstruct("_Base", [(name, hints[name]) for name in _base_fields()], array_like=True)
+
+
+@cache
+def _part_type(part: str) -> type[msgspec.Struct]:
+    hint = get_type_hints(Measured)[part]
+    return msgspec.defstruct("_Part", [("timed", hint), ("full", hint)], array_like=True)
+
+
+def _encoded(value: msgspec.Struct) -> Chunks:
+    arrays = _Arrays()
+    try:
+        text = msgspec.msgpack.encode(value, enc_hook=arrays.add)
+    except _DAMAGE as error:
+        raise NotPacked(f"{type(error).__name__}: {error}") from error
+    return [len(text).to_bytes(_ALIGNMENT, "little"), text, bytes(-len(text) % _ALIGNMENT), *arrays.chunks]
+
+
+def _decoded(section: bytearray, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    length = int.from_bytes(section[:_ALIGNMENT], "little")
+    end = _ALIGNMENT + length
+    if end > len(section):
+        raise NotPacked("its text is longer than all of it")
+    behind = memoryview(section)[end + -length % _ALIGNMENT :]
+    text = memoryview(section)[_ALIGNMENT:end]
+    return msgspec.msgpack.decode(text, type=kind, dec_hook=_Views(behind).array)
+
+
+class _Arrays:
+    """Arrays that stand behind the msgpack, each once however many fields hold it."""
+
+    def __init__(self) -> None:
+        self.chunks: Chunks = []
+        self._size = 0
+        self._places: dict[int, list[Any]] = {}
+
+    def add(self, value: object) -> list[Any]:
+        """Return what stands for an array in the msgpack: its dtype, its first item, its shape. Raises TypeError."""
+        if not isinstance(value, np.ndarray) or value.dtype.str not in _DTYPES or not value.ndim:
+            raise TypeError(f"{type(value).__name__} is not packed")
+        known = self._places.get(id(value))
+        if known is not None:
+            return known
+        place = [value.dtype.str, self._size // value.itemsize, *value.shape]
+        self._places[id(value)] = place
+        if value.size:
+            data = memoryview(cast(Any, np.ascontiguousarray(value).reshape(-1).view(np.uint8)))
+            padding = bytes(-len(data) % _ALIGNMENT)
+            self.chunks += [data, padding] if padding else [data]
+            self._size += len(data) + len(padding)
+        return place
+
+
+class _Views:
+    """Arrays in the bytes behind the msgpack: views, which nothing is copied for."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._by_dtype: dict[str, NDArray[Any]] = {}
+
+    def array(self, kind: object, said: object) -> NDArray[Any]:
+        """Return the array that a list in the msgpack stands for. Raises ValueError, TypeError."""
+        name, first, length, *more = cast(Any, said)
+        items = self._by_dtype.get(name)
+        if items is None:
+            items = self._by_dtype[name] = self._items(name)
+        count = prod((length, *more)) if more else length
+        if first < 0 or min(length, *more, count) < 0 or first + count > len(items):
+            _refused()
+        view: NDArray[Any] = items[first : first + count]
+        return view.reshape((length, *more)) if more else view
+
+    def _items(self, name: str) -> NDArray[Any]:
+        """All of the bytes as items of a dtype."""
+        dtype = _DTYPES[name] if name in _DTYPES else _refused()
+        return np.frombuffer(self._data, dtype, len(self._data) // dtype.itemsize)
+
+
+def _refused() -> Any:
+    raise ValueError("no array stands there")

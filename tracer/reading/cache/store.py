@@ -1,0 +1,160 @@
+"""Cache of RankSummary: looks ranks up, keeps them, one entry a rank.
+
+    key = places, options            -> name of the entry
+    maker = version, sources         -> name of the entry, head
+    identity = the files' contents   -> head, compared
+
+A hit is what reading would give: the same files, options, program, and at least the memory that reading needs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from analyzers import paths
+from analyzers.memory import budget_of, cores
+from analyzers.rank import OnBytes, RankSummary, summarize_file
+from analyzers.run import RankFile
+from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_sections, write_entry
+from tracer.reading.cache.folder import SUFFIX, clean, new_entry, renew, why_unusable
+from tracer.reading.cache.identity import Identity, identity_of, key_of
+from tracer.reading.cache.packing import BASE, LANES, PARTS, SCHEDULES, NotPacked, packed, unpacked
+from tracer.version import VERSION
+
+# Whoever imports this has imported `analyzers`.
+_IMPORTED_NS = time.time_ns()
+_DAMAGED = (OSError, NoEntry, NotPacked)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What ranks say, kept in a folder of the user's; where that cannot be used, nothing is found and nothing kept."""
+
+    folder: Path
+
+    def look_up(self, file: RankFile, parts: Collection[str]) -> RankSummary | None:
+        """Return what reading a rank would give, with these parts; None where it has to be read."""
+        key = key_of(file)
+        path = self._entry(key)
+        limit = budget_of(file.memory, cores() if file.memory is None else 1)
+        try:
+            with path.open("rb") as entry:
+                head = read_head(entry)
+                if limit < head.peak_bytes or not {BASE, *parts} <= head.sections.keys():
+                    return None
+                identity = identity_of(file)
+                if identity is None or not _is_of(head, key, identity):
+                    return None
+                summary = unpacked(read_sections(entry, head, (BASE, *parts)), file.path)
+                modified_s = os.fstat(entry.fileno()).st_mtime
+        except _DAMAGED:
+            return None
+        renew(path, modified_s)
+        return summary
+
+    def read(
+        self, file: RankFile, *, lanes: bool = False, schedules: bool = False, on_bytes: OnBytes | None = None
+    ) -> RankSummary:
+        """Read a rank as `summarize_file` does, and keep what it says."""
+        before = identity_of(file)
+        settled = before is not None and before.is_settled()
+        summary = summarize_file(file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
+        if before is not None and settled:
+            self.keep(file, before, summary, wanted(lanes=lanes, schedules=schedules))
+        return summary
+
+    def keep(self, file: RankFile, before: Identity, summary: RankSummary, parts: Collection[str]) -> None:
+        """Keep what a rank says, which had an identity before it was read, if it still has that; else do nothing.
+
+        Parts that are kept of the same contents already stay.
+        """
+        if summary.peak_bytes is None or identity_of(file) != before:
+            return
+        head = Head(_maker(), key_of(file), before.digest, summary.peak_bytes, {})
+        path = self._entry(head.key)
+        with suppress(*_DAMAGED, MemoryError):
+            sections = packed(summary, parts)
+            for part, data in self._others(path, head, parts).items():
+                sections[part] = [data]
+            with new_entry(path) as entry:
+                write_entry(entry, head, sections)
+
+    def clean(self) -> None:
+        """Remove what is over the folder's bound, and what nobody will use."""
+        clean(self.folder, _version_name())
+
+    def _others(self, path: Path, head: Head, parts: Collection[str]) -> dict[str, bytearray]:
+        """The sections of an entry of the same contents that are none of these parts."""
+        try:
+            with path.open("rb") as entry:
+                known = read_head(entry)
+                if (known.maker, known.key, known.identity) != (head.maker, head.key, head.identity):
+                    return {}
+                others = [part for part in PARTS if part in known.sections and part not in parts]
+                return read_sections(entry, known, others)
+        except _DAMAGED:
+            return {}
+
+    def _entry(self, key: bytes) -> Path:
+        return self.folder / f"{key.hex()}-{_version_name()}{SUFFIX}"
+
+
+def usable(folder: Path) -> Cache | None:
+    """Return the cache in a folder, None where that cannot be made, or is not this user's alone to write to.
+
+    None, too, where the program was edited since it began: what it says is of neither version.
+    """
+    edited = any(changed_ns > _IMPORTED_NS for sources in _program() for _, _, changed_ns in sources)
+    return Cache(folder) if not edited and why_unusable(folder) is None else None
+
+
+def wanted(*, lanes: bool, schedules: bool) -> tuple[str, ...]:
+    """Return the parts of a summary that are asked for."""
+    return tuple(part for part, asked in ((LANES, lanes), (SCHEDULES, schedules)) if asked)
+
+
+def _is_of(head: Head, key: bytes, identity: Identity) -> bool:
+    return (head.maker, head.key, head.identity) == (_maker(), key, identity.digest)
+
+
+def _version_name() -> str:
+    return _maker()[:4].hex()
+
+
+@cache
+def _maker() -> bytes:
+    """A digest of the program: its version, the libraries', and its sources, which may be edited in a checkout."""
+    versions = (FORMAT, VERSION, sys.version_info[:2], np.__version__, msgspec.__version__)
+    said = repr((versions, [sorted(sources) for sources in _program()]))
+    return blake2b(said.encode("utf-8", "backslashreplace"), digest_size=16).digest()
+
+
+@cache
+def _program() -> tuple[list[tuple[str, int, int]], ...]:
+    """The modules of what computes summaries, and of what keeps them."""
+    return tuple(_sources(str(Path(module).parent)) for module in (paths.__file__, __file__))
+
+
+def _sources(folder: str, below: str = "") -> list[tuple[str, int, int]]:
+    """Names, sizes and times of a package's modules; none where it is no folder."""
+    sources: list[tuple[str, int, int]] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            name = f"{below}/{entry.name}"
+            if entry.is_dir():
+                sources += _sources(entry.path, name)
+            elif name.endswith(".py"):
+                status = entry.stat()
+                sources.append((name, status.st_size, status.st_mtime_ns))
+    return sources
