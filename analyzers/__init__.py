@@ -8,46 +8,53 @@ analyzers.collectives_frame(analyzers.report(run))
 Nothing flows back: trace -> run -> rank -> collectives -> layers -> reporting -> prediction, comparison, hta. Below the
 rooms are modules without a word of the domain: `arrays`, `common_sequence`, `intervals`, `statistics`, `confidence`,
 `units`; `paths` and `json_documents` for files; `errors`, `notices` and `redaction` for what is said; `ranks` for
-their numbers; `memory` for what reading may take; `reprs` for prompts and notebooks.
+their numbers; `memory` for what reading may take; `reprs` for prompts and notebooks; `lazy_exports` for this page.
 
 Decisions: docs/decisions/structure.md
 """
 
-from analyzers.collectives import Exchange, exchange
-from analyzers.comparison import (
-    Comparison,
-    Scaling,
-    SweepComparison,
-    cells_frame,
-    changes_frame,
-    compare,
-    compare_sweeps,
-    epochs_frame,
-    headline_figures,
-    strong_frame,
-    study,
-    weak_frame,
-)
-from analyzers.errors import AnalysisError
-from analyzers.hta import to_hta
-from analyzers.prediction import Options as WhatIfOptions
-from analyzers.prediction import WhatIf, scenarios_frame, whatif
-from analyzers.rank import Breakdown, RunSummary, breakdown, kernel_times, summarize
-from analyzers.reporting import (
-    Lanes,
-    Report,
-    buckets_frame,
-    collectives_frame,
-    groups_frame,
-    kernels_frame,
-    lanes,
-    layers_frame,
-    operators_frame,
-    report,
-    sharded_frame,
-    windows_frame,
-)
-from analyzers.run import Calibration, Manifest, RankTrace, Run, load, read_calibration
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analyzers.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from analyzers.collectives import Exchange, exchange
+    from analyzers.comparison import (
+        Comparison,
+        Scaling,
+        SweepComparison,
+        cells_frame,
+        changes_frame,
+        compare,
+        compare_sweeps,
+        epochs_frame,
+        headline_figures,
+        strong_frame,
+        study,
+        weak_frame,
+    )
+    from analyzers.errors import AnalysisError
+    from analyzers.hta import to_hta
+    from analyzers.prediction import Options as WhatIfOptions
+    from analyzers.prediction import WhatIf, scenarios_frame, whatif
+    from analyzers.rank import Breakdown, RunSummary, breakdown, kernel_times, summarize
+    from analyzers.reporting import (
+        Lanes,
+        Report,
+        buckets_frame,
+        collectives_frame,
+        groups_frame,
+        kernels_frame,
+        lanes,
+        layers_frame,
+        operators_frame,
+        report,
+        sharded_frame,
+        windows_frame,
+    )
+    from analyzers.run import Calibration, Manifest, RankTrace, Run, load, read_calibration
 
 __all__ = [
     "AnalysisError",
@@ -94,3 +101,64 @@ __all__ = [
     "whatif",
     "windows_frame",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "analyzers.collectives": (
+            "Exchange",
+            "exchange",
+        ),
+        "analyzers.comparison": (
+            "Comparison",
+            "Scaling",
+            "SweepComparison",
+            "cells_frame",
+            "changes_frame",
+            "compare",
+            "compare_sweeps",
+            "epochs_frame",
+            "headline_figures",
+            "strong_frame",
+            "study",
+            "weak_frame",
+        ),
+        "analyzers.errors": ("AnalysisError",),
+        "analyzers.hta": ("to_hta",),
+        "analyzers.prediction": (
+            "Options as WhatIfOptions",
+            "WhatIf",
+            "scenarios_frame",
+            "whatif",
+        ),
+        "analyzers.rank": (
+            "Breakdown",
+            "RunSummary",
+            "breakdown",
+            "kernel_times",
+            "summarize",
+        ),
+        "analyzers.reporting": (
+            "Lanes",
+            "Report",
+            "buckets_frame",
+            "collectives_frame",
+            "groups_frame",
+            "kernels_frame",
+            "lanes",
+            "layers_frame",
+            "operators_frame",
+            "report",
+            "sharded_frame",
+            "windows_frame",
+        ),
+        "analyzers.run": (
+            "Calibration",
+            "Manifest",
+            "RankTrace",
+            "Run",
+            "load",
+            "read_calibration",
+        ),
+    },
+)

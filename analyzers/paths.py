@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from analyzers.errors import UnknownPlace, install_hint
 from analyzers.redaction import redacted, redacted_url
@@ -202,6 +201,9 @@ def place(where: str | Place) -> Place:
             f"{redacted_url(where)}: file:// URLs name files of this machine, not of another host; did you mean "
             f"{instead}?"
         )
+    # It brings what speaks HTTP, which few runs need.
+    from urllib.request import url2pathname
+
     return Path(url2pathname(parts.path))
 
 

@@ -15,6 +15,8 @@ RankIndex = NewType("RankIndex", int)
 # File names, headers and run.json may say anything; what is sized by a world must fit memory.
 MOST_RANKS = 10**6
 LONGEST_QUOTED = 20
+# Beyond so many ranks or devices a report shows their spread, and draws representatives.
+MANY = 16
 
 
 def rank_number(said: object) -> RankNumber | None:

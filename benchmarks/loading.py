@@ -125,23 +125,6 @@ def measure(path: Path, megabytes: int, rounds: int, hta: str) -> None:
         print(f"{name:16} {wall:8.2f} {size / wall:7.0f} {peak:8.0f} {peak / size:6.2f} {wall / ours:7.2f}", flush=True)
 
 
-def measure_ranks(folder: Path, megabytes: int, rounds: int) -> None:
-    """Eight ranks through the command, on all cores and on one process."""
-    folder.mkdir(exist_ok=True)
-    build(folder / "rank0.json", megabytes)
-    text = (folder / "rank0.json").read_bytes()
-    for rank in range(8):
-        said = re.sub(rb'"rank": \d+, "world_size": \d+', b'"rank": %d, "world_size": 8' % rank, text, count=1)
-        (folder / f"rank{rank}.json").write_bytes(said)
-    serial = "import sys; import os; os.cpu_count = lambda: 1; " + READERS["report"]
-    results = [
-        (run(sys.executable, READERS["report"], folder), run(sys.executable, serial, folder)) for _ in range(rounds)
-    ]
-    parallel, alone = (statistics.median(pair[which][0] for pair in results) for which in (0, 1))  # type: ignore[index]
-    print(f"\nreport of eight ranks of {megabytes} MB: {alone:.2f} s in one process, ", end="")
-    print(f"{parallel:.2f} s on {os.cpu_count()} cores: {alone / parallel:.2f} times faster")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", default="50,400,2000")
@@ -155,7 +138,6 @@ def main() -> None:
         if not path.exists():
             build(path, megabytes)
         measure(path, megabytes, options.rounds, options.hta)
-    measure_ranks(options.work / "eight", 50, options.rounds)
 
 
 if __name__ == "__main__":

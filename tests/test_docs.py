@@ -50,7 +50,7 @@ TEXTS = [file for file in TEXTS if file.suffix in KINDS_OF_TEXT or file.name == 
 
 def test_every_command_has_a_page_and_every_page_a_command():
     pages = {page.stem for page in COMMAND_PAGES.glob("*.md")}
-    assert pages == {command.NAME for command in COMMANDS}
+    assert pages == set(COMMANDS)
     index = (DOCS / "README.md").read_text()
     for name in pages:
         assert f"(commands/{name}.md)" in index, name
@@ -277,4 +277,4 @@ def test_jobs_in_the_pages_are_workflows():
 
 def test_every_command_answers_a_question():
     page = (DOCS / "which-command.md").read_text()
-    assert all(f"`tracer {command.NAME}" in page for command in COMMANDS)
+    assert all(f"`tracer {command}" in page for command in COMMANDS)

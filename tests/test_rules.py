@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,9 @@ ROOMS = [
     "tracer.doctor",
     "tracer.serving",
     "tracer.views",
-    "tracer.views.sections.results",
     "tracer.views.sections.model",
     "tracer.views.sections",
+    "tracer.views.sections.results",
     "tracer.views.html",
     "tracer.views.plots",
     "tracer.views.perfetto",
@@ -61,8 +62,8 @@ ROOMS = [
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
     "analyzers": {
-        *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "memory", "notices"),
-        *("paths", "ranks", "redaction", "reprs", "statistics", "units"),
+        *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "lazy_exports"),
+        *("memory", "notices", "paths", "ranks", "redaction", "reprs", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }
@@ -116,14 +117,14 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def exports(room: str) -> set[str]:
-    """The names that a room's `__init__` imports from modules, or defines."""
+    """The names that a room's `__init__` imports from modules, or defines; those that it imports when asked, too."""
     found = set()
-    for node in SOURCES[room].body:
+    for node in (node for part in SOURCES[room].body for node in (part.body if isinstance(part, ast.If) else [part])):
         if isinstance(node, ast.ImportFrom) and node.module != room:
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return found - {"annotations"}
+    return found - {"annotations", "TYPE_CHECKING", "lazy_exports"}
 
 
 def members(room: str) -> set[str]:
@@ -192,6 +193,22 @@ def test_a_room_leads_to_the_page_of_its_decisions(room):
     assert (ROOT / last.removeprefix("Decisions: ")).is_file()
 
 
+@pytest.mark.parametrize("package", ["analyzers", "tracer", "tracer.callbacks"])
+def test_what_is_imported_when_asked_for_is_what_type_checkers_are_told(package):
+    body = SOURCES[package].body
+    (told,) = (node for node in body if isinstance(node, ast.If))
+    (given,) = (node.value for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
+    typed = {
+        (node.module, f"{name.name} as {name.asname}" if name.asname else name.name)
+        for node in told.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    late = {(module, name) for module, names in ast.literal_eval(given.args[1]).items() for name in names}
+    assert late == typed
+    assert {name.rpartition(" as ")[2] for _, name in late} <= set(import_module(package).__all__)
+
+
 def test_no_test_imports_a_test():
     for file in (ROOT / "tests").rglob("*.py"):
         for other in imported(ast.parse(file.read_text())):
@@ -210,6 +227,8 @@ def test_reading_and_reporting_load_no_torch_and_no_plots():
         "import sys, analyzers, tracer, tracer.cli;"
         "assert issubclass(tracer.SessionIncomplete, tracer.TracerError);"
         "assert issubclass(tracer.UsageError, tracer.TracerError);"
+        "[getattr(analyzers, name) for name in analyzers.__all__];"
+        "tracer.report; tracer.cli.build_parser();"
         "heavy = ('torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf', 'hta', 'plotly', 'pandas');"
         "print(*[m for m in heavy if m in sys.modules])"
     )

@@ -8,14 +8,14 @@ Decisions: docs/decisions/structure.md
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracer.config import Plan
+from analyzers.lazy_exports import lazy_exports
 from tracer.errors import SessionIncomplete, TracerError, UsageError
 from tracer.version import VERSION
 
 if TYPE_CHECKING:
+    from tracer.config import Plan
     from tracer.results import RunComparison, RunReport, compare, report
     from tracer.sessions import Session
 
@@ -32,18 +32,12 @@ __all__ = [
 ]
 __version__ = VERSION
 
-# What is imported when it is wanted: a session brings torch, a report the views.
-_ROOMS = {
-    **dict.fromkeys(("RunComparison", "RunReport", "compare", "report"), "tracer.results"),
-    "Session": "tracer.sessions",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ROOMS[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# A session brings torch, a report the views.
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "tracer.config": ("Plan",),
+        "tracer.results": ("RunComparison", "RunReport", "compare", "report"),
+        "tracer.sessions": ("Session",),
+    },
+)

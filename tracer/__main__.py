@@ -6,7 +6,7 @@ import sys
 def program() -> int:
     """Run the subcommand that this process was started for; its exit code.
 
-    Importing takes a second, in which Ctrl-C is no less likely than later.
+    Importing takes longer than some commands, and Ctrl-C is no less likely in it than later.
     """
     try:
         from tracer.cli import program as run

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from secrets import token_hex
 from typing import IO
 
 from tracer.errors import NotWritten, TracerError
@@ -109,7 +108,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file beside what a path leads to, which replaces that. Raises OSError."""
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{token_hex(8)}")
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
     try:
         # The kernel takes the umask off its mode; to read the umask is to set it, for all threads.
         with temporary.open("xb") as file:
@@ -172,7 +171,7 @@ def hidden_folder(path: Path, say: Callable[[str], object] = lambda words: None)
         remove_abandoned(path, say)
     except OSError as error:
         raise TracerError(f"{path}: cannot be created ({error.strerror or error})") from error
-    folder = hidden_name(path, token_hex(8))
+    folder = hidden_name(path, os.urandom(8).hex())
     try:
         own(folder)
     except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import codecs
-import difflib
 import gc
 import io
 import os
@@ -13,15 +12,16 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from analyzers.errors import AnalysisError
-from analyzers.redaction import redacted
-from tracer.commands import COMMANDS, RECORD, SHELLS, completion_script, record_words
+from tracer.commands import COMMANDS, RECORD, SHELLS, command, completion_script
 from tracer.errors import TracerError
 from tracer.version import VERSION
-from tracer.views import ASCII, plain
 
 PROGRAM = "tracer"
 # A report is a million small objects and no cycles: at Python's 700 looking for some is a quarter of its time.
 RARELY = 50_000
+# Commands that start trainings, which inherit the environment. To start its threads takes numpy as long as the rest of
+# its import, and a report has no algebra for them.
+TRAINS = {"record", "sweep", "calibrate", "doctor"}
 # How streams handle characters that they cannot encode.
 IN_ASCII = "tracer-ascii"
 
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with 2, and say why."""
         listed = "commands" if self.prog == PROGRAM else "options"
-        self.exit(2, f"{self.prog}: {plain(redacted(message))} ({self.prog} --help lists the {listed})\n")
+        self.exit(2, f"{self.prog}: {' '.join(_plain_lines(message))} ({self.prog} --help lists the {listed})\n")
 
     def check_options(self, words: Sequence[str]) -> None:
         """End with 2 at the first word that argparse would take for an option and that is none."""
@@ -69,7 +69,7 @@ class _PrintCompletion(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: object, values: object, option: object = None
     ) -> None:
         try:
-            print(completion_script(parser, str(values)))
+            print(completion_script(build_parser(), str(values)))
         except TracerError as error:
             parser.exit(_fail(str(error), error.exit_code))
         parser.exit()
@@ -82,12 +82,17 @@ def _named(action: argparse.Action) -> str:
 
 def _meant(typed: object, known: Iterable[str]) -> str:
     """Ask whether the most similar of the known words was meant; say nothing where none is similar."""
+    import difflib
+
     similar = difflib.get_close_matches(str(typed).lower(), list(known), n=1)
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
-def build_parser() -> Parser:
-    """The parser of all subcommands."""
+def build_parser(only: str | None = None) -> Parser:
+    """The parser of all subcommands, each with its options; of one alone where only that is asked for.
+
+    The others then have a name and a line of help: importing what their options are made of takes ten times as long.
+    """
     parser = Parser(
         prog=PROGRAM, description="Measure where the time of distributed PyTorch training goes.", allow_abbrev=False
     )
@@ -99,20 +104,24 @@ def build_parser() -> Parser:
         help="print the script for completion in this shell",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        subparser = subparsers.add_parser(
-            command.NAME, help=command.HELP, description=command.__doc__, allow_abbrev=False
-        )
-        command.add_arguments(subparser)
-        subparser.set_defaults(handler=command.run)
+    for name, line in COMMANDS.items():
+        if only not in (None, name):
+            subparsers.add_parser(name, help=line)
+            continue
+        module = command(name)
+        subparser = subparsers.add_parser(name, help=line, description=module.__doc__, allow_abbrev=False)
+        module.add_arguments(subparser)
+        subparser.set_defaults(handler=module.run)
     return parser
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a subcommand, and in `script` a SCRIPT's words; ends with 2 where they make no sense."""
-    parser = build_parser()
     command_arguments, script = _script_apart(arguments)
-    subparser = _subparsers(parser).get(next(iter(command_arguments), ""), parser)
+    # Before a subcommand stand only the program's own options, which end it.
+    name = next(iter(command_arguments), "")
+    parser = build_parser(only=name)
+    subparser = _subparsers(parser).get(name, parser)
     subparser.check_options(command_arguments)
     options, unknown = parser.parse_known_args(command_arguments)
     subparser.check_unknown(unknown)
@@ -155,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> int:
-    """Run the subcommand that this process was started for, and be quick to end."""
+    """Run the subcommand that this process was started for, and be quick to start and to end."""
+    if not TRAINS & set(sys.argv[1:2]):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     # The interpreter would look through all that was imported once more.
     gc.freeze()
@@ -168,7 +179,7 @@ def _script_apart(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | 
     Other commands than `record` have none, and what stands behind their `--` is for `parse` to refuse.
     """
     if list(arguments[:1]) == [RECORD]:
-        own, script = record_words(arguments[1:])
+        own, script = command(RECORD).words_apart(arguments[1:])
         return [RECORD, *own], script
     if "--" not in arguments:
         return arguments, None
@@ -191,6 +202,8 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
     """Return what is written for characters that cannot be encoded, as codecs ask for it."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
+    from tracer.views import ASCII
+
     missing = error.object[error.start : error.end]
     return "".join(ASCII.get(character, "?") for character in missing), error.end
 
@@ -200,6 +213,14 @@ def _discard_stdout() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    lines = "\n".join(map(plain, redacted(message).split("\n")))
+    lines = "\n".join(_plain_lines(message))
     print(f"tracer: {lines}", file=sys.stderr)
     return code
+
+
+def _plain_lines(message: str) -> list[str]:
+    """Return a message's lines without secrets, and without what a terminal would obey."""
+    from analyzers.redaction import redacted
+    from tracer.views import plain
+
+    return [plain(line) for line in redacted(message).split("\n")]

@@ -9,7 +9,7 @@ Decisions: docs/decisions/reporting.md
 """
 
 from analyzers.reporting.build import report
-from analyzers.reporting.device_lanes import MANY, CollectiveLane, KernelLane, Lanes, LayerLane, drawn_ranks, lanes
+from analyzers.reporting.device_lanes import CollectiveLane, KernelLane, Lanes, LayerLane, drawn_ranks, lanes
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     ControlFigures,
@@ -69,7 +69,6 @@ __all__ = [
     "GRADIENTS",
     "IDLE_CAUSES",
     "IDLE_PARTS",
-    "MANY",
     "PARTS",
     "REPORT_SCHEMA",
     "SAID_BY_TRUST",

@@ -30,7 +30,7 @@ from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
 from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSummary, device_label
-from analyzers.ranks import RankIndex, RankNumber
+from analyzers.ranks import MANY, RankIndex, RankNumber
 from analyzers.reporting.document import Report
 from analyzers.reporting.step_timeline import LaneName, lanes_of
 from analyzers.reprs import brief
@@ -304,8 +304,6 @@ def _collectives(sources: _Sources, index: RankIndex, device: int, shift_ns: int
     )
 
 
-# Beyond so many ranks or devices a report shows their spread, and draws representatives.
-MANY = 16
 # How many of the worst outliers, and of those that made others wait most, are drawn beside slowest, median and fastest.
 DRAWN = 4
 

@@ -348,7 +348,7 @@ def test_the_help_of_record_begins_with_the_script():
 
 
 def test_help_and_version():
-    for arguments in (["--version"], ["--help"], *([command.NAME, "--help"] for command in COMMANDS)):
+    for arguments in (["--version"], ["--help"], *([command, "--help"] for command in COMMANDS)):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 0
@@ -362,9 +362,9 @@ def test_a_reader_that_goes_away_is_no_error(run):
 
 def test_readme_shows_every_subcommand_by_example():
     examples = {arguments[0] for arguments in commands((ROOT / "README.md").read_text())}
-    assert examples >= {command.NAME for command in COMMANDS}
+    assert examples >= set(COMMANDS)
     for command in COMMANDS:
-        assert f"(docs/commands/{command.NAME}.md)" in README
+        assert f"(docs/commands/{command}.md)" in README
 
 
 @pytest.mark.parametrize("command", parsers())

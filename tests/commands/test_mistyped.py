@@ -79,6 +79,6 @@ def test_a_mistyped_value_is_told_which_was_meant(capsys):
     assert "; did you mean bucket?" in said(capsys, "report", "run", "--by", "buckets")
 
 
-@pytest.mark.parametrize("command", [command.NAME for command in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_no_error_prints_the_usage(command, capsys):
     assert "usage" not in said(capsys, command, "--no-such-option")

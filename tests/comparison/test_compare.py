@@ -26,7 +26,7 @@ from analyzers.run.controls import control
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import cell, studied, timed
-from tracer.views.sections import comparison_text
+from tracer.views.sections.results import comparison_text
 
 
 @cache

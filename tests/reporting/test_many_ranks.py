@@ -15,8 +15,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from analyzers.notices import Code, Notice
 from analyzers.rank.columns.time_breakdown import joined
 from analyzers.rank.summary import summarize, with_lanes
+from analyzers.ranks import MANY
 from analyzers.reporting.build import report
-from analyzers.reporting.device_lanes import MANY, drawn_ranks, lanes
+from analyzers.reporting.device_lanes import drawn_ranks, lanes
 from analyzers.reporting.document import from_json
 from analyzers.run.layout import find
 from tests.support.drawing import meet

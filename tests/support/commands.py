@@ -21,7 +21,7 @@ def remember_samples(monkeypatch: pytest.MonkeyPatch) -> None:
         known = not others and one.parent == SAMPLES and one.is_dir() and how.get("steps") is None
         return summary_of(one) if known else read_run(path, **how)
 
-    monkeypatch.setattr("tracer.commands.options.run.read_run", remembered)
+    monkeypatch.setattr("tracer.reading.read_run", remembered)
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

@@ -24,8 +24,8 @@ from tracer.cli import main, parse
 from tracer.commands.options.fail_on import parsed
 from tracer.views.html.comparison_page import comparison_html
 from tracer.views.html.templates import POLICY
-from tracer.views.sections.comparison import comparison_text
-from tracer.views.sections.comparison_tables import MOST_ROWS, comparison_tables, told_tables, untold_table
+from tracer.views.sections.results.comparison import comparison_text
+from tracer.views.sections.results.comparison_tables import MOST_ROWS, comparison_tables, told_tables, untold_table
 
 pytestmark = pytest.mark.usefixtures("remembered")
 

@@ -23,9 +23,9 @@ from tests.support.pages import Page
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tracer.views.html.report_page import report_html
 from tracer.views.html.timeline_data import strips
-from tracer.views.sections.comparison import comparison_text
 from tracer.views.sections.groups import by_group, groups_section
 from tracer.views.sections.overview import report_text, representative_window
+from tracer.views.sections.results.comparison import comparison_text
 from tracer.views.tensorboard.event_files import scalars
 
 EVERY = SAMPLES / "every-collective4"

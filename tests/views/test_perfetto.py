@@ -318,7 +318,7 @@ def test_export_without_perfetto_says_what_to_install(monkeypatch, tmp_path):
 
 
 def test_nothing_is_left_of_a_file_that_could_not_be_written(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("tracer.commands.export.write_trace", lambda *_: Path("/nowhere/at/all").read_bytes())
+    monkeypatch.setattr("tracer.views.perfetto.write_trace", lambda *_: Path("/nowhere/at/all").read_bytes())
     assert main(["export", str(SAMPLES / "resnet18-ddp1"), "-o", str(tmp_path / "run.pftrace")]) == 1
     assert "cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

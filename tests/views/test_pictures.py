@@ -21,10 +21,11 @@ from tests.support.sweeping import cell, studied, write_cell, write_sweep
 from tracer.cli import main
 from tracer.errors import TracerError
 from tracer.views import palette
+from tracer.views.choices import KINDS
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots.axes import style, words
 from tracer.views.plots.layout import TEXT_PT, hatch
-from tracer.views.plots.pictures import KINDS, OF_REPORT, figure, report_picture, scaling_picture
+from tracer.views.plots.pictures import OF_REPORT, figure, report_picture, scaling_picture
 from tracer.views.plots.scaling import speedups
 
 pytestmark = pytest.mark.usefixtures("remembered")

@@ -20,8 +20,9 @@ from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
 from tests.support.samples import RUNS, SAMPLES
+from tracer.views.choices import By
 from tracer.views.sections.communication import _twins
-from tracer.views.sections.overview import By, report_text
+from tracer.views.sections.overview import report_text
 
 NAMES = [run.name for run in RUNS if run.parent == SAMPLES]
 BUCKET_2_MB = "8.77"

@@ -13,7 +13,6 @@ from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
 from tracer.cli import main
-from tracer.commands import sweep as sweep_command
 from tracer.views.html.scaling_page import scaling_html
 from tracer.views.html.templates import POLICY
 from tracer.views.palette import DARK
@@ -187,7 +186,7 @@ def test_json_is_one_document_and_writes_nothing(sweep, capsys):
 
 
 def test_files_are_replaced_only_with_force(sweep, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sweep_command, "plots", lambda study, theme: {})
+    monkeypatch.setattr("tracer.views.plots.plots", lambda study, theme: {})
     out = tmp_path / "out"
     out.mkdir()
     (out / "strong.csv").write_text("precious")

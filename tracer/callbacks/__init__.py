@@ -8,8 +8,9 @@ Decisions: docs/decisions/recording.md
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from analyzers.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from tracer.callbacks.huggingface import HuggingFaceCallback
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["HuggingFaceCallback", "LightningCallback"]
 
-_MODULES = {"HuggingFaceCallback": "huggingface", "LightningCallback": "lightning"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "tracer.callbacks.huggingface": ("HuggingFaceCallback",),
+        "tracer.callbacks.lightning": ("LightningCallback",),
+    },
+)

@@ -7,28 +7,34 @@
 Decisions: docs/decisions/structure.md
 """
 
-from tracer.commands import (
-    calibrate,
-    compare,
-    completion,
-    doctor,
-    export,
-    hta,
-    plot,
-    record,
-    report,
-    sweep,
-    tensorboard,
-    view,
-    whatif,
-)
+from __future__ import annotations
 
-# In the order in which `tracer --help` lists them.
-COMMANDS = (record, report, compare, whatif, view, export, plot, tensorboard, calibrate, sweep, hta, doctor)
+from importlib import import_module
+from types import ModuleType
+
+from tracer.commands.completion import SHELLS, completion_script
+
+__all__ = ["COMMANDS", "RECORD", "SHELLS", "command", "completion_script"]
+
+# Each with its line of help, in the order in which `tracer --help` lists them.
+COMMANDS = {
+    "record": "record a training script, or a built-in workload, and report where its time goes",
+    "report": "where the time of a run's steps went, measured from its traces",
+    "compare": "what changed between two runs or sweeps, beyond their steps' own spread",
+    "whatif": "what a run's steps would take with other buckets, more GPUs, or other links: predicted, with the error",
+    "view": "a run in the browser: its page, Perfetto, or TensorBoard",
+    "export": "a run's lanes, buckets and layers as a timeline for Perfetto, alone or beside the raw traces",
+    "plot": "a run's or a sweep's figures as pictures: PNG, SVG, PDF",
+    "tensorboard": "write runs and sweeps for TensorBoard: scalars of each step, the report as text, a sweep's hparams",
+    "calibrate": "measure what the links between devices can do: bandwidth of each collective over message sizes",
+    "sweep": "how training scales over devices and batches, measured from a sweep's recordings",
+    "hta": "HolisticTraceAnalysis' critical path, idle causes, queues, launches, kernels and comparison",
+    "doctor": "what this machine can record, and what is missing for what",
+}
 # The one that runs a SCRIPT.
-RECORD = record.NAME
-SHELLS = completion.SHELLS
-completion_script = completion.completion_script
-record_words = record.words_apart
+RECORD = "record"
 
-__all__ = ["COMMANDS", "RECORD", "SHELLS", "completion_script", "record_words"]
+
+def command(name: str) -> ModuleType:
+    """Import a subcommand: its description is `__doc__`, its options `add_arguments`, and what it does `run`."""
+    return import_module(f"tracer.commands.{name}")

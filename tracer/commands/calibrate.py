@@ -6,21 +6,18 @@ import argparse
 import importlib.util
 import sys
 from pathlib import Path
-from typing import cast
-
-import msgspec
+from typing import TYPE_CHECKING, cast
 
 from analyzers.errors import install_hint
-from analyzers.run import LINKS, Calibration, read_calibration, to_json
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
 from tracer.commands.options import add_device_arguments, here, message_size, pick_devices, positive, progress, say
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
 from tracer.errors import TracerError, UsageError
-from tracer.views.sections import calibration_text
 
-NAME = "calibrate"
-HELP = "measure what the links between devices can do: bandwidth of each collective over message sizes"
+if TYPE_CHECKING:
+    from analyzers.run import Calibration
+
 MISSING = f"tracer calibrate needs torch: {install_hint('record')}"
 MIN_BYTES = 4 * 2**10
 # gloo moves some GB/s, and no more from 16 MiB on than below.
@@ -48,23 +45,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print the file's JSON instead of the table")
-    out.add_argument("-o", "--output", type=here, default=Path(LINKS), metavar="FILE", help=f"default: {LINKS}")
+    out.add_argument("-o", "--output", type=here, metavar="FILE", help="default: links.json")
     out.add_argument("--force", action="store_true", help="replace the file if it exists")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, write, print."""
+    from analyzers.run import LINKS, to_json
+    from tracer.views.sections.results import calibration_text
+
     if not importlib.util.find_spec("torch"):
         raise TracerError(MISSING)
     config = configuration(options)
-    refuse_existing(options.output, options.force)
+    output = options.output or Path(LINKS)
+    refuse_existing(output, options.force)
     where = {"cuda": "GPUs", "cpu": "CPU ranks"}[config.device]
     sizes = f"{binary_size(config.plan.sizes[0])} to {binary_size(config.plan.sizes[-1])}"
     say(f"measuring {', '.join(config.plan.collectives)} of {sizes} between {config.processes} {where}")
     calibration = calibrate(config)
-    write_text(options.output, to_json(calibration) + "\n", options.force)
+    write_text(output, to_json(calibration) + "\n", options.force)
     sys.stdout.write(to_json(calibration) + "\n" if options.json else calibration_text(calibration))
-    say(f"written to {options.output}")
+    say(f"written to {output}")
     return 0
 
 
@@ -86,6 +87,9 @@ def configuration(options: argparse.Namespace) -> CalibrateConfig:
 
 def calibrate(config: CalibrateConfig) -> Calibration:
     """Run the ranks in a folder of their own, and read what they leave. Raises TracerError."""
+    import msgspec
+
+    from analyzers.run import LINKS, read_calibration
     from tracer.launching import Job, launch, quiet_launcher, rank_arguments
     from tracer.recording import take_notes
 

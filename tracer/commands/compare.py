@@ -6,30 +6,10 @@ import argparse
 import re
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from analyzers.comparison import SCALING_SCHEMA as STUDY
-from analyzers.comparison import (
-    AlignedStep,
-    Comparison,
-    Condition,
-    RunFigures,
-    Scaling,
-    SweepComparison,
-    aligned_steps,
-    cell_names,
-    compare,
-    compare_sweeps,
-    comparison_json,
-    judged_cells,
-    names,
-    study,
-)
-from analyzers.comparison import scaling_from_json as study_from_json
 from analyzers.errors import AnalysisError
 from analyzers.paths import Place
-from analyzers.reporting import REPORT_SCHEMA as REPORT
-from analyzers.reporting import Lanes, Report, from_json, report
-from analyzers.run import SWEEP, Calibration
 from tracer.commands.options import (
     add_gate_argument,
     add_reading_arguments,
@@ -48,11 +28,12 @@ from tracer.commands.options import (
     write_page,
 )
 from tracer.errors import UsageError
-from tracer.views.html import comparison_html
-from tracer.views.sections import comparison_text
 
-NAME = "compare"
-HELP = "what changed between two runs or sweeps, beyond their steps' own spread"
+if TYPE_CHECKING:
+    from analyzers.comparison import AlignedStep, Comparison, Condition, Scaling, SweepComparison
+    from analyzers.reporting import Lanes, Report
+    from analyzers.run import Calibration
+
 # In how many bytes a saved document says what it is: as we write it in the first, elsewhere if its keys were sorted.
 HEAD = 1 << 24
 
@@ -80,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read both, compare, print; return the conditions' exit code."""
+    from analyzers.comparison import cell_names, names
+
     refuse_all_existing((options.output, options.html), options.force)
     kinds = {_is_sweep(options.a), _is_sweep(options.b)}
     if len(kinds) > 1:
@@ -90,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
+    from analyzers.comparison import RunFigures, aligned_steps, compare
+
     links = links_of(options)
     (a, lanes_a), (b, lanes_b) = (_report(options, where, links) for where in (options.a, options.b))
     comparison = compare(a, b)
@@ -99,6 +84,8 @@ def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
 
 
 def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
+    from analyzers.comparison import compare_sweeps, judged_cells
+
     if options.links is not None:
         raise UsageError("--links only applies to runs: sweeps are compared by steps and efficiency")
     comparison = compare_sweeps(_study(options, options.a), _study(options, options.b))
@@ -112,6 +99,10 @@ def _show(
     comparison: Comparison | SweepComparison,
     steps: tuple[AlignedStep, AlignedStep] | None = None,
 ) -> None:
+    from analyzers.comparison import comparison_json
+    from tracer.views.html import comparison_html
+    from tracer.views.sections.results import comparison_text
+
     if options.html is not None:
         write_page(options.html, comparison_html(comparison, steps), options.force)
     show = partial(comparison_text, full=options.full, paths=(str(options.a), str(options.b)))
@@ -119,6 +110,9 @@ def _show(
 
 
 def _is_sweep(path: Place) -> bool:
+    from analyzers.comparison import SCALING_SCHEMA as STUDY
+    from analyzers.run import SWEEP
+
     try:
         return (path / SWEEP).is_file() or _is_saved(path, STUDY)
     except (OSError, AnalysisError):
@@ -142,6 +136,9 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
 
     Raises AnalysisError, UsageError.
     """
+    from analyzers.reporting import REPORT_SCHEMA as REPORT
+    from analyzers.reporting import from_json, report
+
     if not _is_saved(path, REPORT):
         if options.html is None:
             return report(read(options, path), links), ()
@@ -156,6 +153,9 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
 
 
 def _study(options: argparse.Namespace, path: Place) -> Scaling:
+    from analyzers.comparison import scaling_from_json as study_from_json
+    from analyzers.comparison import study
+
     if path.is_dir():
         return study(sweep_folder(path), cell_reader(options))
     try:

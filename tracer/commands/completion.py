@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from tracer.commands.options import here, run_place
 from tracer.errors import TracerError
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -29,6 +28,8 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
         import shtab
     except ImportError as error:
         raise TracerError(MISSING) from error
+    from tracer.commands.options import here, run_place
+
     for action in _actions(parser):
         if action.type is run_place:
             action.complete = _RUN  # type: ignore[attr-defined]  # shtab's own

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analyzers.json_documents import encoded
 from tracer.commands.options import cache_folder
-from tracer.doctor import Examination, Finding, examine
 from tracer.views import plain
 
-NAME = "doctor"
-HELP = "what this machine can record, and what is missing for what"
+if TYPE_CHECKING:
+    from tracer.doctor import Examination, Finding
+
 TRACES = Path("traces")
 
 
@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, and print; 1 where nothing can be recorded."""
+    from analyzers.json_documents import encoded
+    from tracer.doctor import examine
+
     found = examine(TRACES.absolute(), cache_folder())
     print(encoded(found) if options.json else text(found))
     return 0 if found.can_record else 1

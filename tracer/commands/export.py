@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from analyzers.rank import RunSummary
-from analyzers.reporting import lanes, report
-from analyzers.run import Calibration
 from tracer.atomic_files import new_file, refuse_existing
 from tracer.commands.options import (
     add_drawing_arguments,
@@ -22,10 +19,11 @@ from tracer.commands.options import (
     read_drawn,
 )
 from tracer.errors import UsageError
-from tracer.views.perfetto import groups, write_archive, write_trace
 
-NAME = "export"
-HELP = "a run's lanes, buckets and layers as a timeline for Perfetto, alone or beside the raw traces"
+if TYPE_CHECKING:
+    from analyzers.rank import RunSummary
+    from analyzers.run import Calibration
+
 TRACE, ARCHIVE = ".pftrace", ".zip"
 
 
@@ -49,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, and write the file."""
+    from tracer.views.perfetto import groups, write_trace
+
     output: Path = options.output
     if output.suffix not in (TRACE, ARCHIVE):
         raise UsageError(f"{output}: the name's ending selects the format: end it in {TRACE} or {ARCHIVE}")
@@ -69,6 +69,9 @@ def run(options: argparse.Namespace) -> int:
 
 def archive(file: IO[bytes], summary: RunSummary, links: Calibration | None) -> str:
     """Write a run's lanes next to the raw traces of the ranks that have lanes; return notes on it."""
+    from analyzers.reporting import lanes, report
+    from tracer.views.perfetto import write_archive
+
     full = summary.of_full_windows()
     run_report = report(full, links)
     ranks = tuple(rank for rank in full.ranks if rank.timed.course is not None)

@@ -4,43 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from analyzers.hta import (
-    Analysis,
-    CriticalPath,
-    critical_path,
-    diff,
-    hta_library,
-    idle,
-    kernels,
-    launches,
-    path_tables,
-    queue,
-    to_json,
-)
-from analyzers.rank import summary_of
-from analyzers.reporting import lanes, report
-from analyzers.run import Run, load
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
 from tracer.commands.options import here, memory, not_negative, positive, run_place, terminal
 from tracer.errors import UsageError
 from tracer.views import csv_text
-from tracer.views.perfetto import groups, path_group, write_trace
-from tracer.views.sections import hta_text
 
-NAME = "hta"
-HELP = "HolisticTraceAnalysis' critical path, idle causes, queues, launches, kernels and comparison"
+if TYPE_CHECKING:
+    from analyzers.hta import Analysis, CriticalPath
+    from analyzers.run import Run
+
 PATH, DIFF = "critical-path", "diff"
-OF_RANKS: dict[str, Callable[[Run, int | None], Analysis]] = {
-    "idle": idle,
-    "queue": queue,
-    "launches": launches,
-    "kernels": kernels,
-}
+OF_RANKS = ("idle", "queue", "launches", "kernels")
 DEFAULT_TOP = 15
 
 
@@ -86,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, let HTA analyze, print."""
+    from analyzers.hta import critical_path, hta_library, path_tables, to_json
+    from analyzers.run import load
+    from tracer.views.sections.results import hta_text
+
     _check_usage(options)
     hta_library()
     source = load(options.run, memory=memory())
@@ -129,13 +112,21 @@ def _check_tables(options: argparse.Namespace, analysis: Analysis) -> None:
 
 
 def _analyzed(source: Run, options: argparse.Namespace) -> Analysis:
+    from analyzers.hta import diff, idle, kernels, launches, queue
+    from analyzers.run import load
+
     if options.analysis == DIFF:
         return diff(source, load(options.other, memory=memory()), options.rank, options.step)
-    return OF_RANKS[options.analysis](source, options.rank)
+    analyses = dict(zip(OF_RANKS, (idle, queue, launches, kernels), strict=True))
+    return analyses[options.analysis](source, options.rank)
 
 
 def _write_timeline(source: Run, path: CriticalPath, options: argparse.Namespace) -> None:
     """Write the full windows' lanes, which the path belongs to, and the path on the same clock."""
+    from analyzers.rank import summary_of
+    from analyzers.reporting import lanes, report
+    from tracer.views.perfetto import groups, path_group, write_trace
+
     summary = summary_of(source, lanes=True).of_full_windows()
     run_report = report(summary)
     drawn = lanes(summary, run_report)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from analyzers.comparison import study
-from analyzers.reporting import report
 from tracer.atomic_files import refuse_existing, write_bytes
 from tracer.commands.options import (
     add_links_argument,
@@ -19,11 +17,7 @@ from tracer.commands.options import (
     sweep_folder,
 )
 from tracer.errors import UsageError
-from tracer.views import size
-from tracer.views.plots import BANDWIDTH, FORMS, KINDS, SCALING, report_picture, scaling_picture
-
-NAME = "plot"
-HELP = "a run's or a sweep's figures as pictures: PNG, SVG, PDF"
+from tracer.views import BANDWIDTH, KINDS, SCALING, size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, draw, write."""
+    from tracer.views.plots import FORMS
+
     form = options.output.suffix.lower().removeprefix(".")
     if form not in FORMS:
         raise UsageError(f"-o {options.output}: a picture ends in {', '.join(f'.{name}' for name in FORMS)}")
@@ -71,12 +67,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _picture(options: argparse.Namespace, form: str) -> bytes:
+    from analyzers.reporting import report
+    from tracer.views.plots import report_picture
+
     links = links_of(options)
     summary = read(options)
     return report_picture(report(summary, links), options.kind, form, links or summary.calibration)
 
 
 def _scaling(options: argparse.Namespace, form: str) -> bytes:
+    from analyzers.comparison import study
+    from tracer.views.plots import scaling_picture
+
     if len(options.run) > 1:
         raise UsageError(f"--kind {SCALING} draws one sweep: give one folder")
     return scaling_picture(study(sweep_folder(options.run[0]), cell_reader(options)), form)

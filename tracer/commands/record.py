@@ -8,11 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from analyzers.errors import install_hint
-from analyzers.reporting import report
-from analyzers.run import MANIFEST
 from tracer.atomic_files import hidden_folder, refuse_folder
 from tracer.commands.options import OPTIONS as HOST_OPTIONS
 from tracer.commands.options import (
@@ -37,10 +33,7 @@ from tracer.commands.record_script import run_script
 from tracer.config import STRATEGIES, RecordConfig
 from tracer.errors import TracerError, UsageError
 from tracer.views import rendered
-from tracer.views.sections import epochs, first_screen_text
 
-NAME = "record"
-HELP = "record a training script, or a built-in workload, and report where its time goes"
 USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
        tracer record [OPTION ...] -m package.train [ARGUMENT ...]
        tracer record [OPTION ...] torchrun ... train.py [ARGUMENT ...]
@@ -101,6 +94,10 @@ def words_apart(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def run(options: argparse.Namespace) -> int:
     """Record, then report."""
+    from analyzers.reporting import report
+    from analyzers.run import MANIFEST
+    from tracer.views.sections import epochs, first_screen_text
+
     if options.script is not None:
         return _run_script(options)
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
@@ -144,6 +141,8 @@ def default_name(config: RecordConfig) -> str:
 
 def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str, ...] = ()) -> list[Path]:
     """Run the ranks and put their traces and run.json into `output`, which appears only when all is written."""
+    import msgspec
+
     from tracer.launching import Job, launch, quiet_launcher, rank_arguments
     from tracer.recording import Finisher, take_notes
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.errors import AnalysisError
-from analyzers.reporting import report
-from analyzers.run import MANIFEST, OF_HOST
 from tracer.atomic_files import refuse_folder
 from tracer.commands.options import (
     begin_line,
@@ -25,7 +23,6 @@ from tracer.commands.options import (
 )
 from tracer.config import Plan
 from tracer.errors import UsageError
-from tracer.views.sections import first_screen_text
 
 if TYPE_CHECKING:
     from tracer.launching import Outcome, Ranks, Script
@@ -35,6 +32,7 @@ DEFAULTS = Plan()
 
 def run_script(options: argparse.Namespace) -> int:
     """Run the script, recorded; return its exit code. Its stdout is its own: ours is on stderr."""
+    from analyzers.run import MANIFEST
     from tracer.launching import Recording, Script, quiet_launcher, record_script
 
     script = Script(tuple(options.script))
@@ -95,6 +93,8 @@ def _say(text: str) -> None:
 
 
 def _say_outcome(outcome: Outcome, keep: int) -> None:
+    from analyzers.run import OF_HOST
+
     for line in outcome.said:
         _say(line)
     if not outcome.recorded:
@@ -110,6 +110,9 @@ def _say_outcome(outcome: Outcome, keep: int) -> None:
 
 def _report(recording: Path, is_part: bool) -> None:
     """Print the report on stderr, since stdout is the script's; of a part of a run the verdict alone."""
+    from analyzers.reporting import report
+    from tracer.views.sections import first_screen_text
+
     try:
         summary = read_here(recording)
         for note in summary.manifest.notes if summary.manifest else []:

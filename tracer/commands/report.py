@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from analyzers.comparison import RunFigures, names
-from analyzers.reporting import (
-    Report,
-    buckets_frame,
-    collectives_frame,
-    groups_frame,
-    kernels_frame,
-    layers_frame,
-    operators_frame,
-    report,
-    sharded_frame,
-    to_json,
-    to_summary_json,
-    windows_frame,
-)
-from analyzers.run import Calibration
 from tracer.atomic_files import write_text
 from tracer.commands.options import (
     add_drawing_arguments,
@@ -43,25 +27,14 @@ from tracer.commands.options import (
     write_page,
 )
 from tracer.errors import UsageError
-from tracer.views import csv_text
-from tracer.views.sections import By, first_screen_text, notices_text, report_text
+from tracer.views import By, csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NAME = "report"
-HELP = "where the time of a run's steps went, measured from its traces"
-# The tables that --csv writes, by file.
-TABLES: dict[str, Callable[[Report], pd.DataFrame]] = {
-    "windows.csv": windows_frame,
-    "collectives.csv": collectives_frame,
-    "groups.csv": groups_frame,
-    "buckets.csv": buckets_frame,
-    "layers.csv": layers_frame,
-    "sharded.csv": sharded_frame,
-    "kernels.csv": kernels_frame,
-    "operators.csv": operators_frame,
-}
+    from analyzers.comparison import Condition
+    from analyzers.reporting import Report
+    from analyzers.run import Calibration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,10 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, print; return the conditions' exit code."""
+    from analyzers.reporting import to_json, to_summary_json
+
     if options.summary and not options.json:
         raise UsageError("--summary shortens the JSON: give --json --summary")
-    gates = parsed(options.fail_on, names(of_comparison=False))
-    tables = {options.csv / name: frame for name, frame in TABLES.items()} if options.csv is not None else {}
+    gates = _gates(options.fail_on)
+    tables = {options.csv / name: frame for name, frame in _tables().items()} if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
     run_report, document = _read(options, links_of(options))
     for path, frame in tables.items():
@@ -115,11 +90,54 @@ def run(options: argparse.Namespace) -> int:
         write_page(options.html, document, options.force)
     document_of = to_summary_json if options.summary else to_json
     emit(options, partial(document_of, run_report), partial(_text, options, run_report))
+    return _judged(gates, run_report) if gates else 0
+
+
+def _gates(conditions: Sequence[str]) -> list[Condition]:
+    """Parse the conditions that were given; without any, what judges them need not be loaded. Raises UsageError."""
+    if not conditions:
+        return []
+    from analyzers.comparison import names
+
+    return parsed(conditions, names(of_comparison=False))
+
+
+def _judged(gates: Sequence[Condition], run_report: Report) -> int:
+    """Say which conditions hold; return the exit code."""
+    from analyzers.comparison import RunFigures
+
     return judged(gates, RunFigures(run_report), run_report.run.name)
+
+
+def _tables() -> dict[str, Callable[[Report], pd.DataFrame]]:
+    """Return the tables that --csv writes, by file."""
+    from analyzers.reporting import (
+        buckets_frame,
+        collectives_frame,
+        groups_frame,
+        kernels_frame,
+        layers_frame,
+        operators_frame,
+        sharded_frame,
+        windows_frame,
+    )
+
+    return {
+        "windows.csv": windows_frame,
+        "collectives.csv": collectives_frame,
+        "groups.csv": groups_frame,
+        "buckets.csv": buckets_frame,
+        "layers.csv": layers_frame,
+        "sharded.csv": sharded_frame,
+        "kernels.csv": kernels_frame,
+        "operators.csv": operators_frame,
+    }
 
 
 def _text(options: argparse.Namespace, run_report: Report, width: int | None = None, color: bool = False) -> str:
     """Write what is asked for; by default one screen."""
+    from tracer.views.sections import first_screen_text, notices_text, report_text
+
     if options.notes:
         return notices_text(run_report, width, color)
     by: By | None = "rank" if options.full else options.by
@@ -132,6 +150,8 @@ def _text(options: argparse.Namespace, run_report: Report, width: int | None = N
 
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:
     """Return the report, and its page if one is asked for. Raises UsageError."""
+    from analyzers.reporting import report
+
     if options.html is None:
         if options.ranks is not None:
             raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")

@@ -12,15 +12,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
-from analyzers.comparison import Scaling, cells_frame, epochs_frame, scaling_json, strong_frame, study, weak_frame
 from analyzers.errors import install_hint
-from analyzers.rank import RunSummary
 from analyzers.redaction import redacted
-from analyzers.run import SINGLE, SWEEP, Cell, Sweep, read_sweep
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
     add_cache_argument,
@@ -39,26 +34,20 @@ from tracer.commands.options import (
     sweep_folder,
     terminal,
 )
-from tracer.config import CIFAR10_SAMPLES, STRATEGIES, DeviceType, RecordConfig, Setup, Strategy
+from tracer.config import CIFAR10_SAMPLES, STRATEGY_TRAITS, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
 from tracer.views import DARK, LIGHT, csv_text
-from tracer.views.html import scaling_html
-from tracer.views.plots import PICTURES, plots
-from tracer.views.sections import as_markdown, scaling_text
 
-NAME = "sweep"
-HELP = "how training scales over devices and batches, measured from a sweep's recordings"
+if TYPE_CHECKING:
+    from analyzers.comparison import Scaling
+    from analyzers.rank import RunSummary
+
 MISSING = f"tracer sweep needs torch and torchvision to record: {install_hint('record')}"
-PARALLEL = tuple(strategy for strategy in STRATEGIES if strategy != SINGLE)
+PARALLEL = tuple(name for name, traits in STRATEGY_TRAITS.items() if not traits.not_on_several)
 BATCHES = (32, 128, 512)
 # Below a sweep's folder, unless --output says otherwise.
 REPORT = "report"
-TABLES = {
-    "cells.csv": cells_frame,
-    "weak.csv": weak_frame,
-    "strong.csv": strong_frame,
-    "epochs.csv": epochs_frame,
-}
+TABLES = ("cells.csv", "weak.csv", "strong.csv", "epochs.csv")
 DOCUMENT, MARKDOWN, PAGE = "scaling.json", "scaling.md", "scaling.html"
 
 
@@ -149,6 +138,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     """Record every cell that is not done; return those that failed. Raises UsageError, TracerError."""
+    from analyzers.run import SWEEP, Cell, Sweep, read_sweep
+
     if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
         raise TracerError(MISSING)
     from tracer.launching import Grid, merged, quiet_launcher, record_grid
@@ -186,6 +177,10 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
     """Return what each cell records, by its name. Raises UsageError, TracerError if one of them cannot be."""
+    import msgspec
+
+    from analyzers.run import SINGLE
+
     device, counts = _devices(options)
     places = list(product(counts, _fourfold(options, options.batch or BATCHES), _strategies(options)))
     if options.strong:
@@ -230,6 +225,10 @@ def numbers(text: str) -> list[int]:
 
 def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:
     """Print the study, and write its files where an output is named. Raises AnalysisError, TracerError."""
+    from analyzers.comparison import scaling_json, study
+    from tracer.views.plots import PICTURES
+    from tracer.views.sections.results import scaling_text
+
     if output is not None:
         for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
             refuse_existing(output / name, force)
@@ -246,6 +245,8 @@ def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader
 
 def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
     """Write the study's files; return their names. Remove an earlier report's pictures that this one has not."""
+    from tracer.views.plots import PICTURES, plots
+
     pictures = plots(scaling, LIGHT)
     if force:
         for name in set(PICTURES) - set(pictures):
@@ -258,9 +259,14 @@ def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
 
 def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield every file by name, the page first."""
+    from analyzers.comparison import cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
+    from tracer.views.html import scaling_html
+    from tracer.views.plots import plots
+    from tracer.views.sections.results import as_markdown
+
     yield PAGE, scaling_html(scaling, pictures, plots(scaling, DARK)).encode()
     yield MARKDOWN, as_markdown(scaling, pictures).encode()
     yield from pictures.items()
-    for name, frame in TABLES.items():
+    for name, frame in zip(TABLES, (cells_frame, weak_frame, strong_frame, epochs_frame), strict=True):
         yield name, csv_text(frame(scaling)).encode()
     yield DOCUMENT, (scaling_json(scaling) + "\n").encode()

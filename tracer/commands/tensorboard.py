@@ -8,19 +8,11 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from analyzers.comparison import study
 from analyzers.paths import Place
-from analyzers.reporting import report
-from analyzers.run import SWEEP
 from tracer.atomic_files import refuse_existing, write_bytes
 from tracer.commands.options import add_reading_arguments, cell_reader, here, read, run_place
 from tracer.errors import TracerError, UsageError
-from tracer.serving import check_tensorboard
-from tracer.views.sections import as_markdown
-from tracer.views.tensorboard import report_files, study_files
 
-NAME = "tensorboard"
-HELP = "write runs and sweeps for TensorBoard: scalars of each step, the report as text, a sweep's hparams"
 # One file a folder; TensorBoard knows it by how it begins.
 EVENTS = "events.out.tfevents.0.tracer"
 
@@ -41,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, write event files."""
+    from tracer.serving import check_tensorboard
+
     check_tensorboard()
     places = {_name(path): path for path in options.run}
     if len(places) < len(options.run):
@@ -62,6 +56,12 @@ def _name(path: Place) -> str:
 
 def _files(options: argparse.Namespace, path: Place) -> dict[str, bytes]:
     """Return event files by folder."""
+    from analyzers.comparison import study
+    from analyzers.reporting import report
+    from analyzers.run import SWEEP
+    from tracer.views.sections.results import as_markdown
+    from tracer.views.tensorboard import report_files, study_files
+
     if not isinstance(path, Path) or not (path / SWEEP).is_file():
         return report_files(report(read(options, path)))
     scaling = study(path, cell_reader(options))

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from analyzers.errors import install_hint
-from analyzers.reporting import Lanes
 from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
     add_drawing_arguments,
@@ -42,10 +42,10 @@ from tracer.serving import (
     server,
     tensorboard_address,
 )
-from tracer.views.perfetto import groups, write_trace
 
-NAME = "view"
-HELP = "a run in the browser: its page, Perfetto, or TensorBoard"
+if TYPE_CHECKING:
+    from analyzers.reporting import Lanes
+
 PERFETTO = "https://ui.perfetto.dev"
 # The one port of the loopback address that ui.perfetto.dev may read from.
 PORT = 9001
@@ -144,6 +144,8 @@ def tensorboard(options: argparse.Namespace) -> int:
 
 def perfetto(options: argparse.Namespace) -> int:
     """Serve the lanes, and open Perfetto on them."""
+    from tracer.views.perfetto import groups, write_trace
+
     if not options.offline and options.port not in (None, PORT):
         raise UsageError(f"{PERFETTO} can only read from port {PORT}: leave --port out, or give --offline")
     pages = _perfetto_files() if options.offline else {}

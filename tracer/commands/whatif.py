@@ -6,21 +6,8 @@ import argparse
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analyzers.prediction import (
-    USUAL_MB,
-    Affine,
-    Hosts,
-    LinkModel,
-    Options,
-    WhatIf,
-    calibrated,
-    scenarios_frame,
-    to_json,
-    whatif,
-)
-from analyzers.rank import RunSummary
-from analyzers.run import Calibration, Manifest, world_size
 from analyzers.units import NS_PER_US
 from tracer.atomic_files import write_bytes, write_text
 from tracer.commands.options import (
@@ -41,12 +28,12 @@ from tracer.commands.options import (
 )
 from tracer.errors import TracerError, UsageError
 from tracer.views import csv_text
-from tracer.views.html import report_html
-from tracer.views.plots import FORMS, prediction_picture
-from tracer.views.sections import prediction_text
 
-NAME = "whatif"
-HELP = "what a run's steps would take with other buckets, more GPUs, or other links: predicted, with the error"
+if TYPE_CHECKING:
+    from analyzers.prediction import LinkModel, Options, WhatIf
+    from analyzers.rank import RunSummary
+    from analyzers.run import Calibration
+
 ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
 AS_GIVEN = "as given"
 
@@ -56,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
     add_steps_argument(parser)
     what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
-    what.add_argument(
-        "--bucket-mb", type=caps, default=USUAL_MB, metavar="MB,...", help="default: default,1,2,5,10,25,50,100"
-    )
+    what.add_argument("--bucket-mb", type=caps, metavar="MB,...", help="default: default,1,2,5,10,25,50,100")
     what.add_argument("--gpus", type=counts, default=(), metavar="N,...", help="default: as many as the run had")
     what.add_argument("--no-broadcast-buffers", action="store_true", help="predict without DDP's broadcast of buffers")
     what.add_argument(
@@ -90,6 +75,10 @@ def _add_links(links: argparse._ArgumentGroup) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, predict, print."""
+    from analyzers.prediction import to_json, whatif
+    from tracer.views.html import report_html
+    from tracer.views.sections.results import prediction_text
+
     _check(options)
     written = [path for path in (options.output, options.html, options.csv, options.plot) if path is not None]
     if len({path.absolute() for path in written}) < len(written):
@@ -113,6 +102,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, prediction: WhatIf) -> None:
     """Write the files that go with the text."""
+    from analyzers.prediction import scenarios_frame
+    from tracer.views.plots import prediction_picture
+
     if options.csv is not None:
         write_text(options.csv, csv_text(scenarios_frame(prediction)), options.force)
     if options.plot is not None:
@@ -125,6 +117,8 @@ def _form(path: Path) -> str:
 
 def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for options that make no sense together."""
+    from tracer.views.plots import FORMS
+
     refusals = {
         "--links and --bus-gbps both describe the links: give one of them": (
             options.links is not None and options.bus_gbps is not None
@@ -144,9 +138,11 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _options(options: argparse.Namespace) -> Options:
+    from analyzers.prediction import USUAL_MB, Hosts, Options
+
     hosts = None if options.gpus_per_host is None else Hosts(options.gpus_per_host, options.host_gbps)
     return Options(
-        bucket_mb=options.bucket_mb,
+        bucket_mb=options.bucket_mb or USUAL_MB,
         gpus=options.gpus,
         broadcast_buffers=not options.no_broadcast_buffers,
         gradient_itemsize=None if options.grad_dtype is None else ITEMSIZE[options.grad_dtype],
@@ -156,6 +152,8 @@ def _options(options: argparse.Namespace) -> Options:
 
 def _calibration(options: argparse.Namespace) -> Calibration | None:
     """Read a calibration file that has all-reduces. Raises TracerError for another."""
+    from analyzers.prediction import calibrated
+
     calibration = links_of(options)
     if calibration is not None and calibrated(calibration, AS_GIVEN) is None:
         raise TracerError(
@@ -166,6 +164,9 @@ def _calibration(options: argparse.Namespace) -> Calibration | None:
 
 def given_links(options: argparse.Namespace, summary: RunSummary) -> LinkModel:
     """Build links with the given bandwidth and latency, the same for every group that is asked about."""
+    from analyzers.prediction import Affine, LinkModel
+    from analyzers.run import Manifest, world_size
+
     run_gpus = world_size(summary.manifest or Manifest(), summary.ranks)
     latency_ns = (options.latency_us or 0.0) * NS_PER_US
     # One GPU without --gpus is refused when its steps are read.

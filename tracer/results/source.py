@@ -8,7 +8,8 @@ from pathlib import Path
 
 from analyzers.paths import Where, places
 from analyzers.prediction import usual
-from analyzers.reporting import MANY, Report, drawn_ranks, lanes, report
+from analyzers.ranks import MANY
+from analyzers.reporting import Report, drawn_ranks, lanes, report
 from analyzers.run import Calibration, find, read_calibration
 from tracer.reading import Readers, read_lanes, read_run, start_method, with_undrawn
 from tracer.views.html import report_html

@@ -1,13 +1,14 @@
 """Views: results as text, markdown, pages, plots, timelines, none computes.
 
 A section is a list of blocks (`document`), with numbers from `format` and colours from `palette`; `terminal` and
-`markdown` render it, and `csv_tables` writes frames. The rooms inside: `sections` arrange a result; `html`, `plots`,
-`perfetto` and `tensorboard` show.
+`markdown` render it, and `csv_tables` writes frames. `choices` has the words of options.
+The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` show.
 
 Decisions: docs/decisions/views.md
 """
 
 from analyzers.units import count, size
+from tracer.views.choices import BANDWIDTH, KINDS, SCALING, By
 from tracer.views.csv_tables import csv_text
 from tracer.views.document import (
     Block,
@@ -59,6 +60,7 @@ from tracer.views.terminal import columns, is_wide, rendered
 __all__ = [
     "ASCII",
     "BACKWARD",
+    "BANDWIDTH",
     "CAUSE_PARTS",
     "COMM",
     "COMPUTE",
@@ -71,15 +73,18 @@ __all__ = [
     "IDLE",
     "IDLE_LOOKS",
     "IDLE_PARTS",
+    "KINDS",
     "KIND_MARKS",
     "LIGHT",
     "PARTS",
+    "SCALING",
     "SERIES",
     "SPLIT_PARTS",
     "TRANSFER",
     "UNRESOLVED",
     "WAITING",
     "Block",
+    "By",
     "Caution",
     "Column",
     "Drawing",

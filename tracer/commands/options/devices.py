@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from tracer.commands.options.values import positive
-from tracer.config import DeviceType
 from tracer.errors import TracerError, UsageError
+
+if TYPE_CHECKING:
+    from tracer.config import DeviceType
 
 CPU_RANKS = 2
 

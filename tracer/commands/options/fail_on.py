@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from analyzers.comparison import Condition, Figure, Names, parse
 from analyzers.errors import BadExpression
 from analyzers.units import ms, percent
 from tracer.errors import UsageError
 from tracer.views import plain
 
-LookUp = Callable[[Figure], float | None]
+if TYPE_CHECKING:
+    from analyzers.comparison import Condition, Figure, Names
+
+    LookUp = Callable[[Figure], float | None]
 
 # A condition holds; a figure that it needs is null, so that nobody can tell.
 HOLDS, CANNOT_TELL = 3, 1
@@ -31,6 +34,8 @@ def add_gate_argument(parser: argparse.ArgumentParser, example: str) -> None:
 
 def parsed(conditions: Sequence[str], names: Names) -> list[Condition]:
     """Parse the conditions that were given. Raises UsageError."""
+    from analyzers.comparison import parse
+
     try:
         return [parse(condition, names) for condition in conditions]
     except BadExpression as error:

@@ -8,15 +8,15 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from analyzers.prediction import usual
-from analyzers.reporting import Report
-from analyzers.run import Calibration
 from tracer.atomic_files import refuse_existing, write_text
 from tracer.commands.options.run import read_drawn
 from tracer.views import size
-from tracer.views.html import report_html
+
+if TYPE_CHECKING:
+    from analyzers.reporting import Report
+    from analyzers.run import Calibration
 
 
 def refuse_all_existing(paths: Iterable[Path | None], force: bool) -> None:
@@ -56,6 +56,9 @@ def _size(stream: TextIO) -> tuple[int, int]:
 
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
     """Return a run's report, and its page, with the usual predictions if it can be replayed."""
+    from analyzers.prediction import usual
+    from tracer.views.html import report_html
+
     summary, report, drawn = read_drawn(options, links, schedules=True)
     return report, report_html(report, drawn, links or summary.calibration, usual(summary, links))
 

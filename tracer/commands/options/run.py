@@ -12,16 +12,20 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analyzers.errors import AnalysisError, UnknownPlace
 from analyzers.paths import Place, Where, local_path, place
-from analyzers.rank import RunSummary
-from analyzers.reporting import MANY, Lanes, Report, drawn_ranks, lanes, report
-from analyzers.run import Calibration, find, read_calibration
+from analyzers.ranks import MANY
 from tracer.commands.options.progress_bar import reading
 from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
 from tracer.errors import TracerError, UsageError
-from tracer.reading import Readers, default_folder, read_lanes, read_run, second_opinions, with_undrawn
+
+if TYPE_CHECKING:
+    from analyzers.rank import RunSummary
+    from analyzers.reporting import Lanes, Report
+    from analyzers.run import Calibration
+    from tracer.reading import Readers
 
 # What speaks on stderr by itself where something fails that we put into a line.
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
@@ -135,11 +139,15 @@ def add_steps_argument(parser: argparse.ArgumentParser) -> None:
 
 def links_of(options: argparse.Namespace) -> Calibration | None:
     """Read the calibration that --links names. Raises AnalysisError."""
+    from analyzers.run import read_calibration
+
     return read_calibration(options.links) if options.links is not None else None
 
 
 def readers(options: argparse.Namespace) -> Readers:
     """Return who is to read."""
+    from tracer.reading import Readers
+
     if options.scheduler is not None:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
@@ -170,6 +178,8 @@ def cache_folder(options: argparse.Namespace | None = None) -> Path | None:
         return None
     said = os.environ.get(CACHE)
     if said is None:
+        from tracer.reading import default_folder
+
         return default_folder(os.environ, sys.platform)
     if said in ("", "off"):
         return None
@@ -187,12 +197,16 @@ def _hush() -> None:
 
 def read(options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False) -> RunSummary:
     """Read the run's summary (the options' own run, unless another is named)."""
+    from tracer.reading import read_run
+
     path = options.run if path is None else path
     return _judged(options, read_run(path, schedules=schedules, steps=_steps(options), by=readers(options)), path)
 
 
 def _judged(options: argparse.Namespace, summary: RunSummary, path: Where) -> RunSummary:
     """Add torch's own opinion of the traces to a run's warnings, where it is asked for."""
+    from tracer.reading import second_opinions
+
     if not getattr(options, "validate", False):
         return summary
     return replace(summary, warnings=(*summary.warnings, *second_opinions(path)))
@@ -204,6 +218,8 @@ def _steps(options: argparse.Namespace) -> str | None:
 
 def read_here(path: Path) -> RunSummary:
     """Read the summary of a run that has just been recorded here."""
+    from tracer.reading import Readers, read_run
+
     return read_run(path, by=Readers(progress=reading, memory=memory(), cache=cache_folder()))
 
 
@@ -233,6 +249,10 @@ def read_drawn(
 
     Raises UsageError for a rank it has not.
     """
+    from analyzers.reporting import lanes, report
+    from analyzers.run import find
+    from tracer.reading import read_lanes, read_run, with_undrawn
+
     by, path = readers(options), options.run if path is None else path
     few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
     summary = read_run(path, lanes=few, schedules=schedules, steps=_steps(options), by=by)
@@ -247,6 +267,8 @@ def read_drawn(
 
 def chosen_ranks(options: argparse.Namespace, run_report: Report) -> Collection[int]:
     """Return the ranks to draw: those asked for, or those that represent the others. Raises UsageError."""
+    from analyzers.reporting import drawn_ranks
+
     ranks = _ranks_to_draw(options)
     if ranks is None:
         return drawn_ranks(run_report)

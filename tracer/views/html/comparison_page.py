@@ -10,14 +10,7 @@ from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend
 from tracer.views.html.templates import filled
-from tracer.views.sections import (
-    changed_means,
-    comparison_title,
-    part_label,
-    told_tables,
-    untold,
-    untold_table,
-)
+from tracer.views.sections.results import changed_means, comparison_title, part_label, told_tables, untold, untold_table
 
 LOOKS = {part.field: part.look or part.field for part in CAUSE_PARTS}
 # A track's width and a strip's height, in their own units.

@@ -14,7 +14,7 @@ from analyzers.prediction import Scenario, WhatIf
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import SERIES
 from tracer.views.html.bandwidth_curve import SHAPES, Frame, Tick
-from tracer.views.sections import cap, gpus
+from tracer.views.sections.results import cap, gpus
 
 FRAME = Frame(860, 300, left=62, right=710, top=18, bottom=260)
 # Between DDP's default and the smallest cap, in doublings.

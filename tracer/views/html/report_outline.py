@@ -9,7 +9,8 @@ from analyzers.prediction import WhatIf
 from analyzers.reporting import IDLE_CAUSES, Report
 from analyzers.units import ms, percent
 from tracer.views import TitledTable, count
-from tracer.views.sections import IDLE_MEANINGS, communicates, line_title, sentence, short
+from tracer.views.sections import IDLE_MEANINGS, communicates, line_title, short
+from tracer.views.sections.results import sentence
 
 Shown = Mapping[str, Sequence[TitledTable]]
 

@@ -44,7 +44,6 @@ from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.html.titled_tables import titled
 from tracer.views.sections import (
     advice_section,
-    basis,
     by_bucket,
     by_collective,
     by_expert,
@@ -63,16 +62,13 @@ from tracer.views.sections import (
     loader,
     memory,
     named,
-    own,
     pipeline_section,
     representative,
     run_title,
-    scale_out_section,
-    scenarios,
-    sentence,
     true_cost,
     waiting,
 )
+from tracer.views.sections.results import basis, own, scale_out_section, scenarios, sentence
 
 # The first is for tables, the others are for the timeline.
 TIMELINE = ("timeline-data.js", "timeline-draw.js", "timeline-marks.js", "timeline-find.js", "timeline-input.js")

@@ -12,7 +12,7 @@ from analyzers.units import ms, percent
 from tracer.views import SERIES, SPLIT_PARTS, count, in_legend
 from tracer.views.html.bandwidth_curve import FRAME, SHAPES, Frame, Tick
 from tracer.views.html.templates import filled
-from tracer.views.sections import grouped, picture_of, scaling_tables, scaling_title
+from tracer.views.sections.results import grouped, picture_of, scaling_tables, scaling_title
 
 # Which of the study's definitions stand below which table.
 MEANINGS = {

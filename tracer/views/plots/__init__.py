@@ -7,16 +7,13 @@ Decisions: docs/decisions/views.md
 """
 
 from tracer.views.plots.axes import FORMS
-from tracer.views.plots.pictures import BANDWIDTH, KINDS, SCALING, report_picture, scaling_picture
+from tracer.views.plots.pictures import report_picture, scaling_picture
 from tracer.views.plots.prediction import prediction_picture
 from tracer.views.plots.scaling import PICTURES, plots
 
 __all__ = [
-    "BANDWIDTH",
     "FORMS",
-    "KINDS",
     "PICTURES",
-    "SCALING",
     "plots",
     "prediction_picture",
     "report_picture",

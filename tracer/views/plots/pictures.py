@@ -9,7 +9,7 @@ from analyzers.comparison import Scaling
 from analyzers.reporting import Report
 from analyzers.run import Calibration
 from tracer.errors import TracerError
-from tracer.views import LIGHT, Theme
+from tracer.views import BANDWIDTH, LIGHT, Theme
 from tracer.views.plots import report_charts as charts
 from tracer.views.plots import step_timeline as lanes
 from tracer.views.plots.axes import saved, style
@@ -19,15 +19,13 @@ from tracer.views.plots.scaling import speedups
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What shows a report alone; bandwidth also shows what the links were measured to give.
+# The kinds that show a report alone.
 OF_REPORT: dict[str, Callable[[Report, Theme], Figure]] = {
     "breakdown": charts.breakdown,
     "timeline": lanes.timeline,
     "buckets": lanes.buckets,
     "layers": charts.layers,
 }
-BANDWIDTH, SCALING = "bandwidth", "scaling"
-KINDS = (*OF_REPORT, BANDWIDTH, SCALING)
 
 
 def report_picture(

@@ -14,7 +14,7 @@ from tracer.views import LIGHT, Theme
 from tracer.views.html import by_gpus, cap_places
 from tracer.views.plots.axes import MARKERS, places, ramp, saved, style
 from tracer.views.plots.layout import TEXT_PT, Entry, Sheet, framed
-from tracer.views.sections import cap, gpus, hidden_means, no_longer_hidden, sentence, signed
+from tracer.views.sections.results import cap, gpus, hidden_means, no_longer_hidden, sentence, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from analyzers.units import NS_PER_MS, NS_PER_S, ms
 from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, StepPart, Theme
 from tracer.views.plots.axes import WIDTH_IN, Panel, PlotLine, PlotPoint, blank, grid, places, png, style
 from tracer.views.plots.layout import hatch
-from tracer.views.sections import grouped
+from tracer.views.sections.results import grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from analyzers.reporting import ControlFigures, Report, RunFacts, Window
 from analyzers.run import Epoch
 from analyzers.units import NS_PER_S, between_ms, ms, percent
 from tracer.views import (
     PARTS,
+    By,
     Caution,
     Heading,
     Paragraph,
@@ -45,7 +45,6 @@ from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.
 MOST_LISTED = 50
-By = Literal["rank", "step", "collective", "group", "bucket", "layer", "expert", "kernel", "pipeline"]
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:

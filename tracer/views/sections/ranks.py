@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from analyzers.notices import REPEATED, Code, Notice
-from analyzers.reporting import MANY, DeviceSummary, OverDevices, Report
+from analyzers.ranks import MANY
+from analyzers.reporting import DeviceSummary, OverDevices, Report
 from analyzers.statistics import Spread
 from analyzers.units import percent
 from tracer.views import (

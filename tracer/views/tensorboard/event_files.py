@@ -14,8 +14,8 @@ import numpy as np
 from analyzers.comparison import CellRow, Scaling
 from analyzers.reporting import Report, StepFigures, StepSeries, series
 from analyzers.units import NS_PER_MS, NS_PER_S
-from tracer.views import SPLIT_PARTS, sections_markdown
-from tracer.views.sections import By, line_title, report_sections
+from tracer.views import SPLIT_PARTS, By, sections_markdown
+from tracer.views.sections import line_title, report_sections
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event

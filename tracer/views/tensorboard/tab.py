@@ -8,7 +8,8 @@ from analyzers.comparison import study
 from analyzers.errors import AnalysisError
 from analyzers.prediction import usual
 from analyzers.rank import summarize
-from analyzers.reporting import MANY, drawn_ranks, lanes, report
+from analyzers.ranks import MANY
+from analyzers.reporting import drawn_ranks, lanes, report
 from analyzers.run import find
 from tracer.reading import ListedRun, Readers, leads_out, read_lanes, read_run
 from tracer.views import DARK, LIGHT

@@ -1,11 +1,20 @@
 """Sections of results other than a report.
 
-`scaling`, `prediction`, `calibration` and `hta` arrange a sweep, a prediction, a calibration, HTA's tables.
+`comparison` with `comparison_tables` arrange a comparison; `scaling`, `prediction`, `calibration` and `hta` a sweep, a
+prediction, a calibration, HTA's tables.
 
 Decisions: docs/decisions/views.md
 """
 
 from tracer.views.sections.results.calibration import calibration_text
+from tracer.views.sections.results.comparison import (
+    changed_means,
+    comparison_text,
+    comparison_title,
+    part_label,
+    untold,
+)
+from tracer.views.sections.results.comparison_tables import told_tables, untold_table
 from tracer.views.sections.results.hta import hta_text
 from tracer.views.sections.results.prediction import (
     basis,
@@ -34,12 +43,16 @@ __all__ = [
     "basis",
     "calibration_text",
     "cap",
+    "changed_means",
+    "comparison_text",
+    "comparison_title",
     "gpus",
     "grouped",
     "hidden_means",
     "hta_text",
     "no_longer_hidden",
     "own",
+    "part_label",
     "picture_of",
     "prediction_text",
     "scale_out_section",
@@ -49,4 +62,7 @@ __all__ = [
     "scenarios",
     "sentence",
     "signed",
+    "told_tables",
+    "untold",
+    "untold_table",
 ]

@@ -17,7 +17,7 @@ from tracer.views import (
     milliseconds,
     size,
 )
-from tracer.views.sections.groups import line_title
+from tracer.views.sections import line_title
 
 # How many rows a table of layers, buckets or collectives has on a terminal; the page and the JSON have all.
 MOST_ROWS = 16

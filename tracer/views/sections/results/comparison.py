@@ -21,7 +21,7 @@ from tracer.views import (
     milliseconds,
     rendered,
 )
-from tracer.views.sections.comparison_tables import (
+from tracer.views.sections.results.comparison_tables import (
     FIGURES,
     LABELS,
     MOST_ROWS,
