@@ -47,7 +47,7 @@ from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reprs import brief
 from analyzers.run import Calibration, Joining, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
-from analyzers.trace import Category, Events, Header, Kind
+from analyzers.trace import Category, Events, Header, Helpers, Kind
 
 # Who hears of the bytes that are read, block by block.
 OnBytes = Callable[[int], None]
@@ -177,6 +177,7 @@ def summarize(
     steps: str | None = None,
     memory: int | None = None,
     on_bytes: OnBytes | None = None,
+    helpers: Helpers | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
@@ -184,17 +185,22 @@ def summarize(
     `analyzers.whatif` alone needs, it is made sooner. `steps` is the annotation whose repeats are the steps, instead of
     the profiler's. `memory` is what reading one rank may take, in bytes: by default half of the machine's, with an
     executor the share of one core in that. `on_bytes` hears of each block of bytes where it is read: for
-    other processes it is pickled. Raises as `analyzers.load` does.
+    other processes it is pickled. `helpers` decode parts of large files, with no executor. Raises as `analyzers.load`
+    does, and BrokenProcessPool where a helper is lost.
     """
     recording = find(path, steps, budget_of(memory) if executor is None else memory)
     mapped = executor.map if executor is not None else map
-    one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
+    one = partial(summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes, helpers=helpers)
     ranks, warnings = gather(recording, mapped(tried(one), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
 def with_lanes(
-    run: RunSummary, files: Sequence[RankFile], executor: Executor | None = None, on_bytes: OnBytes | None = None
+    run: RunSummary,
+    files: Sequence[RankFile],
+    executor: Executor | None = None,
+    on_bytes: OnBytes | None = None,
+    helpers: Helpers | None = None,
 ) -> RunSummary:
     """Return the same run with what `analyzers.lanes` needs for the ranks in some files, which are read again.
 
@@ -202,7 +208,7 @@ def with_lanes(
     """
     mapped = executor.map if executor is not None else map
     schedules = any(measured.schedules is not None for measured in run.measured)
-    one = partial(summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
+    one = partial(summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes, helpers=helpers)
     results = list(mapped(tried(one), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
     errors = [result for result in results if isinstance(result, AnalysisError)]
@@ -218,10 +224,15 @@ def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> Run
 
 
 def summarize_file(
-    file: RankFile, *, lanes: bool = False, schedules: bool = False, on_bytes: OnBytes | None = None
+    file: RankFile,
+    *,
+    lanes: bool = False,
+    schedules: bool = False,
+    on_bytes: OnBytes | None = None,
+    helpers: Helpers | None = None,
 ) -> RankSummary:
     """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
-    return summarize_rank(read_rank(file, on_bytes), lanes=lanes, schedules=schedules)
+    return summarize_rank(read_rank(file, on_bytes, helpers), lanes=lanes, schedules=schedules)
 
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:

@@ -22,13 +22,16 @@ from analyzers.paths import Place, Remote, Where, places, size
 from analyzers.rank import OnBytes, RunSummary, summarize, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
+from analyzers.trace import Helpers
 from tracer.errors import TracerError, UsageError
 from tracer.reading.dask_cluster import cluster
 
 # A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
 SMALL_RUN = 8_000_000
-# An executor of those who read, None for this process; and who hears there of the bytes that are read.
-Reading = tuple[Executor | None, OnBytes | None]
+# A single file is split from this size on: below, processes take as long to start as they save.
+SPLIT_FROM = 50_000_000
+# So much smaller is a trace that is compressed.
+_COMPRESSION = 12
 # Entered while ranks are read: hears how many bytes have been, whenever it asks, and how many there are.
 Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
 
@@ -36,6 +39,15 @@ Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
 def silent(done: Callable[[], int], total: int) -> AbstractContextManager[None]:
     """Do nothing: nobody asks how far reading is."""
     return nullcontext()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An executor of those who read ranks, None for this process; who hears there of bytes; who helps this process."""
+
+    executor: Executor | None
+    on_bytes: OnBytes | None = None
+    helpers: Helpers | None = None
 
 
 @dataclass(frozen=True)
@@ -67,9 +79,16 @@ def read_run(
     path = _named(path, by)
     files = find(path).files
     memory = _memory(path, files, by)
-    with _executor(path, files, by) as (executor, on_bytes):
+    with _reading(path, files, by) as reading:
         return summarize(
-            path, executor, lanes=lanes, schedules=schedules, steps=steps, memory=memory, on_bytes=on_bytes
+            path,
+            reading.executor,
+            lanes=lanes,
+            schedules=schedules,
+            steps=steps,
+            memory=memory,
+            on_bytes=reading.on_bytes,
+            helpers=reading.helpers,
         )
 
 
@@ -82,8 +101,8 @@ def read_lanes(
     files = [file for file in find(path, steps).files if file.path in chosen]
     memory = _memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
-    with _executor(path, files, by) as (executor, on_bytes):
-        return with_lanes(run, files, executor, on_bytes)
+    with _reading(path, files, by) as reading:
+        return with_lanes(run, files, reading.executor, reading.on_bytes, reading.helpers)
 
 
 def with_undrawn(report: Report, run: RunSummary) -> Report:
@@ -103,12 +122,12 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
 
 
 @contextmanager
-def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Reading]:
+def _reading(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> Iterator[Reading]:
     """Who reads some files, and who hears of it there. Raises TracerError where they are lost."""
     sizes = _sizes(files)
     if by.scheduler is not None:
         with _on_cluster(by.scheduler, path, sizes, by.progress) as executor:
-            yield executor, None
+            yield Reading(executor)
         return
     total = sum(sizes.values())
     context = multiprocessing.get_context(start_method(path))
@@ -116,7 +135,7 @@ def _executor(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> 
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
-            _pool(_processes(path, total, len(files), by), context, done) as reading,
+            _pool(_processes(path, total, len(files), by), _helpers(path, files, by), context, done) as reading,
             by.progress(lambda: done.value, total),
         ):
             yield reading
@@ -135,6 +154,15 @@ def _processes(path: Sequence[Place], total: int, ranks: int, by: Readers) -> in
     private = any(isinstance(place, Remote) and place.is_private for place in path)
     asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
     return 1 if private else min(asked, ranks)
+
+
+def _helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int:
+    """How many processes help to read the only file of a run: as many as are not needed for another, if it is large."""
+    if len(files) != 1 or start_method(path) != "fork":
+        return 0
+    place = files[0].path
+    is_large = size(place) * (_COMPRESSION if place.name.endswith(".gz") else 1) > SPLIT_FROM
+    return (by.workers or os.cpu_count() or 1) - 1 if is_large else 0
 
 
 def _memory(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int | None:
@@ -173,16 +201,21 @@ def start_method(path: Sequence[Place] = ()) -> str:
 
 
 @contextmanager
-def _pool(count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]) -> Iterator[Reading]:
-    """A pool of processes, or None where one process is as good. An interrupt stops them at once."""
-    if count == 1:
-        yield None, partial(_add, done)
+def _pool(
+    count: int, helping: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]
+) -> Iterator[Reading]:
+    """A pool of processes, which read where they are several, or help this one. An interrupt stops them at once."""
+    here = Reading(None, partial(_add, done))
+    if count == 1 and not helping:
+        yield here
         return
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(done,))
+    pool = ProcessPoolExecutor(
+        count if count > 1 else helping, mp_context=context, initializer=_start_worker, initargs=(done,)
+    )
     try:
         with _interrupts_held():
             pool.submit(os.getpid).result()
-        yield pool, _add_in_worker
+        yield Reading(pool, _add_in_worker) if count > 1 else replace(here, helpers=Helpers(pool, helping))
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()
