@@ -56,7 +56,7 @@ parse_trace_dataframe(sys.argv[1], ParserConfig.get_default_cfg())
     "inflate": """
 import sys
 from pathlib import Path
-from analyzers.trace.decompress import Blocks
+from analyzers.trace.decoding import Blocks
 print(sum(map(len, Blocks(Path(sys.argv[1])))))
 """,
     "simdjson": """

@@ -16,7 +16,8 @@ from analyzers.notices import Code
 from analyzers.run.size_limits import MOST_DEVICES
 from analyzers.statistics import spreads
 from analyzers.trace import arguments, kernel_names
-from analyzers.trace.reader import ROW_BYTES, read_trace
+from analyzers.trace.columns import ROW_BYTES
+from analyzers.trace.reader import read_trace
 from tests.support.commands import fails
 from tests.support.effort import effort
 from tests.support.kineto_files import kernel, small_trace, step, write

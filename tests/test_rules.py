@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # A module imports root modules, its own room, and rooms above it; of another room only what that room exports.
 ROOMS = [
     "analyzers.trace.libraries",
+    "analyzers.trace.decoding",
     "analyzers.trace",
     "analyzers.run",
     "analyzers.rank.host",

@@ -47,7 +47,7 @@ from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reprs import brief
 from analyzers.run import Calibration, Joining, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
-from analyzers.trace import Category, Events, Header, Kind
+from analyzers.trace import Category, Events, Header, Helpers, Kind
 
 # Who hears of the bytes that are read, block by block.
 OnBytes = Callable[[int], None]
@@ -130,6 +130,10 @@ class RankSummary:
     __repr__ = brief
 
 
+# What reads one rank: `summarize_file`, or what does so another way.
+ReadRank = Callable[..., RankSummary]
+
+
 @dataclass(frozen=True, eq=False)
 class RunSummary:
     """The ranks of one run that could be read, in order, and in `warnings` what could not."""
@@ -179,7 +183,7 @@ def summarize(
     steps: str | None = None,
     memory: int | None = None,
     on_bytes: OnBytes | None = None,
-    reader: Callable[..., RankSummary] | None = None,
+    reader: ReadRank | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
@@ -202,7 +206,7 @@ def with_lanes(
     files: Sequence[RankFile],
     executor: Executor | None = None,
     on_bytes: OnBytes | None = None,
-    reader: Callable[..., RankSummary] | None = None,
+    reader: ReadRank | None = None,
 ) -> RunSummary:
     """Return the same run with what `analyzers.lanes` needs for the ranks in some files, which are read again.
 
@@ -232,10 +236,15 @@ def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> Run
 
 
 def summarize_file(
-    file: RankFile, *, lanes: bool = False, schedules: bool = False, on_bytes: OnBytes | None = None
+    file: RankFile,
+    *,
+    lanes: bool = False,
+    schedules: bool = False,
+    on_bytes: OnBytes | None = None,
+    helpers: Helpers | None = None,
 ) -> RankSummary:
     """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
-    return summarize_rank(read_rank(file, on_bytes), lanes=lanes, schedules=schedules)
+    return summarize_rank(read_rank(file, on_bytes, helpers), lanes=lanes, schedules=schedules)
 
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:

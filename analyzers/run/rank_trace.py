@@ -22,7 +22,18 @@ from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
 from analyzers.run.size_limits import check_windows
-from analyzers.trace import C10D, SPANS, STEP, Category, Events, Header, Kind, looks_like_communication, read_trace
+from analyzers.trace import (
+    C10D,
+    SPANS,
+    STEP,
+    Category,
+    Events,
+    Header,
+    Helpers,
+    Kind,
+    looks_like_communication,
+    read_trace,
+)
 
 # What a window needs that could not be read: too large, or its disk did not answer.
 _NO_BUDGET = math.inf
@@ -117,13 +128,15 @@ class RankTrace:
         return {name: count for name, count in named if looks_like_communication(name)}
 
 
-def read_rank(file: RankFile, on_bytes: Callable[[int], None] | None = None) -> RankTrace:
-    """Read one rank from its files; `on_bytes` hears about each block of bytes.
+def read_rank(
+    file: RankFile, on_bytes: Callable[[int], None] | None = None, helpers: Helpers | None = None
+) -> RankTrace:
+    """Read one rank from its files; `on_bytes` hears about each block of bytes, `helpers` decode parts of a large one.
 
-    Raises UnreadableTrace, TooLarge, UnusableRun.
+    Raises UnreadableTrace, TooLarge, UnusableRun, and BrokenProcessPool where a helper is lost.
     """
     limit = budget_of(file.memory, cores() if file.memory is None else 1)
-    trace = read_trace(file.path, on_bytes=on_bytes, memory=limit)
+    trace = read_trace(file.path, on_bytes=on_bytes, memory=limit, helpers=helpers)
     if trace.refusal is not None:
         raise UnreadableTrace(f"{file.path}: {trace.refusal}")
     header, doubted = _believed(file, trace.header)

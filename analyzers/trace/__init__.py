@@ -1,9 +1,9 @@
 """One trace file becomes `Events`: frozen columns, times in integer ns.
 
-In order: `decompress` inflates blocks, `event_stream` cuts them into events (`lenient_json` where the text is damaged),
-`reader` fills the columns of `events`, with `arguments` for what rows carry, `timestamps` for their instants,
-`integer_columns` for their numbers and `header` for the file's head; `categories` tells rows that are read from other
-devices' and other programs', and `copy_collectives` finds copies that communicate. The names of kernels, collectives
+In order: `reader` opens a file, which `decoding` inflates, `event_stream` cuts it into events, `columns` makes columns
+of these, with `arguments` for what rows carry, and `assembly` makes `events` of the columns, with `header` for the
+file's head; `pieces` has several processes do it at once. `categories` tells rows that are read from other devices' and
+other programs', and `copy_collectives` finds copies that communicate. The names of kernels, collectives
 and ranges are in `kernel_names`, `collective_calls` and `range_names`, what communication libraries show of themselves
 in `libraries`; `operator_flops` knows operators whose inputs say how much they compute.
 
@@ -35,6 +35,7 @@ from analyzers.trace.kernel_names import Category, Kind, is_communication, looks
 from analyzers.trace.libraries import COALESCED, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name
 from analyzers.trace.operator_flops import COUNTED, matrix_dtype
 from analyzers.trace.operator_flops import flops as flops_of
+from analyzers.trace.pieces import Helpers
 from analyzers.trace.range_names import (
     ACCUMULATE,
     C10D,
@@ -90,6 +91,7 @@ __all__ = [
     "Events",
     "Group",
     "Header",
+    "Helpers",
     "Inputs",
     "Kind",
     "Module",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -193,6 +194,32 @@ class Codes(dict[K, int]):
         return code
 
 
+class ByCode:
+    """A number for each text of a dictionary encoding, found out once for each text."""
+
+    def __init__(self, codes: Codes[str], number: Callable[[str], int]) -> None:
+        self._codes, self._number = codes, number
+        self._numbers = np.zeros(0, dtype=np.int8)
+
+    def of(self, codes: NDArray[Any]) -> NDArray[np.int8]:
+        """Return the numbers for some codes."""
+        if len(self._numbers) < len(self._codes):
+            new = [self._number(text) for text in islice(self._codes, len(self._numbers), None)]
+            self._numbers = np.r_[self._numbers, np.array(new, dtype=np.int8)]
+        numbers: NDArray[np.int8] = self._numbers[codes]
+        return numbers
+
+
+def has_shapes(name: str) -> bool:
+    """Whether the shapes of an operator's inputs are kept in every trace."""
+    return name in _ALWAYS_SHAPED
+
+
+def has_typed_shapes(name: str) -> bool:
+    """Whether the shapes of an operator's inputs are kept where TypedArgs are."""
+    return has_shapes(name) or _SHAPED.match(name) is not None
+
+
 class CallColumns:
     """What rows say of collectives, and operators' shapes: few rows have any, and few of those differ."""
 
@@ -212,33 +239,25 @@ class CallColumns:
         """Whether any row described a collective."""
         return bool(self._said)
 
-    def calls(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
-        """Return sparse columns: which events describe a collective, counted from `first`, and what they describe."""
-        calling = [(row, args) for row, args in enumerate(rows, first) if args.collective]
+    def calls_and_nodes(self, rows: Sequence[Args]) -> dict[str, Int64]:
+        """Return sparse columns: which events describe a collective, or belong to autograd's nodes, and to which."""
+        telling = [(row, args) for row, args in enumerate(rows) if args.collective or args.forward != UNKNOWN]
+        calling = [(row, args) for row, args in telling if args.collective]
+        nodes = [(row, args) for row, args in telling if args.forward != UNKNOWN]
         return _columns({
             "call_row": [row for row, _ in calling],
             "call": [self._code(args) for _, args in calling],
             "sequence": [whole(args.sequence) for _, args in calling],
             "call_external": [whole(args.external) for _, args in calling],
-        })  # fmt: skip
-
-    def inputs(self, names: Sequence[str], rows: Sequence[Args], first: int) -> dict[str, Int64]:
-        """Return sparse columns: which events have inputs whose shapes are kept, and these shapes."""
-        typed = bool(rows) and isinstance(rows[0], TypedArgs)
-        kept = [row for row, name in enumerate(names) if name in _ALWAYS_SHAPED or (typed and _SHAPED.match(name))]
-        return _columns({
-            "inputs_row": [first + row for row in kept],
-            "inputs": [self._shapes[_input_texts(names[row], rows[row])] for row in kept],
-        })  # fmt: skip
-
-    def autograd(self, rows: Sequence[Args], first: int) -> dict[str, Int64]:
-        """Return sparse columns: which events belong to autograd's nodes, and to which."""
-        nodes = [(row, args) for row, args in enumerate(rows, first) if args.forward != UNKNOWN]
-        return _columns({
             "forward_row": [row for row, _ in nodes],
             "forward": [args.forward for _, args in nodes],
             "forward_thread": [args.forward_thread for _, args in nodes],
         })  # fmt: skip
+
+    def inputs(self, names: Sequence[str], args: Sequence[Args], rows: NDArray[np.intp]) -> dict[str, Int64]:
+        """Return sparse columns: which events have inputs whose shapes are kept, and these shapes."""
+        texts = [_input_texts(names[row], args[row]) for row in rows.tolist()]
+        return {"inputs_row": rows, **_columns({"inputs": [self._shapes[shape] for shape in texts]})}
 
     def grids(self, rows: Sequence[Args]) -> Int64:
         """Return for each device row the code for its kernel's grid and block; -1 for none."""
@@ -246,6 +265,16 @@ class CallColumns:
             self._grids[bytes(args.grid), bytes(args.block)] if args.grid is not _NOTHING else UNKNOWN for args in rows
         )
         return np.fromiter(codes, np.int64, len(rows))
+
+    def renumbered(self, other: CallColumns, columns: Mapping[str, Int64]) -> dict[str, Int64]:
+        """Return columns of another process's codes with the codes that they have here."""
+        codes = {
+            "call": [self._code(args) for args in other._said],
+            "inputs": [self._shapes[texts] for texts in other._shapes],
+            "grid": [self._grids[texts] for texts in other._grids],
+        }
+        # The last entry is for rows without one: UNKNOWN counts from the end.
+        return {name: np.array([*of, UNKNOWN], dtype=np.int64)[columns[name]] for name, of in codes.items()}
 
     def same_grids(self, code: Int64) -> Int64:
         """Return one code for one grid and block, however their numbers are spaced."""

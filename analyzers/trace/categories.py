@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from analyzers.trace.kernel_names import Category
@@ -49,6 +48,8 @@ _PROGRAMS = {
     "TensorFlow's or JAX's profiler": re.compile("/(?:host|device|job):"),
     "Chrome": re.compile("toplevel$|devtools|disabled-by-default-|blink|v8$|cc$|CrBrowserMain|CrRendererMain"),
 }
+# The phase of events that name processes and threads.
+NAMING = "M"
 # Of what stands outside of the events, so much is looked at.
 _LOOKED_AT = 1 << 16
 _JSON = re.compile(rb'\s*[{\[]\s*["{}\[\]]')
@@ -68,13 +69,20 @@ class Marks:
         self.categories: set[str] = set()
         self.processes: set[str] = set()
 
-    def see(self, events: Sequence[_Row]) -> None:
-        """Take the marks of more events."""
-        kinds = set(map(attrgetter("ph", "cat"), events))
-        self.categories |= {category for phase, category in kinds if phase in ("X", "B")}
-        if any(phase == "M" for phase, _ in kinds):
-            named = (event.args.label for event in events if event.ph == "M" and event.name == "process_name")
-            self.processes |= {label for label in named if isinstance(label, str)}
+    def see(self, phase: str, category: str) -> None:
+        """Take the marks of events of one phase and category."""
+        if phase in ("X", "B"):
+            self.categories.add(category)
+
+    def see_names(self, events: Iterable[_Row]) -> None:
+        """Take the names of processes."""
+        named = (event.args.label for event in events if event.ph == NAMING and event.name == "process_name")
+        self.processes |= {label for label in named if isinstance(label, str)}
+
+    def add(self, marks: Marks) -> None:
+        """Take the marks that another process saw."""
+        self.categories |= marks.categories
+        self.processes |= marks.processes
 
     def refusal(self, outside: bytes) -> str | None:
         """Return why the file is not to be analysed, None where it is; `outside` is its text around the events."""

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.trace.categories import seems
-from analyzers.trace.lenient_json import cleaned
+from analyzers.trace.decoding import brackets, cleaned, scan
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 25
@@ -33,7 +32,6 @@ _SPACE = b" \t\r\n"
 _EVENTS_KEY = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _GAP = " \t\r\n,"
 _BEHIND = re.compile(rb"[ \t\r\n,]*")
-_BETWEEN = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 # The list's end behind a damaged event: nothing but the rest of a flat document follows it.
 _CLOSE = re.compile(r"\}\s*\](?=[^\[\]{}]*\}?\s*$)")
 # A file that ends whole ends so, whatever stands before.
@@ -53,6 +51,10 @@ class NoEvents(Exception):
 
 class CannotDecode(Exception):
     """A chunk does not decode strictly."""
+
+
+class Unsound(Exception):
+    """A text from amidst the list is not as it has to be."""
 
 
 @dataclass
@@ -76,32 +78,53 @@ class EventStream:
     lost: list[str] = field(default_factory=list)
     lost_events: int = 0
     damaged: int = 0
+    # The text between two events, from the end of one to the beginning of the next.
+    separator: bytes | None = None
     # Commas since the last event, and how many there have to be before the next one.
     _commas: int = 0
     _due: int = 0
     _is_walked: bool = False
-    _separator: bytes | None = None
     _ended: bool = False
+    _is_given_up: bool = False
+    # So long is the text before it is looked at again.
+    _patience: int = 0
 
     def run(self) -> None:
         """Read the document to its end. Raises NoEvents."""
-        # The text not taken yet, behind the bracket that makes an array of it: chunks are decoded where they lie.
+        text = self.start()
+        self.go_on(text, self.blocks)
+        self.end(text)
+
+    def start(self) -> bytearray:
+        """Read up to the first events, and return the text that follows those. Raises NoEvents.
+
+        All text not taken yet stands behind the bracket that makes an array of it: chunks are decoded where they lie.
+        """
         text = bytearray(b"[") + self._head()
-        patience = 0
-        for block in chain([b""], self.blocks):
+        self.go_on(text, [b""])
+        return text
+
+    def go_on(self, text: bytearray, blocks: Iterable[bytes]) -> None:
+        """Take the events of more blocks, as long as the list goes on."""
+        for block in () if self.is_over else blocks:
             text += block
-            if len(text) < patience:
+            if len(text) < self._patience:
                 continue
             taken = self._take_front(text)
             # Without a boundary, wait for twice as much before looking again, so that looking stays linear.
-            patience = 0 if taken else 2 * len(text)
+            self._patience = 0 if taken else 2 * len(text)
             del text[1 : 1 + taken]
-            if self._ended:
-                break
-            if len(text) > LONGEST:
+            if not self._ended and len(text) > LONGEST:
                 nbytes = len(text) - 1 + sum(map(len, self.blocks))
                 self.lost.append(f"the last {nbytes:,} bytes, in whose first {len(text) >> 20} MB no event ends")
+                self._is_given_up = True
+            if self.is_over:
                 return
+
+    def end(self, text: bytearray) -> None:
+        """Take what is left once there are no more blocks of events."""
+        if self._is_given_up:
+            return
         while not self._ended and (taken := self._take_front(text, is_all=True)):
             del text[1 : 1 + taken]
         if not self._ended:
@@ -110,6 +133,29 @@ class EventStream:
         if self._is_walked and not (self.damaged or self.lost_events or self.lost):
             self.damaged = 1
         self._read_tail(bytes(text[1:]))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are no more events to take."""
+        return self._ended or self._is_given_up
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was damaged so far, and the text begins with the next event: one may be cut off before it."""
+        is_whole = not (self.is_over or self._is_walked or self.damaged)
+        return is_whole and self.separator is not None and not self._patience and self._commas == self._due == 1
+
+    @classmethod
+    def amidst(cls, separator: bytes, take: Callable[[memoryview, bool], None]) -> EventStream:
+        """Return a stream for a text from amidst the list, which begins with an event and is sound; else `take` raises.
+
+        Blocks are given to `go_on`.
+        """
+
+        def refuse(*_: object) -> NoReturn:
+            raise Unsound
+
+        return cls(iter(()), take, refuse, refuse, separator=separator, _commas=1, _due=1)
 
     def _head(self) -> bytes:
         """Read up to the list of events; what follows its bracket."""
@@ -166,14 +212,14 @@ class EventStream:
         Where none is whole, more may come, unless the text is all there is.
         """
         self._skip_gap(text)
-        if self._separator is not None:
-            cut = text.rfind(self._separator)
+        if self.separator is not None:
+            cut = text.rfind(self.separator)
             if cut > 0 and self._take(text, cut + 1):
                 self._commas = self._due = 1
-                return cut + len(self._separator) - 2
+                return cut + len(self.separator) - 2
         structure = scan(text)
-        if self._separator is None:
-            self._separator = structure.separator(text)
+        if self.separator is None:
+            self.separator = structure.separator(text)
         is_last = structure.list_end is not None and self._is_list_end(text, structure.list_end, is_all)
         goes_on = structure.list_end is not None and _STRAY_END.match(text, structure.list_end) is not None
         end = structure.list_end if is_last else structure.last_event_end
@@ -266,8 +312,8 @@ class EventStream:
 
     def _next_event(self, readable: str, begin: int) -> int | None:
         """Where the event behind a damaged one seems to begin."""
-        if self._separator is not None:
-            cut = readable.find(self._separator.decode(), begin)
+        if self.separator is not None:
+            cut = readable.find(self.separator.decode(), begin)
             if cut >= 0:
                 return cut + 1
         match = _SEEMS_EVENT.search(readable, begin + 1)
@@ -284,71 +330,6 @@ class EventStream:
         self.tail = text.lstrip(_SPACE).removeprefix(b"]").strip(_SPACE)
 
 
-@dataclass(frozen=True)
-class Structure:
-    """Where a text's events are: offsets of the first ones' bounds, of the last one's end, and of the list's end.
-
-    `is_broken` where a brace closes what only a bracket may close.
-    """
-
-    first_end: int | None
-    second_start: int | None
-    last_event_end: int | None
-    list_end: int | None
-    is_broken: bool
-
-    def separator(self, text: bytearray) -> bytes | None:
-        """Return the text between one event and the next, where there are two with a comma between."""
-        if self.first_end is None or self.second_start is None:
-            return None
-        between = bytes(text[self.first_end - 1 : self.second_start + 1])
-        return between if _BETWEEN.fullmatch(between) else None
-
-
-def scan(text: bytes | bytearray) -> Structure:
-    """Find the events of a text that begins with the bracket of their list, by quotes and brackets alone.
-
-    Exact where the text is JSON as far as it goes.
-    """
-    offsets, depth, change = _brackets(text)
-    listed = np.flatnonzero(depth == 0)
-    stop = int(listed[0]) if len(listed) else len(offsets)
-    ends = offsets[:stop][(depth[:stop] == 1) & (change[:stop] < 0)] + 1
-    starts = offsets[:stop][(depth[:stop] == 2) & (change[:stop] > 0)]
-    closed = int(offsets[stop]) if len(listed) else None
-    is_broken = closed is not None and text[closed] != ord("]")
-    return Structure(
-        first_end=int(ends[0]) if len(ends) else None,
-        second_start=int(starts[1]) if len(starts) > 1 else None,
-        last_event_end=int(ends[-1]) if len(ends) else None,
-        list_end=None if is_broken else closed,
-        is_broken=is_broken,
-    )
-
-
-def _brackets(text: bytes | bytearray) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Every bracket and brace outside of strings: its offset, the depth after it, and the change it makes."""
-    # A copy: who looks at all threads' frames, as Dask's profiler does, keeps this array, and its text could not grow.
-    data = np.frombuffer(bytes(text), dtype=np.uint8)
-    quotes = np.flatnonzero(data == ord('"'))
-    if b"\\" in text:
-        quotes = quotes[~_is_escaped(data, quotes)]
-    opens = (data == ord("{")) | (data == ord("["))
-    offsets = np.flatnonzero(opens | (data == ord("}")) | (data == ord("]")))
-    offsets = offsets[np.searchsorted(quotes, offsets) % 2 == 0]
-    change = np.where(opens[offsets], 1, -1)
-    return offsets, np.cumsum(change), change
-
-
-def _is_escaped(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether an odd number of backslashes stands before each offset."""
-    index = np.arange(len(data))
-    other = np.maximum.accumulate(np.where(data != ord("\\"), index, -1))
-    before = np.where(offsets > 0, other[offsets - 1], offsets - 1)
-    escaped: NDArray[np.bool_] = (offsets - 1 - before) % 2 == 1
-    return escaped
-
-
 def _end(text: bytes) -> str:
     """Say of a text behind the last event, where the list has no end that was found, why it is lost."""
     if _WHOLE.search(text):
@@ -358,7 +339,7 @@ def _end(text: bytes) -> str:
 
 def _find_events(text: bytes) -> tuple[int, int] | None:
     """Where the key of the list of events begins and its bracket ends, at the top of the document."""
-    offsets, depth, _ = _brackets(text)
+    offsets, depth, _ = brackets(text)
     for match in _EVENTS_KEY.finditer(text):
         before = int(np.searchsorted(offsets, match.start()))
         if before and depth[before - 1] == 1:

@@ -142,6 +142,10 @@ class Events:
         columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
         return replace(self, **columns)
 
+    def with_syncs(self, syncs: Syncs) -> Events:
+        """Return the same rows beside other synchronizations."""
+        return replace(self, syncs=syncs)
+
     def followed_by(self, more: Events) -> Events:
         """Return these rows and behind them others, whose codes are of the same names, calls and shapes."""
         columns: dict[str, Any] = {

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from analyzers.trace.lenient_json import Oddity, raw_decode, readable
-from analyzers.trace.timestamps import LAST_NS
+from analyzers.trace.decoding import LAST_NS, Oddity, raw_decode, readable
 
 T = TypeVar("T", bound=msgspec.Struct)
 

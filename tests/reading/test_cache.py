@@ -50,9 +50,9 @@ def reads(monkeypatch):
     names = []
     read = analyzers.rank.summary.read_rank
 
-    def noted(file, on_bytes=None):
+    def noted(file, *more):
         names.append(file.path.name)
-        return read(file, on_bytes)
+        return read(file, *more)
 
     monkeypatch.setattr(analyzers.rank.summary, "read_rank", noted)
     return names
@@ -263,7 +263,7 @@ def test_less_memory_than_reading_needs_is_no_hit(cache, name):
     for file in find(path, memory=10**10).files:
         kept = Cache(cache)
         cache.mkdir(exist_ok=True)
-        summary = kept.read(file)
+        summary = kept.reading(summarize_file)(file, lanes=False, schedules=False)
         enough, less = (replace(file, memory=summary.peak_bytes - count) for count in (0, 1))
         assert not list(differences(summary, summarize_file(enough)))
         assert not list(differences(summary, kept.look_up(enough, ())))
@@ -387,7 +387,7 @@ def test_threads_that_keep_look_up_and_clean_see_whole_entries_or_none(cache, ru
     kept = Cache(cache)
     cache.mkdir()
     file = find(run, memory=10**10).files[0]
-    summary = kept.read(file, lanes=True)
+    summary = kept.reading(summarize_file)(file, lanes=True, schedules=False)
     wrong, hits = [], []
 
     def keeps():

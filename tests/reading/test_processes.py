@@ -23,7 +23,7 @@ from analyzers.rank.columns.time_breakdown import breakdown
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import to_json
-from analyzers.trace import decompress as inflate
+from analyzers.trace.decoding import decompress as inflate
 from analyzers.trace.kernel_names import Category
 from analyzers.trace.reader import ANALYZED, read_trace
 from tests.support.drawing import draw

@@ -21,11 +21,12 @@ import numpy as np
 
 from analyzers.errors import UnreadableTrace
 from analyzers.notices import Code
-from analyzers.trace import decompress
+from analyzers.trace.decoding import decompress
 from analyzers.trace.events import Events
 from analyzers.trace.reader import Trace, read_trace
 from tests.support.generator import LAYOUTS, Run, document
 from tests.support.json_oracle import NotJson, Unknown, expected, inflated, parsed, rewritten, rows_of
+from tests.support.splitting import reads_alike
 
 BLOCKS = (7, 61, 300, 4096, 1 << 19)
 # What only large blocks keep alike: which operators' shapes are kept depends on what was read before.
@@ -247,6 +248,7 @@ class Judge:
         with mock.patch.multiple(decompress, BLOCK=block, _COMPRESSED_BLOCK=max(block // 8, 2)):
             path = self.folder / "rank0.json"
             path.write_bytes(data)
+            self._read_in_pieces(path, block)
             try:
                 trace = read_trace(path)
             except UnreadableTrace as error:
@@ -263,6 +265,13 @@ class Judge:
             if any("no JSON" in notice.text or notice.code == Code.TRACE_IS_NO_JSON for notice in said):
                 raise Disagreement(f"valid JSON, but {said}")
             return self._compared(trace, whole, is_said=bool(said), with_shapes=block == max(BLOCKS))
+
+    def _read_in_pieces(self, path: Path, block: int) -> None:
+        """Hold what helpers make of a file against what one process does, in blocks small enough to share."""
+        try:
+            reads_alike(path, min(block, 4096), 2 + block % 2, seed=block)
+        except AssertionError as error:
+            raise Disagreement(f"not as with helpers: {error}") from error
 
     def _compared(self, trace: Trace, whole: Any, is_said: bool, with_shapes: bool) -> str:
         """Hold a trace against valid JSON: as the oracle makes rows of it, and as the reader does, written anew."""

@@ -21,7 +21,7 @@ from analyzers.errors import UnreadableTrace
 from analyzers.notices import Code, Notice
 from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
-from analyzers.trace import decompress as inflate
+from analyzers.trace.decoding import decompress as inflate
 from analyzers.trace.reader import read_trace
 from tests.support.json_oracle import CATEGORIES, NotJson, Row, Unknown, expected, expected_row, parsed, plain, rows_of
 

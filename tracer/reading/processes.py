@@ -20,16 +20,10 @@ from msgspec.structs import replace as replaced
 from analyzers.memory import budget_of
 from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, places, size
-from analyzers.rank import (
-    OnBytes,
-    RankSummary,
-    RunSummary,
-    has_schedules,
-    summarize,
-    with_lanes,
-)
+from analyzers.rank import OnBytes, ReadRank, RunSummary, has_schedules, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
+from analyzers.trace import Helpers
 from tracer.errors import TracerError, UsageError
 from tracer.reading.cache import usable, wanted
 from tracer.reading.dask_cluster import cluster
@@ -37,6 +31,10 @@ from tracer.reading.known_ranks import KnownRanks, keeper, looked_up
 
 # A process takes 0.3 s to start: a run smaller than this is read by the time that one has.
 SMALL_RUN = 8_000_000
+# A single file is split from this size on: below, processes take as long to start as they save.
+SPLIT_FROM = 50_000_000
+# So much smaller is a trace that is compressed.
+_COMPRESSION = 12
 # Entered while ranks are read: hears how many bytes have been, whenever it asks, and how many there are.
 Progress = Callable[[Callable[[], int], int], AbstractContextManager[None]]
 
@@ -62,11 +60,11 @@ BY_CORES = Readers()
 
 @dataclass(frozen=True)
 class Reading:
-    """Who reads ranks, None for this process; who hears of the bytes read there; what reads one, if not `summarize`."""
+    """Who reads ranks, None for this process; who hears there of the bytes that are read; and what reads a rank."""
 
     executor: Executor | None
     on_bytes: OnBytes | None = None
-    reader: Callable[..., RankSummary] | None = None
+    read: ReadRank = summarize_file
 
 
 def read_run(
@@ -95,7 +93,7 @@ def read_run(
             steps=steps,
             memory=memory,
             on_bytes=reading.on_bytes,
-            reader=reading.reader,
+            reader=reading.read,
         )
 
 
@@ -109,7 +107,7 @@ def read_lanes(
     memory = _memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
     with _reading(path, files, by, wanted(lanes=True, schedules=has_schedules(run))) as reading:
-        return with_lanes(run, files, reading.executor, reading.on_bytes, reading.reader)
+        return with_lanes(run, files, reading.executor, reading.on_bytes, reading.read)
 
 
 def with_undrawn(report: Report, run: RunSummary) -> Report:
@@ -147,8 +145,8 @@ def _reading(
     # A cluster's workers have no cache of this user's.
     keep = None if is_ours else keeper(cache, missing, parts)
     with _executor(path, files, known, by) as reading:
-        reader = cache.read if is_ours else reading.reader
-        yield Reading(KnownRanks(known, reading.executor, keep), reading.on_bytes, reader)
+        read = cache.reading(reading.read) if is_ours else reading.read
+        yield Reading(KnownRanks(known, reading.executor, keep), reading.on_bytes, read)
     cache.clean()
 
 
@@ -158,6 +156,7 @@ def _executor(
 ) -> Iterator[Reading]:
     """Who reads the files that are not known. Raises TracerError where they are lost."""
     sizes = _sizes(files)
+    missing = [file for file in files if file not in known]
     total, begun = sum(sizes.values()), sum(sizes[file] for file in known)
     if by.scheduler is not None:
         with _on_cluster(by.scheduler, path, sizes, begun, by.progress) as executor:
@@ -168,7 +167,9 @@ def _executor(
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
-            _pool(_processes(path, total - begun, len(files) - len(known), by), context, done) as reading,
+            _pool(
+                _processes(path, total - begun, len(missing), by), _helpers(path, missing, by), context, done
+            ) as reading,
             by.progress(lambda: done.value, total),
         ):
             yield reading
@@ -187,6 +188,15 @@ def _processes(path: Sequence[Place], total: int, ranks: int, by: Readers) -> in
     private = any(isinstance(place, Remote) and place.is_private for place in path)
     asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
     return 1 if private else min(asked, ranks)
+
+
+def _helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int:
+    """How many processes help to read the only file of a run: as many as are not needed for another, if it is large."""
+    if len(files) != 1 or start_method(path) != "fork":
+        return 0
+    place = files[0].path
+    is_large = size(place) * (_COMPRESSION if place.name.endswith(".gz") else 1) > SPLIT_FROM
+    return (by.workers or os.cpu_count() or 1) - 1 if is_large else 0
 
 
 def _memory(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int | None:
@@ -225,16 +235,22 @@ def start_method(path: Sequence[Place] = ()) -> str:
 
 
 @contextmanager
-def _pool(count: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]) -> Iterator[Reading]:
-    """A pool of processes, or None where one process is as good. An interrupt stops them at once."""
-    if count == 1:
-        yield Reading(None, partial(_add, done))
+def _pool(
+    count: int, helping: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]
+) -> Iterator[Reading]:
+    """A pool of processes, which read where they are several, or help this one. An interrupt stops them at once."""
+    here = Reading(None, partial(_add, done))
+    if count == 1 and not helping:
+        yield here
         return
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker, initargs=(done,))
+    pool = ProcessPoolExecutor(
+        count if count > 1 else helping, mp_context=context, initializer=_start_worker, initargs=(done,)
+    )
     try:
         with _interrupts_held():
             pool.submit(os.getpid).result()
-        yield Reading(pool, _add_in_worker)
+        helped = replace(here, read=partial(summarize_file, helpers=Helpers(pool, helping)))
+        yield helped if count == 1 else Reading(pool, _add_in_worker)
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()

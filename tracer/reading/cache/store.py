@@ -15,16 +15,17 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from analyzers import paths
 from analyzers.memory import budget_of, cores
-from analyzers.rank import OnBytes, RankSummary, summarize_file
+from analyzers.rank import RankSummary, ReadRank
 from analyzers.run import RankFile
 from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_sections, write_entry
 from tracer.reading.cache.folder import SUFFIX, clean, new_entry, renew, why_unusable
@@ -63,13 +64,14 @@ class Cache:
         renew(path, modified_s)
         return summary
 
-    def read(
-        self, file: RankFile, *, lanes: bool = False, schedules: bool = False, on_bytes: OnBytes | None = None
-    ) -> RankSummary:
-        """Read a rank as `summarize_file` does, and keep what it says."""
+    def reading(self, read: ReadRank) -> ReadRank:
+        """Return what reads a rank as `read` does, and keeps what it says."""
+        return partial(self._read, read)
+
+    def _read(self, read: ReadRank, file: RankFile, *, lanes: bool, schedules: bool, **more: Any) -> RankSummary:
         before = identity_of(file)
         settled = before is not None and before.is_settled()
-        summary = summarize_file(file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
+        summary = read(file, lanes=lanes, schedules=schedules, **more)
         if before is not None and settled:
             self.keep(file, before, summary, wanted(lanes=lanes, schedules=schedules))
         return summary

@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from analyzers.trace.timestamps import NO_TIME
+from analyzers.trace.decoding.timestamps import NO_TIME
 
 # An unescaped quote or backslash in a name: Kineto wrote some kernels' so. The name ends where the next key begins.
 _NAME = re.compile(r'("name":\s*")(.*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}))', re.DOTALL)

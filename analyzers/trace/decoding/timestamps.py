@@ -28,9 +28,8 @@ def nanoseconds(microseconds: Sequence[float | Decimal]) -> Int64 | None:
     """
     if isinstance(microseconds[0], Decimal):
         return np.array([_exact_ns(value) for value in microseconds], dtype=np.int64)
-    value = np.array(microseconds, dtype=np.float64)
-    size = np.abs(value)
-    if (size >= _EXACT_FLOAT_US).any():
+    value = np.fromiter(microseconds, np.float64, len(microseconds))
+    if (np.abs(value) >= _EXACT_FLOAT_US).any():
         return None
     # The fraction apart: round(us * 1000) rounds twice, and is wrong for a quarter of the values above 2**42.
     whole = np.floor(value)

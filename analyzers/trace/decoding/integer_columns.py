@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64
 
+_INT32 = np.iinfo(np.int32)
 # As torch 1.8 wrote threads; int64 has no more digits.
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
@@ -34,6 +35,15 @@ def _whole_number(value: int | str) -> int:
         return value if -(2**63) <= value < 2**63 else UNKNOWN
     # Far from what numbers a thread, a stream or a process is ever called by.
     return -zlib.crc32(value.encode(errors="replace")) - 2**40
+
+
+def narrow(values: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers of 64 bits in 32, where all of them fit: most are small, and columns are what reading keeps."""
+    if values.dtype != np.int64:
+        return values
+    if not len(values) or (values.min() >= _INT32.min and values.max() <= _INT32.max):
+        return values.astype(np.int32)
+    return values
 
 
 def spread(values: Int64, rows: NDArray[np.bool_]) -> Int64:

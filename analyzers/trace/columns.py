@@ -1,0 +1,386 @@
+"""Columns in the making: texts of events go in, parts come out.
+
+    chunk  ->  events of msgspec  ->  part: a few columns of the rows that are wanted
+    part   +   part               ->  part: numbers of rows counted from its own first one
+
+What is not wanted leaves no trace. Parts of several processes become those of one: see `add`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import compress
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.memory import Budget
+from analyzers.trace.arguments import (
+    NO_ARGS,
+    Args,
+    ByCode,
+    CallColumns,
+    Codes,
+    TypedArgs,
+    call_collectives,
+    has_shapes,
+    has_typed_shapes,
+    needs_more,
+    with_raw,
+)
+from analyzers.trace.categories import CATEGORIES, NAMING, Marks
+from analyzers.trace.decoding import (
+    NO_TIME,
+    Oddity,
+    first_at,
+    int64_column,
+    is_utf8,
+    loads,
+    nanoseconds,
+    narrow,
+    with_escaped_name,
+)
+from analyzers.trace.event_stream import CannotDecode
+from analyzers.trace.events import said
+from analyzers.trace.header import convert
+from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
+from analyzers.trace.range_names import PREFIX as MODULE
+
+# Of Python's functions, a profile `with_modules` has the modules: these are always read, and are ranges to analyses.
+_PYTHON = "python_function"
+_FLOW_PHASES = ("s", "t", "f")
+LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
+# Stand in a column of categories for rows that are not wanted, and for those whose name decides.
+_UNWANTED, _BY_NAME = -1, -2
+
+# What a row takes until its rank is summarized, and what each piece takes that rows are read in; see docs/decisions.
+ROW_BYTES = 640
+_PART_BYTES = 4_096
+# So many parts are made one before more follow: most numbers take half of their width then.
+_JOINED = 64
+# What JSON becomes at most while it is decoded, for each byte of its text.
+TEXT_BYTES = 26
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event's keys that are read."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    ts: float = NO_TIME
+    dur: float = NO_TIME
+    pid: int | str = UNKNOWN
+    tid: int | str = UNKNOWN
+    id: int | str = UNKNOWN
+    args: Args = NO_ARGS
+
+
+class _TypedEvent(Event, gc=False):
+    args: TypedArgs = TypedArgs()
+
+
+class _DecimalEvent(_TypedEvent, gc=False):
+    ts: Decimal = Decimal(NO_TIME)  # type: ignore[assignment]  # the same key, read digit by digit
+    dur: Decimal = Decimal(NO_TIME)  # type: ignore[assignment]
+
+
+@dataclass
+class Part:
+    """Columns of successive rows, of so many events; what names rows or places counts from the part's first one."""
+
+    rows: int
+    events: int
+    columns: dict[str, NDArray[Any]]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return one column as wide as it is worked with, and let go of it; an empty one where there are no rows."""
+        return self.columns.pop(name, np.zeros(0)).astype(_TYPES.get(name, np.int64), copy=False)
+
+
+_TYPES: dict[str, type[np.integer[Any]]] = {"category": np.int8, "name": np.int32}
+# Of the columns, those that count rows, and the one that counts events.
+_OF_ROWS = ("call_row", "inputs_row", "forward_row", "sync_row")
+_OF_EVENTS = "position"
+
+
+def joined(parts: list[Part]) -> Part:
+    """Return successive parts as one; each column is let go of as it is joined."""
+    if not parts:
+        return Part(0, 0, {})
+    rows = np.cumsum([0, *(part.rows for part in parts)])
+    events = np.cumsum([0, *(part.events for part in parts)])
+    columns = {}
+    for name in tuple(parts[0].columns):
+        pieces = [part.columns.pop(name) for part in parts]
+        if name in _OF_ROWS or name == _OF_EVENTS:
+            first = events if name == _OF_EVENTS else rows
+            pieces = [piece + begin for piece, begin in zip(pieces, first[:-1], strict=True)]
+        columns[name] = narrow(np.concatenate(pieces) if len(pieces) > 1 else pieces[0])
+    return Part(int(rows[-1]), int(events[-1]), columns)
+
+
+@dataclass
+class Decoded:
+    """What another process made of a piece of a file: one part, and what the codes in it stand for."""
+
+    part: Part
+    pieces: int
+    names: tuple[str, ...]
+    calls: CallColumns
+    marks: Marks
+
+
+class Columns:
+    """Takes the events of a file. `needs_more` says whether its rows have arguments that few files have."""
+
+    def __init__(
+        self, categories: Iterable[Category], budget: Budget, *, needs_more: bool = False, has_calls: bool = False
+    ) -> None:
+        self.budget, self.categories = budget, frozenset(categories)
+        self._kinds = _Kinds(self.categories)
+        self._codes = Codes[str]()
+        self._shaped, self._typed_shaped = ByCode(self._codes, has_shapes), ByCode(self._codes, has_typed_shapes)
+        self.calls = CallColumns()
+        self._parts: list[Part] = []
+        self._recent: list[Part] = []
+        self._count = self._pieces = self._skipped = 0
+        self.needs_more = needs_more
+        self._has_calls = has_calls
+        self.lost_events = 0
+        self.oddities: set[Oddity] = set()
+        self._fast: Callable[[memoryview], Sequence[Event]] = msgspec.json.Decoder(list[Event]).decode
+        self._typed: Callable[[memoryview], Sequence[Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
+        self._exact: Callable[[memoryview], Sequence[Event]] = msgspec.json.Decoder(list[_DecimalEvent]).decode
+
+    @property
+    def marks(self) -> Marks:
+        """Return what tells who wrote the file."""
+        return self._kinds.marks
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the distinct names, by code."""
+        return tuple(self._codes)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether any row described a collective, here or before."""
+        return self._has_calls or self.calls.has_any
+
+    @property
+    def nbytes(self) -> int:
+        """About what these rows take until they are summarized."""
+        return self._count * ROW_BYTES + self._pieces * _PART_BYTES + 2 * self._codes.nbytes + self.calls.nbytes
+
+    def take(self, text: memoryview, lenient: bool) -> None:
+        """Take the events of a JSON array. Raises CannotDecode, TooLarge."""
+        self.budget.check(self.nbytes + len(text) * TEXT_BYTES, "its events")
+        try:
+            # Of its own, since what is kept as text points into it, for as long as an error may keep it.
+            data = bytes(text)
+            if lenient:
+                rows, oddities = loads(data)
+                self._take_rows(rows)
+                self.oddities |= oddities
+                return
+            # The decoder does not look into texts that nobody reads.
+            if not is_utf8(data):
+                raise CannotDecode
+            text = memoryview(data)
+            if not self.needs_more:
+                events = self._fast(text)
+                self.needs_more = self._lacks(events)
+            if self.needs_more:
+                events = self._typed(text)
+            if not self._append(events):
+                self._append(self._exact(text))
+        except (ValueError, RecursionError, msgspec.DecodeError) as error:
+            raise CannotDecode from error
+
+    def _lacks(self, events: Sequence[Event]) -> bool:
+        """Whether rows of names not seen before need arguments that were not decoded."""
+        new = [name for name in {event.name for event in events} if name not in self._codes]
+        if needs_more(new) or self.has_calls or not call_collectives(new):
+            return needs_more(new)
+        # Metadata stand right behind the first call, in the same chunk but by rare chance.
+        return not any(event.args.collective for event in events)
+
+    def take_one(self, text: str, begin: int) -> int | None:
+        """Take the event that begins at a place; where it ends, None where it is not JSON."""
+        parsed = first_at(text, begin)
+        if parsed is None:
+            return None
+        row, end = parsed
+        self._take_rows([row])
+        return end
+
+    def repair(self, text: str) -> bool:
+        """Take an event whose name has quotes or backslashes that are not escaped; False if that is not its fault."""
+        row = with_escaped_name(text)
+        if row is None:
+            return False
+        self._take_rows([row])
+        return True
+
+    def _take_rows(self, rows: Sequence[Any]) -> None:
+        events = [_event(row) for row in rows]
+        sensible = [event for event in events if event is not None]
+        self._append(sensible)
+        self.lost_events += len(events) - len(sensible)
+
+    def _append(self, events: Sequence[Event]) -> bool:
+        """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
+        of_events = self._kinds.of(events)
+        wanted = of_events > 0
+        kept = events if wanted.all() else list(compress(events, wanted.tobytes()))
+        if not len(kept):
+            self._keep(Part(0, len(events), {}))
+            return True
+        start_ns, dur_ns = nanoseconds([event.ts for event in kept]), nanoseconds([event.dur for event in kept])
+        if start_ns is None or dur_ns is None:
+            return False
+        category = of_events[wanted]
+        args, names = [event.args for event in kept], [event.name for event in kept]
+        on_device = category <= LAST_DEVICE_CATEGORY
+        name = np.fromiter(map(self._codes.__getitem__, names), np.int32, len(kept))
+        shaped = (self._typed_shaped if isinstance(args[0], TypedArgs) else self._shaped).of(name)
+        columns: dict[str, NDArray[Any]] = {
+            "category": category,
+            "name": name,
+            "start_ns": start_ns,
+            "dur_ns": dur_ns,
+            "position": np.flatnonzero(wanted),
+            "thread": int64_column([event.tid for event in kept]),
+            "correlation": int64_column([arg.correlation for arg in args]),
+            **self.calls.calls_and_nodes(args),
+            **self.calls.inputs(names, args, np.flatnonzero(shaped)),
+            # What only device rows have is kept for them alone.
+            **self._device_columns(list(compress(kept, on_device.tobytes()))),
+            **_sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
+        }
+        self._keep(Part(len(kept), len(events), columns))
+        self.budget.check(self.nbytes, f"{self._count:,} or more rows of it")
+        return True
+
+    def _keep(self, part: Part, pieces: int = 1) -> None:
+        """Keep a part behind the others; one without rows only moves the places of those behind it."""
+        self._skipped += part.events
+        if not part.rows:
+            return
+        part.columns[_OF_EVENTS] = part.columns[_OF_EVENTS] + (self._skipped - part.events)
+        self._recent.append(Part(part.rows, self._skipped, part.columns))
+        self._skipped = 0
+        if len(self._recent) == _JOINED:
+            self._join()
+        self._count += part.rows
+        self._pieces += pieces
+
+    def _join(self) -> None:
+        """Make one of the last parts, whose columns are narrower then."""
+        if self._recent:
+            self._parts.append(joined(self._recent))
+            self._recent = []
+
+    def _device_columns(self, events: Sequence[Event]) -> dict[str, NDArray[Any]]:
+        args = [event.args for event in events]
+        return {
+            "process": int64_column([event.pid for event in events]),
+            "device": int64_column([arg.device for arg in args]),
+            "in_device": int64_column([arg.in_device for arg in args]),
+            "from_device": int64_column([arg.from_device for arg in args]),
+            "to_device": int64_column([arg.to_device for arg in args]),
+            "stream": int64_column([arg.stream for arg in args]),
+            "bytes": int64_column([arg.bytes for arg in args]),
+            "external": int64_column([arg.external for arg in args]),
+            "grid": self.calls.grids(args),
+        }
+
+    def decoded(self) -> Decoded:
+        """Return what was taken as one part, for the process that adds up those of all."""
+        return Decoded(self.whole(), self._pieces, self.names, self.calls, self._kinds.marks)
+
+    def add(self, decoded: Decoded) -> None:
+        """Take what another process decoded behind all that was taken, under the codes that one process gives."""
+        columns = decoded.part.columns
+        if columns:
+            codes = np.fromiter(map(self._codes.__getitem__, decoded.names), np.int32, len(decoded.names))
+            columns["name"] = codes[columns["name"]]
+            columns |= self.calls.renumbered(decoded.calls, columns)
+        self._keep(decoded.part, decoded.pieces)
+        self._kinds.marks.add(decoded.marks)
+
+    def whole(self) -> Part:
+        """Return all rows, and let go of them."""
+        self._join()
+        part = joined(self._parts)
+        part.events += self._skipped
+        self._parts = []
+        return part
+
+
+class _Kinds:
+    """The categories of events, by what is wanted of them; and the marks of all."""
+
+    def __init__(self, wanted: frozenset[Category]) -> None:
+        numbers: dict[str, int] = {_PYTHON: _BY_NAME} | {
+            cat: code for cat, code in CATEGORIES.items() if code in wanted
+        }
+        phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
+        self.marks = Marks()
+        self._phases, self._categories = Codes[str](), Codes[str]()
+        self._seen: set[int] = set()
+        self._is_span = ByCode(self._phases, phases.__contains__)
+        self._number = ByCode(self._categories, lambda cat: numbers.get(cat, _UNWANTED))
+
+    def of(self, events: Sequence[Event]) -> NDArray[np.int8]:
+        """Return the category of every event, _UNWANTED where it is not wanted."""
+        phase = np.fromiter(map(self._phases.__getitem__, [event.ph for event in events]), np.int64, len(events))
+        written = np.fromiter(map(self._categories.__getitem__, [event.cat for event in events]), np.int64, len(events))
+        self._mark(events, phase, written)
+        category = self._number.of(written)
+        category[self._is_span.of(phase) == 0] = _UNWANTED
+        for place in np.flatnonzero(category == _BY_NAME).tolist():
+            category[place] = Category.PYTHON if events[place].name.startswith(MODULE) else _UNWANTED
+        return category
+
+    def _mark(self, events: Sequence[Event], phase: Int64, written: Int64) -> None:
+        """See each phase and category once, but each name of a process."""
+        pairs = set(np.unique(phase << 32 | written).tolist())
+        phases, categories = tuple(self._phases), tuple(self._categories)
+        for pair in pairs - self._seen:
+            self.marks.see(phases[pair >> 32], categories[pair & 0xFFFFFFFF])
+        self._seen |= pairs
+        if any(phases[pair >> 32] == NAMING for pair in pairs):
+            self.marks.see_names(events)
+
+
+def _sync_columns(events: Sequence[Event], rows: NDArray[np.intp]) -> dict[str, Int64]:
+    chosen = [events[row] for row in rows.tolist()]
+    columns = said([event.args for event in chosen], int64_column([event.pid for event in chosen]))
+    return {"sync_row": rows} | {f"sync_{name}": column for name, column in columns.items()}
+
+
+def _event(row: Any) -> Event | None:
+    """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
+    if isinstance(row, dict) and isinstance(row.get("args"), dict):
+        row = row | {"args": with_raw(row["args"])}
+    return convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
+
+
+def _without_odd_values(row: Any) -> Any:
+    """The event without those values and arguments that are not of their type, if it still has its times."""
+    if not isinstance(row, dict):
+        return row
+    args = row.get("args")
+    args = (
+        {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
+        if isinstance(args, dict)
+        else {}
+    )
+    return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, Event)} | {"args": args}

@@ -1,0 +1,45 @@
+"""Bytes of a trace file become texts, numbers and times.
+
+`decompress` inflates them in blocks, `bracket_structure` finds events in them, `lenient_json` reads what is nearly
+JSON, `timestamps` and `integer_columns` make columns of what rows say.
+
+Decisions: docs/decisions/trace.md
+"""
+
+from analyzers.trace.decoding.bracket_structure import Structure, brackets, scan
+from analyzers.trace.decoding.decompress import BLOCK, Blocks
+from analyzers.trace.decoding.integer_columns import int64_column, narrow, spread
+from analyzers.trace.decoding.lenient_json import (
+    Oddity,
+    cleaned,
+    first_at,
+    is_utf8,
+    loads,
+    raw_decode,
+    readable,
+    with_escaped_name,
+)
+from analyzers.trace.decoding.timestamps import LAST_NS, NEVER, NO_TIME, nanoseconds
+
+__all__ = [
+    "BLOCK",
+    "LAST_NS",
+    "NEVER",
+    "NO_TIME",
+    "Blocks",
+    "Oddity",
+    "Structure",
+    "brackets",
+    "cleaned",
+    "first_at",
+    "int64_column",
+    "is_utf8",
+    "loads",
+    "nanoseconds",
+    "narrow",
+    "raw_decode",
+    "readable",
+    "scan",
+    "spread",
+    "with_escaped_name",
+]
