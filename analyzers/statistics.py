@@ -34,6 +34,41 @@ def spreads(measures: Mapping[str, NDArray[Any]]) -> dict[str, Spread]:
     return {name: _spread(np.asarray(values, dtype=np.float64)) for name, values in measures.items()}
 
 
+def spreads_by(parts: Sequence[NDArray[Any]], measures: Mapping[str, NDArray[Any]]) -> list[dict[str, Spread]]:
+    """Return for each of several parts, indices of values, what `spreads` returns for these values alone."""
+    size = np.array([len(part) for part in parts], dtype=np.int64)
+    rows, part = np.concatenate([np.zeros(0, dtype=np.int64), *parts]), np.repeat(np.arange(len(parts)), size)
+    columns = [_spreads_of(np.asarray(values, dtype=np.float64)[rows], part, size) for values in measures.values()]
+    return [dict(zip(measures, each, strict=True)) for each in zip(*columns, strict=True)]
+
+
+def _spreads_of(values: NDArray[np.float64], part: NDArray[np.int64], size: NDArray[np.int64]) -> list[Spread]:
+    # NaN, which is unknown, is sorted behind all numbers.
+    ordered = values[np.lexsort((values, part))]
+    first = np.cumsum(size) - size
+    count = np.bincount(part[~np.isnan(values)], minlength=len(size))
+    known = np.flatnonzero(count)
+    low, high = first[known], first[known] + count[known] - 1
+    figures = [_quantiles(ordered, low, high, share) for share in (0.5, 0.25, 0.75)]
+    columns = (count[known], *figures, ordered[low], ordered[high])
+    spread = [Spread(0)] * len(size)
+    for place, row in zip(known.tolist(), zip(*(column.tolist() for column in columns), strict=True), strict=True):
+        spread[place] = Spread(*row)
+    return spread
+
+
+def _quantiles(
+    ordered: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64], share: float
+) -> NDArray[np.float64]:
+    """Return `_quantile` for each stretch of values, of which `first` and `last` are the ends."""
+    place = share * (last - first)
+    index = place.astype(np.int64)
+    low, high = ordered[first + index], ordered[np.minimum(first + index + 1, last)]
+    past = place - index
+    quantiles: NDArray[np.float64] = np.where(past < 0.5, low + (high - low) * past, high - (high - low) * (1 - past))
+    return quantiles
+
+
 def _spread(values: NDArray[np.float64]) -> Spread:
     known = values[~np.isnan(values)]
     if not len(known):

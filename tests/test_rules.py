@@ -61,7 +61,7 @@ ROOMS = [
 ROOTS = {
     "analyzers": {
         *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "memory", "notices"),
-        *("paths", "ranks", "redaction", "reprs", "statistics", "units"),
+        *("paths", "ranks", "redaction", "reprs", "sections", "segments", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }

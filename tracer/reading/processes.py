@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 
-from msgspec.structs import replace as replaced
+import msgspec
 
 from analyzers.memory import budget_of
 from analyzers.notices import Code
@@ -22,6 +22,7 @@ from analyzers.paths import Place, Remote, Where, places, size
 from analyzers.rank import OnBytes, RunSummary, summarize, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
+from analyzers.sections import replaced
 from tracer.errors import TracerError, UsageError
 from tracer.reading.dask_cluster import cluster
 
@@ -89,7 +90,7 @@ def read_lanes(
 def with_undrawn(report: Report, run: RunSummary) -> Report:
     """Add to a report what was found out after it: which of a run's ranks could not be read to be drawn."""
     undrawn = [warning for warning in run.warnings if warning.code == Code.RANK_NOT_DRAWN]
-    return replaced(report, run=replaced(report.run, warnings=[*report.run.warnings, *undrawn]))
+    return replaced(report, run=msgspec.structs.replace(report.run, warnings=[*report.run.warnings, *undrawn]))
 
 
 def _named(path: Where, by: Readers) -> Sequence[Place]:
