@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Clocks:
     all: dict[RankNumber, RankClock] = field(default_factory=dict)
     hosts: dict[RankNumber, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def by_rank(self) -> dict[RankNumber, RankClock]:
         """Return the clocks that can be compared with the lowest rank's."""
         return {rank: clock for rank, clock in self.all.items() if clock.reference == self.reference}

@@ -65,9 +65,15 @@ class Grouping:
         self._codes: dict[tuple[Any, ...], int] = {}
         self._places: list[dict[Member, int]] = []  # of each key's members
         self._calls = calls
-        self._ranks = [summary.rank for summary in run.ranks]
+        self._present = {summary.rank for summary in run.ranks}
         self._world_size = world_size(run.manifest, run.ranks)
-        self._configured = {summary.rank: _configured(summary.header.distributed) for summary in run.ranks}
+        self._configured = _all_configured(run)
+        # Only some ranks' headers may say what a group is called.
+        self._described: dict[Group, str] = {}
+        for configured in {id(one): one for one in self._configured.values()}.values():
+            for group in configured.values():
+                if is_description(group.description):
+                    self._described.setdefault(group, group.description)
 
     def assign(
         self, rank: Int64, device: Int64, call: Int64, kernel: Int64, kernels: Sequence[str], is_known: Mask
@@ -177,17 +183,15 @@ class Grouping:
     ) -> tuple[int, int]:
         code = self._codes.get((name, ranks, batch))
         if code is None:
-            present = set(self._ranks)
-            members = tuple(Member(other, UNKNOWN) for other in ranks if other in present)
+            members = tuple(Member(other, UNKNOWN) for other in ranks if other in self._present)
             key = Key(name, ranks, members, len(ranks), self._communicator(group), batch)
             code = self._add((name, ranks, batch), key)
         return code, self._places[code][Member(rank, UNKNOWN)]
 
     def _communicator(self, group: Group) -> Communicator:
         """Return the process group; its description as its kernels have it, else any header."""
-        listed = (configured.get(group.name) for configured in self._configured.values())
-        described = [group.description, *(one.description for one in listed if one == group)]
-        return Communicator(group.name, next(filter(is_description, described), ""), group.ranks or ())
+        described = group.description if is_description(group.description) else self._described.get(group, "")
+        return Communicator(group.name, described, group.ranks or ())
 
     def of_calls(self, rank: Int64, call: Int64) -> list[Communicator | None]:
         """Return the process group that each call of a rank names; None where it names none."""
@@ -229,6 +233,19 @@ def _libraries(kernels: Sequence[str]) -> tuple[Int64, list[_Library]]:
 def _is_size(group: Group) -> bool:
     """Whether nothing but its size is said of a group."""
     return not group.name and group.ranks is None
+
+
+def _all_configured(run: RunSummary) -> dict[RankNumber, dict[str, Group]]:
+    """Return the groups that each rank's header lists; ranks that list the same share one object."""
+    by_rank: dict[RankNumber, dict[str, Group]] = {}
+    listed: Any = None
+    configured: dict[str, Group] = {}
+    for summary in run.ranks:
+        # Thousands of ranks list one another: most of them as the rank before does.
+        if listed is None or summary.header.distributed.get("pg_config") != listed:
+            listed, configured = summary.header.distributed.get("pg_config"), _configured(summary.header.distributed)
+        by_rank[summary.rank] = configured
+    return by_rank
 
 
 def _configured(distributed: dict[str, Any]) -> dict[str, Group]:
