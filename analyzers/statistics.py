@@ -78,7 +78,7 @@ def _spread(values: NDArray[np.float64]) -> Spread:
     return Spread(len(known), median, low, high, float(ordered[0]), float(ordered[-1]))
 
 
-def _quantile(ordered: NDArray[np.float64], share: float) -> float:
+def _quantile(ordered: NDArray[Any], share: float) -> float:
     """The same number as numpy's percentile, which takes longer for a few values than all else of their line."""
     place = share * (len(ordered) - 1)
     index = int(place)
@@ -86,6 +86,12 @@ def _quantile(ordered: NDArray[np.float64], share: float) -> float:
     past = place - index
     # Written as numpy does, to the last bit.
     return float(low + (high - low) * past if past < 0.5 else high - (high - low) * (1 - past))
+
+
+def quartiles(values: NDArray[Any]) -> tuple[float, float, float]:
+    """Return lower quartile, median and upper quartile of some numbers."""
+    ordered = np.sort(values)
+    return _quantile(ordered, 0.25), _quantile(ordered, 0.5), _quantile(ordered, 0.75)
 
 
 def row_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:

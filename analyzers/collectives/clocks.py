@@ -19,6 +19,7 @@ from analyzers.collectives.matching import Matching
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import hosts
+from analyzers.statistics import quartiles
 
 UNBOUNDED = int(np.iinfo(np.int64).max) // 16
 
@@ -192,5 +193,5 @@ class _Shared:
 
 def _middle(values: Sequence[int]) -> tuple[int, int]:
     """Return median and interquartile range, also where float64 tells no values apart: a clock may lack its epoch."""
-    low, median, high = np.percentile([value - values[0] for value in values], [25, 50, 75])
-    return values[0] + round(float(median)), round(float(high - low))
+    low, median, high = quartiles(np.array([value - values[0] for value in values]))
+    return values[0] + round(median), round(high - low)

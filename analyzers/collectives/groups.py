@@ -13,6 +13,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import world_size
+from analyzers.segments import distinct
 from analyzers.trace import Call, Collective, Group, is_description, library_kernel, ranks_in_name
 
 # The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
@@ -86,25 +87,25 @@ class Grouping:
         rows = np.flatnonzero(is_known)
         library, libraries = _libraries(kernels)
         facts = np.stack([rank[rows], device[rows], call[rows], library[kernel[rows]]])
-        distinct, which = np.unique(facts, axis=1, return_inverse=True)
-        groups_by_rank = self._known(distinct)
-        ranks, first = np.unique(distinct[0], return_index=True)
-        of_rank = np.split(distinct[1], first)[1:]
+        unlike, which = distinct(facts)
+        groups_by_rank = self._known(unlike)
+        ranks, first = np.unique(unlike[0], return_index=True)
+        of_rank = np.split(unlike[1], first)[1:]
         devices = {RankNumber(one): np.unique(used) for one, used in zip(ranks.tolist(), of_rank, strict=True)}
         assigned = [
             self._of(
                 Member(one, dev), code, libraries[other], groups_by_rank[RankNumber(one)], devices[RankNumber(one)]
             )
-            for one, dev, code, other in distinct.T.tolist()
+            for one, dev, code, other in unlike.T.tolist()
         ]
         pairs = np.array(assigned, dtype=np.int64).reshape(-1, 2)
         group[rows], place[rows] = pairs[which, 0], pairs[which, 1]
         return group, place
 
-    def _known(self, distinct: NDArray[np.int64]) -> dict[RankNumber, set[Group]]:
+    def _known(self, unlike: NDArray[np.int64]) -> dict[RankNumber, set[Group]]:
         """Return the groups of more than one rank that each rank knows of."""
         by_rank = {rank: set(configured.values()) for rank, configured in self._configured.items()}
-        told = [(RankNumber(rank), self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
+        told = [(RankNumber(rank), self._calls[code].group) for rank, code in unlike[[0, 2]].T.tolist() if code >= 0]
         for rank, group in told:
             if group is not None and group.name:
                 by_rank[rank].add(self._whole(rank, group))

@@ -27,6 +27,7 @@ from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
 from analyzers.reprs import brief
 from analyzers.run import hosts
+from analyzers.segments import distinct
 from analyzers.trace import SYNCHRONIZING, Call, Collective
 
 # A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.
@@ -225,9 +226,9 @@ def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: 
 def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
     """Return what is known about each row as a code, and which codes may be one collective."""
     facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
-    distinct, code = np.unique(facts, axis=1, return_inverse=True)
-    compatible = np.ones((distinct.shape[1],) * 2, dtype=bool)
-    for fact, unknown in zip(distinct, (int(Collective.OTHER), UNKNOWN, UNKNOWN, UNKNOWN), strict=True):
+    unlike, code = distinct(facts)
+    compatible = np.ones((unlike.shape[1],) * 2, dtype=bool)
+    for fact, unknown in zip(unlike, (int(Collective.OTHER), UNKNOWN, UNKNOWN, UNKNOWN), strict=True):
         compatible &= (fact[:, None] == fact) | (fact[:, None] == unknown) | (fact == unknown)
     return code, compatible
 
@@ -237,8 +238,8 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
 
     And whether that is so in enough steps and members for the number to be the true one.
     """
-    cells, cell, count = np.unique(np.stack([place, step, signature]), axis=1, return_inverse=True, return_counts=True)
-    count = np.where(cells[1] >= 0, count, 0)
+    cells, cell = distinct(np.stack([place, step, signature]))
+    count = np.where(cells[1] >= 0, np.bincount(cell, minlength=cells.shape[1]), 0)
     most = np.zeros(int(signature.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(most, cells[2], count)
     whole = (cells[1] >= 0) & (count == most[cells[2]])

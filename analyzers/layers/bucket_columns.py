@@ -9,6 +9,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Buckets
+from analyzers.segments import distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class BucketTimes:
     def window(self) -> Int64:
         """Return a number for the window that each reduction is in."""
         keys = np.stack([self.rank, self.device, self.step])
-        window: Int64 = np.unique(keys, axis=1, return_inverse=True)[1]
+        window: Int64 = distinct(keys)[1]
         return window
 
     @property

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.collectives import Exchange
 from analyzers.rank import Purpose, layer_name
+from analyzers.segments import distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +49,28 @@ def line_communication(exchanged: Exchange) -> LineCommunication:
     reduced = np.zeros(len(table), dtype=bool)
     for measured, first in zip(exchanged.run.measured, exchanged.first_row.tolist(), strict=True):
         reduced[measured.reductions.kernel + first] = True
-    rows, peers = np.flatnonzero(~reduced), np.flatnonzero(~reduced & (table.device != UNKNOWN))
+    rows, peers = np.flatnonzero(~reduced), np.flatnonzero(~reduced & (table.peer != UNKNOWN))
     row = np.r_[rows, peers]
     window = _windows(exchanged, row, np.r_[table.device[rows], table.peer[peers]])
     wait_ns = np.r_[exchanged.transfers.wait_ns, UNKNOWN][exchanged.entry[row]]
     exposed_ns = np.r_[table.exposed_ns[rows], table.peer_exposed_ns[peers]]
     here = window >= 0
     facts = np.stack([window, owned.line[row], table.kind[row], owned.backward[row], owned.prefetched[row]])[:, here]
-    distinct, which = np.unique(facts, axis=1, return_inverse=True)
-    exposed, waited = np.zeros((2, distinct.shape[1]), dtype=np.int64)
+    unlike, which = distinct(facts)
+    exposed, waited = np.zeros((2, unlike.shape[1]), dtype=np.int64)
     np.add.at(exposed, which, exposed_ns[here])
     np.add.at(waited, which, wait_ns[here])
     waited[which[wait_ns[here] < 0]] = UNKNOWN
-    of, line, kind, backward, prefetched = distinct
-    return LineCommunication(of, line, owned.lines, kind, backward.astype(bool), prefetched, exposed, waited)
+    return LineCommunication(
+        window=unlike[0],
+        line=unlike[1],
+        lines=owned.lines,
+        kind=unlike[2],
+        backward=unlike[3].astype(bool),
+        prefetched=unlike[4],
+        exposed_ns=exposed,
+        wait_ns=waited,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +103,8 @@ def _windows(exchanged: Exchange, row: Int64, device: Int64) -> Int64:
     names = ("rank", "device", "step")
     windows = np.stack([np.concatenate([getattr(one.windows, name) for one in measured]) for name in names])
     keys = np.concatenate([windows, np.stack([table.rank[row], device, table.window[row]])], axis=1)
-    distinct, which = np.unique(keys, axis=1, return_inverse=True)
-    is_window = np.zeros(distinct.shape[1], dtype=bool)
+    unlike, which = distinct(keys)
+    is_window = np.zeros(unlike.shape[1], dtype=bool)
     is_window[which[: windows.shape[1]]] = True
     of_row = which[windows.shape[1] :]
     return np.where(is_window[of_row], of_row, UNKNOWN)
