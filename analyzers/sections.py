@@ -13,6 +13,7 @@ import msgspec
 
 Value = TypeVar("Value")
 Document = TypeVar("Document", bound="Sectioned")
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class _Later:
@@ -64,9 +65,10 @@ class Sectioned(msgspec.Struct, frozen=True, dict=True):
     __hash__ = None  # type: ignore[assignment]
 
 
-def replaced(document: Document, **changes: Any) -> Document:
-    """Return the same document with other fields; what is not computed yet is not for that."""
-    kept = {name: document.__dict__.get(name) or getattr(document, name) for name in document.__struct_fields__}
+def replaced(document: Struct, **changes: Any) -> Struct:
+    """Return the same struct with other fields; what is not computed yet is not for that."""
+    waiting = document.__dict__ if isinstance(document, Sectioned) else {}
+    kept = {name: waiting[name] if name in waiting else getattr(document, name) for name in document.__struct_fields__}
     return type(document)(**(kept | changes))
 
 

@@ -25,14 +25,24 @@ from analyzers.collectives.candidates import (
     NOISE_SHARE,
     around,
     candidates_of,
+    count_near_others,
     densest,
+    most_alike,
     mutual,
     near,
     synchronizing,
     whole,
 )
-from analyzers.collectives.sequences import TIGHTEST_NS, Kernels, Offset, have_met, steady_pairs
-from analyzers.segments import joint, medians
+from analyzers.collectives.sequences import (
+    TIGHTEST_NS,
+    Kernels,
+    Offset,
+    have_met,
+    most_higher,
+    renumbered,
+    steady_pairs,
+)
+from analyzers.segments import medians
 
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5
@@ -54,6 +64,8 @@ DENY_BY_PAIRS = (1.1, 2.0)  # times as many
 DENY_BY_CLOSENESS = (0.4, 5.0)  # share of the best's pairs, and times as close
 FEW_CLOSE = 5
 CLOSEST_NS = 100  # below which none is closer than another
+# So many deviations off, an end counts as any.
+FAR_OFF = 10
 RIVAL_FREE = (0.2, 0.7)  # share of the best's pairs, and of what it explains, where no step numbers help
 RIVAL_LOSSY = 0.6  # share of the best's pairs, where kernels are missing
 RIVAL_RENUMBERED = 0.9  # the same, where clocks kept in time speak against the rival
@@ -77,13 +89,9 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
 def find_offsets(a: Kernels, b: Kernels, compatible: Mask, one_clock: Mask) -> list[Offset | None]:
     """Return the same for many pairs of members."""
     in_turn, most_ns = _offsets_in_turn(a, b, one_clock), _most_on_one_clock_ns(a, b)
-    fewer = np.minimum(synchronizing(a), synchronizing(b)).tolist()
     found = [*in_turn]
-    left = [
-        pair
-        for pair, offset in enumerate(in_turn)
-        if offset is None or not (one_clock[pair] or _cannot_be_denied(offset, most_ns[pair], fewer[pair]))
-    ]
+    left = np.flatnonzero(_may_be_denied(a, b, in_turn, most_ns) & ~one_clock).tolist()
+    left = sorted([*left, *(pair for pair, offset in enumerate(in_turn) if offset is None)])
     for some in _portions(a, b, left):
         of_a, of_b = a.of_pairs(some), b.of_pairs(some)
         others = _of_other_steps(of_a, of_b, compatible)
@@ -150,9 +158,29 @@ def _portions(a: Kernels, b: Kernels, pairs: list[int]) -> Iterator[Int64]:
         yield np.array(pairs, dtype=np.int64)[portion == number]
 
 
-def _cannot_be_denied(offset: Offset, most_ns: float, fewer: int) -> bool:
-    """Whether no offset could deny this one, of clocks that are not apart: for that it needs more pairs than exist."""
-    return abs(offset.ns) <= most_ns and fewer < min(DENY_BY_PAIRS) * offset.pairs
+def _may_be_denied(a: Kernels, b: Kernels, in_turn: Sequence[Offset | None], most_ns: Float64) -> Mask:
+    """Whether offsets at which other steps' kernels end together could deny each pair's; never more than there are.
+
+    Bounds that are cheap to know: an offset that denies another needs so many pairs (see `_is_denied`).
+    """
+    known = np.array([offset is not None for offset in in_turn], dtype=bool)
+    if not known.any():
+        return known
+    figures = [(one.ns, one.deviation_ns, one.pairs) if one is not None else (0, 0, 0) for one in in_turn]
+    ns, deviation_ns, count = np.array(figures, dtype=np.int64).T
+    by_pairs = np.minimum(synchronizing(a), synchronizing(b)) >= min(DENY_BY_PAIRS) * count
+    at_zero = count_near_others(a, b, most_ns) >= np.maximum(2, DENY_AT_ZERO * count)
+    share, times = DENY_BY_CLOSENESS
+    # Half of the pairs lie within the deviation of their median; residuals of b's ends are far off in few.
+    pairs, far_ns = steady_pairs(a, b), FAR_OFF * deviation_ns
+    off = np.abs(pairs.apart_ns - ns[a.pair[pairs.a]]) > far_ns[a.pair[pairs.a]]
+    unlike = np.bincount(a.pair[pairs.a[off]], minlength=a.pairs) + synchronizing(b) - count
+    width = int((2 * ((deviation_ns - CLOSEST_NS) / times + 1 + far_ns))[known].max())
+    alike = most_alike(a, width)
+    closer = (deviation_ns > CLOSEST_NS) & (alike >= np.maximum(FEW_CLOSE, share * count) / 2 - unlike)
+    apart: Mask = np.abs(ns) > most_ns
+    may_be: Mask = known & (by_pairs | (apart & (at_zero | closer)))
+    return may_be
 
 
 def _offsets_in_turn(a: Kernels, b: Kernels, one_clock: Mask) -> list[Offset | None]:
@@ -200,7 +228,7 @@ def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[list[Offse
     of_pair, ns = of_pair[numbered[of_pair]], ns[numbered[of_pair]]
     pairs = mutual(near(bare_a.of_pairs(of_pair), bare_b.of_pairs(of_pair), compatible, ns))
     of_a, of_b = a.of_pairs(of_pair), b.of_pairs(of_pair)
-    higher = _higher(of_a.pair[pairs.a], of_a.step[pairs.a], of_b.step[pairs.b], of_a.pairs)
+    higher = most_higher(of_a.pair[pairs.a], of_a.step[pairs.a], of_b.step[pairs.b], of_a.pairs)
     chosen = np.flatnonzero(higher)
     raised = renumbered(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen])
     by_shift: list[dict[tuple[int, int], Offset]] = [{} for _ in range(a.pairs)]
@@ -209,30 +237,6 @@ def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[list[Offse
         if offset is not None:
             by_shift[pair][offset.ns, by] = replace(offset, higher=by)
     return [[*one.values()] for one in by_shift]
-
-
-def _higher(of_pair: Int64, step_a: Int64, step_b: Int64, pairs: int) -> Int64:
-    """Return how much higher most of each pair's steps are numbered on b; 0 where nothing says it."""
-    known = (step_a >= 0) & (step_b >= 0)
-    of_pair, apart = of_pair[known], (step_b - step_a)[known]
-    _, first, count = np.unique(joint(of_pair, apart), return_index=True, return_counts=True)
-    # The most frequent first, of as frequent ones the lowest.
-    order = np.lexsort((apart[first], -count, of_pair[first]))
-    which, place = np.unique(of_pair[first][order], return_index=True)
-    higher = np.zeros(pairs, dtype=np.int64)
-    higher[which] = apart[first][order][place]
-    return higher
-
-
-def renumbered(a: Kernels, b: Kernels, higher: Int64) -> tuple[Kernels, Kernels]:
-    """Return both members with common step numbers, where b's of each pair are higher by `higher`."""
-    return _raised(a, np.maximum(higher, 0)), _raised(b, np.maximum(-higher, 0))
-
-
-def _raised(kernels: Kernels, by: Int64) -> Kernels:
-    if not by.any():
-        return kernels
-    return replace(kernels, step=np.where(kernels.step >= 0, kernels.step + by[kernels.pair], -1))
 
 
 def _most_on_one_clock_ns(a: Kernels, b: Kernels) -> Float64:

@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzers.arrays import Float64, Int64, Mask
 from analyzers.collectives.sequences import Kernels, Offset, Pairs, agree
-from analyzers.segments import keys_by_part, medians
+from analyzers.segments import joint, keys_by_part, medians
 
 # Of clocks that are kept in time, and of steps that are known on both sides.
 FEWEST_PAIRS = 3
@@ -183,3 +183,45 @@ def synchronizing(kernels: Kernels) -> Int64:
 def whole(values: Float64) -> Int64:
     """Return values without their fractions; 0 for none."""
     return np.nan_to_num(values).astype(np.int64)
+
+
+def count_near_others(a: Kernels, b: Kernels, apart_ns: Float64) -> Int64:
+    """Count each pair's synchronizing kernels of a that have one of b's, of another step, near at small offsets."""
+    rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
+    reach = (apart_ns[a.pair[rows_a]] + NOISE_NS + NOISE_SHARE * a.dur_ns[rows_a]).astype(np.int64) + 1
+    in_any, in_same = a.pair[rows_a], b.pair[rows_b]
+    near_any = _count_near((in_any, a.end_ns[rows_a]), reach, (in_same, b.end_ns[rows_b]))
+    # What has no step may be of any: it counts as another's.
+    steps = joint(np.r_[in_any, in_same], np.r_[a.step[rows_a], b.step[rows_b]])
+    known_a, known_b = a.step[rows_a] >= 0, b.step[rows_b] >= 0
+    of_a, of_b = (steps[: len(rows_a)], steps[len(rows_a) :])
+    near_same = np.zeros(len(rows_a), dtype=np.int64)
+    near_same[known_a] = _count_near(
+        (of_a[known_a], a.end_ns[rows_a][known_a]), reach[known_a], (of_b[known_b], b.end_ns[rows_b][known_b])
+    )
+    return np.bincount(in_any[near_any > near_same], minlength=a.pairs)
+
+
+def _count_near(of_a: tuple[Int64, Int64], reach: Int64, of_b: tuple[Int64, Int64]) -> Int64:
+    """Count for each of a's instants those of b's of the same part that are within reach."""
+    part, instant = of_a
+    low, high, others = keys_by_part((part, instant - reach), (part, instant + reach), of_b)
+    others = np.sort(others)
+    count: Int64 = np.searchsorted(others, high, side="right") - np.searchsorted(others, low)
+    return count
+
+
+def most_alike(kernels: Kernels, width: int) -> int:
+    """Return how many pairs of one member's kernels, of different steps, lie as far apart at most, to within a width.
+
+    Where each pair has another first member it is not looked for: as many as there are.
+    """
+    size = len(kernels) // kernels.pairs
+    ends = kernels.end_ns[: size * kernels.pairs].reshape(kernels.pairs, size)
+    rows = np.flatnonzero(kernels.synchronizes[:size])
+    if len(kernels) != ends.size or (ends != ends[0]).any() or len(rows) ** 2 > MOST_CANDIDATES:
+        return len(kernels)
+    step, end_ns = kernels.step[rows], kernels.end_ns[rows]
+    others = (step[:, None] != step) | (step < 0)
+    apart = np.sort((end_ns[:, None] - end_ns)[others])
+    return int((np.searchsorted(apart, apart + width, side="right") - np.arange(len(apart))).max(initial=0))

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.collectives.alignment import find_offsets, refine_offsets, renumbered
+from analyzers.collectives.alignment import find_offsets, refine_offsets
 from analyzers.collectives.groups import Member
 from analyzers.collectives.pairing import Apart, match_at, match_in_order
-from analyzers.collectives.sequences import Kernels, Offset
+from analyzers.collectives.sequences import Kernels, Offset, renumbered
 from analyzers.ranks import RankNumber
 from analyzers.segments import firsts
 

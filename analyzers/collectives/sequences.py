@@ -154,3 +154,27 @@ def steady_signatures(a: Kernels, b: Kernels) -> Mask:
         once = np.unique(joint(signature, member.step[held]), return_index=True)[1]
         steady |= np.bincount(signature[once], minlength=len(steady)) >= FEWEST_STEPS
     return steady.reshape(a.pairs, signatures)
+
+
+def most_higher(of_pair: Int64, step_a: Int64, step_b: Int64, pairs: int) -> Int64:
+    """Return how much higher most of each pair's steps are numbered on b; 0 where nothing says it."""
+    known = (step_a >= 0) & (step_b >= 0)
+    of_pair, apart = of_pair[known], (step_b - step_a)[known]
+    _, first, count = np.unique(joint(of_pair, apart), return_index=True, return_counts=True)
+    # The most frequent first, of as frequent ones the lowest.
+    order = np.lexsort((apart[first], -count, of_pair[first]))
+    which, place = np.unique(of_pair[first][order], return_index=True)
+    higher = np.zeros(pairs, dtype=np.int64)
+    higher[which] = apart[first][order][place]
+    return higher
+
+
+def renumbered(a: Kernels, b: Kernels, higher: Int64) -> tuple[Kernels, Kernels]:
+    """Return both members with common step numbers, where b's of each pair are higher by `higher`."""
+    return _raised(a, np.maximum(higher, 0)), _raised(b, np.maximum(-higher, 0))
+
+
+def _raised(kernels: Kernels, by: Int64) -> Kernels:
+    if not by.any():
+        return kernels
+    return replace(kernels, step=np.where(kernels.step >= 0, kernels.step + by[kernels.pair], -1))
