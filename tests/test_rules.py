@@ -64,7 +64,7 @@ ROOMS = [
 ROOTS = {
     "analyzers": {
         *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "lazy_exports"),
-        *("memory", "notices", "paths", "ranks", "redaction", "reprs", "statistics", "units"),
+        *("memory", "notices", "paths", "ranks", "redaction", "reprs", "sections", "segments", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "version"},
 }

@@ -11,31 +11,48 @@ differently: then ends that agree on one clock are believed, and a step's number
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
-from analyzers.collectives.sequences import TIGHTEST_NS, Kernels, Offset, Pairs, agree, have_met, steady_pairs
+from analyzers.arrays import Float64, Int64, Mask
+from analyzers.collectives.candidates import (
+    FEWEST_PAIRS,
+    MOST_CANDIDATES,
+    NOISE_NS,
+    NOISE_SHARE,
+    around,
+    candidates_of,
+    count_near_others,
+    densest,
+    most_alike,
+    mutual,
+    near,
+    synchronizing,
+    whole,
+)
+from analyzers.collectives.sequences import (
+    TIGHTEST_NS,
+    Kernels,
+    Offset,
+    have_met,
+    most_higher,
+    renumbered,
+    steady_pairs,
+)
+from analyzers.segments import medians
 
-# Ends of one collective on two members: clocks and ring progress. Seen on H200s: 30 us over NVLink, 80 us over host
-# memory, 500 us over sockets, where a transfer takes many times that.
-NOISE_NS = 60_000
-NOISE_SHARE = 0.25
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5
-# Widths of the windows in which offsets are counted.
-WINDOWS_NS = (30_000, 200_000, 1_500_000)
-MOST_OFFSETS = 6
 # What clocks of hosts that are kept in time differ by at most; and how many pairs speak for themselves.
 KEPT_IN_TIME_NS = 1_000_000
 MUCH_EVIDENCE = 40
 # What one clock shows ends apart by at most, beside a share of the transfer: rings over host memory (see NOISE_NS).
 ONE_CLOCK_NS = 100_000
-MOST_CANDIDATES = 1 << 22
 # When an offset is believed, and when a rival of it is about as good. Tried out on the damaged and shifted runs of
 # tests/support/synthetic_runs.py and damage.py, where no pair may be wrong: looser ones let a step's neighbour pass.
-FEWEST_PAIRS = 3  # of clocks that are kept in time, and of steps that are known on both sides
 SHARE_EXPLAINED = 0.8  # of the kernels of whichever member has fewer, where only much evidence speaks
 CLOSER = 3.0  # times as close is closer
 SHARE_MET = 0.9  # of pairs in order on one clock: nobody leaves a synchronizing collective before all have come
@@ -47,6 +64,8 @@ DENY_BY_PAIRS = (1.1, 2.0)  # times as many
 DENY_BY_CLOSENESS = (0.4, 5.0)  # share of the best's pairs, and times as close
 FEW_CLOSE = 5
 CLOSEST_NS = 100  # below which none is closer than another
+# So many deviations off, an end counts as any.
+FAR_OFF = 10
 RIVAL_FREE = (0.2, 0.7)  # share of the best's pairs, and of what it explains, where no step numbers help
 RIVAL_LOSSY = 0.6  # share of the best's pairs, where kernels are missing
 RIVAL_RENUMBERED = 0.9  # the same, where clocks kept in time speak against the rival
@@ -56,8 +75,6 @@ BY_CHANCE_NS = 1_000_000
 # What a deviation of few pairs may hide: this, and half the noise where there are up to so many.
 LEAST_DOUBT_NS = 1_000
 FEW_PAIRS = 10
-# Of kernels that end near one another so many are looked at, before and behind.
-MOST_NEIGHBOURS = 32
 
 
 def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = False) -> Offset | None:
@@ -66,92 +83,168 @@ def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = Fals
     `compatible[s, t]` says whether signatures s and t may be one collective, `one_clock` that both are known to share
     a host: then ends alone tell which steps are one, however they are numbered.
     """
-    in_turn = _offset_in_turn(a, b, one_clock)
-    if one_clock and in_turn is not None:
-        return in_turn
-    others = _of_other_steps(a, b, compatible)
-    if in_turn is not None and not _is_denied(a, b, in_turn, others):
-        return in_turn
-    offsets, anchored = _offsets(a, b, compatible)
+    return find_offsets(a, b, compatible, np.array([one_clock]))[0]
+
+
+def find_offsets(a: Kernels, b: Kernels, compatible: Mask, one_clock: Mask) -> list[Offset | None]:
+    """Return the same for many pairs of members."""
+    in_turn, most_ns = _offsets_in_turn(a, b, one_clock), _most_on_one_clock_ns(a, b)
+    found = [*in_turn]
+    left = np.flatnonzero(_may_be_denied(a, b, in_turn, most_ns) & ~one_clock).tolist()
+    left = sorted([*left, *(pair for pair, offset in enumerate(in_turn) if offset is None)])
+    for some in _portions(a, b, left):
+        of_a, of_b = a.of_pairs(some), b.of_pairs(some)
+        others = _of_other_steps(of_a, of_b, compatible)
+        denied = [
+            place
+            for place, pair in enumerate(some.tolist())
+            if (offset := in_turn[pair]) is None or _is_denied(offset, others[place], most_ns[pair])
+        ]
+        chosen = np.array(denied, dtype=np.int64)
+        offsets, anchored = _offsets(of_a.of_pairs(chosen), of_b.of_pairs(chosen), compatible)
+        for place, candidates, is_anchored in zip(denied, offsets, anchored.tolist(), strict=True):
+            pair = int(some[place])
+            evidence = _Evidence(of_a, of_b, place, compatible, float(most_ns[pair]))
+            found[pair] = _chosen(evidence, candidates, others[place], is_anchored, bool(one_clock[pair]))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """One pair among several; on one clock its ends lie `most_ns` apart at most."""
+
+    all_a: Kernels
+    all_b: Kernels
+    pair: int
+    compatible: Mask
+    most_ns: float
+
+    @cached_property
+    def a(self) -> Kernels:
+        """Return the kernels of the first member."""
+        return self.all_a.of_pairs(np.array([self.pair]))
+
+    @cached_property
+    def b(self) -> Kernels:
+        """Return those of the second."""
+        return self.all_b.of_pairs(np.array([self.pair]))
+
+
+def _chosen(
+    of: _Evidence, offsets: list[Offset], others: list[Offset], anchored: bool, one_clock: bool
+) -> Offset | None:
+    """Return the offset that explains ends best, None where another does about as well."""
     if one_clock:
-        most_ns = _most_on_one_clock_ns(a, b)
         offsets, others = (
-            [offset for offset in candidates if abs(offset.ns) <= most_ns] for candidates in (offsets, others)
+            [offset for offset in candidates if abs(offset.ns) <= of.most_ns] for candidates in (offsets, others)
         )
     best = max(offsets, key=_merit, default=None)
-    if best is None or _is_denied(a, b, best, others):
+    if best is None or _is_denied(best, others, of.most_ns):
         fewest = FEWEST_PAIRS if one_clock else FEW_CLOSE
-        return _clear_of_steps(a, b, compatible, best, [*offsets, *others], fewest)
-    if not anchored and not _is_plausible(a, b, best):
+        return _clear_of_steps(of, best, [*offsets, *others], fewest)
+    if not anchored and not _is_plausible(of.a, of.b, best):
         return None
     rivals = [offset for offset in offsets if _is_apart(offset, best)]
-    if any(_is_about_as_good(a, b, compatible, rival, best, anchored) for rival in rivals):
+    if any(_is_about_as_good(of.a, of.b, of.compatible, rival, best, anchored) for rival in rivals):
         return None
     return best
 
 
-def _offset_in_turn(a: Kernels, b: Kernels, one_clock: bool) -> Offset | None:
+def _portions(a: Kernels, b: Kernels, pairs: list[int]) -> Iterator[Int64]:
+    """Yield the pairs in portions of which all candidates fit into memory."""
+    candidates = np.minimum(synchronizing(a)[pairs] * synchronizing(b)[pairs], MOST_CANDIDATES)
+    portion = np.cumsum(candidates) // MOST_CANDIDATES
+    for number in np.unique(portion).tolist():
+        yield np.array(pairs, dtype=np.int64)[portion == number]
+
+
+def _may_be_denied(a: Kernels, b: Kernels, in_turn: Sequence[Offset | None], most_ns: Float64) -> Mask:
+    """Whether offsets at which other steps' kernels end together could deny each pair's; never more than there are.
+
+    Bounds that are cheap to know: an offset that denies another needs so many pairs (see `_is_denied`).
+    """
+    known = np.array([offset is not None for offset in in_turn], dtype=bool)
+    if not known.any():
+        return known
+    figures = [(one.ns, one.deviation_ns, one.pairs) if one is not None else (0, 0, 0) for one in in_turn]
+    ns, deviation_ns, count = np.array(figures, dtype=np.int64).T
+    by_pairs = np.minimum(synchronizing(a), synchronizing(b)) >= min(DENY_BY_PAIRS) * count
+    at_zero = count_near_others(a, b, most_ns) >= np.maximum(2, DENY_AT_ZERO * count)
+    share, times = DENY_BY_CLOSENESS
+    # Half of the pairs lie within the deviation of their median; residuals of b's ends are far off in few.
+    pairs, far_ns = steady_pairs(a, b), FAR_OFF * deviation_ns
+    off = np.abs(pairs.apart_ns - ns[a.pair[pairs.a]]) > far_ns[a.pair[pairs.a]]
+    unlike = np.bincount(a.pair[pairs.a[off]], minlength=a.pairs) + synchronizing(b) - count
+    width = int((2 * ((deviation_ns - CLOSEST_NS) / times + 1 + far_ns))[known].max())
+    alike = most_alike(a, width)
+    closer = (deviation_ns > CLOSEST_NS) & (alike >= np.maximum(FEW_CLOSE, share * count) / 2 - unlike)
+    apart: Mask = np.abs(ns) > most_ns
+    may_be: Mask = known & (by_pairs | (apart & (at_zero | closer)))
+    return may_be
+
+
+def _offsets_in_turn(a: Kernels, b: Kernels, one_clock: Mask) -> list[Offset | None]:
     """Return the offset that pairs in order show, of steps that both members hold whole.
 
     None where their ends do not agree at it: on one clock where they never met, which numbers of other steps show, too.
     """
     pairs, most_ns = steady_pairs(a, b), _most_on_one_clock_ns(a, b)
-    if len(pairs) < FEWEST_PAIRS:
-        return None
-    offset_ns = int(np.median(pairs.apart_ns))
-    deviation_ns = int(np.median(np.abs(pairs.apart_ns - offset_ns)))
-    if one_clock:
-        # gloo's ranks leave milliseconds apart, so that their ends say nothing of a clock that is known to be one.
-        offset_ns = offset_ns if abs(offset_ns) <= most_ns else 0
-        agrees = bool(have_met(a, b, pairs, offset_ns).mean() >= SHARE_MET)
-    else:
-        agrees = deviation_ns <= most_ns or (a.opened_together and b.opened_together)
-    return Offset(offset_ns, deviation_ns, len(pairs)) if agrees else None
+    of_pair = a.pair[pairs.a]
+    count = np.bincount(of_pair, minlength=a.pairs)
+    offset_ns = whole(medians(pairs.apart_ns, of_pair, a.pairs))
+    deviation_ns = whole(medians(np.abs(pairs.apart_ns - offset_ns[of_pair]), of_pair, a.pairs))
+    # gloo's ranks leave milliseconds apart, so that their ends say nothing of a clock that is known to be one.
+    offset_ns = np.where(one_clock & (np.abs(offset_ns) > most_ns), 0, offset_ns)
+    met = np.bincount(of_pair, weights=have_met(a, b, pairs, offset_ns), minlength=a.pairs)
+    agrees = np.where(
+        one_clock,
+        met / np.maximum(count, 1) >= SHARE_MET,
+        (deviation_ns <= most_ns) | (a.opened_together and b.opened_together),
+    )
+    known = (count >= FEWEST_PAIRS) & agrees
+    columns = zip(offset_ns.tolist(), deviation_ns.tolist(), count.tolist(), known.tolist(), strict=True)
+    return [Offset(*figures) if is_known else None for *figures, is_known in columns]
 
 
-def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[Offset], bool]:
-    """Return offsets that many pairs agree on, and whether step numbers say which may be pairs."""
-    candidates, anchored = _candidates(a, b, compatible)
-    by_ns = {offset.ns: offset for ns in _densest(candidates) if (offset := _around(a, b, compatible, ns))}
-    return list(by_ns.values()), anchored
-
-
-def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[Offset]:
-    """Return offsets at which pairs end together whose members number steps differently, all by as much."""
-    if not ((a.step >= 0).any() and (b.step >= 0).any()):
-        return []
-    bare_a, bare_b = (replace(member, step=np.full(len(member), -1)) for member in (a, b))
-    candidates, _ = _candidates(bare_a, bare_b, compatible)
-    by_shift = {}
-    # Few of a long run may be left to show that the clocks are one.
-    for ns in (0, *_densest(candidates)):
-        pairs = mutual(near(bare_a, bare_b, compatible, ns))
-        higher = _higher(a.step[pairs.a], b.step[pairs.b])
-        offset = _around(*renumbered(a, b, higher), compatible, ns) if higher else None
+def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[list[Offset]], Mask]:
+    """Return for each pair offsets that many of its kernels agree on, and whether step numbers say which may be one."""
+    candidates, anchored = candidates_of(a, b, compatible)
+    of_pair, ns = densest(candidates, a)
+    offsets: list[dict[int, Offset]] = [{} for _ in range(a.pairs)]
+    offsets_around = around(a.of_pairs(of_pair), b.of_pairs(of_pair), compatible, ns)
+    for pair, offset in zip(of_pair.tolist(), offsets_around, strict=True):
         if offset is not None:
-            by_shift[offset.ns, higher] = replace(offset, higher=higher)
-    return list(by_shift.values())
+            offsets[pair][offset.ns] = offset
+    return [[*one.values()] for one in offsets], anchored
 
 
-def _higher(step_a: Int64, step_b: Int64) -> int:
-    """Return how much higher most pairs' steps are numbered on b."""
-    apart, count = np.unique((step_b - step_a)[(step_a >= 0) & (step_b >= 0)], return_counts=True)
-    return int(apart[np.argmax(count)]) if len(apart) else 0
+def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[list[Offset]]:
+    """Return for each pair offsets at which kernels end together whose steps all differ by as much."""
+    bare_a, bare_b = (replace(member, step=np.full(len(member), -1)) for member in (a, b))
+    of_pair, ns = densest(candidates_of(bare_a, bare_b, compatible)[0], a)
+    # Few of a long run may be left to show that the clocks are one.
+    of_pair, ns = np.r_[np.arange(a.pairs), of_pair], np.r_[np.zeros(a.pairs, dtype=np.int64), ns]
+    numbered = np.logical_and(*(np.bincount(one.pair[one.step >= 0], minlength=a.pairs) > 0 for one in (a, b)))
+    of_pair, ns = of_pair[numbered[of_pair]], ns[numbered[of_pair]]
+    pairs = mutual(near(bare_a.of_pairs(of_pair), bare_b.of_pairs(of_pair), compatible, ns))
+    of_a, of_b = a.of_pairs(of_pair), b.of_pairs(of_pair)
+    higher = most_higher(of_a.pair[pairs.a], of_a.step[pairs.a], of_b.step[pairs.b], of_a.pairs)
+    chosen = np.flatnonzero(higher)
+    raised = renumbered(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen])
+    by_shift: list[dict[tuple[int, int], Offset]] = [{} for _ in range(a.pairs)]
+    offsets_around = around(*raised, compatible, ns[chosen])
+    for pair, by, offset in zip(of_pair[chosen].tolist(), higher[chosen].tolist(), offsets_around, strict=True):
+        if offset is not None:
+            by_shift[pair][offset.ns, by] = replace(offset, higher=by)
+    return [[*one.values()] for one in by_shift]
 
 
-def renumbered(a: Kernels, b: Kernels, higher: int) -> tuple[Kernels, Kernels]:
-    """Return both members with common step numbers, where b's are higher by `higher`."""
-    return _raised(a, max(higher, 0)), _raised(b, max(-higher, 0))
-
-
-def _raised(kernels: Kernels, by: int) -> Kernels:
-    return replace(kernels, step=np.where(kernels.step >= 0, kernels.step + by, -1)) if by else kernels
-
-
-def _most_on_one_clock_ns(a: Kernels, b: Kernels) -> float:
+def _most_on_one_clock_ns(a: Kernels, b: Kernels) -> Float64:
     """Return how far apart one clock shows ends at most: rings' progress, which grows with the transfer."""
-    typical = [float(np.median(member.dur_ns[member.synchronizes])) for member in (a, b) if member.synchronizes.any()]
-    return ONE_CLOCK_NS + NOISE_SHARE * min(typical, default=0)
+    typical = [
+        medians(member.dur_ns[member.synchronizes], member.pair[member.synchronizes], member.pairs) for member in (a, b)
+    ]
+    return ONE_CLOCK_NS + NOISE_SHARE * np.nan_to_num(np.fmin(*typical))
 
 
 def _is_plausible(a: Kernels, b: Kernels, best: Offset) -> bool:
@@ -165,9 +258,8 @@ def _is_plausible(a: Kernels, b: Kernels, best: Offset) -> bool:
     return best.pairs >= MUCH_EVIDENCE and best.pairs >= SHARE_EXPLAINED * fewer
 
 
-def _is_denied(a: Kernels, b: Kernels, best: Offset, others: list[Offset]) -> bool:
+def _is_denied(best: Offset, others: list[Offset], most_ns: float) -> bool:
     """Whether ends speak against step numbers. They hardly can where these leave the clocks alone: both agree then."""
-    most_ns = _most_on_one_clock_ns(a, b)
     rivals = [other for other in others if _is_apart(other, best)]
     if abs(best.ns) <= most_ns:
         return any(_denies_by_pairs(other, best) for other in rivals if abs(other.ns) <= most_ns)
@@ -194,116 +286,43 @@ def _is_no_farther(other: Offset, best: Offset) -> bool:
     return other.deviation_ns <= NO_FARTHER * best.deviation_ns + little_ns
 
 
-def _clear_of_steps(
-    a: Kernels, b: Kernels, compatible: Mask, best: Offset | None, offsets: list[Offset], fewest: int
-) -> Offset | None:
+def _clear_of_steps(of: _Evidence, best: Offset | None, offsets: list[Offset], fewest: int) -> Offset | None:
     """Return the offset for differently numbered steps, if clocks are not apart and nothing is about as good."""
-    most_ns = _most_on_one_clock_ns(a, b)
-    at_zero = [offset for offset in offsets if offset.higher and abs(offset.ns) <= most_ns and offset.pairs >= fewest]
+    at_zero = [
+        offset for offset in offsets if offset.higher and abs(offset.ns) <= of.most_ns and offset.pairs >= fewest
+    ]
     clearest = max(at_zero, key=_merit, default=None)
     if clearest is None or (best is not None and _merit(clearest) < _merit(best)):
         return None
     rivals = [offset for offset in offsets if _is_apart(offset, clearest) or offset.higher != clearest.higher]
-    return None if any(_rivals_renumbered(a, b, compatible, rival, clearest) for rival in rivals) else clearest
+    return None if any(_rivals_renumbered(of, rival, clearest) for rival in rivals) else clearest
 
 
-def _rivals_renumbered(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, best: Offset) -> bool:
+def _rivals_renumbered(of: _Evidence, rival: Offset, best: Offset) -> bool:
     """Whether a rival is about as good as an offset of steps that are numbered differently."""
     if rival.higher == best.higher:
-        return _is_about_as_good(*renumbered(a, b, best.higher), compatible, rival, best, anchored=True)
+        raised = renumbered(of.a, of.b, np.array([best.higher]))
+        return _is_about_as_good(*raised, of.compatible, rival, best, anchored=True)
     if abs(rival.ns) <= KEPT_IN_TIME_NS:
-        return _rivals_freely(a, b, rival, best)
+        return _rivals_freely(of.a, of.b, rival, best)
     return _is_as_close(rival, best) and rival.pairs >= RIVAL_RENUMBERED * best.pairs
 
 
-def refine_offset(a: Kernels, b: Kernels, compatible: Mask, rough: Offset) -> Offset | None:
-    """Refine a known offset with these kernels; None where none of them end together at it."""
-    kernels = renumbered(a, b, rough.higher)
-    refined = _offset_in_turn(*kernels, one_clock=False)
-    if refined is None or abs(refined.ns - rough.ns) > NOISE_NS:
-        refined = _around(*kernels, compatible, rough.ns)
-    return refined and replace(refined, higher=rough.higher)
-
-
-def _candidates(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Pairs, bool]:
-    """Return rows that may be one collective, and whether step numbers say so."""
-    rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
-    if len(rows_a) * len(rows_b) > MOST_CANDIDATES:
-        rows_a = rows_a[:: len(rows_a) * len(rows_b) // MOST_CANDIDATES + 1]
-    fits = compatible[a.signature[rows_a][:, None], b.signature[rows_b]]
-    step_a, step_b = a.step[rows_a][:, None], b.step[rows_b]
-    fits &= agree(a.sequence[rows_a][:, None], b.sequence[rows_b])
-    same_step = fits & (step_a == step_b) & (step_a >= 0)
-    # One kernel whose step is known may be the one whose partner is lost.
-    witnesses, fewer = min(same_step.any(axis=1).sum(), same_step.any(axis=0).sum()), min(len(rows_a), len(rows_b))
-    anchored = bool(witnesses >= FEWEST_PAIRS or 2 * witnesses >= fewer > 0)
-    i, j = np.nonzero(same_step if anchored else fits & agree(step_a, step_b))
-    i, j = rows_a[i], rows_b[j]
-    return Pairs(i, j, b.end_ns[j] - a.end_ns[i]), anchored
-
-
-def _densest(candidates: Pairs) -> list[int]:
-    """Return offsets that many candidates agree on, each row's vote shared among its candidates."""
-    if not len(candidates):
-        return []
-    votes = 1 / np.bincount(candidates.a)[candidates.a]
-    order = np.argsort(candidates.apart_ns, kind="stable")
-    apart, total = candidates.apart_ns[order], np.r_[0, np.cumsum(votes[order])]
-    offsets = []
-    for width in WINDOWS_NS:
-        past = np.searchsorted(apart, apart + width, side="right")
-        score = total[past] - total[:-1]
-        for _ in range(MOST_OFFSETS):
-            first = int(np.argmax(score))
-            if score[first] <= 0:
-                break
-            offsets.append(int(np.median(apart[first : past[first]])))
-            score[(apart > apart[first] - width) & (apart < apart[first] + width)] = 0
-    return offsets
-
-
-def _around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Offset | None:
-    """Return the offset that the pairs around it show."""
-    for _ in range(3):
-        pairs = mutual(near(a, b, compatible, offset_ns))
-        if not len(pairs):
-            return None
-        shift = int(np.median(pairs.apart_ns))
-        offset_ns += shift
-        if abs(shift) < 100:
-            break
-    deviation = int(np.median(np.abs(pairs.apart_ns - np.median(pairs.apart_ns))))
-    return Offset(offset_ns, deviation, len(pairs))
-
-
-def near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: int) -> Pairs:
-    """Return all compatible pairs of synchronizing kernels that end within the noise of one another."""
-    rows_a, rows_b = np.flatnonzero(a.synchronizes), np.flatnonzero(b.synchronizes)
-    rows_b = rows_b[np.argsort(b.end_ns[rows_b], kind="stable")]
-    ends, centre = b.end_ns[rows_b] - offset_ns, a.end_ns[rows_a]
-    reach = NOISE_NS + (NOISE_SHARE * a.dur_ns[rows_a]).astype(np.int64)
-    first, past = np.searchsorted(ends, centre - reach), np.searchsorted(ends, centre + reach, side="right")
-    middle = np.searchsorted(ends, centre)
-    first, past = np.maximum(first, middle - MOST_NEIGHBOURS), np.minimum(past, middle + MOST_NEIGHBOURS)
-    count = past - first
-    i = np.repeat(rows_a, count)
-    j = rows_b[np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)]
-    apart = b.end_ns[j] - offset_ns - a.end_ns[i]
-    fits = compatible[a.signature[i], b.signature[j]] & agree(a.step[i], b.step[j])
-    fits &= agree(a.sequence[i], b.sequence[j])
-    fits &= np.abs(apart) <= NOISE_NS + NOISE_SHARE * np.minimum(a.dur_ns[i], b.dur_ns[j])
-    return Pairs(i, j, apart).take(fits)
-
-
-def mutual(pairs: Pairs) -> Pairs:
-    """Return each row with the row that ends nearest to it, where that is so from both sides."""
-    order = np.argsort(np.abs(pairs.apart_ns), kind="stable")
-    pairs = pairs.take(order)
-    first_a, first_b = np.zeros(len(pairs), dtype=bool), np.zeros(len(pairs), dtype=bool)
-    first_a[np.unique(pairs.a, return_index=True)[1]] = True
-    first_b[np.unique(pairs.b, return_index=True)[1]] = True
-    kept = pairs.take(first_a & first_b)
-    return kept.take(np.argsort(kept.a, kind="stable"))
+def refine_offsets(a: Kernels, b: Kernels, compatible: Mask, rough: Sequence[Offset]) -> list[Offset | None]:
+    """Refine the known offset of each pair with its kernels; None where none of them end together at it."""
+    higher, ns = (np.array([getattr(offset, name) for offset in rough], dtype=np.int64) for name in ("higher", "ns"))
+    of_a, of_b = renumbered(a, b, higher)
+    refined = _offsets_in_turn(of_a, of_b, np.zeros(a.pairs, dtype=bool))
+    off = [
+        pair
+        for pair, (offset, known) in enumerate(zip(refined, rough, strict=True))
+        if offset is None or abs(offset.ns - known.ns) > NOISE_NS
+    ]
+    chosen = np.array(off, dtype=np.int64)
+    offsets_around = around(of_a.of_pairs(chosen), of_b.of_pairs(chosen), compatible, ns[chosen])
+    for pair, offset in zip(off, offsets_around, strict=True):
+        refined[pair] = offset
+    return [offset and replace(offset, higher=known.higher) for offset, known in zip(refined, rough, strict=True)]
 
 
 def _merit(offset: Offset) -> float:
@@ -362,7 +381,7 @@ def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
 
 def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> int:
     """Return how many steps' first and last kernels have a partner: an alignment off by one leaves them alone."""
-    pairs = mutual(near(a, b, compatible, offset.ns))
+    pairs = mutual(near(a, b, compatible, np.array([offset.ns])))
     explained = 0
     for kernels, matched in ((a, pairs.a), (b, pairs.b)):
         rows = np.flatnonzero(kernels.synchronizes & (kernels.step >= 0))

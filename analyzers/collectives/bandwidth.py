@@ -18,6 +18,8 @@ from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.rank import STRATEGIES, Measured, Purpose
 from analyzers.run import Calibration, peak_busbw_gbps
+from analyzers.segments import distinct, joint
+from analyzers.statistics import quartiles
 from analyzers.trace import Call, Collective
 
 if TYPE_CHECKING:
@@ -62,10 +64,10 @@ class Bandwidth:
 def peaks(matching: Matching, transfers: Transfers, calibration: Calibration | None) -> Float64:
     """Return the calibrated busbw for each instance's kind, group size and bytes in GB/s, NaN where there is none."""
     kinds, sizes = matching.instances.kind, transfers.group_size
-    distinct, which = np.unique(np.stack([kinds, sizes, transfers.nbytes]), axis=1, return_inverse=True)
+    unlike, which = distinct(np.stack([kinds, sizes, transfers.nbytes]))
     if calibration is None:
         return np.full(len(kinds), np.nan)
-    busbw_gbps = [_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in distinct.T]
+    busbw_gbps = [_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in unlike.T]
     return np.array(busbw_gbps, dtype=np.float64)[which]
 
 
@@ -88,21 +90,21 @@ def bandwidth(matching: Matching, transfers: Transfers, peak_gbps: Float64) -> B
     """Return instances by kind, group, size and purpose: the largest bytes first within a kind and group."""
     instances = matching.instances
     keys = np.stack([instances.kind, instances.group, transfers.group_size, -transfers.nbytes, purposes(matching)])
-    distinct, which = np.unique(keys, axis=1, return_inverse=True)
+    unlike, which = distinct(keys)
     order = np.argsort(which, kind="stable")
-    parts = np.split(order, np.searchsorted(which[order], np.arange(1, distinct.shape[1])))
+    parts = np.split(order, np.searchsorted(which[order], np.arange(1, unlike.shape[1])))
     wait = np.where(transfers.wait_ns >= 0, transfers.wait_ns, np.nan)
     number = instances.of_member
     total = np.bincount(number, weights=wait, minlength=len(instances)) / np.maximum(np.diff(instances.first), 1)
     transfer = np.where(transfers.transfer_ns >= 0, transfers.transfer_ns, np.nan)
-    parts = parts if distinct.shape[1] else []
+    parts = parts if unlike.shape[1] else []
     busbw = np.array([_quartiles(transfers.busbw_gbps[part]) for part in parts], dtype=np.float64).reshape(-1, 3)
     return Bandwidth(
-        kind=distinct[0],
-        group=distinct[1],
-        group_size=distinct[2],
-        nbytes=-distinct[3],
-        purpose=distinct[4],
+        kind=unlike[0],
+        group=unlike[1],
+        group_size=unlike[2],
+        nbytes=-unlike[3],
+        purpose=unlike[4],
         count=np.array([len(part) for part in parts], dtype=np.int64),
         bound=np.array([transfers.bound[part].any() for part in parts], dtype=bool),
         transfer_ns=_medians(transfer, parts),
@@ -122,15 +124,14 @@ def _quartiles(values: Float64) -> tuple[float, float, float]:
     numbers = values[~np.isnan(values)]
     if not len(numbers):
         return np.nan, np.nan, np.nan
-    low, median, high = np.percentile(numbers, [25, 50, 75])
-    return float(low), float(median), float(high)
+    return quartiles(numbers)
 
 
 def sizes(matching: Matching, transfers: Transfers) -> Int64:
     """Return bytes for each row of the table: its instance's, else as its own call says; -1 where unknown."""
     table = matching.table
     members = np.array([key.size for key in table.groups] + [0], dtype=np.int64)[table.group]
-    calls, which = np.unique(np.stack([table.call, members]), axis=1, return_inverse=True)
+    calls, which = distinct(np.stack([table.call, members]))
     by_call = [_said(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
     size = np.where(table.is_copy, table.nbytes, np.array(by_call, dtype=np.int64)[which])
     matched = matching.instance >= 0
@@ -176,7 +177,7 @@ def _moved(matching: Matching, transfers: Transfers) -> tuple[Int64, Int64, Int6
     matched = matching.instance >= 0
     purpose[matched] = purposes(matching)[matching.instance[matched]]
     identity = np.where(matched, matching.instance, -1 - np.arange(len(table)))
-    once = np.unique(np.stack([table.rank, identity]), axis=1, return_index=True)[1]
+    once = np.unique(joint(table.rank, identity), return_index=True)[1]
     once = once[table.window[once] >= 0]
     size = np.where(table.kind == Collective.BARRIER, 0, sizes(matching, transfers))
     return once, purpose[once], size[once]
@@ -208,13 +209,15 @@ def copies(measured: Sequence[Measured]) -> CopyBandwidth:
     dur_ns = np.concatenate([part.copies.dur_ns for part in measured])
     real = (nbytes > 0) & (dur_ns > 0)
     code, nbytes, dur_ns = code[real], nbytes[real], dur_ns[real]
-    distinct, which = np.unique(np.stack([code, -nbytes]), axis=1, return_inverse=True)
-    quartiles = [_quartiles(nbytes[which == k] / dur_ns[which == k]) for k in range(distinct.shape[1])]
-    table = np.array(quartiles, dtype=np.float64).reshape(-1, 3)
+    unlike, which = distinct(np.stack([code, -nbytes]))
+    order = np.argsort(which, kind="stable")
+    parts = np.split(order, np.searchsorted(which[order], np.arange(1, unlike.shape[1])))
+    rates = [_quartiles(nbytes[part] / dur_ns[part]) for part in parts[: unlike.shape[1]]]
+    table = np.array(rates, dtype=np.float64).reshape(-1, 3)
     return CopyBandwidth(
-        direction=tuple(names[name].removeprefix("Memcpy ") for name in distinct[0].tolist()),
-        nbytes=-distinct[1],
-        count=np.bincount(which, minlength=distinct.shape[1]),
+        direction=tuple(names[name].removeprefix("Memcpy ") for name in unlike[0].tolist()),
+        nbytes=-unlike[1],
+        count=np.bincount(which, minlength=unlike.shape[1]),
         gbps=table[:, 1],
         low_gbps=table[:, 0],
         high_gbps=table[:, 2],

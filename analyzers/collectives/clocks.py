@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from analyzers.collectives.matching import Matching
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import hosts
+from analyzers.statistics import quartiles
 
 UNBOUNDED = int(np.iinfo(np.int64).max) // 16
 
@@ -52,7 +54,7 @@ class Clocks:
     all: dict[RankNumber, RankClock] = field(default_factory=dict)
     hosts: dict[RankNumber, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def by_rank(self) -> dict[RankNumber, RankClock]:
         """Return the clocks that can be compared with the lowest rank's."""
         return {rank: clock for rank, clock in self.all.items() if clock.reference == self.reference}
@@ -191,5 +193,5 @@ class _Shared:
 
 def _middle(values: Sequence[int]) -> tuple[int, int]:
     """Return median and interquartile range, also where float64 tells no values apart: a clock may lack its epoch."""
-    low, median, high = np.percentile([value - values[0] for value in values], [25, 50, 75])
-    return values[0] + round(float(median)), round(float(high - low))
+    low, median, high = quartiles(np.array([value - values[0] for value in values]))
+    return values[0] + round(median), round(high - low)

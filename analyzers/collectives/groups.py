@@ -13,6 +13,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import world_size
+from analyzers.segments import distinct
 from analyzers.trace import Call, Collective, Group, is_description, library_kernel, ranks_in_name
 
 # The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
@@ -65,9 +66,15 @@ class Grouping:
         self._codes: dict[tuple[Any, ...], int] = {}
         self._places: list[dict[Member, int]] = []  # of each key's members
         self._calls = calls
-        self._ranks = [summary.rank for summary in run.ranks]
+        self._present = {summary.rank for summary in run.ranks}
         self._world_size = world_size(run.manifest, run.ranks)
-        self._configured = {summary.rank: _configured(summary.header.distributed) for summary in run.ranks}
+        self._configured = _all_configured(run)
+        # Only some ranks' headers may say what a group is called.
+        self._described: dict[Group, str] = {}
+        for configured in {id(one): one for one in self._configured.values()}.values():
+            for group in configured.values():
+                if is_description(group.description):
+                    self._described.setdefault(group, group.description)
 
     def assign(
         self, rank: Int64, device: Int64, call: Int64, kernel: Int64, kernels: Sequence[str], is_known: Mask
@@ -80,25 +87,25 @@ class Grouping:
         rows = np.flatnonzero(is_known)
         library, libraries = _libraries(kernels)
         facts = np.stack([rank[rows], device[rows], call[rows], library[kernel[rows]]])
-        distinct, which = np.unique(facts, axis=1, return_inverse=True)
-        groups_by_rank = self._known(distinct)
-        ranks, first = np.unique(distinct[0], return_index=True)
-        of_rank = np.split(distinct[1], first)[1:]
+        unlike, which = distinct(facts)
+        groups_by_rank = self._known(unlike)
+        ranks, first = np.unique(unlike[0], return_index=True)
+        of_rank = np.split(unlike[1], first)[1:]
         devices = {RankNumber(one): np.unique(used) for one, used in zip(ranks.tolist(), of_rank, strict=True)}
         assigned = [
             self._of(
                 Member(one, dev), code, libraries[other], groups_by_rank[RankNumber(one)], devices[RankNumber(one)]
             )
-            for one, dev, code, other in distinct.T.tolist()
+            for one, dev, code, other in unlike.T.tolist()
         ]
         pairs = np.array(assigned, dtype=np.int64).reshape(-1, 2)
         group[rows], place[rows] = pairs[which, 0], pairs[which, 1]
         return group, place
 
-    def _known(self, distinct: NDArray[np.int64]) -> dict[RankNumber, set[Group]]:
+    def _known(self, unlike: NDArray[np.int64]) -> dict[RankNumber, set[Group]]:
         """Return the groups of more than one rank that each rank knows of."""
         by_rank = {rank: set(configured.values()) for rank, configured in self._configured.items()}
-        told = [(RankNumber(rank), self._calls[code].group) for rank, code in distinct[[0, 2]].T.tolist() if code >= 0]
+        told = [(RankNumber(rank), self._calls[code].group) for rank, code in unlike[[0, 2]].T.tolist() if code >= 0]
         for rank, group in told:
             if group is not None and group.name:
                 by_rank[rank].add(self._whole(rank, group))
@@ -177,17 +184,15 @@ class Grouping:
     ) -> tuple[int, int]:
         code = self._codes.get((name, ranks, batch))
         if code is None:
-            present = set(self._ranks)
-            members = tuple(Member(other, UNKNOWN) for other in ranks if other in present)
+            members = tuple(Member(other, UNKNOWN) for other in ranks if other in self._present)
             key = Key(name, ranks, members, len(ranks), self._communicator(group), batch)
             code = self._add((name, ranks, batch), key)
         return code, self._places[code][Member(rank, UNKNOWN)]
 
     def _communicator(self, group: Group) -> Communicator:
         """Return the process group; its description as its kernels have it, else any header."""
-        listed = (configured.get(group.name) for configured in self._configured.values())
-        described = [group.description, *(one.description for one in listed if one == group)]
-        return Communicator(group.name, next(filter(is_description, described), ""), group.ranks or ())
+        described = group.description if is_description(group.description) else self._described.get(group, "")
+        return Communicator(group.name, described, group.ranks or ())
 
     def of_calls(self, rank: Int64, call: Int64) -> list[Communicator | None]:
         """Return the process group that each call of a rank names; None where it names none."""
@@ -229,6 +234,19 @@ def _libraries(kernels: Sequence[str]) -> tuple[Int64, list[_Library]]:
 def _is_size(group: Group) -> bool:
     """Whether nothing but its size is said of a group."""
     return not group.name and group.ranks is None
+
+
+def _all_configured(run: RunSummary) -> dict[RankNumber, dict[str, Group]]:
+    """Return the groups that each rank's header lists; ranks that list the same share one object."""
+    by_rank: dict[RankNumber, dict[str, Group]] = {}
+    listed: Any = None
+    configured: dict[str, Group] = {}
+    for summary in run.ranks:
+        # Thousands of ranks list one another: most of them as the rank before does.
+        if listed is None or summary.header.distributed.get("pg_config") != listed:
+            listed, configured = summary.header.distributed.get("pg_config"), _configured(summary.header.distributed)
+        by_rank[summary.rank] = configured
+    return by_rank
 
 
 def _configured(distributed: dict[str, Any]) -> dict[str, Group]:

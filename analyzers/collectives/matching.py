@@ -20,15 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.collectives.alignment import find_offset, refine_offset, renumbered
-from analyzers.collectives.groups import SPLIT, Key, Member
-from analyzers.collectives.offsets import Offsets
-from analyzers.collectives.pairing import match
+from analyzers.collectives.groups import SPLIT, Key
+from analyzers.collectives.offsets import Offsets, Sides, learnt_offsets, partners_of
 from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
 from analyzers.reprs import brief
 from analyzers.run import hosts
+from analyzers.segments import distinct
 from analyzers.trace import SYNCHRONIZING, Call, Collective
 
 # A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.
@@ -153,15 +152,6 @@ def _copies(table: KernelTable) -> _GroupMatch:
     return _GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])
 
 
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """One member of a group: its rows of the table in order, and what alignment needs of them."""
-
-    member: Member
-    rows: Int64
-    kernels: Kernels
-
-
 def _of_group(
     table: KernelTable, code: int, clocks: Offsets, why: dict[int, str], opened_together: bool
 ) -> _GroupMatch:
@@ -172,29 +162,18 @@ def _of_group(
     places = _by_place(table, rows, len(key.members))
     sure = complete if opened_together else sure
     facts = _RowFacts(signature, complete, sure, opened_together, _nobody_lacks(signature, places))
-    sides = [_side(table, member, rows, facts, indices) for member, indices in zip(key.members, places, strict=True)]
-    reference = max(sides, key=lambda side: len(side.rows))
-    partners, offsets = [], []
-    for side in sides:
-        if side is reference:
-            partners.append(np.arange(len(side.rows)))
-            offsets.append(NOT_APART)
-            continue
-        offset = _offset(clocks, reference, side, compatible)
-        # Step numbers that the ends of other groups do not bear out say nothing here either.
-        unclear = clocks.are_unclear(reference.member.rank, side.member.rank)
-        partner = np.full(len(reference.rows), -1)
-        if not unclear:
-            kernels = renumbered(reference.kernels, side.kernels, offset.higher if offset else 0)
-            partner = match(*kernels, compatible, offset)
-        for row, reason in _reasons(table, reference, side, partner):
-            why.setdefault(row, AMBIGUOUS if unclear else reason)
-        partners.append(partner)
-        offsets.append(offset or NOT_APART)
-    lines = np.stack(partners, axis=1)
+    sides = _sides(table, key, rows, facts, places)
+    offsets, unclear = learnt_offsets(clocks, sides, compatible)
+    partner = partners_of(sides, compatible, offsets, np.array(unclear, dtype=bool))
+    for place, is_unclear, partners in zip(sides.others.tolist(), unclear, partner, strict=True):
+        if (partners < 0).any() or len(partners) < len(sides.rows[place]):
+            for row, reason in _reasons(table, sides, place, partners):
+                why.setdefault(row, AMBIGUOUS if is_unclear else reason)
+    lines = np.insert(partner, sides.reference, np.arange(len(sides.rows[sides.reference])), axis=0).T
     lines = lines[(lines >= 0).all(axis=1)]
-    matched = np.stack([side.rows[lines[:, column]] for column, side in enumerate(sides)], axis=1)
-    sound = _is_sound(table, key, matched, offsets)
+    matched = np.stack([rows_of[lines[:, column]] for column, rows_of in enumerate(sides.rows)], axis=1)
+    later = [NOT_APART if offset is None else offset for offset in offsets]
+    sound = _is_sound(table, key, matched, [*later[: sides.reference], NOT_APART, *later[sides.reference :]])
     why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
     return _GroupMatch(code, matched[sound])
 
@@ -221,8 +200,9 @@ def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
     return np.split(order, np.searchsorted(table.place[rows][order], np.arange(1, members)))
 
 
-def _side(table: KernelTable, member: Member, rows: Int64, facts: _RowFacts, indices: Int64) -> _Side:
-    mine = rows[indices]
+def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: Sequence[Int64]) -> Sides:
+    indices = np.concatenate(places)
+    mine, count = rows[indices], np.array([len(place) for place in places])
     kernels = Kernels(
         end_ns=table.end_ns[mine],
         dur_ns=table.end_ns[mine] - table.start_ns[mine],
@@ -234,30 +214,21 @@ def _side(table: KernelTable, member: Member, rows: Int64, facts: _RowFacts, ind
         sure=facts.sure[indices],
         opened_together=facts.opened_together,
         nobody_lacks=facts.nobody_lacks,
+        of_pair=np.repeat(np.arange(len(places)), count),
+        pairs=len(places),
     )
-    return _Side(member, mine, kernels)
-
-
-def _offset(clocks: Offsets, reference: _Side, side: _Side, compatible: Mask) -> Offset | None:
-    """Return the offset between two members: as larger groups have it, refined by this one, else as this one has it."""
-    reference_rank, side_rank, a, b = reference.member.rank, side.member.rank, reference.kernels, side.kernels
-    learnt = clocks.between(reference_rank, side_rank)
-    if reference_rank == side_rank:
-        return learnt
-    if learnt is not None:
-        return refine_offset(a, b, compatible, learnt) or learnt
-    offset = find_offset(a, b, compatible, clocks.are_one(reference_rank, side_rank))
-    if offset is not None or (a.synchronizes.any() and b.synchronizes.any()):
-        clocks.learn(reference_rank, side_rank, offset)
-    return offset
+    reference = int(count.argmax())
+    others = np.delete(np.arange(len(places)), reference)
+    a, b = kernels.of_pairs(np.full(len(others), reference)), kernels.of_pairs(others)
+    return Sides(key.members, tuple(rows[place] for place in places), reference, others, a, b)
 
 
 def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
     """Return what is known about each row as a code, and which codes may be one collective."""
     facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
-    distinct, code = np.unique(facts, axis=1, return_inverse=True)
-    compatible = np.ones((distinct.shape[1],) * 2, dtype=bool)
-    for fact, unknown in zip(distinct, (int(Collective.OTHER), UNKNOWN, UNKNOWN, UNKNOWN), strict=True):
+    unlike, code = distinct(facts)
+    compatible = np.ones((unlike.shape[1],) * 2, dtype=bool)
+    for fact, unknown in zip(unlike, (int(Collective.OTHER), UNKNOWN, UNKNOWN, UNKNOWN), strict=True):
         compatible &= (fact[:, None] == fact) | (fact[:, None] == unknown) | (fact == unknown)
     return code, compatible
 
@@ -267,8 +238,8 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
 
     And whether that is so in enough steps and members for the number to be the true one.
     """
-    cells, cell, count = np.unique(np.stack([place, step, signature]), axis=1, return_inverse=True, return_counts=True)
-    count = np.where(cells[1] >= 0, count, 0)
+    cells, cell = distinct(np.stack([place, step, signature]))
+    count = np.where(cells[1] >= 0, np.bincount(cell, minlength=cells.shape[1]), 0)
     most = np.zeros(int(signature.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(most, cells[2], count)
     whole = (cells[1] >= 0) & (count == most[cells[2]])
@@ -276,14 +247,14 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
     return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
 
 
-def _reasons(table: KernelTable, reference: _Side, side: _Side, partner: Int64) -> Iterator[tuple[int, str]]:
-    """Yield every row that one of two members has alone, and why that is so."""
-    ours, theirs = partner >= 0, np.zeros(len(side.rows), dtype=bool)
+def _reasons(table: KernelTable, sides: Sides, place: int, partner: Int64) -> Iterator[tuple[int, str]]:
+    """Yield every row that the reference or another member has alone, and why that is so."""
+    ours, theirs = partner >= 0, np.zeros(len(sides.rows[place]), dtype=bool)
     theirs[partner[ours]] = True
-    for holder, other, matched in ((reference, side, ours), (side, reference, theirs)):
-        device = other.member.device
-        who = f"rank {other.member.rank}" if table.is_alone_in_file(other.member) else f"device {device}"
-        yield from zip(holder.rows[~matched].tolist(), _words(who, matched), strict=True)
+    for holder, other, matched in ((sides.reference, place, ours), (place, sides.reference, theirs)):
+        member = sides.members[other]
+        who = f"rank {member.rank}" if table.is_alone_in_file(member) else f"device {member.device}"
+        yield from zip(sides.rows[holder][~matched].tolist(), _words(who, matched), strict=True)
 
 
 def _words(who: str, matched: Mask) -> list[str]:

@@ -5,22 +5,25 @@ matching -> clocks -> transfers -> what calibration says of such sizes
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import accumulate, groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, find
 from analyzers.collectives.bandwidth import peaks, sizes
 from analyzers.collectives.clocks import Clocks, clocks
 from analyzers.collectives.matching import Matching, match_run
 from analyzers.collectives.transfer import Transfers, is_resolved, moving_since, transfers
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.rank import Breakdown, RunSummary
-from analyzers.ranks import RankIndex
+from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reprs import brief
 from analyzers.run import Calibration, world_size
+from analyzers.segments import MOST, joint
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +115,7 @@ class Exchange:
         """
         rows = self.rows_of(index, device)
         comm = self.run.measured[index].exposed.get(device, EMPTY)
-        resolved = self.is_resolved[rows]
-        transfer = self._moving(rows[resolved]) & comm
-        unresolved = (self._moving(rows[~resolved]) & comm) - transfer
-        return Exposed(comm - (transfer | unresolved), transfer, unresolved)
-
-    def _moving(self, rows: Int64) -> Intervals:
-        return union_of(self._moving_since[rows], self.matching.table.end_ns[rows])
+        return _divided(comm, self._moving_since[rows], self.matching.table.end_ns[rows], self.is_resolved[rows])
 
     @cached_property
     def world_size(self) -> int:
@@ -160,17 +157,94 @@ class Exchange:
 
     def in_windows(self, rows: Breakdown) -> ExposedParts:
         """Return for each window the parts of its exposed communication, and communication in no instance."""
-        table, alone = self.matching.table, self.matching.instance < 0
         parts = np.zeros((len(fields(ExposedParts)), len(rows)), dtype=np.int64)
-        index_of = {number: index for index, number, _ in self.run.numbered()}
-        for (number, device), windows in rows.by_device():
-            index, start = index_of[number], rows.start_ns[windows]
-            kernels, end = self.rows_of(index, device), start + rows.span_ns[windows]
-            exposed, lost = self.exposed(index, device), kernels[alone[kernels]]
-            unmatched = union_of(table.start_ns[lost], table.end_ns[lost])
-            times = (exposed.waiting, exposed.transfer, exposed.unresolved, unmatched)
-            parts[:, windows] = [time.length_within(start, end) for time in times]
+        for devices in _side_by_side([*rows.by_device()], rows):
+            windows, of_window = devices.windows, devices.of_window
+            start = devices.moved(rows.start_ns[windows], of_window)
+            times = self._on_one_axis(devices)
+            parts[:, windows] = [time.length_within(start, start + rows.span_ns[windows]) for time in times]
         return ExposedParts(*parts)
+
+    def _on_one_axis(self, devices: _SideBySide) -> tuple[Intervals, Intervals, Intervals, Intervals]:
+        """Return waiting, transfer, unresolved and unmatched time of devices one behind another."""
+        table = self.matching.table
+        peers = np.flatnonzero(table.peer != UNKNOWN)
+        rows = np.r_[np.arange(len(table)), peers]
+        device = devices.of(table.rank[rows], np.r_[table.device, table.peer[peers]])
+        rows, device = rows[device >= 0], device[device >= 0]
+        index_of = {number: index for index, number, _ in self.run.numbered()}
+        exposed = [self.run.measured[index_of[number]].exposed.get(which, EMPTY) for number, which in devices.places]
+        of_comm = np.repeat(np.arange(len(exposed)), [len(one) for one in exposed])
+        comm = union_of(
+            devices.moved(np.concatenate([one.start for one in exposed]), of_comm),
+            devices.moved(np.concatenate([one.end for one in exposed]), of_comm),
+        )
+        start, since, end = (
+            devices.moved(instants[rows], device) for instants in (table.start_ns, self._moving_since, table.end_ns)
+        )
+        parts = _divided(comm, since, end, self.is_resolved[rows])
+        lost = self.matching.instance[rows] < 0
+        return parts.waiting, parts.transfer, parts.unresolved, union_of(start[lost], end[lost])
+
+
+@dataclass(frozen=True, eq=False)
+class _SideBySide:
+    """Devices whose times are put one behind another on one axis, so that all are looked at together.
+
+        device 0    ..##.#
+        device 1           .##..#
+
+    `windows` are theirs, device by device, and `of_window` says whose each is. Each device's time from `low_ns` to
+    `high_ns`, in which its windows are, begins at `begin_ns`; what is before or after is left out.
+    """
+
+    places: list[tuple[RankNumber, int]]
+    windows: Int64
+    of_window: Int64
+    low_ns: Int64
+    high_ns: Int64
+    begin_ns: Int64
+
+    def moved(self, instants: Int64, device: Int64) -> Int64:
+        """Return instants of devices, by their places, on the axis."""
+        low_ns = self.low_ns[device]
+        moved: Int64 = np.clip(instants, low_ns, self.high_ns[device]) - low_ns + self.begin_ns[device]
+        return moved
+
+    def of(self, rank: Int64, device: Int64) -> Int64:
+        """Return the place of each rank's device, -1 where it is not here."""
+        keys = joint(
+            *(np.r_[column, more] for column, more in zip(np.array(self.places).T, (rank, device), strict=True))
+        )
+        return find(keys[: len(self.places)], keys[len(self.places) :])
+
+
+def _side_by_side(devices: Sequence[tuple[tuple[RankNumber, int], Int64]], rows: Breakdown) -> Iterator[_SideBySide]:
+    """Yield devices with their windows, as many at once as there is room for on the axis."""
+    low_ns = [int(rows.start_ns[windows].min()) for _, windows in devices]
+    high_ns = [int((rows.start_ns[windows] + rows.span_ns[windows]).max()) for _, windows in devices]
+    # Between two devices lies a nanosecond, so that nothing of theirs touches.
+    ends = [*accumulate(high - low + 1 for low, high in zip(low_ns, high_ns, strict=True))]
+    for _, places in groupby(range(len(devices)), key=lambda place: ends[place] // MOST):
+        some = [*places]
+        windows = [devices[place][1] for place in some]
+        low, high = (np.array([edges[place] for place in some], dtype=np.int64) for edges in (low_ns, high_ns))
+        extent = high - low + 1
+        yield _SideBySide(
+            [devices[place][0] for place in some],
+            np.concatenate(windows),
+            np.repeat(np.arange(len(some)), [len(one) for one in windows]),
+            low,
+            high,
+            np.cumsum(extent) - extent,
+        )
+
+
+def _divided(comm: Intervals, since: Int64, end: Int64, resolved: Mask) -> Exposed:
+    """Divide exposed communication by when each of its kernels moved data, and whether that is known."""
+    transfer = union_of(since[resolved], end[resolved]) & comm
+    unresolved = (union_of(since[~resolved], end[~resolved]) & comm) - transfer
+    return Exposed(comm - (transfer | unresolved), transfer, unresolved)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from analyzers.collectives.sequences import Offset
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.collectives.alignment import find_offsets, refine_offsets
+from analyzers.collectives.groups import Member
+from analyzers.collectives.pairing import Apart, match_at, match_in_order
+from analyzers.collectives.sequences import Kernels, Offset, renumbered
 from analyzers.ranks import RankNumber
+from analyzers.segments import firsts
 
 
 class _Place(NamedTuple):
@@ -77,3 +85,91 @@ class Offsets:
             deviation_ns = max(place.deviation_ns, offset.deviation_ns)
             self._place[rank] = _Place(place_a.component, place.ns + shift_ns, deviation_ns, place.higher + higher)
         self._members.setdefault(place_a.component, [place_a.component]).extend(joining)
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """All members of a group: `rows` of the table member by member, and what alignment needs of them.
+
+    Each pair of `kernels` is the `reference`, a place among the members, with one of the `others`.
+    """
+
+    members: tuple[Member, ...]
+    rows: tuple[Int64, ...]
+    reference: int
+    others: Int64
+    a: Kernels
+    b: Kernels
+
+    def number(self, place: int) -> int:
+        """Return the rank of a member."""
+        return self.members[place].rank
+
+
+def learnt_offsets(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[list[Offset | None], list[bool]]:
+    """Return the offset of each other member: as larger groups have it, refined by this one, else as this one has it.
+
+    And whether the ends of other groups do not bear out its step numbers, which then say nothing here either.
+    """
+    reference, others = sides.number(sides.reference), [sides.number(place) for place in sides.others.tolist()]
+    learnt = [clocks.between(reference, rank) for rank in others]
+    new = np.array([pair for pair, offset in enumerate(learnt) if offset is None], dtype=np.int64)
+    one_clock = np.array([clocks.are_one(reference, others[pair]) for pair in new.tolist()], dtype=bool)
+    found = dict(
+        zip(
+            new.tolist(),
+            find_offsets(sides.a.of_pairs(new), sides.b.of_pairs(new), compatible, one_clock),
+            strict=True,
+        )
+    )
+    synchronize = _synchronizing_pairs(sides)
+    offsets: list[Offset | None] = []
+    unclear: list[bool] = []
+    for pair, rank in enumerate(others):
+        # A member before this one may have shown it: two that others know against one another.
+        learnt[pair] = clocks.between(reference, rank)
+        if learnt[pair] is None and (found[pair] is not None or synchronize[pair]):
+            clocks.learn(reference, rank, found[pair])
+        offsets.append(learnt[pair] or found[pair])
+        unclear.append(clocks.are_unclear(reference, rank))
+    return _refined(sides, compatible, learnt, offsets, reference), unclear
+
+
+def _synchronizing_pairs(sides: Sides) -> list[bool]:
+    """Whether both members of each pair have synchronizing kernels."""
+    counts = [np.bincount(one.pair[one.synchronizes], minlength=one.pairs) > 0 for one in (sides.a, sides.b)]
+    return [*np.logical_and(*counts).tolist()]
+
+
+def _refined(
+    sides: Sides, compatible: Mask, learnt: Sequence[Offset | None], offsets: list[Offset | None], reference: int
+) -> list[Offset | None]:
+    """Refine what larger groups say, but of devices of one rank, which have one clock."""
+    of_others = [sides.number(place) != reference for place in sides.others.tolist()]
+    rough = {pair: offset for pair, offset in enumerate(learnt) if offset is not None and of_others[pair]}
+    chosen = np.array([*rough], dtype=np.int64)
+    refined = refine_offsets(sides.a.of_pairs(chosen), sides.b.of_pairs(chosen), compatible, [*rough.values()])
+    for pair, offset in zip(rough, refined, strict=True):
+        offsets[pair] = offset or offsets[pair]
+    return offsets
+
+
+def partners_of(sides: Sides, compatible: Mask, offsets: Sequence[Offset | None], unclear: Mask) -> Int64:
+    """Return the partner of each of the reference's kernels among each other member's, a line for each; -1 for none."""
+    partner = np.full((len(offsets), len(sides.rows[sides.reference])), UNKNOWN, dtype=np.int64)
+    known = np.array([offset is not None for offset in offsets], dtype=bool)
+    for chosen in (np.flatnonzero(known & ~unclear), np.flatnonzero(~known & ~unclear)):
+        some = [offset for offset in map(offsets.__getitem__, chosen.tolist()) if offset is not None]
+        a, b = sides.a.of_pairs(chosen), sides.b.of_pairs(chosen)
+        if some:
+            higher, ns, deviation_ns = (
+                np.array([getattr(offset, name) for offset in some], dtype=np.int64)
+                for name in ("higher", "ns", "deviation_ns")
+            )
+            matched = match_at(*renumbered(a, b, higher), compatible, Apart(ns, deviation_ns))
+        else:
+            matched = match_in_order(a, b, compatible)
+        first = firsts(b.pair, b.pairs)[:-1]
+        local = np.where(matched >= 0, matched - first[a.pair], UNKNOWN)
+        partner[chosen] = local.reshape(len(chosen), partner.shape[1])
+    return partner

@@ -10,17 +10,14 @@ partner. Kernels whose ends say nothing pair in order, where none of their kind 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 
 from analyzers.arrays import Int64, Mask
-from analyzers.collectives.alignment import (
-    DEVIATIONS,
-    NOISE_NS,
-    NOISE_SHARE,
-    ONE_CLOCK_NS,
-    mutual,
-    near,
-)
+from analyzers.collectives.alignment import DEVIATIONS, ONE_CLOCK_NS
+from analyzers.collectives.candidates import NOISE_NS, NOISE_SHARE, mutual, near
 from analyzers.collectives.sequences import (
     NEVER,
     TIGHTEST_NS,
@@ -33,6 +30,7 @@ from analyzers.collectives.sequences import (
     steady_pairs,
     steady_signatures,
 )
+from analyzers.segments import firsts, joint
 
 # A neighbour must be so many times further off than the partner; less where none is missing and order speaks for it.
 CLEARANCE = 2.5
@@ -46,41 +44,66 @@ WIDEST_NS = 1_000_000
 
 def match(a: Kernels, b: Kernels, compatible: Mask, offset: Offset | None) -> Int64:
     """Return for each of a's kernels its partner among b's, -1 where there is none that is beyond doubt."""
+    if offset is None:
+        return match_in_order(a, b, compatible)
+    return match_at(a, b, compatible, Apart(np.array([offset.ns]), np.array([offset.deviation_ns])))
+
+
+def match_at(a: Kernels, b: Kernels, compatible: Mask, apart: Apart) -> Int64:
+    """Return the partner of each of a's kernels, -1 for none, where b's clocks are known to be later by offsets."""
+    at_one = replace(b, end_ns=b.end_ns - apart.ns[b.pair])
     partner = np.full(len(a), -1, dtype=np.int64)
-    if offset is not None:
-        for pairs in (_none_missing(a, b, compatible, offset), _beyond_doubt(a, b, compatible, offset)):
-            new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
-            partner[pairs.a[new]] = pairs.b[new]
-        _uncross(partner)
-        _match_between(a, b, compatible, offset, partner)
+    for pairs in (
+        _none_missing(a, at_one, compatible, apart.deviation_ns),
+        _beyond_doubt(a, at_one, compatible, apart.deviation_ns),
+    ):
+        new = (partner[pairs.a] < 0) & ~np.isin(pairs.b, partner)
+        partner[pairs.a[new]] = pairs.b[new]
+    _uncross(partner)
+    _match_between(a, at_one, compatible, apart.deviation_ns, partner)
     _match_in_order(a, b, compatible, partner)
     _uncross(partner)
     return partner
 
 
-def _none_missing(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> Pairs:
+def match_in_order(a: Kernels, b: Kernels, compatible: Mask) -> Int64:
+    """Return the same where the clocks are not known: the order alone pairs, where nothing is missing."""
+    partner = np.full(len(a), -1, dtype=np.int64)
+    _match_in_order(a, b, compatible, partner)
+    _uncross(partner)
+    return partner
+
+
+class Apart(NamedTuple):
+    """How much later b's clock is than a's, and how far ends deviate from that, for each pair of members."""
+
+    ns: Int64
+    deviation_ns: Int64
+
+
+def _none_missing(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64) -> Pairs:
     """Pair synchronizing kernels, in order, whose signature and step both members surely hold completely.
 
     All members may have lost as many: ends must still agree to within the noise, or better than with any neighbour.
     """
     keys = [np.flatnonzero(member.synchronizes & member.complete & member.sure) for member in (a, b)]
     order_a, order_b = in_turn(a, keys[0], b, keys[1])
-    pairs = Pairs(order_a, order_b, b.end_ns[order_b] - offset.ns - a.end_ns[order_a])
+    pairs = Pairs(order_a, order_b, b.end_ns[order_b] - a.end_ns[order_a])
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[order_a], b.dur_ns[order_b])
-    close = apart <= _tight_ns(offset) + TIGHT_SHARE * shortest
+    close = apart <= _tight_ns(deviation_ns)[a.pair[order_a]] + TIGHT_SHARE * shortest
     alone = _clear_ns(a, b, compatible, pairs) >= CLEARANCE_IN_ORDER * apart
     # gloo's ranks leave milliseconds apart, the more so the longer one of them has waited.
     longest = np.maximum(a.dur_ns[order_a], b.dur_ns[order_b])
     wide = apart <= WIDEST_NS + NOISE_SHARE * longest
     certain = apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest
     if a.opened_together and b.opened_together:
-        certain |= have_met(a, b, pairs, offset.ns)
+        certain |= have_met(a, b, pairs, np.zeros(a.pairs, dtype=np.int64))
     return pairs.take(close | (alone & wide) | (certain & np.isin(order_a, steady_pairs(a, b).a)))
 
 
-def _tight_ns(offset: Offset) -> int:
-    """Return the noise that an offset's pairs show, several times over."""
-    return max(TIGHTEST_NS, min(NOISE_NS, DEVIATIONS * offset.deviation_ns))
+def _tight_ns(deviation_ns: Int64) -> Int64:
+    """Return the noise that each offset's pairs show, several times over."""
+    return np.maximum(TIGHTEST_NS, np.minimum(NOISE_NS, DEVIATIONS * deviation_ns))
 
 
 def _clear_ns(a: Kernels, b: Kernels, compatible: Mask, pairs: Pairs) -> Int64:
@@ -101,18 +124,18 @@ def _uncross(partner: Int64) -> None:
     partner[rows[(theirs <= before) | (theirs >= after)]] = -1
 
 
-def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> Pairs:
+def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64) -> Pairs:
     """Return pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
-    pairs = mutual(near(a, b, compatible, offset.ns))
-    apart = np.abs(pairs.apart_ns)
-    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
-    tight = _tight_ns(offset) + TIGHT_SHARE * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
+    pairs = mutual(near(a, b, compatible, np.zeros(a.pairs, dtype=np.int64)))
+    apart, of_pair = np.abs(pairs.apart_ns), a.pair[pairs.a]
+    kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * deviation_ns[of_pair]
+    tight = _tight_ns(deviation_ns)[of_pair] + TIGHT_SHARE * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
     kept &= apart <= tight
     kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
     return _confirmed(a, b, pairs.take(kept))
 
 
-def _match_between(a: Kernels, b: Kernels, compatible: Mask, offset: Offset, partner: Int64) -> None:
+def _match_between(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64, partner: Int64) -> None:
     """Match what lies between two matched neighbours, or a step's edge, where both members hold as many.
 
     If one of them surely holds all of the step, the other, which has as many here, has lost others. Else both may have
@@ -121,15 +144,19 @@ def _match_between(a: Kernels, b: Kernels, compatible: Mask, offset: Offset, par
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
     rows = [np.flatnonzero((to < 0) & kernels.synchronizes) for kernels, to in ((a, partner), (b, taken))]
-    before_a, before_b = (np.cumsum(to >= 0, dtype=np.int64) for to in (partner, taken))
+    before_a, before_b = (_counted(kernels, to >= 0) for kernels, to in ((a, partner), (b, taken)))
     i, j = in_turn(a, rows[0], b, rows[1], (before_a[rows[0]], before_b[rows[1]]))
-    pairs = Pairs(i, j, b.end_ns[j] - offset.ns - a.end_ns[i])
+    pairs = Pairs(i, j, b.end_ns[j] - a.end_ns[i])
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[i], b.dur_ns[j])
     whole = (a.complete & a.sure)[i] | (b.complete & b.sure)[j]
-    certain = whole & steady_signatures(a, b)[a.signature[i]] & (apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest)
+    certain = (
+        whole & steady_signatures(a, b)[a.pair[i], a.signature[i]] & (apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest)
+    )
     if a.nobody_lacks and b.nobody_lacks:
-        has_neighbours = (before_a[i] > 0) & (before_a[i] < (partner >= 0).sum())
-        clear = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * offset.deviation_ns
+        matched = np.bincount(a.pair[partner >= 0], minlength=a.pairs)
+        has_neighbours = (before_a[i] > 0) & (before_a[i] < matched[a.pair[i]])
+        doubt_ns = CLEAR_DEVIATIONS * deviation_ns[a.pair[i]]
+        clear = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + doubt_ns
         longest = np.maximum(a.dur_ns[i], b.dur_ns[j])
         certain |= has_neighbours & clear & (apart <= WIDEST_NS + NOISE_SHARE * longest)
     partner[i[certain]] = j[certain]
@@ -145,7 +172,16 @@ def _confirmed(a: Kernels, b: Kernels, pairs: Pairs) -> Pairs:
     expected = np.full(len(a), -1, dtype=np.int64)
     expected[i] = j
     confirmed = expected[pairs.a] == pairs.b
-    return pairs.take(confirmed) if ((expected[pairs.a] >= 0) & ~confirmed).any() else pairs
+    denied = np.zeros(a.pairs, dtype=bool)
+    denied[a.pair[pairs.a[(expected[pairs.a] >= 0) & ~confirmed]]] = True
+    return pairs.take(confirmed | ~denied[a.pair[pairs.a]])
+
+
+def _counted(kernels: Kernels, marked: Mask) -> Int64:
+    """Return how many rows of its own pair are marked up to each row, itself included."""
+    total = np.r_[0, np.cumsum(marked, dtype=np.int64)]
+    counted: Int64 = total[1:] - total[firsts(kernels.pair, kernels.pairs)[kernels.pair]]
+    return counted
 
 
 def _classes(compatible: Mask) -> Int64:
@@ -160,7 +196,7 @@ def _classes(compatible: Mask) -> Int64:
 
 def _clearance(kernels: Kernels, classes: Int64) -> Int64:
     """Return how far each kernel's end is from the next in its class on the same member."""
-    group = classes[kernels.signature]
+    group = kernels.pair * len(classes) + classes[kernels.signature]
     order = np.lexsort((kernels.end_ns, group))
     gap = np.diff(kernels.end_ns[order])
     gap[np.diff(group[order]) != 0] = NEVER
@@ -178,36 +214,42 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
     _match_by_sequence(a, b, compatible, partner, taken)
-    clean = _clean_steps(a, b, partner, taken)
     segments: list[Int64] = []
     unmatched: list[Int64] = []
-    for kernels, matched in ((a, partner >= 0), (b, taken >= 0)):
-        is_unmatched = (
-            ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | np.isin(kernels.step, clean))
-        )
+    clean = _clean_steps(a, b, partner, taken)
+    for kernels, matched, is_clean in ((a, partner >= 0, clean[: len(a)]), (b, taken >= 0, clean[len(a) :])):
+        is_unmatched = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | is_clean)
         unmatched.append(np.flatnonzero(is_unmatched))
-        anchors: Int64 = np.cumsum(matched & kernels.synchronizes, dtype=np.int64)
-        segments.append(anchors[is_unmatched])
+        segments.append(_counted(kernels, matched & kernels.synchronizes)[is_unmatched])
     rows_a, rows_b = in_turn(a, unmatched[0], b, unmatched[1], (segments[0], segments[1]))
     partner[rows_a] = rows_b
 
 
-def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Int64:
-    """Return steps that seem to miss nothing: both members hold the same, all synchronizing kernels are matched."""
-    suspect = [kernels.step[kernels.synchronizes & (to < 0)] for kernels, to in ((a, partner), (b, taken))]
-    keys = np.concatenate([np.stack([kernels.step, kernels.signature]) for kernels in (a, b)], axis=1)
-    held, which = np.unique(keys, axis=1, return_inverse=True)
-    size = held.shape[1]
-    differ = np.bincount(which[: len(a)], minlength=size) != np.bincount(which[len(a) :], minlength=size)
-    steps = np.intersect1d(a.step[a.step >= 0], b.step)
-    return np.setdiff1d(steps, np.concatenate([*suspect, held[0][differ]]))
+def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Mask:
+    """Return which of a's rows, and then of b's, are in steps that seem to miss nothing.
+
+    Both members hold the same there, and all synchronizing kernels are matched.
+    """
+    pair, step, signature = (
+        np.concatenate([getattr(kernels, name) for kernels in (a, b)]) for name in ("pair", "step", "signature")
+    )
+    of_a = np.arange(len(pair)) < len(a)
+    _, place = np.unique(joint(pair, step), return_inverse=True)
+    _, held = np.unique(joint(place, signature), return_inverse=True)
+    size = int(held.max(initial=-1)) + 1
+    differ = np.bincount(held[of_a], minlength=size) != np.bincount(held[~of_a], minlength=size)
+    alone = np.concatenate([a.synchronizes & (partner < 0), b.synchronizes & (taken < 0)])
+    clean = np.ones(int(place.max(initial=-1)) + 1, dtype=bool)
+    clean[place[alone | differ[held] | (step < 0)]] = False
+    return clean[place]
 
 
 def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:
     """Match kernels whose ends say nothing and whose number in the group is known on both members."""
     rows_a = _numbered_once(a, ~a.synchronizes & (partner < 0))
     rows_b = _numbered_once(b, ~b.synchronizes & (taken < 0))
-    _, i, j = np.intersect1d(a.sequence[rows_a], b.sequence[rows_b], assume_unique=True, return_indices=True)
+    both = joint(np.r_[a.pair[rows_a], b.pair[rows_b]], np.r_[a.sequence[rows_a], b.sequence[rows_b]])
+    _, i, j = np.intersect1d(both[: len(rows_a)], both[len(rows_a) :], assume_unique=True, return_indices=True)
     i, j = rows_a[i], rows_b[j]
     certain = compatible[a.signature[i], b.signature[j]] & agree(a.step[i], b.step[j])
     partner[i[certain]], taken[j[certain]] = j[certain], i[certain]
@@ -215,6 +257,7 @@ def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64,
 
 def _numbered_once(kernels: Kernels, chosen: Mask) -> Int64:
     """Return chosen rows whose number in the group occurs once on the member: a count that began anew says nothing."""
-    _, first, count = np.unique(kernels.sequence, return_index=True, return_counts=True)
+    numbered = joint(kernels.pair, kernels.sequence)
+    _, first, count = np.unique(numbered, return_index=True, return_counts=True)
     rows: Int64 = first[count == 1]
     return rows[chosen[rows] & (kernels.sequence[rows] >= 0)]

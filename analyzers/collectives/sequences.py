@@ -9,11 +9,13 @@ A communicator runs its operations in order, so that equal counts of equal opera
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from analyzers.arrays import Int64, Mask
+from analyzers.segments import firsts, joint
 
 # What one clock shows of one instant on two devices differs by.
 TIGHTEST_NS = 8_000
@@ -30,6 +32,9 @@ class Kernels:
     it, else -1. `complete`: the signature occurs in this step as often as in any step of any member; `sure`: it does so
     often enough elsewhere that none can be missing here. `opened_together`: a recorder opened all members' windows at
     one step, so that each step is whole. `nobody_lacks`: many members all hold as many of each signature.
+
+    Many pairs of members may be looked at together: then the rows of one pair stand together, `of_pair` numbers pairs
+    from 0 on, and there are `pairs` of them.
     """
 
     end_ns: Int64
@@ -42,9 +47,28 @@ class Kernels:
     sure: Mask
     opened_together: bool = False
     nobody_lacks: bool = False
+    of_pair: Int64 | None = None
+    pairs: int = 1
 
     def __len__(self) -> int:
         return len(self.end_ns)
+
+    @cached_property
+    def pair(self) -> Int64:
+        """Return which pair of members each row is of."""
+        return np.zeros(len(self), dtype=np.int64) if self.of_pair is None else self.of_pair
+
+    def of_pairs(self, chosen: Int64) -> Kernels:
+        """Return the rows of some pairs, which are numbered anew; one may be chosen several times."""
+        first = firsts(self.pair, self.pairs)
+        count = (first[1:] - first[:-1])[chosen]
+        rows = np.arange(count.sum()) + np.repeat(first[chosen] - (np.cumsum(count) - count), count)
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        pair = np.repeat(np.arange(len(chosen)), count)
+        return replace(self, **columns, of_pair=pair, pairs=len(chosen))
+
+
+_COLUMNS = ("end_ns", "dur_ns", "step", "sequence", "signature", "synchronizes", "complete", "sure")
 
 
 @dataclass(frozen=True)
@@ -84,8 +108,9 @@ def agree(number_a: Int64, number_b: Int64) -> Mask:
 
 def in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
     """Pair the k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
-    sides = [(a.step[rows_a], b.step[rows_b]), (a.signature[rows_a], b.signature[rows_b]), *more]
-    _, group = np.unique(np.stack([np.concatenate(side) for side in sides]), axis=1, return_inverse=True)
+    sides = [(column[0][rows_a], column[1][rows_b]) for column in ((a.pair, b.pair), (a.step, b.step))]
+    sides += [(a.signature[rows_a], b.signature[rows_b]), *more]
+    _, group = np.unique(joint(*(np.concatenate(side) for side in sides)), return_inverse=True)
     group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
     size = int(group.max(initial=-1)) + 1
     equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
@@ -93,9 +118,10 @@ def in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[I
     return rows_a[order_a[equal[group_a[order_a]]]], rows_b[order_b[equal[group_b[order_b]]]]
 
 
-def have_met(a: Kernels, b: Kernels, pairs: Pairs, offset_ns: int) -> Mask:
-    """Whether neither of a pair ends before the other has begun, with b's clock later by an offset."""
-    ends = np.stack([a.end_ns[pairs.a], b.end_ns[pairs.b] - offset_ns])
+def have_met(a: Kernels, b: Kernels, pairs: Pairs, offset_ns: Int64) -> Mask:
+    """Whether neither of a pair ends before the other has begun, with b's clock later by its pair's offset."""
+    later_ns = offset_ns[b.pair[pairs.b]]
+    ends = np.stack([a.end_ns[pairs.a], b.end_ns[pairs.b] - later_ns])
     starts = ends - np.stack([a.dur_ns[pairs.a], b.dur_ns[pairs.b]])
     met: Mask = starts.max(axis=0) <= ends.min(axis=0) + TIGHTEST_NS
     return met
@@ -105,7 +131,7 @@ def steady_pairs(a: Kernels, b: Kernels) -> Pairs:
     """Pair in order the synchronizing kernels whose counts are beyond doubt."""
     steady = steady_signatures(a, b)
     rows = [
-        np.flatnonzero(member.synchronizes & member.complete & member.sure & steady[member.signature])
+        np.flatnonzero(member.synchronizes & member.complete & member.sure & steady[member.pair, member.signature])
         for member in (a, b)
     ]
     i, j = in_turn(a, rows[0], b, rows[1])
@@ -113,16 +139,42 @@ def steady_pairs(a: Kernels, b: Kernels) -> Pairs:
 
 
 def steady_signatures(a: Kernels, b: Kernels) -> Mask:
-    """Whether the number of each signature in a step is beyond doubt, by signature.
+    """Whether the number of each signature in a step is beyond doubt: a line for each pair, a column each signature.
 
     It is where a recorder opened all windows at one step, or where a member holds it completely in several steps: that
     it lacks as many in each of them, and that nobody has more, is no chance.
     """
     signatures = int(max(member.signature.max(initial=-1) for member in (a, b))) + 1
     if a.opened_together and b.opened_together:
-        return np.ones(signatures, dtype=bool)
-    steady = np.zeros(signatures, dtype=bool)
+        return np.ones((a.pairs, signatures), dtype=bool)
+    steady = np.zeros(a.pairs * signatures, dtype=bool)
     for member in (a, b):
-        held = np.stack([member.signature, member.step])[:, member.complete & member.sure]
-        steady |= np.bincount(np.unique(held, axis=1)[0], minlength=signatures) >= FEWEST_STEPS
-    return steady
+        held = member.complete & member.sure
+        signature = (member.pair * signatures + member.signature)[held]
+        once = np.unique(joint(signature, member.step[held]), return_index=True)[1]
+        steady |= np.bincount(signature[once], minlength=len(steady)) >= FEWEST_STEPS
+    return steady.reshape(a.pairs, signatures)
+
+
+def most_higher(of_pair: Int64, step_a: Int64, step_b: Int64, pairs: int) -> Int64:
+    """Return how much higher most of each pair's steps are numbered on b; 0 where nothing says it."""
+    known = (step_a >= 0) & (step_b >= 0)
+    of_pair, apart = of_pair[known], (step_b - step_a)[known]
+    _, first, count = np.unique(joint(of_pair, apart), return_index=True, return_counts=True)
+    # The most frequent first, of as frequent ones the lowest.
+    order = np.lexsort((apart[first], -count, of_pair[first]))
+    which, place = np.unique(of_pair[first][order], return_index=True)
+    higher = np.zeros(pairs, dtype=np.int64)
+    higher[which] = apart[first][order][place]
+    return higher
+
+
+def renumbered(a: Kernels, b: Kernels, higher: Int64) -> tuple[Kernels, Kernels]:
+    """Return both members with common step numbers, where b's of each pair are higher by `higher`."""
+    return _raised(a, np.maximum(higher, 0)), _raised(b, np.maximum(-higher, 0))
+
+
+def _raised(kernels: Kernels, by: Int64) -> Kernels:
+    if not by.any():
+        return kernels
+    return replace(kernels, step=np.where(kernels.step >= 0, kernels.step + by[kernels.pair], -1))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
+from analyzers.segments import distinct
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +82,7 @@ def waiting(matching: Matching, transfers: Transfers) -> Waiting:
     """
     table, rows = matching.table, matching.instances.members
     keys = np.stack([table.rank, table.device, table.window])
-    cells, cell = np.unique(keys, axis=1, return_inverse=True)
+    cells, cell = distinct(keys)
     wait = np.maximum(transfers.wait_ns, 0)
     charge = _apart(table.start_ns[rows], wait, cell[rows])
     waited = np.zeros(cells.shape[1], dtype=np.int64)

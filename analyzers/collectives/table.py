@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.collectives.groups import SPLIT, Communicator, Grouping, Key, Member
 from analyzers.rank import Communication, RunSummary
+from analyzers.segments import distinct
 from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, Call, Collective, kind_of_kernel
 
 
@@ -156,8 +157,8 @@ def _communicators(
     grouping: Grouping, rank: Int64, call: Int64, group: Int64
 ) -> tuple[Int64, tuple[Communicator, ...]]:
     """Return each row's process group, and these: that of its sequence, else the one that its call names."""
-    distinct, which = np.unique(np.stack([rank, call]), axis=1, return_inverse=True)
-    by_call = grouping.of_calls(distinct[0], distinct[1])
+    unlike, which = distinct(np.stack([rank, call]))
+    by_call = grouping.of_calls(unlike[0], unlike[1])
     by_key = [key.communicator for key in grouping.keys]
     named = [one for one in by_call if one is not None]
     codes = {one: code for code, one in enumerate(dict.fromkeys([*by_key, *named]))}

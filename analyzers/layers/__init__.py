@@ -1,11 +1,13 @@
 """DDP's buckets and the model's layers, and what hid their communication.
 
-`ddp_buckets` names buckets and verifies them by size, `bucket_table` has a row for each reduction (ready, launched,
-queued, hidden), `layer_table` one for each layer and window; the room `strategies` has what is of single strategies.
+`ddp_buckets` names buckets and verifies them by size, `bucket_columns` has the times of their reductions,
+`bucket_table` a row for each (ready, launched, queued, hidden); `layer_table` has a row for each layer and window,
+`line_columns` what is communicated besides buckets; the room `strategies` has what is of single strategies.
 
 Decisions: docs/decisions/layers.md
 """
 
+from analyzers.layers.bucket_columns import BucketTimes, bucket_times
 from analyzers.layers.bucket_table import (
     BucketRow,
     BucketSummary,
@@ -17,6 +19,7 @@ from analyzers.layers.bucket_table import (
 )
 from analyzers.layers.ddp_buckets import Buckets, buckets
 from analyzers.layers.layer_table import LayerComm, LayerRow, LayerSummary, layer_rows, layer_summaries, layer_warnings
+from analyzers.layers.line_columns import LineCommunication, line_communication
 from analyzers.layers.strategies import (
     PASSES,
     HiddenBy,
@@ -40,12 +43,14 @@ __all__ = [
     "PASSES",
     "BucketRow",
     "BucketSummary",
+    "BucketTimes",
     "Buckets",
     "HiddenBy",
     "LayerComm",
     "LayerRow",
     "LayerSummary",
     "Layout",
+    "LineCommunication",
     "Pipeline",
     "PipelineAction",
     "PipelineRow",
@@ -57,12 +62,14 @@ __all__ = [
     "TensorWindow",
     "bucket_rows",
     "bucket_summaries",
+    "bucket_times",
     "bucket_warnings",
     "buckets",
     "layer_rows",
     "layer_summaries",
     "layer_warnings",
     "layout_of",
+    "line_communication",
     "pipeline_notices",
     "pipeline_summaries",
     "pipelines",

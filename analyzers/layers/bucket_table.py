@@ -6,37 +6,45 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 
 from analyzers.arrays import UNKNOWN, natural
 from analyzers.collectives import Exchange
+from analyzers.layers.bucket_columns import BucketTimes
 from analyzers.layers.ddp_buckets import Buckets, NamedBucket
 from analyzers.layers.strategies import HiddenBy, beside
 from analyzers.notices import Code, Notice
-from analyzers.rank import Breakdown, Communication, device_label
+from analyzers.rank import Breakdown, device_label
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.statistics import Spread, row_columns, spreads
 
 
-def bucket_rows(exchanged: Exchange, buckets: Buckets) -> list[BucketRow]:
+def bucket_rows(exchanged: Exchange, buckets: Buckets, times: BucketTimes) -> list[BucketRow]:
     """Return a row for every reduction on every rank, by rank, step and order."""
-    return [row for index, number, _ in exchanged.run.numbered() for row in _of_rank(exchanged, buckets, index, number)]
+    last = np.cumsum([len(measured.reductions) for measured in exchanged.run.measured]).tolist()
+    return [
+        row
+        for (index, number, measured), end in zip(exchanged.run.numbered(), last, strict=True)
+        for row in _of_rank(exchanged, buckets, times, (index, number, end - len(measured.reductions)))
+    ]
 
 
-def _of_rank(exchanged: Exchange, buckets: Buckets, index: RankIndex, number: RankNumber) -> Iterator[BucketRow]:
+def _of_rank(
+    exchanged: Exchange, buckets: Buckets, times: BucketTimes, of: tuple[RankIndex, RankNumber, int]
+) -> Iterator[BucketRow]:
+    """Yield the rows of one rank: its index, its number, and where its reductions begin among all."""
+    index, number, first = of
     measured = exchanged.run.measured[index]
-    reduced, comm = measured.reductions, measured.communication
+    reduced = measured.reductions
     if not len(reduced):
         return
     hidden = beside(measured, [buckets.layer(line.name) for line in measured.work.lines])
     exposed_of = _exposed_by_window(measured.windows)
     shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
     for reduction, kernel in enumerate(reduced.kernel.tolist()):
-        row = int(exchanged.first_row[index]) + kernel
-        entry, instance = int(exchanged.entry[row]), int(exchanged.matching.instance[row])
-        start_ns, dur_ns, exposed_ns = (int(column[kernel]) for column in (comm.start_ns, comm.dur_ns, comm.exposed_ns))
-        ready_ns, launched_ns = int(reduced.ready_ns[reduction]), int(reduced.launched_ns[reduction])
-        device, step = device_label(int(comm.device[kernel])), int(reduced.step[reduction])
-        bucket = int(buckets.number[index][reduction])
+        at = first + reduction
+        instance, exposed_ns = int(times.instance[at]), int(times.exposed_ns[at])
+        device, step, bucket = device_label(int(times.device[at])), int(times.step[at]), int(times.bucket[at])
         yield BucketRow(
             rank=number,
             device=device,
@@ -44,33 +52,25 @@ def _of_rank(exchanged: Exchange, buckets: Buckets, index: RankIndex, number: Ra
             backward_pass=int(reduced.pass_[reduction]),
             bucket=natural(bucket),
             collective=int(exchanged.index[instance]) if instance >= 0 else None,
-            bytes=_bytes(exchanged, comm, kernel, instance),
+            bytes=natural(times.nbytes[at]),
             parameters=_parameters(buckets, bucket),
             layers=_layers(buckets, bucket),
-            ready_ns=_instant(ready_ns, shift_ns),
-            launched_ns=_instant(launched_ns, shift_ns),
-            start_ns=start_ns - shift_ns,
-            dur_ns=dur_ns,
-            wait_ns=natural(exchanged.transfers.wait_ns[entry]) if entry >= 0 else None,
-            transfer_ns=natural(exchanged.transfers.transfer_ns[instance]) if instance >= 0 else None,
-            bound=bool(exchanged.transfers.bound[instance]) if instance >= 0 else False,
-            queued_ns=_after(start_ns, ready_ns, launched_ns),
-            late_launch_ns=max(0, launched_ns - ready_ns) if UNKNOWN not in (ready_ns, launched_ns) else None,
-            overlapped_ns=dur_ns - exposed_ns,
+            ready_ns=_instant(int(reduced.ready_ns[reduction]), shift_ns),
+            launched_ns=_instant(int(reduced.launched_ns[reduction]), shift_ns),
+            start_ns=int(times.start_ns[at]) - shift_ns,
+            dur_ns=int(times.dur_ns[at]),
+            wait_ns=natural(times.wait_ns[at]),
+            transfer_ns=natural(times.transfer_ns[at]),
+            bound=bool(times.bound[at]),
+            queued_ns=natural(times.queued_ns[at]),
+            late_launch_ns=natural(times.late_launch_ns[at]),
+            overlapped_ns=int(times.dur_ns[at]) - exposed_ns,
             exposed_ns=exposed_ns,
             share_of_exposed=exposed_ns / window_exposed_ns
             if (window_exposed_ns := exposed_of.get((device, step), 0))
             else None,
             hidden_by=hidden.of(kernel),
         )
-
-
-def _bytes(exchanged: Exchange, comm: Communication, kernel: int, instance: int) -> int | None:
-    """Return what a reduction moves: as its own call says, else as other members of its collective say."""
-    nbytes = comm.calls[comm.call[kernel]].nbytes if comm.call[kernel] >= 0 else UNKNOWN
-    if nbytes < 0 <= instance:
-        nbytes = int(exchanged.transfers.nbytes[instance])
-    return natural(nbytes)
 
 
 def _exposed_by_window(rows: Breakdown) -> dict[tuple[int | str, int], int]:
@@ -80,11 +80,6 @@ def _exposed_by_window(rows: Breakdown) -> dict[tuple[int | str, int], int]:
 
 def _instant(instant_ns: int, shift_ns: int) -> int | None:
     return instant_ns - shift_ns if instant_ns != UNKNOWN else None
-
-
-def _after(start_ns: int, ready_ns: int, launched_ns: int) -> int | None:
-    """Return how long a kernel stood behind others: from when it was both ready and launched."""
-    return max(0, start_ns - max(ready_ns, launched_ns)) if UNKNOWN not in (ready_ns, launched_ns) else None
 
 
 def _parameters(buckets: Buckets, number: int) -> list[str] | None:

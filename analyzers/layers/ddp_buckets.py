@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -101,7 +101,7 @@ class _Recorded:
 def buckets(run: RunSummary) -> Buckets:
     """Name the buckets in a run, and each reduction's bucket."""
     manifest = run.manifest or Manifest()
-    passes = [reduced for index, _, measured in run.numbered() for reduced in _passes(index, measured)]
+    passes = _all_passes(run)
     recorded = _recorded(manifest)
     sizes = tuple(bucket.elements for bucket in recorded)
     fits = bool(recorded) and _is_within(sizes, _common_sizes(passes))
@@ -166,15 +166,40 @@ def taken(measured: Measured) -> list[TakenParameter]:
     return parameters
 
 
-def _passes(index: RankIndex, measured: Measured) -> Iterator[Reduced]:
+def _all_passes(run: RunSummary) -> list[Reduced]:
+    """Return the reductions of all ranks by backward pass; ranks that reduced the same share what is said of it."""
+    known: dict[tuple[object, ...], list[Reduced]] = {}
+    passes: list[Reduced] = []
+    for index, _, measured in run.numbered():
+        if len(measured.reductions):
+            elements = _reduced_elements(measured)
+            of_rank = known.setdefault(_said(measured, elements), [])
+            of_rank.extend(_passes(index, measured, elements) if not of_rank else ())
+            passes += of_rank if of_rank[0].index == index else [replace(one, index=index) for one in of_rank]
+    return passes
+
+
+def _reduced_elements(measured: Measured) -> list[int]:
+    """Return what each reduction of a rank holds, -1 unknown."""
+    comm = measured.communication
+    calls = comm.call[measured.reductions.kernel]
+    return [comm.calls[call].elements if call >= 0 else UNKNOWN for call in calls.tolist()]
+
+
+def _said(measured: Measured, elements: list[int]) -> tuple[object, ...]:
+    """Return all that a rank's passes are made from."""
+    reduced, gradients = measured.reductions, measured.gradients
+    columns = (reduced.step, reduced.pass_, reduced.place, gradients.step, gradients.pass_, gradients.line)
+    more = (gradients.elements, gradients.shape, gradients.reduction)
+    lines = tuple(line.name for line in measured.work.lines)
+    return (*(column.tobytes() for column in (*columns, *more)), tuple(elements), gradients.shapes, lines)
+
+
+def _passes(index: RankIndex, measured: Measured, elements: Sequence[int]) -> Iterator[Reduced]:
     """Yield the reductions on a rank by backward pass, in order."""
-    reduced, gradients, comm = measured.reductions, measured.gradients, measured.communication
-    if not len(reduced):
-        return
+    reduced, gradients = measured.reductions, measured.gradients
     parameters = taken(measured)
     gradients_of = gradients.by_reduction(len(reduced))
-    calls = comm.call[reduced.kernel]
-    elements = [comm.calls[call].elements if call >= 0 else UNKNOWN for call in calls.tolist()]
     begins = np.flatnonzero(reduced.place == 0).tolist()
     for begin, end in zip(begins, [*begins[1:], len(reduced)], strict=True):
         rows = range(begin, end)
@@ -235,7 +260,12 @@ def _layout(
     """Return all buckets; the parameters of each as the passes show them."""
     sizes = {first + position: size for first, of_pass in plan.values() for position, size in enumerate(of_pass)}
     seen: dict[int, list[tuple[int, tuple[TakenParameter, ...]]]] = {number: [] for number in sizes}
-    for reduced, bucket_numbers in zip(passes, numbers, strict=True):
+    # Ranks that reduced the same say nothing new.
+    distinct = {
+        (id(reduced.gradients), *bucket_numbers): reduced
+        for reduced, bucket_numbers in zip(passes, numbers, strict=True)
+    }
+    for (_, *bucket_numbers), reduced in distinct.items():
         for position, number in enumerate(bucket_numbers):
             if number != UNKNOWN:
                 seen[number].append((reduced.gradient_elements[position], reduced.gradients[position]))

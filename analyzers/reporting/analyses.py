@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.collectives import (
     CollectiveRow,
     Exchange,
@@ -22,13 +22,17 @@ from analyzers.collectives import (
 from analyzers.layers import (
     BucketRow,
     Buckets,
+    BucketTimes,
     LayerRow,
+    Layout,
     Pipeline,
     ShardedRows,
     TensorWindow,
     bucket_rows,
+    bucket_times,
     buckets,
     layer_rows,
+    layout_of,
     pipelines,
     sharded_rows,
     tensor_rows,
@@ -93,9 +97,19 @@ class Analyses:
         return buckets(self.run)
 
     @cached_property
+    def bucket_times(self) -> BucketTimes:
+        """Return the times of each bucket's reductions, in the order of their rows."""
+        return bucket_times(self.exchanged, self.buckets)
+
+    @cached_property
+    def layout(self) -> Layout | None:
+        """Return DDP's layout."""
+        return layout_of(self.buckets, self.bucket_rows)
+
+    @cached_property
     def bucket_rows(self) -> list[BucketRow]:
         """Return a row per bucket, rank and step."""
-        return bucket_rows(self.exchanged, self.buckets)
+        return bucket_rows(self.exchanged, self.buckets, self.bucket_times)
 
     @cached_property
     def layer_rows(self) -> list[LayerRow]:
@@ -105,7 +119,7 @@ class Analyses:
     @cached_property
     def collective_rows(self) -> list[CollectiveRow]:
         """Return a row per collective."""
-        return collective_rows(self.exchanged, _bucket_of(self.bucket_rows))
+        return collective_rows(self.exchanged, _bucket_of(self.exchanged, self.bucket_times))
 
     @cached_property
     def waiting_rows(self) -> list[WaitingRow]:
@@ -163,10 +177,14 @@ class Analyses:
         return compute(self.run, self.controls.step_ns("unprofiled") or self.median_step_ns)
 
 
-def _bucket_of(rows: Sequence[BucketRow]) -> dict[int, int]:
+def _bucket_of(exchanged: Exchange, times: BucketTimes) -> dict[int, int]:
     """Return the bucket that each collective reduces, by the collective's index, where its members agree."""
-    numbers_of: dict[int, set[int]] = {}
-    for row in rows:
-        if row.collective is not None and row.bucket is not None:
-            numbers_of.setdefault(row.collective, set()).add(row.bucket)
-    return {index: next(iter(numbers)) for index, numbers in numbers_of.items() if len(numbers) == 1}
+    known = (times.instance >= 0) & (times.bucket >= 0)
+    index, bucket = exchanged.index[times.instance[known]], times.bucket[known]
+    lowest, highest = np.full((2, len(exchanged.index)), UNKNOWN, dtype=np.int64)
+    lowest[index] = bucket
+    highest[index] = bucket
+    np.minimum.at(lowest, index, bucket)
+    np.maximum.at(highest, index, bucket)
+    agreed = np.flatnonzero((lowest >= 0) & (lowest == highest))
+    return dict(zip(agreed.tolist(), lowest[agreed].tolist(), strict=True))

@@ -18,6 +18,7 @@ from analyzers.reporting.run_facts import run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.summary import EXPOSED, MEASURED, summary_of_report
 from analyzers.run import Calibration, Run
+from analyzers.sections import later
 
 
 def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
@@ -29,26 +30,26 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
-        windows=_windows(analyses),
-        collectives=analyses.collective_rows,
-        unmatched=unmatched_rows(exchanged),
-        waiting=analyses.waiting_rows,
-        buckets=analyses.bucket_rows,
-        layers=analyses.layer_rows,
-        kernels=kernel_rows(run, lambda usage: usage.kernels),
-        operators=kernel_rows(run, lambda usage: usage.operators),
+        windows=later(lambda: _windows(analyses)),
+        collectives=later(lambda: analyses.collective_rows),
+        unmatched=later(lambda: unmatched_rows(exchanged)),
+        waiting=later(lambda: analyses.waiting_rows),
+        buckets=later(lambda: analyses.bucket_rows),
+        layers=later(lambda: analyses.layer_rows),
+        kernels=later(lambda: kernel_rows(run, lambda usage: usage.kernels)),
+        operators=later(lambda: kernel_rows(run, lambda usage: usage.operators)),
         compute=analyses.computed,
-        timeline=_timeline(analyses),
-        traffic=traffic(exchanged.matching, exchanged.transfers, analyses.steps),
+        timeline=later(lambda: _timeline(analyses)),
+        traffic=later(lambda: traffic(exchanged.matching, exchanged.transfers, analyses.steps)),
         summary=summary_of_report(analyses, facts),
-        idle=analyses.idle,
-        groups=analyses.groups,
-        experts=analyses.experts,
-        attention=analyses.attention,
-        pipeline=[row for pipeline in analyses.pipelines for row in pipeline.rows],
-        sharded=analyses.sharded,
-        regions=region_rows(run),
-        tensor=analyses.tensor,
+        idle=later(lambda: analyses.idle),
+        groups=later(lambda: analyses.groups),
+        experts=later(lambda: analyses.experts),
+        attention=later(lambda: analyses.attention),
+        pipeline=later(lambda: [row for pipeline in analyses.pipelines for row in pipeline.rows]),
+        sharded=later(lambda: analyses.sharded),
+        regions=later(lambda: region_rows(run)),
+        tensor=later(lambda: analyses.tensor),
     )
 
 

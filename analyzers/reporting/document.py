@@ -46,6 +46,7 @@ from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reprs import brief
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
+from analyzers.sections import Sectioned, computed
 from analyzers.statistics import Spread
 
 
@@ -83,7 +84,7 @@ class Representative(msgspec.Struct, frozen=True):
     step: int
 
 
-class Summary(msgspec.Struct, frozen=True):
+class Summary(Sectioned, frozen=True):
     """Medians with their spread, over all windows and over each device's; shares of all windows' time together."""
 
     windows: dict[str, Spread]
@@ -104,8 +105,8 @@ class Summary(msgspec.Struct, frozen=True):
     sync_cost: SyncCost | None
     input: Input | None = None  # null where no trace has a loader's ranges
     over_devices: OverDevices | None = None  # null for one device
-    groups: list[GroupSummary] = []
-    pipelines: list[PipelineSummary] = []
+    groups: list[GroupSummary] = msgspec.field(default_factory=list)
+    pipelines: list[PipelineSummary] = msgspec.field(default_factory=list)
 
     __repr__ = brief
 
@@ -220,7 +221,7 @@ class RunFacts(msgspec.Struct, frozen=True):
         return [*self.warnings, *self.notes]
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(Sectioned, frozen=True):
     """The report, see docs/formats.md. Lists that no analysis fills yet are empty; what is unknown is null."""
 
     schema: str
@@ -239,13 +240,13 @@ class Report(msgspec.Struct, frozen=True):
     summary: Summary
     idle: IdleRows
     sharded: ShardedRows = ShardedRows()
-    regions: list[RegionKernel] = []
-    tensor: list[TensorWindow] = []
-    groups: list[GroupWindow] = []
-    pipeline: list[PipelineRow] = []
+    regions: list[RegionKernel] = msgspec.field(default_factory=list)
+    tensor: list[TensorWindow] = msgspec.field(default_factory=list)
+    groups: list[GroupWindow] = msgspec.field(default_factory=list)
+    pipeline: list[PipelineRow] = msgspec.field(default_factory=list)
     # Filled by analyses to come.
-    experts: list[ExpertRow] = []
-    attention: list[AttentionRow] = []
+    experts: list[ExpertRow] = msgspec.field(default_factory=list)
+    attention: list[AttentionRow] = msgspec.field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Report({self.run.name})\nMain problem: {self.summary.headline.sentence}"
@@ -253,7 +254,7 @@ class Report(msgspec.Struct, frozen=True):
 
 def to_json(document: Report) -> str:
     """Return the report as one JSON document."""
-    return encoded(document)
+    return encoded(computed(document))
 
 
 DIGEST_SCHEMA = "tracer.summary/1"

@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from analyzers.collectives import CollectiveRow, Exchange
-from analyzers.layers import pipeline_summaries
-from analyzers.rank import Breakdown, Cause, Measured, RunSummary, Source, joined
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.collectives import Exchange, purposes
+from analyzers.layers import line_communication, pipeline_summaries
+from analyzers.rank import Breakdown, Cause, Measured, Purpose, RunSummary, Source, joined
 from analyzers.ranks import RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
 from analyzers.reporting.remedies import HOST_CAUSES, Copies, DeviceIdle, Evidence
 from analyzers.run import HIGH_DISTORTION, Manifest, hosts, slowed
+from analyzers.sections import later
+from analyzers.segments import medians
+from analyzers.trace import Collective
 
 
 def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
     """Collect what rules of advice look at."""
-    run, manifest, rows = analyses.run, analyses.manifest, analyses.collective_rows
+    run, manifest, exchanged = analyses.run, analyses.manifest, analyses.exchanged
     return Evidence(
         step_ns=analyses.median_step_ns,
         windows=len(analyses.rows),
         mean_ns=float(np.mean(analyses.rows.span_ns)),
         step_word="trace" if analyses.rows.unmarked.all() else "step",
-        buckets=analyses.bucket_rows,
-        layers=analyses.layer_rows,
-        sharded=analyses.sharded.collectives,
+        buckets=analyses.bucket_times,
+        layers=later(lambda: analyses.layer_rows),
+        of_lines=line_communication(exchanged),
+        sharded=later(lambda: analyses.sharded.collectives),
         tensor=analyses.tensor,
-        waiting=analyses.waiting_rows,
+        waiting=later(lambda: analyses.waiting_rows),
         cost=analyses.cost,
         copies=_copies_of(run.measured),
         input=analyses.input,
         idle=_idle_by_device(analyses.rows, run.measured, run.in_full),
         launches=analyses.idle.launches,
         synchronizing=analyses.idle.synchronizing,
-        idle_lines=analyses.idle.lines,
-        waits_by_kind=_waits_by_kind(rows),
+        idle_lines=later(lambda: analyses.idle.lines),
+        waits_by_kind=_waits_by_kind(exchanged),
         world_size=facts.world_size,
         is_data_parallel=_is_data_parallel(run),
         free_compute_ns=_free_compute_ns(analyses),
-        complete=not any(row.partial for row in rows),
-        gradient_dtypes=_gradient_dtypes(rows),
-        latency_ns=_latency_ns(rows),
-        host=_ranks_hosts(analyses.exchanged),
+        complete=not exchanged.matching.instances.partial.any(),
+        gradient_dtypes=_gradient_dtypes(exchanged),
+        latency_ns=_latency_ns(exchanged),
+        host=_ranks_hosts(exchanged),
         slowed=_slowed_ranks(run),
         input_caution=_input_caution(manifest),
         environment=manifest.environment,
@@ -95,15 +99,22 @@ def _idle_by_device(rows: Breakdown, measured: Sequence[Measured], in_full: Sequ
     ns = np.concatenate([one.idle.ns.sum(axis=2) for one in measured])
     full_rows = joined([one.windows for one in in_full])
     full_ns = np.concatenate([one.idle.ns.sum(axis=2) for one in in_full])
-    pauses = {place: np.median(full_ns[windows, Cause.KERNEL_GAP]) for place, windows in full_rows.by_device()}
+    pauses = {place: pause_ns for place, (pause_ns,) in _medians(full_rows, full_ns[:, [Cause.KERNEL_GAP]])}
     devices = []
-    for (rank, device), windows in rows.by_device():
-        median_ns = {cause: float(np.median(ns[windows, cause])) for cause in Cause}
-        pause_ns = float(pauses.get((rank, device), 0.0))
-        median_ns[Cause.KERNEL_GAP] = min(median_ns[Cause.KERNEL_GAP], pause_ns)
-        by_host_ns = float(np.median(ns[windows][:, HOST_CAUSES].sum(axis=1)))
+    for (rank, device), (*by_cause, by_host_ns) in _medians(rows, np.c_[ns, ns[:, HOST_CAUSES].sum(axis=1)]):
+        median_ns = dict(zip(Cause, by_cause, strict=True))
+        median_ns[Cause.KERNEL_GAP] = min(median_ns[Cause.KERNEL_GAP], pauses.get((rank, device), 0.0))
         devices.append(DeviceIdle(rank, device, median_ns, by_host_ns))
     return devices
+
+
+def _medians(rows: Breakdown, columns: Int64) -> Iterator[tuple[tuple[RankNumber, int], list[float]]]:
+    """Yield the medians of columns over the windows of each device."""
+    devices = [*rows.by_device()]
+    order = np.concatenate([windows for _, windows in devices])
+    device = np.repeat(np.arange(len(devices)), [len(windows) for _, windows in devices])
+    figures = [medians(column, device, len(devices)) for column in columns[order].T]
+    yield from zip((place for place, _ in devices), np.stack(figures, axis=1).tolist(), strict=True)
 
 
 def _copies_of(measured: Sequence[Measured]) -> Copies:
@@ -121,25 +132,29 @@ def _is_data_parallel(run: RunSummary) -> bool:
     return any(measured.work.source == Source.NODES for measured in run.measured)
 
 
-def _gradient_dtypes(rows: Sequence[CollectiveRow]) -> frozenset[str]:
+def _gradient_dtypes(exchanged: Exchange) -> frozenset[str]:
     """Return the dtypes in which gradients are reduced."""
-    return frozenset(row.dtype for row in rows if row.purpose == "gradients" and row.dtype)
+    calls = exchanged.matching.instances.call
+    reduced = np.flatnonzero(purposes(exchanged.matching) == Purpose.GRADIENTS).tolist()
+    return frozenset(call.dtype for call in map(calls.__getitem__, reduced) if call is not None and call.dtype)
 
 
-def _latency_ns(rows: Sequence[CollectiveRow]) -> int | None:
+def _latency_ns(exchanged: Exchange) -> int | None:
     """Return the shortest transfer of an all_reduce that is known exactly, about what one of no bytes would take."""
-    return min(
-        (row.transfer_ns for row in rows if row.kind == "all_reduce" and not row.bound and row.transfer_ns),
-        default=None,
-    )
+    transferred = exchanged.transfers
+    is_exact = (exchanged.matching.instances.kind == Collective.ALL_REDUCE) & ~transferred.bound
+    known_ns = transferred.transfer_ns[is_exact & (transferred.transfer_ns > 0)]
+    return int(known_ns.min()) if len(known_ns) else None
 
 
-def _waits_by_kind(rows: Sequence[CollectiveRow]) -> Counter[str]:
-    """Return how long all members waited in collectives, by kind, ns."""
-    waits: Counter[str] = Counter()
-    for row in rows:
-        waits[row.kind] += sum(member.wait_ns or 0 for member in row.members)
-    return waits
+def _waits_by_kind(exchanged: Exchange) -> dict[str, int]:
+    """Return how long all members waited in collectives, by kind, ns; a copy between two devices is of both."""
+    instances, rows = exchanged.matching.instances, exchanged.matching.instances.members
+    kinds, which = np.unique(instances.kind[instances.of_member], return_inverse=True)
+    devices = np.where(exchanged.matching.table.peer[rows] != UNKNOWN, 2, 1)
+    waited_ns = np.zeros(len(kinds), dtype=np.int64)
+    np.add.at(waited_ns, which, np.maximum(exchanged.transfers.wait_ns, 0) * devices)
+    return {Collective(kind).label: ns for kind, ns in zip(kinds.tolist(), waited_ns.tolist(), strict=True)}
 
 
 def _ranks_hosts(exchanged: Exchange) -> dict[RankNumber, str]:

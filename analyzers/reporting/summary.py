@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
-from analyzers.layers import bucket_summaries, layer_summaries, layout_of
+from analyzers.layers import bucket_summaries, layer_summaries
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import Representative, RunFacts, Summary
@@ -17,7 +17,8 @@ from analyzers.reporting.headline import Findings, headline
 from analyzers.reporting.measures import IDLE_PARTS, DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice
 from analyzers.reporting.verdict import verdict
-from analyzers.statistics import ratio, spreads
+from analyzers.sections import later
+from analyzers.statistics import ratio, spreads, spreads_by
 
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
@@ -35,11 +36,10 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     total_ns = int(rows.span_ns.sum())
     shares = {part: ratio(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED, *IDLE_PARTS)}
     shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
-    median = analyses.median_window
-    layout, devices = layout_of(analyses.buckets, analyses.bucket_rows), _by_device(rows, measures)
+    median, devices = analyses.median_window, _by_device(rows, measures)
     bandwidths, over = bandwidth_rows(exchanged), over_devices(devices)
     return Summary(
-        windows=spreads(measures),
+        windows=later(lambda: spreads(measures)),
         by_device=devices,
         shares=shares,
         representative=Representative(
@@ -51,17 +51,17 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         ),
         transfer_is_bound=exchanged.transfer_is_bound,
         communication=bandwidths,
-        copies=copy_rows(exchanged),
+        copies=later(lambda: copy_rows(exchanged)),
         unmatched_share=exchanged.unmatched_share,
         advice=advised,
-        buckets=bucket_summaries(analyses.bucket_rows, layout),
-        layers=layer_summaries(analyses.layer_rows),
+        buckets=later(lambda: bucket_summaries(analyses.bucket_rows, analyses.layout)),
+        layers=later(lambda: layer_summaries(analyses.layer_rows)),
         layers_from=Counter(measured.work.source for measured in analyses.run.measured).most_common(1)[0][0],
-        layout=layout,
+        layout=later(lambda: analyses.layout),
         sync_cost=analyses.cost,
         input=analyses.input,
         over_devices=over,
-        groups=group_summaries(exchanged, rows, analyses.groups),
+        groups=later(lambda: group_summaries(exchanged, rows, analyses.groups)),
         pipelines=list(evidence.pipelines),
     )
 
@@ -78,8 +78,9 @@ def _measures(analyses: Analyses) -> dict[str, NDArray[Any]]:
 
 def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
     """Return for each rank and device the same measures as over all windows."""
-    summaries = []
-    for (rank, device), selected in rows.by_device():
-        own_spreads = spreads({name: values[selected] for name, values in measures.items()})
-        summaries.append(DeviceSummary(rank, device_label(device), own_spreads))
-    return summaries
+    devices = [*rows.by_device()]
+    own_spreads = spreads_by([selected for _, selected in devices], measures)
+    return [
+        DeviceSummary(rank, device_label(device), own)
+        for ((rank, device), _), own in zip(devices, own_spreads, strict=True)
+    ]

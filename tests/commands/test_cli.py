@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from msgspec.structs import replace
 
 from analyzers.reporting.document import from_json
+from analyzers.sections import replaced as replace
 from tests.support.commands import fails
 from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, commands, help_of, parsers
 from tests.support.kineto_files import write_run

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from analyzers.comparison.change import LEVEL, changes, enough, pooled
 from analyzers.comparison.condition_names import RunFigures
@@ -23,6 +22,7 @@ from analyzers.notices import Code
 from analyzers.reporting.document import Report
 from analyzers.reporting.measures.idle_time import IDLE_PARTS, IdleCauses
 from analyzers.run.controls import control
+from analyzers.sections import replaced as replace
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import cell, studied, timed

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from analyzers.collectives.rows import CollectiveRow
 from analyzers.comparison.scaling import study
@@ -34,6 +33,7 @@ from analyzers.reporting.summary import PARTS
 from analyzers.run.controls import Control
 from analyzers.run.manifest import Dataset, Epoch, Manifest
 from analyzers.run.sweep import Cell
+from analyzers.sections import replaced as replace
 from analyzers.statistics import Spread
 from tests.support.samples import SAMPLES, summarized
 from tests.support.saved import saved

@@ -1,13 +1,16 @@
 """Each piece of advice where there is reason for it, with its figure; none where there is not."""
 
-from dataclasses import replace
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from analyzers.collectives.rows import WaitingRow
+from analyzers.layers.bucket_columns import BucketTimes
 from analyzers.layers.bucket_table import BucketRow
 from analyzers.layers.layer_table import LayerComm, LayerRow
+from analyzers.layers.line_columns import LineCommunication
 from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary
 from analyzers.rank.columns.activity import CPU_DEVICE
 from analyzers.rank.idle.host_states import Cause
@@ -16,6 +19,7 @@ from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
 from analyzers.reporting.remedies.observations import HOST_CAUSES, Copies, DeviceIdle, Evidence
 from analyzers.reporting.remedies.rules import advice
 from analyzers.statistics import LEAST_SHARE, Spread
+from analyzers.trace import Collective
 from tests.support.drawn_steps import ddp_step, shifted
 from tests.support.samples import REPORTED, reported
 from tests.support.training import step, told
@@ -43,6 +47,46 @@ def comm(kind: str, exposed: int, *, wait: int = 0, prefetched: bool | None = No
     return LayerComm(kind, "forward", 1, 8, exposed, wait, 0, exposed, prefetched)
 
 
+def times(rows: list[BucketRow]) -> BucketTimes:
+    """The rows as columns."""
+    zeros = np.zeros(len(rows), dtype=np.int64)
+    of = {"nbytes": "bytes"}
+    names = ("rank", "device", "step", "bucket", "nbytes", "start_ns", "dur_ns", "wait_ns", "transfer_ns", "queued_ns")
+    columns = {
+        name: np.array([-1 if (value := getattr(row, of.get(name, name))) is None else value for row in rows], int)
+        for name in (*names, "late_launch_ns", "exposed_ns")
+    }
+    bound = np.array([row.bound for row in rows], dtype=bool)
+    return BucketTimes(row=zeros, instance=zeros, bound=bound, **columns)
+
+
+def of_lines(rows: list[LayerRow]) -> LineCommunication:
+    """The communication of the rows as columns, all in one window."""
+    lines = tuple(dict.fromkeys(row.layer for row in rows))
+    parts = [(lines.index(row.layer), each) for row in rows for each in row.comm]
+    figures = np.array(
+        [
+            (
+                *(0, line, Collective[each.kind.upper()], each.direction == "backward"),
+                *(-1 if each.prefetched is None else each.prefetched, each.exposed_ns, each.wait_ns),
+            )
+            for line, each in parts
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 7)
+    window, line, kind, backward, prefetched, exposed_ns, wait_ns = figures.T
+    return LineCommunication(window, line, lines, kind, backward.astype(bool), prefetched, exposed_ns, wait_ns)
+
+
+def replace(known: Evidence, **change: Any) -> Evidence:
+    """Evidence with other figures; buckets and layers are given as rows."""
+    if "buckets" in change:
+        change["buckets"] = times(change["buckets"])
+    if "layers" in change:
+        change["of_lines"] = of_lines(change["layers"])
+    return msgspec.structs.replace(known, **change)
+
+
 def cost(**more) -> SyncCost:
     known = dict.fromkeys(SyncCost.__struct_fields__, 0)
     known |= {
@@ -60,9 +104,8 @@ def waits_for_input(idle_ns: int, span_ns: int) -> Input:
     return Input(idle, fetch, span, [DeviceInput(0, 0, idle, fetch, span)], "full")
 
 
-FINE = Evidence(
-    step_ns=STEP,
-    windows=1,
+FINE = replace(
+    Evidence(step_ns=STEP, windows=1),
     buckets=[bucket(0, 100_000, 50_000, 0), bucket(1, 300_000, 9_000, 9_000)],
     layers=[layer("conv", comm("all_gather", 9_000, prefetched=False)), layer("(buffers)", comm("broadcast", 4_000))],
     waiting=[WaitingRow(0, 0, 0, 0, 9_000, {"launch": 9_000})],

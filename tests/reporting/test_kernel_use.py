@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from analyzers.notices import Code
@@ -14,6 +13,7 @@ from analyzers.reporting.build import report
 from analyzers.reporting.measures.kernel_use import Compute, compute
 from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
+from analyzers.sections import replaced
 from analyzers.trace.header import Header
 from tests.support.drawing import draw
 from tests.support.samples import REPORTED, reported
@@ -98,7 +98,7 @@ def test_samples_are_those_of_all_devices_and_micro_batches():
 )
 def test_the_section_says_how_fast(run, words):
     document = report(summary_of(Run("drawn", None, (draw(step="11", compute="aa"),))))
-    section = compute_section(msgspec.structs.replace(document, compute=of(run)))
+    section = compute_section(replaced(document, compute=of(run)))
     said = " ".join(block.words for block in section if isinstance(block, Paragraph))
     assert words in said
     assert ("hardware utilization" in said) == ("Each device" in said)

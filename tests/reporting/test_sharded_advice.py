@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from analyzers.layers import ShardedCollective
 from analyzers.reporting.remedies.advised import Advice

@@ -14,6 +14,7 @@ import analyzers
 import tracer
 from analyzers.comparison.condition_names import LOGGED
 from analyzers.reporting.document import from_json
+from analyzers.sections import replaced
 from tests.support.docs import DOCS, tables
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.results.pages import opened
@@ -127,7 +128,7 @@ def test_cells_hold_no_script_and_escape_names(report, comparison):
     evil = "<script>alert(1)</script>"
     run = msgspec.structs.replace(report.document.run, name=evil)
     cells = [
-        report_cell(msgspec.structs.replace(report.document, run=run)),
+        report_cell(replaced(report.document, run=run)),
         comparison_cell(msgspec.structs.replace(comparison.document, a=evil, verdict=evil)),
     ]
     for cell in cells:

@@ -6,7 +6,6 @@ import re
 import shutil
 
 import pytest
-from msgspec.structs import replace
 
 from analyzers.collectives import GroupWindow
 from analyzers.comparison.runs import compare
@@ -16,6 +15,7 @@ from analyzers.reporting.device_lanes import lanes
 from analyzers.reporting.document import Report
 from analyzers.reporting.frames import groups_frame
 from analyzers.reporting.per_step import series
+from analyzers.sections import replaced as replace
 from analyzers.trace import Call, Collective, Group
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL

@@ -8,10 +8,10 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from msgspec.structs import replace
 
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
+from analyzers.sections import replaced as replace
 from analyzers.units import ms
 from tests.support.commands import fails
 from tests.support.drawing import meet

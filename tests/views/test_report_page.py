@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from analyzers.collectives import CollectiveRow
 from analyzers.collectives.rows import MemberRow
@@ -18,6 +17,7 @@ from analyzers.intervals import union_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
 from analyzers.reporting.document import MarkedRank, Window, from_json
+from analyzers.sections import replaced as replace
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.pages import Page

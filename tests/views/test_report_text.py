@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from analyzers.layers.bucket_table import HiddenBy
 from analyzers.layers.layer_table import LayerComm, LayerRow
@@ -17,6 +16,7 @@ from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
 from analyzers.reporting.remedies.rules import Advice
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
 from analyzers.run.manifest import Dataset, Epoch, Memory
+from analyzers.sections import replaced as replace
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
 from tests.support.samples import RUNS, SAMPLES

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from analyzers.notices import Code, Notice
 from analyzers.reporting.build import report
 from analyzers.reporting.document import MarkedRank, Report
+from analyzers.sections import replaced as replace
 from tests.support.drawing import meet
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.cli import main

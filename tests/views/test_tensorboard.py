@@ -18,7 +18,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import metadata
@@ -27,6 +26,7 @@ from werkzeug.serving import make_server
 from werkzeug.test import Client
 
 from analyzers.reporting.per_step import series
+from analyzers.sections import replaced as replace
 from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.samples import reported

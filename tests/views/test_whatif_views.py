@@ -4,7 +4,6 @@ import re
 from functools import cache
 
 import pytest
-from msgspec.structs import replace
 
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.predict import Options, WhatIf, whatif
@@ -19,6 +18,7 @@ from analyzers.prediction.scenarios import (
     to_json,
     usual,
 )
+from analyzers.sections import replaced as replace
 from analyzers.statistics import LEAST_SHARE
 from tests.support.pages import Page
 from tests.support.pictures import HEADS, assert_readable

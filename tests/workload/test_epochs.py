@@ -13,10 +13,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torchvision
-from msgspec.structs import replace
 from torch import nn
 
 from analyzers.run.manifest import Epoch, Manifest
+from analyzers.sections import replaced as replace
 from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DataSource, EpochPlan, LearningRate
 from tracer.errors import TracerError

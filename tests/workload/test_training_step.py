@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.distributed as dist
-from msgspec.structs import replace
 from torch import nn
 
+from analyzers.sections import replaced as replace
 from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DdpOptions, LearningRate
 from tracer.recording import torch_compat as compat

@@ -15,7 +15,7 @@ from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
-from msgspec.structs import replace as replaced
+import msgspec
 
 from analyzers.memory import budget_of
 from analyzers.notices import Code
@@ -23,6 +23,7 @@ from analyzers.paths import Place, Remote, Where, places, size
 from analyzers.rank import OnBytes, ReadRank, RunSummary, has_schedules, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
+from analyzers.sections import replaced
 from analyzers.trace import Helpers
 from tracer.errors import TracerError, UsageError
 from tracer.reading.cache import usable, wanted
@@ -113,7 +114,7 @@ def read_lanes(
 def with_undrawn(report: Report, run: RunSummary) -> Report:
     """Add to a report what was found out after it: which of a run's ranks could not be read to be drawn."""
     undrawn = [warning for warning in run.warnings if warning.code == Code.RANK_NOT_DRAWN]
-    return replaced(report, run=replaced(report.run, warnings=[*report.run.warnings, *undrawn]))
+    return replaced(report, run=msgspec.structs.replace(report.run, warnings=[*report.run.warnings, *undrawn]))
 
 
 def _named(path: Where, by: Readers) -> Sequence[Place]:

@@ -91,7 +91,8 @@ def sharded_rows(exchanged: Exchange, name_of: Callable[[str], str]) -> ShardedR
         if len(rows):
             looked_at = _looked_at(exchanged, index, measured, [name_of(line.name) for line in measured.work.lines])
             collectives += [_row(exchanged, number, looked_at, row) for row in rows.tolist()]
-        modules += _modules(measured, number, rows)
+        if len(rows) or len(measured.work.packed.of):
+            modules += _modules(measured, number, rows)
     return ShardedRows(collectives, modules)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, natural
 from analyzers.rank import Cause, Measured, Phase, device_label, joined
+from analyzers.sections import Sectioned, later
 from analyzers.statistics import Spread, spreads
 
 # Causes as they are spelled, in the order of their columns.
@@ -88,7 +89,7 @@ class WindowLaunches(msgspec.Struct, frozen=True):
     waited_ns: int | None
 
 
-class IdleRows(msgspec.Struct, frozen=True):
+class IdleRows(Sectioned, frozen=True):
     """Where idle time comes from, beyond each window's causes."""
 
     phases: list[IdlePhase]
@@ -112,10 +113,10 @@ def idle_rows(measured: Sequence[Measured]) -> IdleRows:
     """Return the rows of all ranks; phases without idle time have none."""
     ranks = [(int(one.windows.rank[0]), one) for one in measured]
     return IdleRows(
-        phases=[row for one in measured for row in _phases(one)],
-        lines=[row for rank, one in ranks for row in _lines(rank, one)],
-        synchronizing=[row for rank, one in ranks for row in _synchronizing(rank, one)],
-        launches=[row for one in measured for row in _launches(one)],
+        phases=later(lambda: [row for one in measured for row in _phases(one)]),
+        lines=later(lambda: [row for rank, one in ranks for row in _lines(rank, one)]),
+        synchronizing=later(lambda: [row for rank, one in ranks for row in _synchronizing(rank, one)]),
+        launches=later(lambda: [row for one in measured for row in _launches(one)]),
     )
 
 

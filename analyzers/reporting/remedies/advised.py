@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import median
 
 import msgspec
+import numpy as np
 
-from analyzers.layers import BucketRow, LayerRow, ShardedCollective, TensorWindow
+from analyzers.arrays import Int64
+from analyzers.layers import LayerRow, ShardedCollective, TensorWindow
+from analyzers.sections import Sectioned
 from analyzers.units import duration, percent, rounded_percent
 
 
@@ -32,8 +34,7 @@ def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = 
     return Advice(code, text, round(figure_ns), "; ".join(filter(None, [problem, detail])), problem)
 
 
-@dataclass(frozen=True)
-class StepTime:
+class StepTime(Sectioned, frozen=True):
     """The median step of a run, ns, and the number of windows that it is the median of.
 
     `step_word` is what a window is called: a step, or a trace where no step is marked; `mean_ns` the mean step, None
@@ -58,11 +59,21 @@ class StepTime:
         """Write a time as one says how much of the step it is: `63 % of the step`."""
         return f"{rounded_percent(ns / self.whole_ns)} of the {self.step_word}"
 
-    def typical(self, parts: Iterable[tuple[BucketRow | LayerRow | ShardedCollective | TensorWindow, int]]) -> int:
+    def typical(self, parts: Iterable[tuple[LayerRow | ShardedCollective | TensorWindow, int]]) -> int:
         """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
         total: Counter[tuple[int, int | str, int]] = Counter()
         for row, ns in parts:
             if row.step is not None:
                 total[row.rank, row.device, row.step] += ns
-        sums = sorted([*total.values(), *[0] * (self.windows - len(total))])
+        return self._median(list(total.values()))
+
+    def typical_of(self, window: Int64, ns: Int64) -> int:
+        """Return the same for columns: the window that each entry is of, as any numbers, and its time."""
+        _, which = np.unique(window, return_inverse=True)
+        total = np.zeros(int(which.max(initial=-1)) + 1, dtype=np.int64)
+        np.add.at(total, which, ns)
+        return self._median(total.tolist())
+
+    def _median(self, total: list[int]) -> int:
+        sums = sorted([*total, *[0] * (self.windows - len(total))])
         return round(median(sums)) if sums else 0

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, pairwise
 from statistics import median
 from typing import TypeVar
 
-from analyzers.layers import BucketRow, LayerComm
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.layers import PASSES, BucketTimes
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Purpose
 from analyzers.reporting.remedies.advised import Advice, advised
 from analyzers.reporting.remedies.observations import Evidence
 from analyzers.statistics import LEAST_SHARE
-from analyzers.trace import ROOT, itemsize
+from analyzers.trace import ROOT, Collective, itemsize
 from analyzers.units import count, duration
 
 StrategyRow = TypeVar("StrategyRow", ExpertRow, AttentionRow)
@@ -31,27 +33,30 @@ _BUFFERS = f"({Purpose.BUFFERS.label})"
 
 
 def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
-    numbers = [row.bucket for row in evidence.buckets if row.bucket is not None]
-    rows = [row for row in evidence.buckets if numbers and row.bucket == max(numbers)]
-    hidden = sum(row.overlapped_ns for row in rows)
-    if not rows or hidden > 0.5 * sum(row.dur_ns for row in rows) or _is_queue(evidence):
+    buckets = evidence.buckets
+    last = int(buckets.bucket.max(initial=UNKNOWN)) if buckets is not None else UNKNOWN
+    if buckets is None or last == UNKNOWN:
+        return
+    rows = buckets.take(buckets.bucket == last)
+    if rows.overlapped_ns.sum() > 0.5 * rows.dur_ns.sum() or _is_queue(evidence):
         return  # where links are the limit, its bytes take as long in another bucket
-    figure = evidence.typical((row, _exposed_transfer(row)) for row in rows)
-    transfer_ns = median(row.transfer_ns or 0 for row in rows)
-    is_small = (rows[0].bytes or 0) < SMALLEST_BYTES
+    figure = evidence.typical_of(rows.window, _exposed_transfer(rows))
+    nbytes = natural(rows.nbytes[0])
+    is_small = (nbytes or 0) < SMALLEST_BYTES
+    transfer_ns = float(np.median(np.maximum(rows.transfer_ns, 0)))
     if is_small or evidence.latency_ns is None or transfer_ns < ABOVE_LATENCY * evidence.latency_ns:
         return  # a smaller one would take as long
     yield advised(
         "last_bucket",
-        f"make the last bucket (bucket {max(numbers)}{_size(rows[0].bytes)}) smaller: a smaller bucket_cap_mb",
+        f"make the last bucket (bucket {last}{_size(nbytes)}) smaller: a smaller bucket_cap_mb",
         figure,
         f"the last bucket is reduced when the backward has ended: its exposed transfer is {evidence.part(figure)}",
     )
 
 
-def _exposed_transfer(row: BucketRow) -> int:
-    """Return the exposed transfer of a bucket; of what is unresolved none is known."""
-    return min(row.exposed_ns, row.transfer_ns or 0) if not row.bound else 0
+def _exposed_transfer(rows: BucketTimes) -> Int64:
+    """Return the exposed transfer of each reduction; of what is unresolved none is known."""
+    return np.where(rows.bound, 0, np.minimum(rows.exposed_ns, np.maximum(rows.transfer_ns, 0)))
 
 
 def _fewer_bytes(evidence: Evidence) -> str:
@@ -66,9 +71,10 @@ def _size(nbytes: int | None) -> str:
 
 
 def _queued(evidence: Evidence) -> Iterator[Advice]:
-    if not _is_queue(evidence):
+    buckets = evidence.buckets
+    if buckets is None or not _is_queue(evidence):
         return
-    figure = evidence.typical((row, _exposed_transfer(row)) for row in evidence.buckets)
+    figure = evidence.typical_of(buckets.window, _exposed_transfer(buckets))
     if evidence.cost is not None:
         # Reductions may overlap one another.
         figure = min(figure, evidence.cost.exposed_transfer_ns)
@@ -87,26 +93,21 @@ def _is_queue(evidence: Evidence) -> bool:
 
 def _stood(evidence: Evidence) -> int:
     """Return how long buckets stood behind others' transfers, added up, in ns per step."""
+    if evidence.buckets is None:
+        return 0
+    rows = evidence.buckets.by_start()
+    before, after = rows.take(np.arange(len(rows) - 1)), rows.take(np.arange(1, len(rows)))
+    behind = (before.rank == after.rank) & (before.step == after.step)
+    behind &= after.start_ns - (before.start_ns + before.dur_ns) <= BEHIND_NS
     # Behind a bucket that only waited a queue is waiting, not the links' limit.
-    return evidence.typical(
-        (row, min(row.queued_ns or 0, before.transfer_ns or 0))
-        for before, row in _neighbours(evidence.buckets)
-        if _is_behind(before, row)
-    )
-
-
-def _neighbours(rows: Sequence[BucketRow]) -> Iterator[tuple[BucketRow, BucketRow]]:
-    """Pair each reduction with the one before it on its rank in the step."""
-    for _, reductions in groupby(rows, key=lambda row: (row.rank, row.step)):
-        yield from pairwise(sorted(reductions, key=lambda row: row.start_ns))
-
-
-def _is_behind(before: BucketRow, row: BucketRow) -> bool:
-    return row.start_ns - (before.start_ns + before.dur_ns) <= BEHIND_NS
+    stood_ns = np.minimum(np.maximum(after.queued_ns, 0), np.maximum(before.transfer_ns, 0))
+    return evidence.typical_of(after.window[behind], stood_ns[behind])
 
 
 def _launched_late(evidence: Evidence) -> Iterator[Advice]:
-    figure = evidence.typical((row, row.late_launch_ns or 0) for row in evidence.buckets)
+    if evidence.buckets is None:
+        return
+    figure = evidence.typical_of(evidence.buckets.window, np.maximum(evidence.buckets.late_launch_ns, 0))
     yield advised(
         "late_launch",
         "launch less: a larger batch, fewer and larger buckets, torch.compile or CUDA graphs",
@@ -115,17 +116,15 @@ def _launched_late(evidence: Evidence) -> Iterator[Advice]:
     )
 
 
-def _resolved(comm: LayerComm) -> int:
-    """Return the exposed communication less its waiting; of what is unmatched none is known to be transfer."""
-    return max(0, comm.exposed_ns - comm.wait_ns) if comm.wait_ns is not None else 0
-
-
 def _buffers(evidence: Evidence) -> Iterator[Advice]:
-    buffers = [row for row in evidence.layers if row.layer == _BUFFERS]
-    if not buffers or evidence.is_data_parallel or not evidence.complete:
+    of_lines = evidence.of_lines
+    if of_lines is None or _BUFFERS not in of_lines.lines or evidence.is_data_parallel or not evidence.complete:
+        return
+    rows = of_lines.take(of_lines.line == of_lines.lines.index(_BUFFERS))
+    if not len(rows):
         return
     # Waiting would be there without them, at the next collective.
-    moved = evidence.typical((row, _resolved(broadcast)) for row in buffers for broadcast in row.comm)
+    moved = evidence.typical_of(rows.window, rows.exposed_transfer_ns)
     figure = round(evidence.copies.buffers_ns) + moved
     copied = ""
     if evidence.copies.buffers:
@@ -148,8 +147,12 @@ def _no_broadcast(version: str | None) -> str:
     return names[(int(numbers[1]), int(numbers[2])) >= (2, 15)]
 
 
+def _has_buckets(evidence: Evidence) -> bool:
+    return evidence.buckets is not None and len(evidence.buckets) > 0
+
+
 def _packing(evidence: Evidence) -> Iterator[Advice]:
-    if evidence.cost is None or not evidence.buckets:
+    if evidence.cost is None or not _has_buckets(evidence):
         return
     figure = evidence.cost.packing_ns
     yield advised(
@@ -161,7 +164,7 @@ def _packing(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _copied_out(evidence: Evidence) -> Iterator[Advice]:
-    if not evidence.buckets:
+    if not _has_buckets(evidence):
         return
     figure = round(evidence.copies.gradients_ns)
     yield advised(
@@ -174,16 +177,16 @@ def _copied_out(evidence: Evidence) -> Iterator[Advice]:
 
 
 def _no_prefetch(evidence: Evidence) -> Iterator[Advice]:
-    gathers = [
-        (row, _resolved(gathered) if evidence.complete else 0, gathered.direction)
-        for row in evidence.layers
-        for gathered in row.comm
-        # Nothing runs yet that could hide the model's own, which comes first.
-        if gathered.kind == "all_gather" and gathered.prefetched is False and row.layer != ROOT
-    ]
-    figure = evidence.typical((row, exposed) for row, exposed, _ in gathers)
-    late = [(row.layer, direction) for row, exposed, direction in gathers if exposed]
-    modules, passes = {layer for layer, _ in late}, sorted({direction for _, direction in late})
+    of_lines = evidence.of_lines
+    if of_lines is None:
+        return
+    # Nothing runs yet that could hide the model's own, which comes first.
+    of_model = of_lines.line == (of_lines.lines.index(ROOT) if ROOT in of_lines.lines else UNKNOWN)
+    rows = of_lines.take((of_lines.kind == Collective.ALL_GATHER) & (of_lines.prefetched == 0) & ~of_model)
+    exposed_ns = rows.exposed_transfer_ns if evidence.complete else np.zeros(len(rows), dtype=np.int64)
+    figure = evidence.typical_of(rows.window, exposed_ns)
+    late = rows.take(exposed_ns > 0)
+    modules, passes = set(late.line.tolist()), sorted({PASSES[backward] for backward in late.backward.tolist()})
     yield advised(
         "prefetch",
         "prefetch parameters (set_modules_to_forward_prefetch, set_modules_to_backward_prefetch)",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from analyzers.collectives import WaitingRow
-from analyzers.layers import BucketRow, LayerRow, PipelineSummary, ShardedCollective, TensorWindow
+from analyzers.layers import BucketTimes, LayerRow, LineCommunication, PipelineSummary, ShardedCollective, TensorWindow
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Cause
 from analyzers.ranks import RankNumber
@@ -37,8 +37,7 @@ class Copies:
     gradients_ns: float = 0.0
 
 
-@dataclass(frozen=True)
-class Evidence(StepTime):
+class Evidence(StepTime, frozen=True):
     """Rows of the report, the median step, and means over windows.
 
     `free_compute_ns` is compute with no communication beside it, which could hide some, None where it is
@@ -49,8 +48,9 @@ class Evidence(StepTime):
     of the input are. `environment` is what run.json has of it.
     """
 
-    buckets: Sequence[BucketRow] = ()
+    buckets: BucketTimes | None = None
     layers: Sequence[LayerRow] = ()
+    of_lines: LineCommunication | None = None
     sharded: Sequence[ShardedCollective] = ()
     tensor: Sequence[TensorWindow] = ()
     waiting: Sequence[WaitingRow] = ()
@@ -61,17 +61,17 @@ class Evidence(StepTime):
     launches: Sequence[WindowLaunches] = ()
     synchronizing: Sequence[SynchronizingCall] = ()
     idle_lines: Sequence[IdleLine] = ()
-    waits_by_kind: Mapping[str, int] = field(default_factory=dict)
+    waits_by_kind: Mapping[str, int] = {}
     world_size: int = 1
     is_data_parallel: bool = False
     free_compute_ns: float | None = None
     complete: bool = True
     gradient_dtypes: frozenset[str] = frozenset()
     latency_ns: int | None = None
-    host: Mapping[RankNumber, str] = field(default_factory=dict)
-    slowed: Mapping[RankNumber, str] = field(default_factory=dict)
+    host: Mapping[RankNumber, str] = {}
+    slowed: Mapping[RankNumber, str] = {}
     input_caution: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     torch_version: str | None = None
     is_async_tp_on: bool = False
     experts: Sequence[ExpertRow] = ()

@@ -84,13 +84,16 @@ def late_ranks(evidence: Evidence) -> list[Late]:
     caused = _caused(rows)
     if evidence.cost is None or not caused.total():
         return []
-    ranks, exposed_ns = len({row.rank for row in rows}), evidence.cost.exposed_wait_ns
+    of_rank: dict[int, list[WaitingRow]] = {}
+    for row in rows:
+        of_rank.setdefault(row.rank, []).append(row)
+    exposed_ns, total_ns = evidence.cost.exposed_wait_ns, caused.total()
     late = []
     for rank, ns in caused.most_common():
-        others = sum(row.rank != rank for row in rows) or 1
+        others = len(rows) - len(of_rank[rank]) or 1
         wait_ns = min(ns / others, exposed_ns * len(rows) / others, evidence.step_ns)
-        if ns / caused.total() * ranks >= STANDS_OUT:
-            late.append(Late(rank, wait_ns, ns / caused.total(), _reasons(rows, rank)))
+        if ns / total_ns * len(of_rank) >= STANDS_OUT:
+            late.append(Late(rank, wait_ns, ns / total_ns, _reasons(of_rank[rank])))
     return late
 
 
@@ -136,11 +139,10 @@ def _caused(rows: Iterable[WaitingRow]) -> Counter[RankNumber]:
     return caused
 
 
-def _reasons(rows: Iterable[WaitingRow], rank: RankNumber) -> Counter[str]:
+def _reasons(rows: Iterable[WaitingRow]) -> Counter[str]:
     reasons: Counter[str] = Counter()
     for row in rows:
-        if row.rank == rank:
-            reasons.update(row.caused_by)
+        reasons.update(row.caused_by)
     return reasons
 
 

@@ -19,6 +19,7 @@ from analyzers.json_documents import compact
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
+from analyzers.sections import computed, replaced
 from analyzers.units import ms
 from tracer.views import (
     CAUSE_PARTS,
@@ -108,7 +109,7 @@ def report_html(
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
         "names": _packed(drawn.names) if drawn else "",
         "states": _markup(_states()),
-        "packed": _packed(compact(inside)),
+        "packed": _packed(compact(computed(inside))),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "top": top(report),
@@ -169,7 +170,7 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
             *("windows", "groups", "unmatched", "waiting", "buckets", "layers", "pipeline", "kernels", "operators"),
         )
     }
-    idle = msgspec.structs.replace(
+    idle = replaced(
         report.idle,
         **{
             name: [row for row in getattr(report.idle, name) if row.rank in ranks]
@@ -180,7 +181,7 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
         msgspec.structs.replace(row, members=[member for member in row.members if member.rank in ranks])
         for row in report.collectives
     ]
-    return msgspec.structs.replace(report, **rows, collectives=collectives, idle=idle)
+    return replaced(report, **rows, collectives=collectives, idle=idle)
 
 
 def _no_advice(report: Report) -> Section:
@@ -193,7 +194,7 @@ def _about(report: Report) -> Section:
 
 
 def _windows(report: Report) -> Section:
-    return by_step(msgspec.structs.replace(report, windows=report.windows[:MOST_ROWS]))
+    return by_step(replaced(report, windows=report.windows[:MOST_ROWS]))
 
 
 def _bandwidths(report: Report) -> Section:
@@ -201,7 +202,7 @@ def _bandwidths(report: Report) -> Section:
 
 
 def _collectives(report: Report) -> Section:
-    first = msgspec.structs.replace(report, collectives=report.collectives[:MOST_ROWS])
+    first = replaced(report, collectives=report.collectives[:MOST_ROWS])
     return by_collective(first) if report.collectives else []
 
 

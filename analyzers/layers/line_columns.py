@@ -1,0 +1,110 @@
+"""Communication of layers and other lines besides buckets, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.collectives import Exchange
+from analyzers.rank import Purpose, layer_name
+from analyzers.segments import distinct
+
+
+@dataclass(frozen=True, eq=False)
+class LineCommunication:
+    """A row for each line, kind, pass and `prefetched` (-1: has no meaning) of each window; `wait_ns` -1 unknown.
+
+    `window` numbers windows, -1 for what is in none; `line` indexes `lines`.
+    """
+
+    window: Int64
+    line: Int64
+    lines: tuple[str, ...]
+    kind: Int64
+    backward: Mask
+    prefetched: Int64
+    exposed_ns: Int64
+    wait_ns: Int64
+
+    def __len__(self) -> int:
+        return len(self.window)
+
+    @property
+    def exposed_transfer_ns(self) -> Int64:
+        """Return the exposed communication less its waiting; of what is unmatched none is known to be transfer."""
+        return np.where(self.wait_ns >= 0, np.maximum(self.exposed_ns - self.wait_ns, 0), 0)
+
+    def take(self, rows: Mask) -> LineCommunication:
+        """Return the rows that a mask selects."""
+        columns = (self.kind[rows], self.backward[rows], self.prefetched[rows], self.exposed_ns[rows])
+        return LineCommunication(self.window[rows], self.line[rows], self.lines, *columns, self.wait_ns[rows])
+
+
+def line_communication(exchanged: Exchange) -> LineCommunication:
+    """Return what each line's communication adds up to; copies between two devices count on both."""
+    table, owned = exchanged.matching.table, _owned(exchanged)
+    reduced = np.zeros(len(table), dtype=bool)
+    for measured, first in zip(exchanged.run.measured, exchanged.first_row.tolist(), strict=True):
+        reduced[measured.reductions.kernel + first] = True
+    rows, peers = np.flatnonzero(~reduced), np.flatnonzero(~reduced & (table.peer != UNKNOWN))
+    row = np.r_[rows, peers]
+    window = _windows(exchanged, row, np.r_[table.device[rows], table.peer[peers]])
+    wait_ns = np.r_[exchanged.transfers.wait_ns, UNKNOWN][exchanged.entry[row]]
+    exposed_ns = np.r_[table.exposed_ns[rows], table.peer_exposed_ns[peers]]
+    here = window >= 0
+    facts = np.stack([window, owned.line[row], table.kind[row], owned.backward[row], owned.prefetched[row]])[:, here]
+    unlike, which = distinct(facts)
+    exposed, waited = np.zeros((2, unlike.shape[1]), dtype=np.int64)
+    np.add.at(exposed, which, exposed_ns[here])
+    np.add.at(waited, which, wait_ns[here])
+    waited[which[wait_ns[here] < 0]] = UNKNOWN
+    return LineCommunication(
+        window=unlike[0],
+        line=unlike[1],
+        lines=owned.lines,
+        kind=unlike[2],
+        backward=unlike[3].astype(bool),
+        prefetched=unlike[4],
+        exposed_ns=exposed,
+        wait_ns=waited,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Owned:
+    """The line of each row of the table of kernels, its pass, and whether it was prefetched."""
+
+    line: Int64
+    lines: tuple[str, ...]
+    backward: NDArray[np.bool_]
+    prefetched: Int64
+
+
+def _owned(exchanged: Exchange) -> _Owned:
+    """Return whose each row is: a sharded module's; else a line by its purpose, before the forward or of gradients."""
+    lines = {f"({purpose.label})": int(purpose) for purpose in Purpose}
+    parts = [measured.communication.owners for measured in exchanged.run.measured]
+    codes = [[lines.setdefault(layer_name(name), len(lines)) for name in part.modules] for part in parts]
+    module = np.concatenate(
+        [np.array([*code, UNKNOWN], dtype=np.int64)[part.module] for code, part in zip(codes, parts, strict=True)]
+    )
+    purpose = exchanged.matching.table.purpose
+    backward = np.where(module >= 0, np.concatenate([part.backward for part in parts]), purpose == Purpose.GRADIENTS)
+    prefetched = np.concatenate([part.prefetched for part in parts])
+    return _Owned(np.where(module >= 0, module, purpose), tuple(lines), backward, np.maximum(prefetched, UNKNOWN))
+
+
+def _windows(exchanged: Exchange, row: Int64, device: Int64) -> Int64:
+    """Return a number for the window that each row is in on a device, -1 for none."""
+    table, measured = exchanged.matching.table, exchanged.run.measured
+    names = ("rank", "device", "step")
+    windows = np.stack([np.concatenate([getattr(one.windows, name) for one in measured]) for name in names])
+    keys = np.concatenate([windows, np.stack([table.rank[row], device, table.window[row]])], axis=1)
+    unlike, which = distinct(keys)
+    is_window = np.zeros(unlike.shape[1], dtype=bool)
+    is_window[which[: windows.shape[1]]] = True
+    of_row = which[windows.shape[1] :]
+    return np.where(is_window[of_row], of_row, UNKNOWN)

@@ -1,0 +1,81 @@
+"""Documents whose fields are computed when they are first asked for.
+
+report = Report(summary=summary, windows=later(build_windows))      nothing is built
+report.windows                                                      built, and kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+Value = TypeVar("Value")
+Document = TypeVar("Document", bound="Sectioned")
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+class _Later:
+    """A field's value that is still to be computed."""
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self.compute = compute
+
+
+def later(compute: Callable[[], Value]) -> Value:
+    """Return what stands for a field's value in the document's call, until somebody asks for it."""
+    value: Any = _Later(compute)
+    return value  # type: ignore[no-any-return]
+
+
+class Sectioned(msgspec.Struct, frozen=True, dict=True):
+    """A struct whose fields may be given as `later(...)`; written as JSON once `computed`."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, _Later):
+                self.__dict__[name] = value
+                # An empty slot leads to __getattr__; to JSON, which would write what is not computed, it is an error.
+                getattr(type(self), name).__delete__(self)
+
+    if not TYPE_CHECKING:  # else every misspelled field would be one
+
+        def __getattr__(self, name: str) -> Any:
+            waiting = self.__dict__.get(name)
+            if waiting is None:
+                return object.__getattribute__(self, name)
+            value = waiting.compute()
+            msgspec.structs.force_setattr(self, name, value)
+            self.__dict__.pop(name, None)
+            return value
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__)
+
+    def __copy__(self: Document) -> Document:
+        return replaced(self)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, name) for name in self.__struct_fields__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def replaced(document: Struct, **changes: Any) -> Struct:
+    """Return the same struct with other fields; what is not computed yet is not for that."""
+    waiting = document.__dict__ if isinstance(document, Sectioned) else {}
+    kept = {name: waiting[name] if name in waiting else getattr(document, name) for name in document.__struct_fields__}
+    return type(document)(**(kept | changes))
+
+
+def computed(document: Document) -> Document:
+    """Return the document once all its fields are computed, those of documents in it too."""
+    for name in document.__struct_fields__:
+        value = getattr(document, name)
+        if isinstance(value, Sectioned):
+            computed(value)
+    return document
