@@ -133,6 +133,7 @@ class _Queue:
         if isinstance(result, Decoded):
             self._columns.add(result)
         # What one process would say of its memory, it has to say itself.
+        # At least what one process counts, which is of single chunks.
         budget = self._columns.budget
         budget.peak = max(budget.peak, self._columns.nbytes + _LONGEST_CHUNK * TEXT_BYTES)
         is_over = budget.peak > budget.limit

@@ -44,7 +44,7 @@ class Trace:
     unknown: tuple[str, ...] = ()
     refusal: str | None = None
     nbytes: int = 0  # about what its rows take until they are summarized
-    peak_bytes: int = 0  # the least budget of memory with which it reads the same
+    peak_bytes: int = 0  # a budget with which it reads the same; the least where no helpers did
 
 
 def read_trace(

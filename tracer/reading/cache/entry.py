@@ -39,7 +39,7 @@ class Section(msgspec.Struct, array_like=True, frozen=True):
 class Head(msgspec.Struct, array_like=True, frozen=True):
     """Whose an entry is: the program's version, the rank's files and options, and which contents they had.
 
-    `peak_bytes` is the least budget of memory with which they read the same.
+    `peak_bytes` is a budget of memory with which they read the same.
     """
 
     maker: bytes
