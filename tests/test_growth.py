@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.collectives import alignment
+from analyzers.collectives import alignment, candidates
 from tests.support.effort import effort
 from tests.support.growing import GROWING, Size, phases, write_run
 
@@ -28,7 +28,8 @@ FIRST = Size(collectives=16)
 @pytest.fixture(autouse=True)
 def _few_candidates(monkeypatch):
     """Pairs of collectives that may be one are all compared up to a bound, which runs as small as these never reach."""
-    monkeypatch.setattr(alignment, "MOST_CANDIDATES", 32)
+    for module in (alignment, candidates):
+        monkeypatch.setattr(module, "MOST_CANDIDATES", 32)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -263,7 +263,7 @@ def test_less_memory_than_reading_needs_is_no_hit(cache, name):
     for file in find(path, memory=10**10).files:
         kept = Cache(cache)
         cache.mkdir(exist_ok=True)
-        summary = kept.reading(summarize_file)(file, lanes=False, schedules=False)
+        summary = kept.reading()(file, lanes=False, schedules=False)
         enough, less = (replace(file, memory=summary.peak_bytes - count) for count in (0, 1))
         assert not list(differences(summary, summarize_file(enough)))
         assert not list(differences(summary, kept.look_up(enough, ())))
@@ -387,7 +387,7 @@ def test_threads_that_keep_look_up_and_clean_see_whole_entries_or_none(cache, ru
     kept = Cache(cache)
     cache.mkdir()
     file = find(run, memory=10**10).files[0]
-    summary = kept.reading(summarize_file)(file, lanes=True, schedules=False)
+    summary = kept.reading()(file, lanes=True, schedules=False)
     wrong, hits = [], []
 
     def keeps():

@@ -42,9 +42,9 @@ def reads(monkeypatch):
     names = []
     read = analyzers.rank.summary.read_rank
 
-    def noted(file, on_bytes=None):
+    def noted(file, *more):
         names.append(file.path.name)
-        return read(file, on_bytes)
+        return read(file, *more)
 
     monkeypatch.setattr(analyzers.rank.summary, "read_rank", noted)
     return names

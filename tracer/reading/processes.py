@@ -61,11 +61,11 @@ BY_CORES = Readers()
 
 @dataclass(frozen=True)
 class Reading:
-    """Who reads ranks, None for this process; who hears there of the bytes that are read; and what reads a rank."""
+    """Who reads ranks, None for this process; who hears of the bytes read there; what reads one, if not `summarize`."""
 
     executor: Executor | None
     on_bytes: OnBytes | None = None
-    read: ReadRank = summarize_file
+    read: ReadRank | None = None
 
 
 def read_run(

@@ -25,7 +25,7 @@ import numpy as np
 
 from analyzers import paths
 from analyzers.memory import budget_of, cores
-from analyzers.rank import RankSummary, ReadRank
+from analyzers.rank import RankSummary, ReadRank, summarize_file
 from analyzers.run import RankFile
 from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_sections, write_entry
 from tracer.reading.cache.folder import SUFFIX, clean, new_entry, renew, why_unusable
@@ -64,9 +64,9 @@ class Cache:
         renew(path, modified_s)
         return summary
 
-    def reading(self, read: ReadRank) -> ReadRank:
-        """Return what reads a rank as `read` does, and keeps what it says."""
-        return partial(self._read, read)
+    def reading(self, read: ReadRank | None = None) -> ReadRank:
+        """Return what reads a rank as `read` does, by default `summarize_file`, and keeps what it says."""
+        return partial(self._read, read or summarize_file)
 
     def _read(self, read: ReadRank, file: RankFile, *, lanes: bool, schedules: bool, **more: Any) -> RankSummary:
         before = identity_of(file)
