@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -162,22 +162,27 @@ def read_rank(
         rank, file.path, header, events, events, nosync, lost, strategies=file.strategies, peak_bytes=peak_bytes
     )
     loaded = _with_times(recorded, retimed)
-    if loaded.is_cpu_run and trace.unknown:
+    _check_devices(loaded, trace.unknown)
+    return loaded
+
+
+def _check_devices(trace: RankTrace, unknown: Sequence[str]) -> None:
+    """Raise UnusableRun where nothing is known of a rank's devices; `unknown` are categories without rules."""
+    if trace.is_cpu_run and unknown:
         raise UnusableRun(
-            f"{file.path}: rows of {', '.join(trace.unknown[:5])} are of no kind that is read, and may be a device's; "
+            f"{trace.path}: rows of {', '.join(unknown[:5])} are of no kind that is read, and may be a device's; "
             "without them nothing is known of it"
         )
-    if not loaded.events.on_device.any() and not loaded.is_cpu_run:
+    if not trace.events.on_device.any() and not trace.is_cpu_run:
         # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
-        damage = next((notice for notice in lost if notice.code == Code.TRACE_INCOMPLETE), None)
+        damage = next((notice for notice in trace.lost if notice.code == Code.TRACE_INCOMPLETE), None)
         what = f" in what could be read ({damage.text})" if damage else ""
         remedy = (
             "copy or record the file again, since the damage may have taken its device's events"
             if damage
             else "profile with ProfilerActivity.CUDA, and at least one whole step"
         )
-        raise UnusableRun(f"{file.path}: no device activity{what}; {remedy}")
-    return loaded
+        raise UnusableRun(f"{trace.path}: no device activity{what}; {remedy}")
 
 
 def _with_times(trace: RankTrace, retimed: Joined | Mismatch | None) -> RankTrace:
