@@ -14,7 +14,7 @@ from collections import deque
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 
 from analyzers.errors import TooLarge
 from analyzers.memory import Budget
@@ -91,7 +91,8 @@ def take_pieces(stream: EventStream, text: bytearray, columns: Columns, helpers:
         front, blocks = rest, tuple(islice(stream.blocks, BLOCKS))
     queue.drain()
     text[1:] = front
-    stream.go_on(text, blocks)
+    # The list may end amidst them: what is behind it is counted, too.
+    stream.blocks = chain(blocks, stream.blocks)
 
 
 def _behind_last(separator: bytes, blocks: tuple[bytes, ...]) -> bytes:

@@ -102,6 +102,7 @@ def _taken(
                 take_pieces(stream, text, columns, helpers, split)
         except CannotSplit as error:
             split = error.instead if error.instead is not split else Split.NOWHERE
+            empty.budget.peak = 0  # all of it is let go of
             if heard is not None:
                 heard.begin_again()
             continue

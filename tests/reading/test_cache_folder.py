@@ -79,22 +79,33 @@ def test_a_folder_that_cannot_be_used_is_done_without(cache, run, capsys, monkey
     assert not cache.is_dir() or not list(cache.iterdir())
 
 
+def entry_name(first, version, partial=""):
+    """A name as entries have them, or what is not an entry yet."""
+    return f"{first * 32}-{version}" + (f".{partial * 16}.partial" if partial else ".rank")
+
+
+NEW, OLD = "0e099915", "77777777"
+A, B, C, D, E = (entry_name(first, version) for first, version in zip("abcde", [NEW] * 3 + [OLD] * 2, strict=True))
+F, G = (entry_name(first, NEW, partial="5") for first in "01")
+# In a folder that is not the cache's alone, what has other names is the user's own.
+NOT_OURS = ("notes.txt", "film.partial", "league.rank", f"copy of {A}", f"{A}.old")
+
+
 def test_the_bound_holds_and_what_was_used_last_stays(tmp_path, monkeypatch):
     now_s = 1_000_000_000.0
     monkeypatch.setattr(folders.time, "time", lambda: now_s)
     for name, size, age_s in (
-        ("a-new.rank", 40, 10), ("b-new.rank", 40, 30), ("c-new.rank", 40, 20), ("d-old.rank", 1, HOUR_S),
-        ("e-old.rank", 1, 8 * 24 * HOUR_S), ("f.partial", 1, 60), ("g.partial", 1, 2 * HOUR_S),
-        ("notes.txt", 9999, 99 * 24 * HOUR_S),
+        (A, 40, 10), (B, 40, 30), (C, 40, 20), (D, 1, HOUR_S), (E, 1, 8 * 24 * HOUR_S), (F, 1, 60), (G, 1, 2 * HOUR_S),
+        *((name, 9999, 99 * 24 * HOUR_S) for name in NOT_OURS),
     ):  # fmt: skip
         (tmp_path / name).write_bytes(bytes(size))
         os.utime(tmp_path / name, (now_s - age_s, now_s - age_s))
-    folders.clean(tmp_path, "new", most_bytes=1000)
-    left = {"a-new.rank", "b-new.rank", "c-new.rank", "d-old.rank", "f.partial", "notes.txt"}
+    folders.clean(tmp_path, NEW, most_bytes=1000)
+    left = {A, B, C, D, F, *NOT_OURS}
     assert {entry.name for entry in tmp_path.iterdir()} == left
-    folders.clean(tmp_path, "new", most_bytes=100)
-    assert {entry.name for entry in tmp_path.iterdir()} == left - {"d-old.rank", "b-new.rank"}
-    folders.clean(tmp_path / "none", "new", most_bytes=100)
+    folders.clean(tmp_path, NEW, most_bytes=100)
+    assert {entry.name for entry in tmp_path.iterdir()} == left - {D, B}
+    folders.clean(tmp_path / "none", NEW, most_bytes=100)
 
 
 def test_a_hit_renews_an_entry_once_a_day(cache, run, capsys):
@@ -167,6 +178,13 @@ def test_the_folder_is_the_platforms_own(monkeypatch):
 
     monkeypatch.setattr(folders.Path, "home", homeless)
     assert folders.default_folder({}, "linux") is None
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_relative_home_has_no_folder(platform, monkeypatch):
+    """It would be another one in each folder, and might be one that came with a run."""
+    monkeypatch.setattr(folders.Path, "home", lambda: Path())
+    assert folders.default_folder({}, platform) is None
 
 
 @pytest.mark.parametrize("said", ["", "off"])

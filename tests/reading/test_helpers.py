@@ -1,5 +1,6 @@
 """A run of one large file: other processes help to read it, and what is said of it is the same."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -43,6 +44,24 @@ def test_only_a_single_large_file_is_split(large, monkeypatch, tmp_path):
     assert helping(write_run(tmp_path, Run(ranks=2, steps=2))) == 0
     monkeypatch.setattr(workers, "start_method", lambda *_: "spawn")
     assert helping(large) == 0
+
+
+def reported_beneath(pipe, path):
+    pipe.send(to_json(report(workers.read_run(path, by=Readers(workers=3)))))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_process_that_may_have_none_reads_alone(ranks, monkeypatch, tmp_path):
+    """As a worker of a Pool, of a DataLoader or of Dask, which are daemons."""
+    monkeypatch.setattr(workers, "SPLIT_FROM", 0)
+    run = write_run(tmp_path, Run(ranks=ranks, steps=3, compute="aabb..c.", comm=".xx.yy.."))
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=reported_beneath, args=(there, run), daemon=True)
+    process.start()
+    there.close()
+    assert here.recv() == to_json(report(summarize(run, schedules=False)))
+    process.join()
 
 
 def test_helpers_say_what_one_process_says(large, monkeypatch):
@@ -102,3 +121,9 @@ def test_a_killed_helper_is_one_line(large):
     assert process.returncode == 1
     said = "a process that read its ranks was killed (out of memory?); report fewer ranks at once"
     assert errors.decode() == f"tracer: {large}: {said}\n"
+
+
+def test_helpers_end_with_what_they_help(large):
+    process = started(large)
+    process.kill()
+    process.communicate(timeout=10)  # which helpers have open, too

@@ -72,6 +72,8 @@ def reads_alike(path: Path, block: int, blocks: int, seed: int = 0, **options: A
         if isinstance(alone, Trace):
             assert sum(heard) <= path.stat().st_size
     assert_alike(alone, split)
+    if isinstance(split, Trace) and "memory" in options:
+        assert split.peak_bytes <= options["memory"]
     return late.taken
 
 

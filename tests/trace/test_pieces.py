@@ -117,6 +117,15 @@ def test_what_follows_the_events_is_met_as_in_one_process(tmp_path, tail, cut):
     assert reads_alike(path, 1000, 2)
 
 
+@pytest.mark.parametrize("behind", [b"x", b'"', json.dumps({"traceEvents": many(900)}).encode()])
+@pytest.mark.parametrize("count", [1500, 3500, 5500])
+def test_text_behind_the_document_is_counted_as_in_one_process(tmp_path, behind, count):
+    """It begins amidst the blocks that are too few for a piece."""
+    path = tmp_path / "rank0.json"
+    path.write_bytes(json.dumps({"traceEvents": many(900)}).encode() + (behind * count)[:count])
+    assert reads_alike(path, 1000, 8)
+
+
 @pytest.mark.parametrize("memory", [100_000_000, 60_000_000, 56_500_000, 2_000_000, 500_000])
 def test_memory_is_judged_as_in_one_process(tmp_path, memory):
     path = tmp_path / "rank0.json"

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -186,18 +187,23 @@ def _sizes(files: Sequence[RankFile]) -> dict[RankFile, int]:
 
 def _processes(path: Sequence[Place], total: int, ranks: int, by: Readers) -> int:
     """How many processes here read so many ranks of so many bytes."""
-    private = any(isinstance(place, Remote) and place.is_private for place in path)
+    alone = any(isinstance(place, Remote) and place.is_private for place in path) or _is_daemon()
     asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
-    return 1 if private else min(asked, ranks)
+    return 1 if alone else min(asked, ranks)
 
 
 def _helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int:
     """How many processes help to read the only file of a run: as many as are not needed for another, if it is large."""
-    if len(files) != 1 or start_method(path) != "fork":
+    if len(files) != 1 or start_method(path) != "fork" or _is_daemon():
         return 0
     place = files[0].path
     is_large = size(place) * (_COMPRESSION if place.name.endswith(".gz") else 1) > SPLIT_FROM
     return (by.workers or os.cpu_count() or 1) - 1 if is_large else 0
+
+
+def _is_daemon() -> bool:
+    """Whether this process may start none, as a worker of a Pool, of a DataLoader or of Dask."""
+    return multiprocessing.current_process().daemon
 
 
 def _memory(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int | None:
@@ -275,6 +281,15 @@ def _start_worker(done: Synchronized[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _done_of_worker.append(done)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process where its parent was killed: it would wait for work for ever, with the parent's files open."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 # A worker's own: what is shared with its parent reaches it as it starts, and by no call.

@@ -7,6 +7,7 @@ used is as an empty one.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,8 @@ OTHERS_KEPT_S = 7 * 86_400.0
 # What a command that was killed was writing.
 PARTIAL_KEPT_S = 3_600.0
 SUFFIX, PARTIAL = ".rank", ".partial"
+# The folder may be one that the user has other files in: what has no such name is none of ours.
+_OURS = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}(\.rank|\.[0-9a-f]{16}\.partial)")
 
 
 def default_folder(environment: Mapping[str, str], platform: str) -> Path | None:
@@ -33,6 +36,8 @@ def default_folder(environment: Mapping[str, str], platform: str) -> Path | None
         home = Path.home()
     except RuntimeError:
         return None
+    if not home.is_absolute():
+        return None  # it might lead into a run
     if platform == "darwin":
         return home / "Library" / "Caches" / "tracer"
     if platform == "win32":
@@ -90,7 +95,7 @@ def clean(folder: Path, version: str, most_bytes: int = MOST_BYTES) -> None:
             age_s = now_s - status.st_mtime
             if age_s > _kept_s(entry.name, version):
                 Path(entry.path).unlink()
-            elif entry.name.endswith(SUFFIX):
+            elif not entry.name.endswith(PARTIAL):
                 kept.append((status.st_mtime, status.st_size, entry.path))
     total = sum(size for _, size, _ in kept)
     if total <= most_bytes:
@@ -105,14 +110,12 @@ def clean(folder: Path, version: str, most_bytes: int = MOST_BYTES) -> None:
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
     with suppress(OSError), os.scandir(folder) as entries:
-        return list(entries)
+        return [entry for entry in entries if _OURS.fullmatch(entry.name)]
     return []
 
 
 def _kept_s(name: str, version: str) -> float:
-    """How long a file stays that nobody uses; what is none of ours stays for ever."""
+    """How long a file of ours stays that nobody uses."""
     if name.endswith(PARTIAL):
         return PARTIAL_KEPT_S
-    if name.endswith(SUFFIX) and not name.endswith(f"{version}{SUFFIX}"):
-        return OTHERS_KEPT_S
-    return float("inf")
+    return float("inf") if name.endswith(f"{version}{SUFFIX}") else OTHERS_KEPT_S
