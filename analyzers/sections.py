@@ -56,6 +56,9 @@ class Sectioned(msgspec.Struct, frozen=True, dict=True):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__)
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__struct_fields__]
+
     def __copy__(self: Document) -> Document:
         return replaced(self)
 

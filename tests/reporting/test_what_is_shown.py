@@ -64,6 +64,11 @@ def test_what_is_not_computed_is_not_written():
     assert msgspec.json.encode(computed(Drawn("three", later(lambda: [1])))) == b'{"words":"three","rows":[1]}'
 
 
+def test_rich_prints_what_it_printed_of_a_struct():
+    drawn = Drawn("three", later(lambda: [1, 2, 3]))
+    assert list(drawn.__rich_repr__()) == [("words", "three"), ("rows", [1, 2, 3])]
+
+
 @pytest.mark.parametrize("copied", [copy.copy, lambda document: pickle.loads(pickle.dumps(document)), replaced])
 def test_a_copy_is_the_same(copied):
     assert copied(Drawn("one", later(lambda: [1]))) == Drawn("one", [1])
