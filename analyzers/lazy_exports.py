@@ -24,10 +24,7 @@ def lazy_exports(
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, original = places[name]
-        value = getattr(import_module(module), original)
-        # Found without this function from now on.
-        setattr(sys.modules[package], name, value)
-        return value
+        return getattr(import_module(module), original)
 
     def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *places})

@@ -210,7 +210,7 @@ def _all_gather(nbytes: int, buffers: Buffers, group: DefaultGroup) -> TimedColl
     expected = tuple(
         ExpectedPart(part, _period(rank, group, part.dtype)) for rank, part in enumerate(result.view(group.size, share))
     )
-    run = partial(dist.all_gather_into_tensor, result, source)
+    run = partial(_named("all_gather_single", "all_gather_into_tensor"), result, source)
     return TimedCollective(result.nbytes, group.size, source, result, run, expected)
 
 
@@ -268,6 +268,12 @@ OPERATIONS: dict[Collective, Callable[..., TimedCollective]] = {
 def _share(nbytes: int, buffers: Buffers, group: DefaultGroup) -> int:
     """Elements of each rank, where a message is shared out evenly."""
     return max(nbytes // (buffers.send.itemsize * group.size), 1)
+
+
+def _named(new: str, old: str) -> Callable[..., object]:
+    """Return torch's collective by its newer name where it has that, since the older one is deprecated there."""
+    collective: Callable[..., object] = getattr(dist, new, None) or getattr(dist, old)
+    return collective
 
 
 def _lacking(operation: TimedCollective, group: DefaultGroup) -> str | None:
