@@ -151,11 +151,14 @@ def _chosen(
 
 
 def _portions(a: Kernels, b: Kernels, pairs: list[int]) -> Iterator[Int64]:
-    """Yield the pairs in portions of which all candidates fit into memory."""
+    """Yield the pairs in portions whose candidates fit into memory as a table, a line for each pair."""
     candidates = np.minimum(synchronizing(a)[pairs] * synchronizing(b)[pairs], MOST_CANDIDATES)
-    portion = np.cumsum(candidates) // MOST_CANDIDATES
-    for number in np.unique(portion).tolist():
-        yield np.array(pairs, dtype=np.int64)[portion == number]
+    # A table is as wide as its widest line: pairs of like width come together.
+    order, done = np.argsort(-candidates, kind="stable"), 0
+    while done < len(order):
+        lines = max(MOST_CANDIDATES // max(int(candidates[order[done]]), 1), 1)
+        yield np.array(pairs, dtype=np.int64)[np.sort(order[done : done + lines])]
+        done += lines
 
 
 def _may_be_denied(a: Kernels, b: Kernels, in_turn: Sequence[Offset | None], most_ns: Float64) -> Mask:

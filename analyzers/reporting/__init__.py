@@ -25,6 +25,7 @@ from analyzers.reporting.document import (
     to_summary_json,
 )
 from analyzers.reporting.frames import (
+    FRAMES,
     buckets_frame,
     collectives_frame,
     groups_frame,
@@ -66,6 +67,7 @@ from analyzers.reporting.summary import EXPOSED, PARTS
 
 __all__ = [
     "EXPOSED",
+    "FRAMES",
     "GRADIENTS",
     "IDLE_CAUSES",
     "IDLE_PARTS",

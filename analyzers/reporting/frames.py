@@ -90,3 +90,16 @@ def _frame(
 def collectives_frame(document: Report) -> pd.DataFrame:
     """Return the report's collectives, a row each, members left out."""
     return _frame(document.collectives, CollectiveRow, {}, ("members",))
+
+
+# Every table of a report, by name.
+FRAMES: Mapping[str, Callable[[Report], pd.DataFrame]] = {
+    "windows": windows_frame,
+    "collectives": collectives_frame,
+    "groups": groups_frame,
+    "buckets": buckets_frame,
+    "layers": layers_frame,
+    "sharded": sharded_frame,
+    "kernels": kernels_frame,
+    "operators": operators_frame,
+}

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import pytest
 
-import analyzers.rank.summary
 from analyzers.errors import TooLarge
 from analyzers.rank.summary import summarize, summarize_file
 from analyzers.run.layout import find
+from tests.support.cached import HOUR_S, RUN, entries, told
 from tests.support.exactly import differences
 from tests.support.fuzzing import made
 from tests.support.fuzzing_cache import fuzz_cache
-from tests.support.generator import Run, write_run
+from tests.support.generator import write_run
 from tests.support.samples import SAMPLES
 from tracer.cli import main
 from tracer.reading import Readers, processes, read_lanes, read_run
@@ -26,45 +26,6 @@ from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
 from tracer.reading.cache.packing import LANES, PARTS, SCHEDULES
 from tracer.reading.cache.store import Cache
-
-RUN = Run(ranks=3, steps=3, compute="aabb..c.", comm=".xx.yy..", copy="......zz")
-HOUR_S = 3600
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A folder that commands use, and which takes files that were written just now."""
-    monkeypatch.setenv("TRACER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(identity, "SETTLED_S", 0.0)
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def run(tmp_path):
-    return write_run(tmp_path / "run", RUN)
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    """The names of the files that this process reads."""
-    names = []
-    read = analyzers.rank.summary.read_rank
-
-    def noted(file, *more):
-        names.append(file.path.name)
-        return read(file, *more)
-
-    monkeypatch.setattr(analyzers.rank.summary, "read_rank", noted)
-    return names
-
-
-def told(capsys, *arguments):
-    assert main(["report", *map(str, arguments), "--json"]) == 0
-    return capsys.readouterr().out
-
-
-def entries(folder):
-    return sorted(folder.glob("*.rank"))
 
 
 @contextmanager

@@ -7,56 +7,17 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-import analyzers.rank.summary
 import tracer
 from analyzers.paths import Remote
 from analyzers.rank.summary import summarize
 from analyzers.run.layout import find
-from tests.support.generator import Run, write_run
+from tests.support.cached import HOUR_S, RUN, entries, told
+from tests.support.generator import write_run
 from tests.support.samples import SAMPLES
 from tracer.cli import main
 from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
 from tracer.reading.cache.packing import packed
-
-RUN = Run(ranks=3, steps=3, compute="aabb..c.", comm=".xx.yy..", copy="......zz")
-HOUR_S = 3600
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A folder that commands use, and which takes files that were written just now."""
-    monkeypatch.setenv("TRACER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(identity, "SETTLED_S", 0.0)
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def run(tmp_path):
-    return write_run(tmp_path / "run", RUN)
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    """The names of the files that this process reads."""
-    names = []
-    read = analyzers.rank.summary.read_rank
-
-    def noted(file, *more):
-        names.append(file.path.name)
-        return read(file, *more)
-
-    monkeypatch.setattr(analyzers.rank.summary, "read_rank", noted)
-    return names
-
-
-def told(capsys, *arguments):
-    assert main(["report", *map(str, arguments), "--json"]) == 0
-    return capsys.readouterr().out
-
-
-def entries(folder):
-    return sorted(folder.glob("*.rank"))
 
 
 @pytest.mark.parametrize("how", ["a file", "a file above", "open to others", "no room"])
@@ -178,6 +139,7 @@ def test_the_folder_is_the_platforms_own(monkeypatch):
 
     monkeypatch.setattr(folders.Path, "home", homeless)
     assert folders.default_folder({}, "linux") is None
+    assert folders.default_folder({"XDG_CACHE_HOME": "/x"}, "linux") == Path("/x/tracer")
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])

@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if options.summary and not options.json:
         raise UsageError("--summary shortens the JSON: give --json --summary")
     gates = _gates(options.fail_on)
-    tables = {options.csv / name: frame for name, frame in _tables().items()} if options.csv is not None else {}
+    tables = _tables(options.csv) if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
     run_report, document = _read(options, links_of(options))
     for path, frame in tables.items():
@@ -109,29 +109,11 @@ def _judged(gates: Sequence[Condition], run_report: Report) -> int:
     return judged(gates, RunFigures(run_report), run_report.run.name)
 
 
-def _tables() -> dict[str, Callable[[Report], pd.DataFrame]]:
-    """Return the tables that --csv writes, by file."""
-    from analyzers.reporting import (
-        buckets_frame,
-        collectives_frame,
-        groups_frame,
-        kernels_frame,
-        layers_frame,
-        operators_frame,
-        sharded_frame,
-        windows_frame,
-    )
+def _tables(folder: Path) -> dict[Path, Callable[[Report], pd.DataFrame]]:
+    """Return the tables that --csv writes into a folder, by file."""
+    from analyzers.reporting import FRAMES
 
-    return {
-        "windows.csv": windows_frame,
-        "collectives.csv": collectives_frame,
-        "groups.csv": groups_frame,
-        "buckets.csv": buckets_frame,
-        "layers.csv": layers_frame,
-        "sharded.csv": sharded_frame,
-        "kernels.csv": kernels_frame,
-        "operators.csv": operators_frame,
-    }
+    return {folder / f"{name}.csv": frame for name, frame in FRAMES.items()}
 
 
 def _text(options: argparse.Namespace, run_report: Report, width: int | None = None, color: bool = False) -> str:

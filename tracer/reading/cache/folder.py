@@ -32,20 +32,20 @@ _OURS = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}(\.rank|\.[0-9a-f]{16}\.partial)")
 
 def default_folder(environment: Mapping[str, str], platform: str) -> Path | None:
     """Return the user's folder for what can be made anew; None where the user has none."""
+    if platform == "win32":
+        local = environment.get("LOCALAPPDATA")
+        return Path(local) / "tracer" / "cache" if local else None
+    base = Path(environment.get("XDG_CACHE_HOME") or "")
+    # By XDG's rules a relative path there counts for nothing.
+    if platform != "darwin" and base.is_absolute():
+        return base / "tracer"
     try:
         home = Path.home()
     except RuntimeError:
         return None
     if not home.is_absolute():
         return None  # it might lead into a run
-    if platform == "darwin":
-        return home / "Library" / "Caches" / "tracer"
-    if platform == "win32":
-        local = environment.get("LOCALAPPDATA")
-        return Path(local) / "tracer" / "cache" if local else None
-    # By XDG's rules a relative path there counts for nothing.
-    base = Path(environment.get("XDG_CACHE_HOME") or "")
-    return (base if base.is_absolute() else home / ".cache") / "tracer"
+    return home / "Library" / "Caches" / "tracer" if platform == "darwin" else home / ".cache" / "tracer"
 
 
 def why_unusable(folder: Path) -> str | None:
