@@ -5,7 +5,6 @@ values          a a a b b a        begins        x . . x . x        places_since
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ S = TypeVar("S", bound=np.signedinteger)
 # Stands in integer columns for what is not known or not there.
 UNKNOWN = -1
 # Products of widths below it fit 64 bits; keys less than so many times as wide as their rows are counted, not sorted.
-_WIDEST = 2**62
+WIDEST = 2**62
 _NARROW = 8
 
 
@@ -61,6 +60,11 @@ class Distinct:
         return len(self.first)
 
     @property
+    def lines(self) -> Int64:
+        """Return the distinct rows as one table, a line for each column."""
+        return np.stack(self.columns)
+
+    @property
     def count(self) -> Int64:
         """Return how many rows are like each distinct one."""
         return np.bincount(self.index, minlength=len(self))
@@ -74,18 +78,18 @@ class Distinct:
 
 def distinct(*columns: NDArray[np.signedinteger]) -> Distinct:
     """Return the distinct rows of columns of one length, fifty times sooner than np.unique does along an axis."""
-    first, index = _distinct(_keys(columns))
+    first, index = _distinct(joint(*columns))
     return Distinct(tuple(column[first].astype(np.int64) for column in columns), first, index)
 
 
-def _keys(columns: Sequence[NDArray[np.signedinteger]]) -> Int64:
-    """Return a number for each row, not negative, equal for equal rows and in their order."""
+def joint(*columns: NDArray[np.signedinteger]) -> Int64:
+    """Return a number for each row of columns, not negative, equal for equal rows and in their order."""
     keys, width = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns if len(keys) else ():
         values, digits = _digits(column)
-        if width * digits > _WIDEST:
+        if width * digits > WIDEST:
             keys, width = _places(keys)
-        if width * digits > _WIDEST:
+        if width * digits > WIDEST:
             values, digits = _places(values)
         keys, width = keys * digits + values, width * digits
     return keys
@@ -94,7 +98,7 @@ def _keys(columns: Sequence[NDArray[np.signedinteger]]) -> Int64:
 def _digits(column: NDArray[np.signedinteger]) -> tuple[Int64, int]:
     """Return the values counted from the least one, and how many there may be."""
     low, high = int(column.min()), int(column.max())
-    return (column - np.int64(low), high - low + 1) if high - low < _WIDEST else _places(column)
+    return (column - np.int64(low), high - low + 1) if high - low < WIDEST else _places(column)
 
 
 def _places(values: NDArray[np.signedinteger]) -> tuple[Int64, int]:

@@ -10,34 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Float64, Int64
-
-# So much room is left in 64 bits for keys of a part and a value.
-MOST = 1 << 62
-
-
-def joint(*columns: Int64) -> Int64:
-    """Return one number for each row of several columns: equal, and in order, where all of them are."""
-    code = np.zeros(len(columns[0]), dtype=np.int64)
-    width = 1
-    for column in columns:
-        if not len(column):
-            return column.astype(np.int64)
-        low = int(column.min())
-        span = int(column.max()) - low + 1
-        if width * span >= MOST:
-            _, code = np.unique(code, return_inverse=True)
-            _, column = np.unique(column, return_inverse=True)
-            low, span, width = 0, int(column.max(initial=0)) + 1, int(code.max(initial=0)) + 1
-        code = code * span + (column - low)
-        width *= span
-    return code
-
-
-def distinct(lines: NDArray[np.int64]) -> tuple[NDArray[np.int64], Int64]:
-    """Return the distinct columns of some lines, in order, and which of them each is: numpy's sorts them far slower."""
-    _, first, which = np.unique(joint(*lines), return_index=True, return_inverse=True)
-    return lines[:, first], which
+from analyzers.arrays import Float64, Int64, joint
 
 
 def firsts(part: Int64, parts: int) -> Int64:

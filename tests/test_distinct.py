@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.arrays import distinct, rows_by, sorted_set
+from analyzers.arrays import distinct, joint, rows_by, sorted_set
 
 # Values that few bits hold, and such of which no three fit one key.
 VALUES = st.one_of(
@@ -26,10 +26,11 @@ def test_distinct_rows_are_those_that_numpy_finds_along_an_axis(values: list[lis
         np.stack(columns), axis=1, return_index=True, return_inverse=True, return_counts=True
     )
     found = distinct(*columns)
-    assert np.array_equal(np.stack(found.columns), unique)
+    assert np.array_equal(found.lines, unique)
     assert np.array_equal(found.first, first)
     assert np.array_equal(found.index, index.reshape(-1))
     assert np.array_equal(found.count, count)
+    assert np.array_equal(np.argsort(joint(*columns), kind="stable"), np.lexsort(columns[::-1]))
 
 
 def test_sums_of_distinct_rows_are_exact_beyond_what_floats_hold():

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Float64, Int64
+from analyzers.arrays import UNKNOWN, Float64, Int64, distinct, joint
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.rank import STRATEGIES, Measured, Purpose
 from analyzers.run import Calibration, peak_busbw_gbps
-from analyzers.segments import distinct, joint
 from analyzers.statistics import quartiles
 from analyzers.trace import Call, Collective
 
@@ -64,7 +63,8 @@ class Bandwidth:
 def peaks(matching: Matching, transfers: Transfers, calibration: Calibration | None) -> Float64:
     """Return the calibrated busbw for each instance's kind, group size and bytes in GB/s, NaN where there is none."""
     kinds, sizes = matching.instances.kind, transfers.group_size
-    unlike, which = distinct(np.stack([kinds, sizes, transfers.nbytes]))
+    alike = distinct(kinds, sizes, transfers.nbytes)
+    unlike, which = alike.lines, alike.index
     if calibration is None:
         return np.full(len(kinds), np.nan)
     busbw_gbps = [_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in unlike.T]
@@ -90,7 +90,8 @@ def bandwidth(matching: Matching, transfers: Transfers, peak_gbps: Float64) -> B
     """Return instances by kind, group, size and purpose: the largest bytes first within a kind and group."""
     instances = matching.instances
     keys = np.stack([instances.kind, instances.group, transfers.group_size, -transfers.nbytes, purposes(matching)])
-    unlike, which = distinct(keys)
+    alike = distinct(*keys)
+    unlike, which = alike.lines, alike.index
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.searchsorted(which[order], np.arange(1, unlike.shape[1])))
     wait = np.where(transfers.wait_ns >= 0, transfers.wait_ns, np.nan)
@@ -131,7 +132,8 @@ def sizes(matching: Matching, transfers: Transfers) -> Int64:
     """Return bytes for each row of the table: its instance's, else as its own call says; -1 where unknown."""
     table = matching.table
     members = np.array([key.size for key in table.groups] + [0], dtype=np.int64)[table.group]
-    calls, which = distinct(np.stack([table.call, members]))
+    alike = distinct(table.call, members)
+    calls, which = alike.lines, alike.index
     by_call = [_said(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
     size = np.where(table.is_copy, table.nbytes, np.array(by_call, dtype=np.int64)[which])
     matched = matching.instance >= 0
@@ -209,7 +211,8 @@ def copies(measured: Sequence[Measured]) -> CopyBandwidth:
     dur_ns = np.concatenate([part.copies.dur_ns for part in measured])
     real = (nbytes > 0) & (dur_ns > 0)
     code, nbytes, dur_ns = code[real], nbytes[real], dur_ns[real]
-    unlike, which = distinct(np.stack([code, -nbytes]))
+    alike = distinct(code, -nbytes)
+    unlike, which = alike.lines, alike.index
     order = np.argsort(which, kind="stable")
     parts = np.split(order, np.searchsorted(which[order], np.arange(1, unlike.shape[1])))
     rates = [_quartiles(nbytes[part] / dur_ns[part]) for part in parts[: unlike.shape[1]]]

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import world_size
-from analyzers.segments import distinct
 from analyzers.trace import Call, Collective, Group, is_description, library_kernel, ranks_in_name
 
 # The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
@@ -87,7 +86,8 @@ class Grouping:
         rows = np.flatnonzero(is_known)
         library, libraries = _libraries(kernels)
         facts = np.stack([rank[rows], device[rows], call[rows], library[kernel[rows]]])
-        unlike, which = distinct(facts)
+        alike = distinct(*facts)
+        unlike, which = alike.lines, alike.index
         groups_by_rank = self._known(unlike)
         ranks, first = np.unique(unlike[0], return_index=True)
         of_rank = np.split(unlike[1], first)[1:]

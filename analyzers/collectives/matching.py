@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.collectives.groups import SPLIT, Key
 from analyzers.collectives.offsets import Offsets, Sides, learnt_offsets, partners_of
 from analyzers.collectives.sequences import Kernels, Offset
@@ -27,7 +27,6 @@ from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
 from analyzers.reprs import brief
 from analyzers.run import hosts
-from analyzers.segments import distinct
 from analyzers.trace import SYNCHRONIZING, Call, Collective
 
 # A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.
@@ -226,7 +225,8 @@ def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: 
 def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
     """Return what is known about each row as a code, and which codes may be one collective."""
     facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
-    unlike, code = distinct(facts)
+    alike = distinct(*facts)
+    unlike, code = alike.lines, alike.index
     compatible = np.ones((unlike.shape[1],) * 2, dtype=bool)
     for fact, unknown in zip(unlike, (int(Collective.OTHER), UNKNOWN, UNKNOWN, UNKNOWN), strict=True):
         compatible &= (fact[:, None] == fact) | (fact[:, None] == unknown) | (fact == unknown)
@@ -238,7 +238,8 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
 
     And whether that is so in enough steps and members for the number to be the true one.
     """
-    cells, cell = distinct(np.stack([place, step, signature]))
+    alike = distinct(place, step, signature)
+    cells, cell = alike.lines, alike.index
     count = np.where(cells[1] >= 0, np.bincount(cell, minlength=cells.shape[1]), 0)
     most = np.zeros(int(signature.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(most, cells[2], count)

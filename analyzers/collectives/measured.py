@@ -13,7 +13,7 @@ from itertools import accumulate, groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find
+from analyzers.arrays import UNKNOWN, WIDEST, Int64, Mask, find, joint
 from analyzers.collectives.bandwidth import peaks, sizes
 from analyzers.collectives.clocks import Clocks, clocks
 from analyzers.collectives.matching import Matching, match_run
@@ -23,7 +23,6 @@ from analyzers.rank import Breakdown, RunSummary
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reprs import brief
 from analyzers.run import Calibration, world_size
-from analyzers.segments import MOST, joint
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +224,7 @@ def _side_by_side(devices: Sequence[tuple[tuple[RankNumber, int], Int64]], rows:
     high_ns = [int((rows.start_ns[windows] + rows.span_ns[windows]).max()) for _, windows in devices]
     # Between two devices lies a nanosecond, so that nothing of theirs touches.
     ends = [*accumulate(high - low + 1 for low, high in zip(low_ns, high_ns, strict=True))]
-    for _, places in groupby(range(len(devices)), key=lambda place: ends[place] // MOST):
+    for _, places in groupby(range(len(devices)), key=lambda place: ends[place] // WIDEST):
         some = [*places]
         windows = [devices[place][1] for place in some]
         low, high = (np.array([edges[place] for place in some], dtype=np.int64) for edges in (low_ns, high_ns))

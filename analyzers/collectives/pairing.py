@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import Int64, Mask, joint
 from analyzers.collectives.alignment import DEVIATIONS, ONE_CLOCK_NS
 from analyzers.collectives.candidates import NOISE_NS, NOISE_SHARE, mutual, near
 from analyzers.collectives.sequences import (
@@ -30,7 +30,7 @@ from analyzers.collectives.sequences import (
     steady_pairs,
     steady_signatures,
 )
-from analyzers.segments import firsts, joint
+from analyzers.segments import firsts
 
 # A neighbour must be so many times further off than the partner; less where none is missing and order speaks for it.
 CLEARANCE = 2.5

@@ -14,8 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
-from analyzers.segments import firsts, joint
+from analyzers.arrays import Int64, Mask, joint
+from analyzers.segments import firsts
 
 # What one clock shows of one instant on two devices differs by.
 TIGHTEST_NS = 8_000

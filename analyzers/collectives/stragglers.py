@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, distinct
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
-from analyzers.segments import distinct
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +81,8 @@ def waiting(matching: Matching, transfers: Transfers) -> Waiting:
     """
     table, rows = matching.table, matching.instances.members
     keys = np.stack([table.rank, table.device, table.window])
-    cells, cell = distinct(keys)
+    alike = distinct(*keys)
+    cells, cell = alike.lines, alike.index
     wait = np.maximum(transfers.wait_ns, 0)
     charge = _apart(table.start_ns[rows], wait, cell[rows])
     waited = np.zeros(cells.shape[1], dtype=np.int64)

@@ -15,10 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.collectives.groups import SPLIT, Communicator, Grouping, Key, Member
 from analyzers.rank import Communication, RunSummary
-from analyzers.segments import distinct
 from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, Call, Collective, kind_of_kernel
 
 
@@ -157,7 +156,8 @@ def _communicators(
     grouping: Grouping, rank: Int64, call: Int64, group: Int64
 ) -> tuple[Int64, tuple[Communicator, ...]]:
     """Return each row's process group, and these: that of its sequence, else the one that its call names."""
-    unlike, which = distinct(np.stack([rank, call]))
+    alike = distinct(rank, call)
+    unlike, which = alike.lines, alike.index
     by_call = grouping.of_calls(unlike[0], unlike[1])
     by_key = [key.communicator for key in grouping.keys]
     named = [one for one in by_call if one is not None]

@@ -6,10 +6,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Buckets
-from analyzers.segments import distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +48,7 @@ class BucketTimes:
     @property
     def window(self) -> Int64:
         """Return a number for the window that each reduction is in."""
-        keys = np.stack([self.rank, self.device, self.step])
-        window: Int64 = distinct(keys)[1]
-        return window
+        return distinct(self.rank, self.device, self.step).index
 
     @property
     def overlapped_ns(self) -> Int64:

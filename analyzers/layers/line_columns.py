@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.collectives import Exchange
 from analyzers.rank import Purpose, layer_name
-from analyzers.segments import distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,8 @@ def line_communication(exchanged: Exchange) -> LineCommunication:
     exposed_ns = np.r_[table.exposed_ns[rows], table.peer_exposed_ns[peers]]
     here = window >= 0
     facts = np.stack([window, owned.line[row], table.kind[row], owned.backward[row], owned.prefetched[row]])[:, here]
-    unlike, which = distinct(facts)
+    alike = distinct(*facts)
+    unlike, which = alike.lines, alike.index
     exposed, waited = np.zeros((2, unlike.shape[1]), dtype=np.int64)
     np.add.at(exposed, which, exposed_ns[here])
     np.add.at(waited, which, wait_ns[here])
@@ -103,7 +103,8 @@ def _windows(exchanged: Exchange, row: Int64, device: Int64) -> Int64:
     names = ("rank", "device", "step")
     windows = np.stack([np.concatenate([getattr(one.windows, name) for one in measured]) for name in names])
     keys = np.concatenate([windows, np.stack([table.rank[row], device, table.window[row]])], axis=1)
-    unlike, which = distinct(keys)
+    alike = distinct(*keys)
+    unlike, which = alike.lines, alike.index
     is_window = np.zeros(unlike.shape[1], dtype=bool)
     is_window[which[: windows.shape[1]]] = True
     of_row = which[windows.shape[1] :]

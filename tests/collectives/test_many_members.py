@@ -9,7 +9,7 @@ from analyzers.collectives import alignment
 from analyzers.collectives.alignment import find_offset, find_offsets
 from analyzers.collectives.pairing import Apart, match, match_at
 from analyzers.collectives.sequences import Kernels
-from analyzers.segments import distinct, joint, medians
+from analyzers.segments import medians
 
 MS = 1_000_000
 
@@ -81,20 +81,6 @@ def test_what_cannot_deny_an_offset_changes_nothing(world):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alignment, "_may_be_denied", lambda a, b, in_turn, most_ns: np.ones(len(in_turn), dtype=bool))
         assert find_offsets(a, b, COMPATIBLE, one_clock) == bounded
-
-
-LIMIT = 2**62
-columns = st.lists(st.tuples(st.integers(0, 3), st.integers(-LIMIT, LIMIT)), min_size=1, max_size=9)
-
-
-@given(columns)
-def test_keys_are_in_order_as_their_columns_are(rows):
-    lines = np.array(rows, dtype=np.int64).T
-    places = np.lexsort(lines[::-1])
-    assert np.argsort(joint(*lines), kind="stable").tolist() == places.tolist()
-    alike, which = distinct(lines)
-    expected, other = np.unique(lines, axis=1, return_inverse=True)
-    assert (alike.tolist(), which.tolist()) == (expected.tolist(), other.ravel().tolist())
 
 
 @given(st.lists(st.lists(st.integers(-(2**60), 2**60), max_size=6), min_size=1, max_size=4))
