@@ -133,8 +133,7 @@ class _Queue:
     def _add(self, result: Decoded | Split) -> None:
         if isinstance(result, Decoded):
             self._columns.add(result)
-        # What one process would say of its memory, it has to say itself.
-        # At least what one process counts, which is of single chunks.
+        # One process counts no more than this; near the limit it has to count for itself, and say what is too much.
         budget = self._columns.budget
         budget.peak = max(budget.peak, self._columns.nbytes + _LONGEST_CHUNK * TEXT_BYTES)
         is_over = budget.peak > budget.limit
