@@ -38,16 +38,18 @@ from analyzers.collectives.rows import (
     clock_row,
     collective_rows,
     copy_rows,
+    late_rank,
     unmatched_rows,
     waiting_rows,
 )
-from analyzers.collectives.stragglers import Reason, late_because
+from analyzers.collectives.stragglers import STANDS_OUT, Reason, late_because
 from analyzers.collectives.warnings import exchange_warnings
 
 __all__ = [
     "NO_GROUP",
     "OF_GROUPS",
     "SEVERAL",
+    "STANDS_OUT",
     "BandwidthRow",
     "ClockRow",
     "CollectiveRow",
@@ -72,6 +74,7 @@ __all__ = [
     "group_rows",
     "group_summaries",
     "late_because",
+    "late_rank",
     "line_names",
     "line_times",
     "lines_of",

@@ -22,6 +22,8 @@ from analyzers.collectives.transfer import Transfers
 if TYPE_CHECKING:
     import pandas as pd
 
+# A rank is named that causes so many times as much waiting as its even share.
+STANDS_OUT = 1.5
 # A kernel that starts so soon after its launch waited for nothing else.
 LAUNCH_LATENCY_NS = 20_000
 

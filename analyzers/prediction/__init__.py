@@ -1,14 +1,16 @@
 """Recorded steps replayed with other buckets, GPUs or links.
 
-In order: `bucket_rule` is DDP's own, `link_model` says how long an all-reduce takes, `replay` plays steps, `model` sets
-them up from a run, `predict` answers `tracer whatif`, `scenarios` arranges the answers.
+In order: `bucket_rule` is DDP's own, `link_model` says how long an all-reduce takes, `replay` plays steps, `levelling`
+takes a rank's lateness out of them, `model` sets them up from a run, `predict` answers `tracer whatif`, `scenarios`
+arranges the answers.
 
 Decisions: docs/decisions/prediction.md
 """
 
+from analyzers.prediction.levelling import Cause
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
 from analyzers.prediction.model import MeasuredFrom
-from analyzers.prediction.predict import Baseline, Options, Scenario, WhatIf, whatif
+from analyzers.prediction.predict import EVERY, LATE, Baseline, Kind, Options, Scenario, WhatIf, whatif
 from analyzers.prediction.scenarios import (
     USUAL_MB,
     AtGpus,
@@ -23,11 +25,15 @@ from analyzers.prediction.scenarios import (
 )
 
 __all__ = [
+    "EVERY",
+    "LATE",
     "USUAL_MB",
     "Affine",
     "AtGpus",
     "Baseline",
+    "Cause",
     "Hosts",
+    "Kind",
     "LinkModel",
     "MeasuredFrom",
     "Options",

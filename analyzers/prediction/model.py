@@ -9,13 +9,15 @@ from enum import Enum
 import numpy as np
 
 from analyzers.arrays import Float64, Int64
-from analyzers.collectives import Exchange, exchange
+from analyzers.collectives import Exchange, exchange, late_rank
 from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.prediction.bucket_rule import assign
+from analyzers.prediction.levelling import Levelling, levelled, settled
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
-from analyzers.prediction.replay import BucketPlan, RecordedSteps, play, recorded_steps
-from analyzers.rank import CPU_DEVICE, NOT_KNOWN, GradientSchedule, Measured, Purpose, RunSummary
+from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play, recorded_steps
+from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Cause, GradientSchedule, Measured, Purpose, RunSummary
+from analyzers.ranks import RankNumber
 from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, world_size
 from analyzers.trace import Collective, itemsize
 from analyzers.units import ms, percent
@@ -61,7 +63,8 @@ class MeasuredFrom(str, Enum):
 class Scene:
     """Settings to predict; `bucket_mb` None is DDP's default, `recorded`: buckets as they were, whatever made them.
 
-    `itemsize` is what travels of each element of a gradient, in bytes; None: as recorded.
+    `itemsize` is what travels of each element of a gradient, in bytes; None: as recorded. `level` takes away how much
+    later a rank is than the others, `host_share` that share of how late hosts are.
     """
 
     bucket_mb: float | None
@@ -69,13 +72,21 @@ class Scene:
     recorded: bool = False
     broadcast_buffers: bool = True
     itemsize: int | None = None
+    level: Levelling | None = None
+    host_share: float = 0.0
+
+    @property
+    def changes_hosts(self) -> bool:
+        """Whether ranks are later or earlier than they were recorded."""
+        return self.level is not None or self.host_share > 0
 
 
 @dataclass(frozen=True)
 class Prediction:
     """A step without the profiler: how long it takes, alone (without synchronization) too, how long compute waits.
 
-    `exposed_ns` is reductions of gradients beside no kernel that computes.
+    `exposed_ns` is reductions of gradients beside no kernel that computes. `is_host_bound`: hosts set the pace, either
+    as they do in the recording, or since nothing else is as slow any longer.
     """
 
     step_ns: float
@@ -83,6 +94,7 @@ class Prediction:
     stalled_ns: float
     exposed_ns: float
     buckets: list[int]
+    is_host_bound: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +120,8 @@ class Model:
     spread: float
     doubts: list[Notice]
     assumptions: list[str]
+    ranks: tuple[RankNumber, ...]
+    late: RankNumber | None  # for which the others wait most of what they wait
 
     def predict(self, scene: Scene) -> Prediction:
         """Predict a step under these settings: medians over ranks and steps."""
@@ -116,15 +130,42 @@ class Model:
         recorded = self.recorded if scene.recorded else None
         last = lasts(assign(self.steps.elements * self.itemsize, scene.bucket_mb)) if recorded is None else recorded
         sizes = np.add.reduceat(self.steps.elements, np.r_[0, last[:-1] + 1]) * (scene.itemsize or self.hook_itemsize)
-        played = play(self.steps, self._plan(scene, last, sizes))
+        steps = self.changed(scene)
+        played, longer_ns = self._played(steps, self._plan(scene, last, sizes), scene)
+        stalled_ns = float(np.median(played.stalled_ns))
+        # What a profiler costs is no more than leaves what must be waited for.
+        step_ns = max(float(np.median(played.span_ns)) - longer_ns, stalled_ns, 1.0)
+        host_ns = self._host_ns(steps) if scene.changes_hosts else 0.0
         return Prediction(
-            # What a profiler costs is no more than leaves what must be waited for.
-            step_ns=max(float(np.median(played.span_ns)) - self.profiler_ns, float(np.median(played.stalled_ns)), 1.0),
+            step_ns=max(step_ns, host_ns),
             alone_ns=self.alone_ns,
-            stalled_ns=float(np.median(played.stalled_ns)),
+            stalled_ns=stalled_ns,
             exposed_ns=float(np.median(played.exposed_ns)),
             buckets=sizes.tolist(),
+            is_host_bound=host_ns > step_ns or steps.host_share > HOST_BOUND,
         )
+
+    def changed(self, scene: Scene) -> RecordedSteps:
+        """Return the steps that a scene plays."""
+        steps = self.steps if scene.level is None else levelled(self.steps, scene.level)
+        return steps.hurried(scene.host_share) if scene.host_share else steps
+
+    def _played(self, steps: RecordedSteps, plan: BucketPlan, scene: Scene) -> tuple[Played, float]:
+        """Return steps as they are played, and how much longer that takes than they would without the profiler."""
+        if not scene.changes_hosts:
+            return play(steps, plan), self.profiler_ns
+        # That steps begin where others end changes them a little, whatever else changes.
+        as_ends_ns, as_recorded_ns = (np.median(way(self.steps, plan).span_ns) for way in (settled, play))
+        return settled(steps, plan), self.profiler_ns + float(as_ends_ns - as_recorded_ns)
+
+    def _host_ns(self, steps: RecordedSteps) -> float:
+        """Return what the slowest host takes a step, which is the least that a step takes.
+
+        Under the profiler hosts are slower. None takes longer than the run's own step without it: as much as the
+        slowest does, all are taken to be slowed.
+        """
+        recorded_ns, own_ns = (float(np.median(each.own_host_ns, axis=1).max()) for each in (self.steps, steps))
+        return own_ns * min(self.own().step_ns / recorded_ns, 1.0) if recorded_ns else 0.0
 
     def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> BucketPlan:
         before = np.zeros(0) if self.recorded is None else self.recorded
@@ -168,7 +209,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         itemsize=own_itemsize,
         hook_itemsize=hook_itemsize,
         call_ns=float(np.median([schedule.delays.call_ns for schedule in schedules]))
-        if _host_share(steps) > HOST_BOUND
+        if steps.host_share > HOST_BOUND
         else 0.0,
         next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
         buffer_copies_ns=_buffer_copies(run, steps),
@@ -177,8 +218,10 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         measured_ns=measured_ns,
         measured_from=source,
         spread=spread,
-        doubts=_doubts(run, manifest, steps),
+        doubts=_doubts(run, manifest),
         assumptions=[*assumptions, *assumed_itemsize, *links.assumptions],
+        ranks=tuple(summary.rank for summary in run.ranks),
+        late=late_rank(exchanged) if gpus > 1 else None,
     )
     if source != MeasuredFrom.UNPROFILED:
         return model
@@ -190,12 +233,25 @@ def _steps(run: RunSummary, exchanged: Exchange, schedules: Sequence[GradientSch
     ranks = np.array([summary.rank for summary in run.ranks])
     steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
     if steps is not None:
-        return steps
+        return _hosts_of(run, steps)
     losses = [warning for warning in run.warnings if warning.code in LOSSES]
     lost = "".join(f"; {warning}" for warning in losses[-1:])
     raise NotReplayable(
         f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
     )
+
+
+def _hosts_of(run: RunSummary, steps: RecordedSteps) -> RecordedSteps:
+    """Return the steps with what is known of their hosts' own time, and of waits for input."""
+    own_ns, input_ns = [], []
+    for measured in run.measured:
+        idle = measured.idle
+        launching, known = idle.launching, idle.launching.host_ns >= 0
+        of_window = {step: row for row, step in enumerate(measured.windows.step.tolist())}
+        rows = np.array([of_window[step] for step in steps.step.tolist()])
+        own_ns.append(np.where(known, launching.host_ns - launching.waited_ns, 0)[rows])
+        input_ns.append(idle.by_cause[Cause.INPUT][rows])
+    return replace(steps, own_host_ns=np.array(own_ns, np.float64), input_ns=np.array(input_ns, np.float64))
 
 
 def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
@@ -315,20 +371,24 @@ def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
     return np.full_like(steps.begin_ns, float(np.median(copies_ns)))
 
 
-def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[Notice]:
+def host_doubt(steps: RecordedSteps) -> Notice:
+    """Say that a host is the limit."""
+    share = steps.host_share
+    part = f"for {percent(share)} of the step" if share > HOST_BOUND else "once nothing else is as slow"
+    return Notice(Code.HOST_IS_THE_LIMIT, f"the CPU is the limit {part}, and what it would do is not modelled")
+
+
+def _doubts(run: RunSummary, manifest: Manifest) -> list[Notice]:
     """Say why no prediction of this run can be trusted, if so."""
-    share = _host_share(steps)
     controls = manifest.controls
     window = "light" if run.is_light else "full"
     distortion = controls.distortion(window)
     dtypes = {parameter.dtype for parameter in manifest.parameters}
     ranks, size = len(run.ranks), world_size(manifest, run.ranks)
-    host = f"the CPU is the limit for {percent(share)} of the step, and what it would do is not modelled"
     stretched = f"under the profiler steps take {percent(distortion or 1.0)} of the time of unprofiled ones"
     cores = "on a CPU run communication takes cores away from compute, which is not modelled"
     mixed = "parameters of several dtypes are cut into buckets as if they had one"
     notices = {
-        Notice(Code.HOST_IS_THE_LIMIT, host): share > HOST_BOUND,
         Notice(Code.CONTROLS_MISSING, "no step was timed without the profiler: predictions are for profiled steps"): (
             controls.step_ns("unprofiled") is None
         ),
@@ -340,8 +400,3 @@ def _doubts(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> list[N
         Notice(Code.DTYPES_DIFFER, mixed): len(dtypes) > 1,
     }
     return [notice for notice, holds in notices.items() if holds]
-
-
-def _host_share(steps: RecordedSteps) -> float:
-    """Return how much of a step the device waits for launches."""
-    return float(np.median(steps.host_gap_ns / steps.span_ns))

@@ -7,33 +7,63 @@ The run's own settings are predicted by the same replay, so that its error shows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import hypot
+from typing import Any
 
 import msgspec
 
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
+from analyzers.prediction.levelling import Cause, Levelling
 from analyzers.prediction.link_model import Hosts, LinkModel
-from analyzers.prediction.model import MeasuredFrom, Model, Prediction, Scene, model_of
+from analyzers.prediction.model import HOST_BOUND, MeasuredFrom, Model, Prediction, Scene, host_doubt, model_of
 from analyzers.rank import RunSummary
+from analyzers.ranks import MANY, RankNumber
 from analyzers.run import Calibration
 from analyzers.units import ms
 
-SCHEMA = "tracer.whatif/1"
+SCHEMA = "tracer.whatif/2"
 # No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
 # (docs/whatif.md). It is an accuracy, and no LEAST_SHARE, which says what is worth a line.
 KNOWN_TO = 0.01
+# Nine of ten predictions of other caps lie within so much of the step, and within so much of the change that they
+# foresee. The first follows from the median of 47 cells, 0.68 %, as errors that are distributed normally have it; the
+# second was seen over the cells that moved (docs/whatif.md).
+WITHIN, OF_CHANGE = 0.017, 0.2
+# What is left of hosts' time where hosts are the limit and nothing else is asked for.
+USUAL_HOST_TIMES = (0.5, 0.0)
+# The rank that stands out, if any; and every rank as the median of all.
+LATE, EVERY = "late", "all"
+
+
+class Kind(str, Enum):
+    """What a scenario changes; the values are what documents hold."""
+
+    CAPS = "caps"
+    LINKS = "links"
+    STRAGGLER = "straggler"
+    HOST = "host"
+
+    __str__ = str.__str__
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to predict: every bucket cap (None: DDP's default) with every number of GPUs (none: the run's own)."""
+    """What to predict: every bucket cap (None: DDP's default) with every number of GPUs (none: the run's own).
+
+    Besides, at the run's own settings: steps without a rank's lateness (a rank, `late` or `all`), and with so much left
+    of hosts' time (None: 0.5 and 0 where hosts are the limit).
+    """
 
     bucket_mb: Sequence[float | None] = ()
     gpus: Sequence[int] = ()
     broadcast_buffers: bool = True
     gradient_itemsize: int | None = None  # bytes of each element that travels; None: as recorded
     hosts: Hosts | None = None  # those that scenarios run on; None: as the links have them
+    straggler: int | str | None = None
+    host_times: Sequence[float] | None = ()
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -49,13 +79,17 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 class _Predicted(msgspec.Struct, frozen=True):
-    """One prediction. `link_gbps` is the bus bandwidth its reductions get, `latency_us` the time of the smallest."""
+    """One prediction. `link_gbps` is the bus bandwidth its reductions get, `latency_us` the time of the smallest.
+
+    `interval_ns` is where nine of ten such steps are expected.
+    """
 
     bucket_mb: float | None
     gpus: int
     link_gbps: float | None
     latency_us: float | None
     predicted_step_ns: int
+    interval_ns: tuple[int, int]
     predicted_exposed_comm_ns: int
     predicted_stall_ns: int
     efficiency: float | None
@@ -64,9 +98,24 @@ class _Predicted(msgspec.Struct, frozen=True):
 
 
 class Scenario(_Predicted, frozen=True):
-    """A prediction, and in `why` what speaks against trusting it; null where nothing does."""
+    """A prediction, and in `why` what speaks against trusting it; null where nothing does.
 
+    `gain_ns` is what it takes off the step with the run's own cap on these links. Of `straggler`: `rank` (null: every
+    rank is as the median of all) is as the others in what `cause` says; of `host`, `host_time` is what is left of its
+    time.
+    """
+
+    kind: Kind
+    gain_ns: int
     why: Notices | None
+    rank: int | None = None
+    cause: Cause | None = None
+    host_time: float | None = None
+
+    @property
+    def is_of_caps(self) -> bool:
+        """Whether it has another cap, number of GPUs or links, and nothing else."""
+        return self.kind in (Kind.CAPS, Kind.LINKS)
 
 
 class Recommended(_Predicted, frozen=True):
@@ -95,6 +144,16 @@ class WhatIf(msgspec.Struct, frozen=True):
     assumptions: list[str]
     warnings: list[str]
 
+    @property
+    def of_caps(self) -> list[Scenario]:
+        """Return the scenarios with other caps, numbers of GPUs or links."""
+        return [each for each in self.scenarios if each.is_of_caps]
+
+    @property
+    def others(self) -> list[Scenario]:
+        """Return the scenarios at the run's own cap and number of GPUs."""
+        return [each for each in self.scenarios if not each.is_of_caps]
+
     def __repr__(self) -> str:
         return f"WhatIf({self.run})\n{self.recommended.why}"
 
@@ -114,7 +173,6 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     counts = options.gpus or (model.gpus,)
     if max(counts) < 2 and model.gpus < 2:
         raise NotReplayable(f"{run.name}: one GPU does not communicate; say how many there might be with --gpus")
-    scenarios = [_scenario(model, _scene(cap, gpus, options)) for gpus in counts for cap in caps]
     baseline = Baseline(
         bucket_mb=model.bucket_mb,
         gpus=model.gpus,
@@ -125,6 +183,9 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         error=own_prediction.step_ns / model.measured_ns - 1,
     )
     uncertainty = max(abs(baseline.error), model.spread, KNOWN_TO)
+    as_recorded = links is None and _is_unchanged(options, model.gpus)
+    changing = _Changing(model, options, baseline, Kind.CAPS if links is None and options.hosts is None else Kind.LINKS)
+    scenarios = [changing.scenario(_scene(cap, gpus, options)) for gpus in counts for cap in caps]
     chosen = model.gpus if model.gpus in counts and model.gpus > 1 else next((n for n in counts if n > 1), counts[0])
     asked = [each for each in scenarios if each.gpus == chosen]
     before = model.predict(_scene(model.bucket_mb, chosen, options))
@@ -135,11 +196,11 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         schema=SCHEMA,
         run=run.name,
         baseline=baseline,
-        scenarios=scenarios,
+        scenarios=[*scenarios, *changing.stragglers(), *changing.host_times()],
         recommended=recommended,
         gain_ns=gain_ns,
         uncertainty_ns=round(uncertainty * own_prediction.step_ns),
-        as_recorded=links is None and _is_unchanged(options, model.gpus),
+        as_recorded=as_recorded,
         links=model.links.source,
         assumptions=[*model.assumptions, *_of_options(options, model.gpus)],
         warnings=list(map(str, warnings)),
@@ -180,23 +241,76 @@ def _scene(bucket_mb: float | None, gpus: int, options: Options) -> Scene:
     return Scene(bucket_mb, gpus, broadcast_buffers=options.broadcast_buffers, itemsize=options.gradient_itemsize)
 
 
-def _scenario(model: Model, scene: Scene) -> Scenario:
-    prediction = model.predict(scene)
-    doubts = [*model.doubts, *_unmeasured(model, scene)]
-    has_links = scene.gpus > 1
-    return Scenario(
-        bucket_mb=scene.bucket_mb,
-        gpus=scene.gpus,
-        link_gbps=model.links.busbw_gbps(prediction.buckets, scene.gpus) if has_links else None,
-        latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if has_links else None,
-        predicted_step_ns=round(prediction.step_ns),
-        predicted_exposed_comm_ns=round(prediction.exposed_ns),
-        predicted_stall_ns=round(prediction.stalled_ns),
-        efficiency=min(prediction.alone_ns / prediction.step_ns, 1.0),
-        buckets=prediction.buckets,
-        reliable=not doubts,
-        why=Notices(doubts) if doubts else None,
-    )
+@dataclass(frozen=True)
+class _Changing:
+    """What scenarios of one run are predicted from."""
+
+    model: Model
+    options: Options
+    baseline: Baseline
+    kind: Kind
+
+    def scenario(self, scene: Scene, kind: Kind | None = None, **changed: Any) -> Scenario:
+        """Predict one scene; `changed` says what is the scenario's own."""
+        model = self.model
+        prediction = model.predict(scene)
+        doubts = [*([host_doubt(model.changed(scene))] if prediction.is_host_bound else []), *model.doubts]
+        doubts += _unmeasured(model, scene)
+        has_links = scene.gpus > 1
+        return Scenario(
+            kind=kind or self.kind,
+            bucket_mb=scene.bucket_mb,
+            gpus=scene.gpus,
+            link_gbps=model.links.busbw_gbps(prediction.buckets, scene.gpus) if has_links else None,
+            latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if has_links else None,
+            predicted_step_ns=round(prediction.step_ns),
+            interval_ns=self._interval_ns(prediction.step_ns),
+            predicted_exposed_comm_ns=round(prediction.exposed_ns),
+            predicted_stall_ns=round(prediction.stalled_ns),
+            efficiency=min(prediction.alone_ns / prediction.step_ns, 1.0),
+            buckets=prediction.buckets,
+            reliable=not doubts,
+            gain_ns=round(self._before_ns(scene) - prediction.step_ns),
+            why=Notices(doubts) if doubts else None,
+            **changed,
+        )
+
+    def _before_ns(self, scene: Scene) -> float:
+        """The step with the run's own cap on the same GPUs and links."""
+        own = _scene(self.model.bucket_mb, scene.gpus, Options())
+        return self.model.predict(replace(own, recorded=scene.recorded)).step_ns
+
+    def _interval_ns(self, step_ns: float) -> tuple[int, int]:
+        """Where nine of ten such steps are expected: what is known of the run's own step, and of the change."""
+        own = hypot(WITHIN, self.baseline.error, self.model.spread) * step_ns
+        reach_ns = hypot(own, OF_CHANGE * (step_ns - self.baseline.predicted_step_ns))
+        return round(max(step_ns - reach_ns, 0)), round(step_ns + reach_ns)
+
+    def _own(self) -> Scene:
+        own = _scene(self.model.bucket_mb, self.model.gpus, self.options)
+        return replace(own, recorded=True)
+
+    def stragglers(self) -> Iterator[Scenario]:
+        """Yield the run without a rank's lateness, as a whole and by what it is late with."""
+        wanted, model = self.options.straggler, self.model
+        number = model.late if wanted == LATE else None if wanted == EVERY else wanted
+        if wanted is None or model.gpus < 2 or (wanted == LATE and number is None):
+            return
+        if number is not None and number not in model.ranks:
+            ranks = ", ".join(map(str, model.ranks[:MANY])) + " and others" * (len(model.ranks) > MANY)
+            raise NotReplayable(f"{model.name}: rank {number} is not in the run; those in it are {ranks}")
+        place = None if number is None else model.ranks.index(RankNumber(int(number)))
+        for cause in Cause:
+            scene = replace(self._own(), level=Levelling(place, cause))
+            yield self.scenario(scene, Kind.STRAGGLER, rank=number, cause=cause)
+
+    def host_times(self) -> Iterator[Scenario]:
+        """Yield the run with faster hosts."""
+        times, model = self.options.host_times, self.model
+        if times is None:
+            times = USUAL_HOST_TIMES if model.gpus > 1 and model.steps.host_share > HOST_BOUND else ()
+        for left in times if model.gpus > 1 else ():
+            yield self.scenario(replace(self._own(), host_share=1 - left), Kind.HOST, host_time=left)
 
 
 def _unmeasured(model: Model, scene: Scene) -> list[Notice]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.arrays import Float64, Int64
+from analyzers.arrays import Float64, Int64, Mask
 from analyzers.rank import GradientSchedule
 
 
@@ -27,6 +27,10 @@ class RecordedSteps:
     `recorded_ns` and `total_recorded_ns`, which host times go with. `packing_launch_ns` is what launching copies takes
     a host that launched none in the recording, `covered` the share of work beside communication that is kernels that
     compute (the rest is gaps and copies).
+
+    `follows` says which steps begin where the one before them in these arrays ended. `own_host_ns` is what a step takes
+    its host as under the profiler, waits for the device left out, `input_ns` how long the device waits for input; 0
+    where nothing tells.
     """
 
     begin_ns: Float64
@@ -46,6 +50,10 @@ class RecordedSteps:
     covered: float
     start_delay_ns: float
     elements: Int64
+    step: Int64
+    follows: Mask
+    own_host_ns: Float64
+    input_ns: Float64
     packing_launch_ns: float = 0.0
 
     @property
@@ -60,11 +68,16 @@ class RecordedSteps:
         return np.maximum(self.total_ns - self.packing_ns, host_ns)
 
     def hurried(self, share: float) -> RecordedSteps:
-        """Return the same with hosts that are later than the work by this share less."""
+        """Return the same with hosts that are later than the work, and take longer for a step, by this share less."""
         host_ns, tail_host_ns = (
             np.where(late > 0, late * (1 - share), late) for late in (self.host_ns, self.tail_host_ns)
         )
-        return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns)
+        return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns, own_host_ns=self.own_host_ns * (1 - share))
+
+    @property
+    def host_share(self) -> float:
+        """Return how much of a step the device waits for launches, the median over ranks and steps."""
+        return float(np.median(self.host_gap_ns / self.span_ns))
 
     def packed(self, in_ns: Float64, out_ns: Float64, launch_ns: float) -> RecordedSteps:
         """Return the same with copies of gradients into and out of buckets, so long each, where there were none.
@@ -137,6 +150,8 @@ def recorded_steps(
 
     # Epoch times are too large for floats.
     begin_ns = np.array([schedule.start_ns[rows] - by for (schedule, rows), by in zip(by_rank, shift_ns, strict=True)])
+    ends_ns = np.array([(schedule.start_ns + schedule.span_ns)[rows] for schedule, rows in by_rank])
+    starts_ns = np.array([schedule.start_ns[rows] for schedule, rows in by_rank])
     lost = slower / (1 + slower)  # of the time beside communication
     first = schedules[0].first[steps[0][0]]
     return RecordedSteps(
@@ -157,6 +172,10 @@ def recorded_steps(
         covered=_covered(schedules),
         start_delay_ns=float(np.median([schedule.delays.begin_ns for schedule in schedules])),
         elements=schedules[0].elements[first : first + count],
+        step=schedules[0].step[steps[0]],
+        follows=np.r_[False, (starts_ns[:, 1:] == ends_ns[:, :-1]).all(axis=0)],
+        own_host_ns=np.zeros(begin_ns.shape),
+        input_ns=np.zeros(begin_ns.shape),
     )
 
 

@@ -11,7 +11,7 @@ from analyzers.errors import NotReplayable
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
 from analyzers.prediction.link_model import LinkModel
-from analyzers.prediction.predict import SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
+from analyzers.prediction.predict import LATE, SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
 from analyzers.rank import RunSummary
 from analyzers.run import Calibration
 from analyzers.statistics import LEAST_SHARE
@@ -56,16 +56,19 @@ class Prospect(WhatIf, frozen=True):
 
 
 def usual(run: RunSummary, links: LinkModel | Calibration | None = None) -> WhatIf | None:
-    """Predict the usual caps on the run's own number of GPUs; None where a run cannot be replayed."""
+    """Predict the usual on the run's own number of GPUs; None where a run cannot be replayed.
+
+    That is the usual caps, the run without its late rank, if one stands out, and faster hosts where they are the limit.
+    """
     try:
-        return whatif(run, Options(bucket_mb=USUAL_MB), links)
+        return whatif(run, Options(bucket_mb=USUAL_MB, straggler=LATE, host_times=None), links)
     except NotReplayable:
         return None
 
 
 def scale_out(predictions: WhatIf) -> ScaleOut | None:
     """Return how predictions go over GPUs; None where all have one number."""
-    counts = sorted({each.gpus for each in predictions.scenarios})
+    counts = sorted({each.gpus for each in predictions.of_caps})
     if len(counts) < 2:
         return None
     rows = [_at(predictions, gpus) for gpus in counts]
@@ -74,7 +77,7 @@ def scale_out(predictions: WhatIf) -> ScaleOut | None:
 
 
 def _at(predictions: WhatIf, gpus: int) -> AtGpus:
-    best = min((each for each in predictions.scenarios if each.gpus == gpus), key=lambda each: each.predicted_step_ns)
+    best = min((each for each in predictions.of_caps if each.gpus == gpus), key=lambda each: each.predicted_step_ns)
     return AtGpus(
         gpus=gpus,
         bucket_mb=best.bucket_mb,
@@ -95,7 +98,8 @@ def against_own(scenario: Scenario, baseline: Baseline) -> float:
 def is_own(scenario: Scenario, predictions: WhatIf) -> bool:
     """Whether a scenario has the settings that the run had: cap, number of GPUs, links and all else."""
     baseline = predictions.baseline
-    return predictions.as_recorded and (scenario.bucket_mb, scenario.gpus) == (baseline.bucket_mb, baseline.gpus)
+    has_own = (scenario.bucket_mb, scenario.gpus) == (baseline.bucket_mb, baseline.gpus)
+    return has_own and scenario.is_of_caps and predictions.as_recorded
 
 
 def doubts(scenarios: Sequence[Scenario]) -> list[Notice]:

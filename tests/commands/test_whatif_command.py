@@ -34,8 +34,9 @@ def test_without_options_the_usual_caps_are_predicted_on_the_runs_own_gpus(capsy
     out, err = capsys.readouterr()
     assert (out.startswith("resnet50-ddp4-bf16 · what if"), err) == (True, "")
     found = predicted(capsys, RESNET50)
-    assert [(each.bucket_mb, each.gpus) for each in found.scenarios] == [(cap, 4) for cap in USUAL_MB]
-    assert found.schema == "tracer.whatif/1"
+    assert [(each.bucket_mb, each.gpus) for each in found.of_caps] == [(cap, 4) for cap in USUAL_MB]
+    assert {each.kind for each in found.others} == {"straggler"}
+    assert found.schema == "tracer.whatif/2"
 
 
 @pytest.mark.usefixtures("remembered")
@@ -95,7 +96,7 @@ def test_files_are_written_whole_and_replaced_only_with_force(tmp_path: Path, ca
         code, said = fails(capsys, "whatif", RESNET50, option, str(tmp_path / name))
         assert (code, "give --force" in said) == (1, True)
     assert main(["whatif", RESNET50, "--json", "-o", str(tmp_path / "a.txt"), "--force"]) == 0
-    assert json.loads((tmp_path / "a.txt").read_text())["schema"] == "tracer.whatif/1"
+    assert json.loads((tmp_path / "a.txt").read_text())["schema"] == "tracer.whatif/2"
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,17 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from analyzers.collectives import exchange, late_rank
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
-from analyzers.prediction.predict import Options, Scenario, whatif
+from analyzers.prediction.predict import EVERY, LATE, Kind, Options, Scenario, whatif
 from analyzers.prediction.scenarios import doubts
 from analyzers.rank.summary import RunSummary
 from analyzers.run.calibration import read_calibration
 from analyzers.run.controls import Control
 from analyzers.run.manifest import Manifest
+from tests.support.drawing import meet
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 
 DDP = ["resnet18-ddp2", "resnet18-ddp4", "resnet50-ddp4-bf16"]
@@ -240,6 +242,68 @@ def test_the_recommendation_says_when_no_choice_matters(resnet50):
     own_cap = slow.scenarios[1]
     assert slow.gain_ns == own_cap.predicted_step_ns - slow.recommended.predicted_step_ns > 0
     assert f"{slow.gain_ns / 1e6:.3f} ms off" in slow.recommended.why
+
+
+@pytest.fixture
+def sick():
+    return summarized(SAMPLES / "resnet18-ddp2-sick")
+
+
+def test_the_rank_that_stands_out_is_late_with_what_is_wrong_with_it(sick):
+    found = whatif(sick, Options(straggler=LATE))
+    gain_ns = {each.cause: each.gain_ns for each in found.others}
+    assert {each.rank for each in found.others} == {1}
+    # It spends 3 ms of each step in Python (benchmarks/sick_run.py); then its hosts are the limit.
+    assert 0.5e6 < gain_ns["all"] == gain_ns["host"] < 3e6
+    assert gain_ns["compute"] == gain_ns["input"] == 0
+    assert all(Code.HOST_IS_THE_LIMIT in doubted(each) for each in found.others)
+
+
+@pytest.mark.parametrize(
+    ("comm", "late"),
+    [(["aaa.bb", ".aa.bb"], 1), (["aaa.bb", ".aabbb"], None), (["aaa...", "aaa..."], None), (["aa", "aa", "aa"], None)],
+)
+def test_a_rank_stands_out_that_most_is_waited_for(comm, late):
+    assert late_rank(exchange(meet(*comm), None)) == late
+
+
+def test_another_rank_can_be_asked_for_and_none_is_predicted_unasked(runs):
+    ddp2 = runs["resnet18-ddp2"]
+    assert {(each.kind, each.rank) for each in whatif(ddp2, Options(straggler=1)).others} == {(Kind.STRAGGLER, 1)}
+    assert {each.rank for each in whatif(ddp2, Options(straggler=EVERY)).others} == {None}
+    assert whatif(ddp2, Options()).others == []
+
+
+def test_a_rank_that_is_not_there_is_refused(resnet50):
+    with pytest.raises(NotReplayable, match="rank 4 is not in the run; those in it are 0, 1, 2, 3"):
+        whatif(resnet50, Options(straggler=4))
+
+
+def test_faster_hosts_help_where_they_are_the_limit_and_nowhere_else(runs, resnet50):
+    bound = whatif(runs["resnet18-ddp4"], Options(host_times=None))
+    assert [each.host_time for each in bound.others] == [0.5, 0.0]
+    assert 0 < bound.others[0].gain_ns < bound.others[1].gain_ns
+    assert whatif(resnet50, Options(host_times=None)).others == []
+    assert [each.gain_ns for each in whatif(resnet50, Options(host_times=(1, 0.5, 0))).others] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_what_changes_nothing_predicts_the_runs_own_step(path):
+    try:
+        found = whatif(summarized(path), Options(host_times=(1,)))
+    except NotReplayable:
+        return
+    assert {each.predicted_step_ns for each in found.others} <= {found.baseline.predicted_step_ns}
+
+
+def test_intervals_hold_the_step_and_grow_with_the_change(resnet50):
+    found = whatif(resnet50, Options(bucket_mb=CAPS, straggler=EVERY), given(20))
+    own, widths = found.baseline.predicted_step_ns, []
+    for each in sorted(found.scenarios, key=lambda each: abs(each.predicted_step_ns - own)):
+        low, high = each.interval_ns
+        assert 0 <= low < each.predicted_step_ns < high
+        widths.append((high - low) / each.predicted_step_ns)
+    assert widths[-1] > widths[0] > 2 * 0.017
 
 
 def test_a_doubt_with_a_semicolon_is_one_doubt(resnet50):

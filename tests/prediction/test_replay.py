@@ -99,6 +99,10 @@ def recorded(ranks: list[Rank], ran: list[Ran], ends: list[int]) -> RecordedStep
         covered=1.0,
         start_delay_ns=0.0,
         elements=np.ones(len(ran[0].ready_ns), dtype=np.int64),
+        step=np.zeros(1, dtype=np.int64),
+        follows=np.zeros(1, dtype=bool),
+        own_host_ns=zero,
+        input_ns=zero,
     )
 
 

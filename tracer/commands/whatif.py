@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzers.ranks import rank_number
 from analyzers.units import NS_PER_US
 from tracer.atomic_files import write_bytes, write_text
 from tracer.commands.options import (
@@ -45,6 +46,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
     what.add_argument("--bucket-mb", type=caps, metavar="MB,...", help="default: default,1,2,5,10,25,50,100")
     what.add_argument("--gpus", type=counts, default=(), metavar="N,...", help="default: as many as the run had")
+    what.add_argument(
+        "--straggler",
+        type=straggler,
+        metavar="RANK",
+        help="predict a rank that is no later than the others; all: every rank as the median (default: the one that "
+        "stands out, where nothing else is asked for)",
+    )
+    what.add_argument(
+        "--host-time",
+        type=shares,
+        metavar="SHARE,...",
+        help="predict CPUs that take this share of their time, 0 for none (default: 0.5,0 where they are the limit "
+        "and nothing else is asked for)",
+    )
     what.add_argument("--no-broadcast-buffers", action="store_true", help="predict without DDP's broadcast of buffers")
     what.add_argument(
         "--grad-dtype", choices=ITEMSIZE, help="data type in which gradients travel (default: as recorded)"
@@ -138,8 +153,11 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _options(options: argparse.Namespace) -> Options:
-    from analyzers.prediction import USUAL_MB, Hosts, Options
+    from analyzers.prediction import LATE, USUAL_MB, Hosts, Options
 
+    # Who asks for one thing is told of that alone.
+    asked = (options.bucket_mb, options.gpus, options.straggler, options.host_time)
+    is_specific = any(each not in (None, ()) for each in asked)
     hosts = None if options.gpus_per_host is None else Hosts(options.gpus_per_host, options.host_gbps)
     return Options(
         bucket_mb=options.bucket_mb or USUAL_MB,
@@ -147,6 +165,8 @@ def _options(options: argparse.Namespace) -> Options:
         broadcast_buffers=not options.no_broadcast_buffers,
         gradient_itemsize=None if options.grad_dtype is None else ITEMSIZE[options.grad_dtype],
         hosts=hosts,
+        straggler=LATE if options.straggler is None and not is_specific else options.straggler,
+        host_times=() if options.host_time is None and is_specific else options.host_time,
     )
 
 
@@ -182,6 +202,28 @@ def caps(text: str) -> tuple[float | None, ...]:
 def counts(text: str) -> tuple[int, ...]:
     """Parse an option's numbers of GPUs, the fewest first."""
     return tuple(sorted({positive(part) for part in text.split(",")}))
+
+
+def straggler(text: str) -> int | str:
+    """Parse an option's rank, or `all`."""
+    from analyzers.prediction import EVERY
+
+    rank = rank_number(text)
+    if rank is None and text != EVERY:
+        raise refusal(text, f"give the number of a rank, or {EVERY}")
+    return EVERY if rank is None else rank
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """Parse an option's shares from 0 to 1, each once."""
+    return tuple(dict.fromkeys(_share(part) for part in text.split(",")))
+
+
+def _share(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= float(text) <= 1:
+            return float(text)
+    raise refusal(text, "give shares from 0 to 1")
 
 
 def rate(text: str) -> float:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from analyzers.collectives import WaitingRow
+from analyzers.collectives import STANDS_OUT, WaitingRow
 from analyzers.rank import Cause
 from analyzers.ranks import RankNumber
 from analyzers.reporting.remedies.advised import Advice, advised
@@ -38,8 +38,6 @@ _REMEDY = {
 }
 _PIPELINE = "if this is a pipeline: more microbatches, another schedule, or stages of equal length"
 _EVEN = "give all ranks equal work: even batches, and hosts with nothing else to do"
-# A rank is named that causes so many times as much waiting as its even share.
-STANDS_OUT = 1.5
 # From this share of its lateness on, one reason is given as the reason.
 NEARLY_ALL = 0.95
 

@@ -69,7 +69,7 @@ from tracer.views.sections import (
     true_cost,
     waiting,
 )
-from tracer.views.sections.results import basis, own, scale_out_section, scenarios, sentence
+from tracer.views.sections.results import basis, other_scenarios, own, scale_out_section, scenarios, sentence
 
 # The first is for tables, the others are for the timeline.
 TIMELINE = ("timeline-data.js", "timeline-draw.js", "timeline-marks.js", "timeline-find.js", "timeline-input.js")
@@ -144,6 +144,7 @@ class Predicted:
     why: str
     own: list[TitledTable]
     scenarios: list[TitledTable]
+    others: list[TitledTable]
     scaling: list[TitledTable]
     basis: list[TitledTable]
     picture: CapPicture
@@ -154,6 +155,7 @@ def _predicted(prediction: WhatIf) -> Predicted:
         why=sentence(prediction.recommended.why),
         own=titled(own(prediction)),
         scenarios=titled(explained(scenarios(prediction), "whatif")),
+        others=titled(explained(other_scenarios(prediction), "whatif")),
         scaling=titled(explained(scale_out_section(prediction), "whatif")),
         basis=titled(basis(prediction)),
         picture=capline(prediction),

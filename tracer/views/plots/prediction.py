@@ -66,7 +66,7 @@ def _notes(prediction: WhatIf) -> list[str]:
 
 def _looks(prediction: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
     """Choose a color and a marker for each number of GPUs."""
-    colors = places(scenario.gpus for scenario in prediction.scenarios)
+    colors = places(scenario.gpus for scenario in prediction.of_caps)
     return {
         number: {"color": ramp(theme, position), "marker": MARKERS[index % len(MARKERS)]}
         for index, (number, position) in enumerate(colors.items())
@@ -80,7 +80,7 @@ def _entries(prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: 
     entries: list[Entry] = [(gpus(number), Line2D([], [], markersize=4.5, **look)) for number, look in looks.items()]
     entries.append(("measured", Line2D([], [], **_measured_look(theme))))
     entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
-    if not all(scenario.reliable for scenario in prediction.scenarios):
+    if not all(scenario.reliable for scenario in prediction.of_caps):
         hollow = Line2D([], [], color=theme.faint, marker="o", markersize=4.5, mfc=theme.ground, ls="")
         entries.append((UNTRUSTED, hollow))
     return entries

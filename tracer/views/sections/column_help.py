@@ -137,6 +137,8 @@ _BY_SECTION: dict[str, dict[str, str]] = {
         "cap": "The bucket cap, MB.",
         "buckets": "How many buckets the gradients make.",
         "step": "What a step would take: the recorded steps replayed with other buckets.",
+        "nine in ten": "Where nine of ten such steps are expected.",
+        "gain": "What it takes off the step with the run's own settings, predicted by the same replay.",
         "against own": "The change against the run's own settings, predicted by the same replay.",
         "exposed comm": "How long compute would wait for reductions at the end of the backward pass.",
         "compute waits": "How long compute would wait for reductions at the end of the backward pass.",

@@ -8,6 +8,7 @@ from itertools import groupby
 from analyzers.prediction import (
     AtGpus,
     Baseline,
+    Cause,
     MeasuredFrom,
     ScaleOut,
     Scenario,
@@ -17,7 +18,7 @@ from analyzers.prediction import (
     is_own,
     scale_out,
 )
-from analyzers.units import ms, percent
+from analyzers.units import ms, percent, rounded_percent
 from tracer.views import (
     Caution,
     Heading,
@@ -34,9 +35,17 @@ from tracer.views import (
 
 HEADS = [
     *texts(""),
-    *numbers("cap", "buckets", "GPUs", "step", "against\nown", "exposed\ncomm", "compute\nwaits", "efficiency"),
+    *numbers("cap", "buckets", "GPUs", "step", "nine\nin ten", "against\nown", "exposed\ncomm", "compute\nwaits"),
+    *numbers("efficiency"),
     *numbers("busbw\nGB/s", "latency\nus"),
 ]
+OTHER_HEADS = [*texts("", ""), *numbers("step", "nine\nin ten", "gain")]
+WITHOUT_LATENESS = {
+    Cause.ALL: "{who} as the others",
+    Cause.COMPUTE: "in its compute alone",
+    Cause.HOST: "in its CPU's launches alone, input included",
+    Cause.INPUT: "in waits for its DataLoader alone",
+}
 SCALE_HEADS = [
     *texts(""),
     *numbers("GPUs", "best cap", "step", "compute\nwaits", "efficiency"),
@@ -56,6 +65,7 @@ def sections(prediction: WhatIf) -> list[Section]:
         [Heading(sentence(prediction.recommended.why))],
         [Caution(warning) for warning in prediction.warnings],
         scenarios(prediction),
+        other_scenarios(prediction),
         scale_out_section(prediction),
         basis(prediction),
     ]
@@ -81,12 +91,44 @@ def scenarios(prediction: WhatIf) -> Section:
     """List every scenario, a group of rows per number of GPUs; what is not to be trusted is marked, and why."""
     groups = [
         [_cells(scenario, prediction) for scenario in group]
-        for _, group in groupby(prediction.scenarios, key=lambda scenario: scenario.gpus)
+        for _, group in groupby(prediction.of_caps, key=lambda scenario: scenario.gpus)
     ]
     title = (
         f"Predicted steps, {_kind(prediction.baseline)}, ms; compared with the prediction for the run's own settings"
     )
     return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
+
+
+def other_scenarios(prediction: WhatIf) -> Section:
+    """List the run's own settings without a rank's lateness, and with faster hosts; nothing where neither is there."""
+    if not prediction.others:
+        return []
+    by_kind = groupby(prediction.others, key=lambda scenario: scenario.kind)
+    lines = Table(OTHER_HEADS, [[_other_cells(scenario) for scenario in group] for _, group in by_kind], is_spaced=True)
+    said = doubts(prediction.of_caps)
+    new = [why for why in doubts(prediction.others) if why not in said]
+    title = "What else would change the step, at the run's own settings, ms"
+    return [Heading(title), lines, *(Paragraph(f"? {why}") for why in new)]
+
+
+def _other_cells(scenario: Scenario) -> list[str]:
+    step, gain = milliseconds(scenario.predicted_step_ns), milliseconds(scenario.gain_ns)
+    return [mark(scenario.reliable), what_changes(scenario), step, interval(scenario), gain]
+
+
+def what_changes(scenario: Scenario) -> str:
+    """Say what a scenario changes at the run's own settings."""
+    if scenario.cause is not None:
+        who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
+        return WITHOUT_LATENESS[scenario.cause].format(who=who)
+    if not scenario.host_time:
+        return "no time on the CPU: CUDA graphs at best"
+    return f"launches in {rounded_percent(scenario.host_time)} of the CPU's time"
+
+
+def interval(scenario: Scenario) -> str:
+    """Write where nine of ten such steps are expected."""
+    return "-".join(map(milliseconds, scenario.interval_ns))
 
 
 def _kind(baseline: Baseline) -> str:
@@ -101,6 +143,7 @@ def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
         str(len(scenario.buckets) or "-"),
         f"{scenario.gpus:,}",
         milliseconds(scenario.predicted_step_ns),
+        interval(scenario),
         signed(against_own(scenario, prediction.baseline)),
         milliseconds(scenario.predicted_exposed_comm_ns),
         milliseconds(scenario.predicted_stall_ns),
@@ -113,7 +156,7 @@ def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
 def _notes(prediction: WhatIf) -> Iterator[str]:
     if any(is_own(scenario, prediction) for scenario in prediction.scenarios):
         yield "* the run's own settings"
-    yield from (f"? {why}" for why in doubts(prediction.scenarios))
+    yield from (f"? {why}" for why in doubts(prediction.of_caps))
 
 
 def scale_out_section(prediction: WhatIf) -> Section:

@@ -1,0 +1,103 @@
+"""Steps as they would go if a rank were no later than the others, or hosts were faster.
+
+    rank 0   ffff ggg ....aaaa     rank 1 as the others     ffff gggaaaa
+    rank 1   ffffffff gggaaaa                               ffff gggaaaa
+
+A rank's own times are replaced by the median of the others', gradient by gradient. Where a step begins follows from
+where the one before it ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from analyzers.arrays import Float64
+from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play
+
+# A step's ranks meet in its reductions: what it ends with depends on the begin of none but the step before.
+PASSES = 2
+
+
+class Cause(str, Enum):
+    """What is taken from a late rank; the values are what documents hold."""
+
+    ALL = "all"
+    COMPUTE = "compute"  # its device works longer
+    HOST = "host"  # its host launches later, input included
+    INPUT = "input"  # its host waits longer for its DataLoader
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True)
+class Levelling:
+    """The rank, by its place among those recorded, that is to be as the median of the others, and in what.
+
+    `rank` None: each rank is as the median of all.
+    """
+
+    rank: int | None
+    cause: Cause = Cause.ALL
+
+
+def levelled(steps: RecordedSteps, level: Levelling) -> RecordedSteps:
+    """Return the same steps with a rank's times replaced by the others'."""
+    if level.cause is Cause.INPUT:
+        return _fed(steps, level.rank)
+    names = ["buffers_ns", "host_gap_ns"]
+    if level.cause is not Cause.HOST:
+        names += ["work_ns", "recorded_ns", "copy_ns", "total_ns", "total_recorded_ns", "packing_ns"]
+    changed: dict[str, Any] = {name: _as_others(getattr(steps, name), level.rank) for name in names}
+    hosts, tails = steps.host_ns + _done_ns(steps), steps.tail_host_ns + steps.recorded_ns[..., -1]
+    own_host_ns = steps.own_host_ns
+    if level.cause is not Cause.COMPUTE:
+        hosts, tails, own_host_ns = (_as_others(times, level.rank) for times in (hosts, tails, own_host_ns))
+    new = replace(steps, **changed)
+    # A launch comes when it came, or when the others' did, however far the work has come by then: at least as far as at
+    # the gradient before it.
+    host_ns, tail_host_ns = hosts - _done_ns(new), tails - new.recorded_ns[..., -1]
+    return replace(new, host_ns=host_ns, tail_host_ns=tail_host_ns, own_host_ns=own_host_ns)
+
+
+def _done_ns(steps: RecordedSteps) -> Float64:
+    """Return how much work was done at the gradient before each."""
+    before: Float64 = np.roll(steps.recorded_ns, 1, axis=-1)
+    before[..., 0] = 0
+    return before
+
+
+def _fed(steps: RecordedSteps, rank: int | None) -> RecordedSteps:
+    """Return the same steps with input that comes as soon as the others'. The next step's launches wait for it."""
+    late_ns = np.maximum(steps.input_ns - _as_others(steps.input_ns, rank), 0)
+    return replace(steps, tail_host_ns=steps.tail_host_ns - late_ns, own_host_ns=steps.own_host_ns - late_ns)
+
+
+def _as_others(times: Float64, rank: int | None) -> Float64:
+    """Return times, ranks first, with one rank's replaced by the median of the others', or all by the median of all."""
+    if rank is None:
+        return np.broadcast_to(np.median(times, axis=0), times.shape).copy()
+    if len(times) < 2:
+        return times
+    changed = times.copy()
+    changed[rank] = np.median(np.delete(times, rank, axis=0), axis=0)
+    return changed
+
+
+def settled(steps: RecordedSteps, plan: BucketPlan) -> Played:
+    """Play steps each of which begins, on every rank, where the one before it ended.
+
+    Of steps that follow none that is known, ranks are as far apart as in the median of the others.
+    """
+    played = play(steps, plan)
+    for _ in range(PASSES):
+        end_ns = steps.begin_ns + played.span_ns
+        apart_ns = np.roll(end_ns - end_ns.min(axis=0), 1, axis=1)
+        known = apart_ns[:, steps.follows] if steps.follows.any() else np.zeros_like(apart_ns)
+        begin_ns = np.where(steps.follows, apart_ns, np.median(known, axis=1, keepdims=True))
+        steps = replace(steps, begin_ns=begin_ns)
+        played = play(steps, plan)
+    return played

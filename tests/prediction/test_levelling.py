@@ -1,0 +1,85 @@
+"""Steps without a rank's lateness, against a simulation kernel by kernel in which that rank is as the others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzers.prediction.levelling import Cause, Levelling, levelled, settled
+from analyzers.prediction.replay import RecordedSteps
+from tests.prediction.test_replay import Kernel, Rank, plan, ranks_of, recorded, simulate
+
+EARLY = Rank([Kernel(10, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)], [Kernel(7)], 1, 0)
+SLOW = replace(EARLY, kernels=[Kernel(60, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)])
+HELD_UP = replace(EARLY, kernels=[Kernel(10, 0), Kernel(5, 90, gradient=True), Kernel(5, gradient=True)])
+
+
+def steps_of(ranks: list[Rank], last: list[int], transfer_ns: list[int]) -> RecordedSteps:
+    return recorded(ranks, *simulate(ranks, last, transfer_ns))
+
+
+def spans(steps: RecordedSteps, last: list[int], transfer_ns: list[int]) -> list[float]:
+    return settled(steps, plan(last, transfer_ns)).span_ns[:, 0].tolist()
+
+
+@st.composite
+def late_ranks(draw):
+    gradients = draw(st.integers(1, 5))
+    early, late = draw(ranks_of(gradients)), draw(ranks_of(gradients))
+    last = sorted({*draw(st.sets(st.integers(0, gradients - 1))), gradients - 1})
+    return early, late, draw(st.integers(1, 3)), last, [draw(st.integers(1, 300)) for _ in last]
+
+
+@settings(max_examples=150)
+@given(late_ranks())
+def test_a_rank_that_is_as_the_others_is_what_would_have_run(case):
+    early, late, others, last, transfer_ns = case
+    steps = levelled(steps_of([early] * others + [late], last, transfer_ns), Levelling(others))
+    (alike, *_), _ = simulate([early] * (others + 1), last, transfer_ns)
+    assert spans(steps, last, transfer_ns) == [alike.now - alike.rows[0][0]] * (others + 1)
+
+
+@pytest.mark.parametrize(("late", "cause"), [(SLOW, Cause.COMPUTE), (HELD_UP, Cause.HOST)])
+def test_what_a_rank_is_late_with_is_what_helps(late, cause):
+    steps = steps_of([EARLY, EARLY, late], [1], [30])
+    alike = spans(steps_of([EARLY] * 3, [1], [30]), [1], [30])
+    found = {each: spans(levelled(steps, Levelling(2, each)), [1], [30]) for each in Cause}
+    assert found[Cause.ALL] == found[cause] == alike
+    assert all(found[each] == spans(steps, [1], [30]) for each in Cause if each not in (Cause.ALL, cause))
+
+
+def test_every_rank_as_the_median_leaves_no_one_to_wait_for():
+    steps = steps_of([EARLY, EARLY, SLOW], [1], [30])
+    assert spans(levelled(steps, Levelling(None)), [1], [30]) == spans(steps_of([EARLY] * 3, [1], [30]), [1], [30])
+
+
+def test_a_rank_alone_has_none_to_be_like():
+    steps = steps_of([SLOW], [1], [30])
+    assert spans(levelled(steps, Levelling(0)), [1], [30]) == spans(steps, [1], [30])
+
+
+def test_input_is_what_the_next_step_waits_for():
+    #  rank 1 waits 40 for its next batch behind the step's work: 20, 30 of transfer, 2 and 7
+    steps = steps_of([EARLY, replace(EARLY, next_ns=99)], [1], [30])
+    assert spans(steps, [1], [30]) == [59, 99]
+    fed = replace(steps, input_ns=np.array([[0.0], [40.0]]))
+    assert spans(levelled(fed, Levelling(1, Cause.INPUT)), [1], [30]) == [59, 59]
+    partly = replace(steps, input_ns=np.array([[0.0], [10.0]]))
+    assert spans(levelled(partly, Levelling(1, Cause.INPUT)), [1], [30]) == [59, 89]
+
+
+def test_a_step_begins_where_the_one_before_it_ended():
+    one = steps_of([EARLY, replace(EARLY, next_ns=80)], [1], [30])
+    two = replace(
+        one,
+        **{
+            name: np.repeat(value, 2, axis=1)
+            for name, value in vars(one).items()
+            if isinstance(value, np.ndarray) and value.ndim > 1
+        },
+        follows=np.array([False, True]),
+    )
+    # The second rank ends 21 later than the first, which waits for it in the next step.
+    assert settled(two, plan([1], [30])).span_ns.tolist() == [[80, 80], [80, 80]]
