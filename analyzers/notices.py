@@ -82,6 +82,7 @@ class Code(str, Enum):
     BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
     HOST_IS_THE_LIMIT = "host_is_the_limit"
     DTYPES_DIFFER = "dtypes_differ"
+    FIGURES_OF_ANOTHER_DEVICE = "figures_of_another_device"
     LINKS_EXTRAPOLATED = "links_extrapolated"
     NETWORK_NOT_MEASURED = "network_not_measured"
     # Comparisons and sweeps.

@@ -6,7 +6,8 @@
 One launch for each link and number of GPUs. In each, for each model: a recording of 25 MB buckets into
 FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap, in turn, several times over.
 FOLDER/truth.jsonl has a line for each cell: the same command goes on where one has ended. `judge` predicts every cell
-from the recording of its row, and from that of one GPU with the row's calibration, and prints the errors.
+from the recording of its row, and from that of one GPU with the row's calibration, and prints the errors, and how many
+truths lie in the interval of their prediction: nine of ten are to.
 """
 
 from __future__ import annotations
@@ -191,6 +192,7 @@ class Cell:
     bucket_mb: float | None
     samples_ns: list[float]
     predicted_ns: int
+    interval_ns: tuple[int, int]
     unchanged_ns: int
     is_recommended: bool
     alone_ns: float | None
@@ -210,6 +212,12 @@ class Cell:
     def is_known(self) -> bool:
         """Whether its samples agree."""
         return max(self.samples_ns) / min(self.samples_ns) - 1 <= SCATTERED
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the interval has what was measured."""
+        low, high = self.interval_ns
+        return low <= self.measured_ns <= high
 
     @property
     def has_moved(self) -> bool:
@@ -244,6 +252,7 @@ def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], a
             bucket_mb=cell["bucket_mb"],
             samples_ns=cell["samples_ns"],
             predicted_ns=scenario.predicted_step_ns,
+            interval_ns=scenario.interval_ns,
             unchanged_ns=unchanged_ns,
             is_recommended=scenario.bucket_mb == found.recommended.bucket_mb,
             alone_ns=alone_ns,
@@ -288,7 +297,9 @@ def _errors(judged: Sequence[Cell]) -> str:
     known = [cell for cell in judged if cell.is_known]
     errors = [abs(cell.error) for cell in known]
     moved = [cell for cell in known if cell.has_moved]
-    words = f"{len(known)} cells, median {statistics.median(errors):.2%}, worst {max(errors):.2%}"
+    covered = sum(cell.is_covered for cell in known)
+    words = f"{len(known)} cells, {covered} in their interval"
+    words += f", median {statistics.median(errors):.2%}, worst {max(errors):.2%}"
     if not moved:
         return words
     wrong = sum(abs(cell.predicted_ns - cell.measured_ns) for cell in moved)

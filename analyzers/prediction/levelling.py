@@ -1,4 +1,4 @@
-"""Steps as they would go if a rank were no later than the others, or hosts were faster.
+"""Steps as they would go if no rank were late.
 
     rank 0   ffff ggg ....aaaa     rank 1 as the others     ffff gggaaaa
     rank 1   ffffffff gggaaaa                               ffff gggaaaa

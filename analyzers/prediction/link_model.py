@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from analyzers.arrays import Float64, Int64
 from analyzers.collectives import Exchange, purposes
 from analyzers.errors import NotReplayable
+from analyzers.prediction.assumption import Assumption, borrowed
 from analyzers.rank import Purpose, RunSummary, queued
 from analyzers.run import Calibration, curve
 from analyzers.trace import Collective, bus_factor
@@ -126,7 +127,7 @@ class RunLinks:
 
     own: LinkModel
     asked: LinkModel
-    assumptions: list[str]
+    assumptions: list[Assumption]
 
 
 def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel | Calibration | None) -> RunLinks:
@@ -135,7 +136,7 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel |
     curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
     own_transfers = _own(run, transfers, gpus, curves)
     if isinstance(given, LinkModel):
-        assumption = "all-reduces take what the given bandwidth and latency say"
+        assumption = Assumption("all-reduces take what the given bandwidth and latency say")
         return RunLinks(own_transfers.links if own_transfers is not None else given, given, [assumption])
     if own_transfers is None:
         raise NotReplayable(
@@ -145,7 +146,8 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel |
         return RunLinks(own_transfers.links, own_transfers.links, [own_transfers.words])
     # How much longer all-reduces take beside compute does not depend on the links they take.
     strain = own_transfers.links.strain if own_transfers.is_measured else BUSY_LINKS
-    assumption = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
+    text = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
+    assumption = Assumption(text) if own_transfers.is_measured else borrowed(text)
     return RunLinks(own_transfers.links, replace(curves, strain=strain), [assumption])
 
 
@@ -154,7 +156,7 @@ class _OwnTransfers:
     """The links that a run had; `is_measured`: its transfers tell how much longer they take than alone."""
 
     links: LinkModel
-    words: str
+    words: Assumption
     is_measured: bool = False
 
 
@@ -166,18 +168,17 @@ def _own(run: RunSummary, transfers: _ReductionTransfers, gpus: int, given: Link
     if curves is not None and exact and gpus in curves.timings:
         strain = transfers.against(curves, gpus)
         if beside is not None or 1 / OTHER_LINKS < strain < OTHER_LINKS:
-            assumption = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
-            return _OwnTransfers(replace(curves, strain=strain), assumption, is_measured=True)
+            text = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
+            return _OwnTransfers(replace(curves, strain=strain), Assumption(text), is_measured=True)
     elif curves is not None and (beside is not None or not len(transfers.nbytes)):
-        assumption = f"all-reduces take {BUSY_LINKS} times what was measured of them alone, as on an H200"
-        assumption += ": this run does not tell"
-        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), assumption)
+        text = f"all-reduces take {BUSY_LINKS} times what was measured of them alone"
+        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), borrowed(text))
     if not len(transfers.nbytes):
         return None
     bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
-    assumption = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
+    text = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
     links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
-    return _OwnTransfers(links, f"{assumption}: sizes far from them are guesses")
+    return _OwnTransfers(links, Assumption(f"{text}: sizes far from them are guesses"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from analyzers.arrays import Float64, Int64
 from analyzers.collectives import Exchange, exchange, late_rank
 from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
+from analyzers.prediction.assumption import MEASURED_ON, Assumption, borrowed
 from analyzers.prediction.bucket_rule import assign
 from analyzers.prediction.levelling import Levelling, levelled, settled
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
@@ -119,7 +120,7 @@ class Model:
     measured_from: MeasuredFrom
     spread: float
     doubts: list[Notice]
-    assumptions: list[str]
+    assumptions: list[Assumption]
     ranks: tuple[RankNumber, ...]
     late: RankNumber | None  # for which the others wait most of what they wait
 
@@ -198,6 +199,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
     if gpus == 1:
         steps, packed = _packed(steps, own_itemsize)
         assumptions = [*assumptions, packed]
+    rests_on = [*assumptions, *assumed_itemsize, *links.assumptions]
     model = Model(
         name=run.name,
         steps=steps,
@@ -218,8 +220,8 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         measured_ns=measured_ns,
         measured_from=source,
         spread=spread,
-        doubts=_doubts(run, manifest),
-        assumptions=[*assumptions, *assumed_itemsize, *links.assumptions],
+        doubts=[*_doubts(run, manifest), *_borrowing(run, manifest, rests_on)],
+        assumptions=rests_on,
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged) if gpus > 1 else None,
     )
@@ -297,20 +299,18 @@ def _schedules(measured: Measured) -> dict[int, GradientSchedule]:
     return measured.schedules or {}
 
 
-def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[str]]:
+def _contention(schedules: Sequence[GradientSchedule]) -> tuple[float, list[Assumption]]:
     """Return how much longer work takes beside communication, kernels and the gaps between them, as a share."""
     is_known = [schedule.contention_ns != NOT_KNOWN for schedule in schedules]
     longer = sum(int((p.contention_ns + p.longer_gaps_ns)[k].sum()) for p, k in zip(schedules, is_known, strict=True))
     beside = sum(int(p.total_beside_ns[k].sum()) for p, k in zip(schedules, is_known, strict=True))
     if beside > longer > 0:
         slower = longer / (beside - longer)
-        return slower, [f"beside communication compute takes {percent(slower)} longer, as in this run"]
-    return SLOWER, [
-        f"beside communication compute takes {percent(SLOWER)} longer, as on an H200: this run does not tell"
-    ]
+        return slower, [Assumption(f"beside communication compute takes {percent(slower)} longer, as in this run")]
+    return SLOWER, [borrowed(f"beside communication compute takes {percent(SLOWER)} longer")]
 
 
-def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]]:
+def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[Assumption]]:
     """Return bytes per element of the gradients, and of what travels; with what is assumed where nothing says it."""
     comm, reduced = run.measured[0].communication, run.measured[0].reductions
     dtypes = [comm.calls[call].dtype for call in comm.call[reduced.kernel].tolist() if call >= 0]
@@ -318,7 +318,7 @@ def _itemsizes(run: RunSummary, manifest: Manifest) -> tuple[int, int, list[str]
     parameter_bytes = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
     if parameter_bytes or travelling_bytes:
         return parameter_bytes or travelling_bytes, travelling_bytes or parameter_bytes, []
-    return FLOAT, FLOAT, [f"gradients have {FLOAT} bytes per element: nothing says their dtype"]
+    return FLOAT, FLOAT, [Assumption(f"gradients have {FLOAT} bytes per element: nothing says their dtype")]
 
 
 def _recorded(schedule: GradientSchedule, steps: RecordedSteps) -> Int64 | None:
@@ -344,7 +344,7 @@ def _cap(steps: RecordedSteps, recorded: Int64 | None, itemsize: int) -> float |
     return None
 
 
-def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
+def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, Assumption]:
     """Return one GPU's steps with what DDP would add to them, and words for it."""
     nbytes = steps.elements * itemsize
     in_ns, out_ns = (latency_ns + nbytes / gbps for latency_ns, gbps in (COPY_IN, COPY_OUT))
@@ -352,7 +352,7 @@ def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, str]:
     packed = steps.packed(in_ns, out_ns, COPY_LAUNCH_NS)
     packed = replace(packed, buffers_ns=steps.buffers_ns + buffers_ns, start_delay_ns=START_DELAY_NS)
     added_ns = float(in_ns.sum() + out_ns.sum() + np.median(buffers_ns))
-    return packed, f"DDP adds {ms(added_ns)} of copies into and out of buckets and of buffers, as on an H200"
+    return packed, borrowed(f"DDP adds {ms(added_ns)} of copies into and out of buckets and of buffers")
 
 
 def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tuple[int, MeasuredFrom, float]:
@@ -369,6 +369,18 @@ def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
     """Return what copying buffers before their broadcast takes, the median over windows."""
     copies_ns = np.concatenate([measured.cost.buffer_copies_ns for measured in run.measured])
     return np.full_like(steps.begin_ns, float(np.median(copies_ns)))
+
+
+def _borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumption]) -> list[Notice]:
+    """Say that figures of another device are used, or of one that may be another."""
+    count = sum(assumption.is_borrowed for assumption in assumptions)
+    names = manifest.devices or sorted({name for summary in run.ranks for name in summary.header.device_names})
+    if not count or (names and all(MEASURED_ON in name for name in names)):
+        return []
+    figures = "a figure that was" if count == 1 else f"{count} figures that were"
+    devices = ", ".join(dict.fromkeys(names)) if names else "devices of which nothing says what they are"
+    text = f"{figures} measured on {MEASURED_ON}s are used for {devices}; see what this rests on"
+    return [Notice(Code.FIGURES_OF_ANOTHER_DEVICE, text.replace("are used", "is used") if count == 1 else text)]
 
 
 def host_doubt(steps: RecordedSteps) -> Notice:

@@ -202,7 +202,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         uncertainty_ns=round(uncertainty * own_prediction.step_ns),
         as_recorded=as_recorded,
         links=model.links.source,
-        assumptions=[*model.assumptions, *_of_options(options, model.gpus)],
+        assumptions=[*(each.text for each in model.assumptions), *_of_options(options, model.gpus)],
         warnings=list(map(str, warnings)),
     )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analyzers.prediction.levelling import Cause, Levelling, levelled, settled
 from analyzers.prediction.replay import RecordedSteps
-from tests.prediction.test_replay import Kernel, Rank, plan, ranks_of, recorded, simulate
+from tests.support.replaying import Kernel, Rank, plan, ranks_of, recorded, simulate
 
 EARLY = Rank([Kernel(10, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)], [Kernel(7)], 1, 0)
 SLOW = replace(EARLY, kernels=[Kernel(60, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)])

@@ -183,6 +183,20 @@ def test_one_gpu_tells_what_ddp_would_cost(runs):
     assert any("DDP adds" in each for each in found.assumptions)
 
 
+@pytest.mark.parametrize(("devices", "is_doubted"), [(["NVIDIA H200"], False), (["NVIDIA H100"], True), ([], True)])
+def test_figures_of_another_device_are_not_trusted(runs, devices, is_doubted):
+    single = runs["resnet18-ddp1"]
+    manifest = msgspec.structs.replace(single.manifest, devices=devices)
+    ranks = tuple(replace(rank, header=replace(rank.header, device_names=())) for rank in single.ranks)
+    found = whatif(replace(single, manifest=manifest, ranks=ranks), Options(gpus=(4,)), given(300)).scenarios[0]
+    assert (Code.FIGURES_OF_ANOTHER_DEVICE in doubted(found)) == is_doubted
+
+
+def test_a_run_that_tells_all_borrows_nothing(resnet50):
+    other = replace(resnet50, manifest=msgspec.structs.replace(resnet50.manifest, devices=["NVIDIA B200"]))
+    assert whatif(other, Options()).scenarios[0].reliable
+
+
 def test_an_element_is_taken_for_a_float_only_where_nothing_says_more(runs):
     known, unknown = runs["resnet18-ddp1"], replace(runs["resnet18-ddp1"], manifest=None)
     said = [whatif(run, Options(gpus=(4,)), given(300)).assumptions for run in (known, unknown)]
