@@ -295,6 +295,8 @@ def _efficiency(judged: Sequence[Cell]) -> Iterator[str]:
 
 def _errors(judged: Sequence[Cell]) -> str:
     known = [cell for cell in judged if cell.is_known]
+    if not known:
+        return "no cells that tell"
     errors = [abs(cell.error) for cell in known]
     moved = [cell for cell in known if cell.has_moved]
     covered = sum(cell.is_covered for cell in known)
