@@ -248,7 +248,8 @@ def _hosts_of(run: RunSummary, steps: RecordedSteps) -> RecordedSteps:
     own_ns, input_ns = [], []
     for measured in run.measured:
         idle = measured.idle
-        launching, known = idle.launching, idle.launching.host_ns >= 0
+        # On a CPU the host is the device: its step has waits for other ranks in it.
+        launching, known = idle.launching, (idle.launching.host_ns >= 0) & (CPU_DEVICE not in _schedules(measured))
         of_window = {step: row for row, step in enumerate(measured.windows.step.tolist())}
         rows = np.array([of_window[step] for step in steps.step.tolist()])
         own_ns.append(np.where(known, launching.host_ns - launching.waited_ns, 0)[rows])

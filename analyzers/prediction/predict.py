@@ -267,7 +267,8 @@ class _Changing:
             interval_ns=self._interval_ns(prediction.step_ns),
             predicted_exposed_comm_ns=round(prediction.exposed_ns),
             predicted_stall_ns=round(prediction.stalled_ns),
-            efficiency=min(prediction.alone_ns / prediction.step_ns, 1.0),
+            # With other ranks or hosts a step alone would be another one, too.
+            efficiency=None if scene.changes_hosts else min(prediction.alone_ns / prediction.step_ns, 1.0),
             buckets=prediction.buckets,
             reliable=not doubts,
             gain_ns=round(self._before_ns(scene) - prediction.step_ns),

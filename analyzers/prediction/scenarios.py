@@ -120,7 +120,10 @@ def from_json(text: str | bytes) -> Prospect:
 
 
 def scenarios_frame(found: WhatIf) -> pd.DataFrame:
-    """Return the scenarios, a row each, under the JSON's names and in its units; buckets' bytes with spaces between."""
+    """Return the scenarios, a row each, under the JSON's names and in its units.
+
+    Buckets' bytes have spaces between them; the interval is `from_ns` and `to_ns`.
+    """
     import pandas as pd
 
     rows = []
@@ -128,6 +131,7 @@ def scenarios_frame(found: WhatIf) -> pd.DataFrame:
         share = against_own(scenario, found.baseline)
         why = None if scenario.why is None else str(scenario.why)
         row = msgspec.structs.asdict(scenario) | {"why": why, "against_own": share}
-        row |= {"buckets": " ".join(map(str, scenario.buckets))}
+        low_ns, high_ns = row.pop("interval_ns")
+        row |= {"from_ns": low_ns, "to_ns": high_ns, "buckets": " ".join(map(str, scenario.buckets))}
         rows.append(row | {"bucket_mb": "default" if scenario.bucket_mb is None else f"{scenario.bucket_mb:g}"})
     return pd.DataFrame(rows)

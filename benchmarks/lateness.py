@@ -1,0 +1,269 @@
+"""Records what `tracer whatif --straggler` is judged by, and judges it: steps with a slowed rank, and without.
+
+    python benchmarks/lateness.py record FOLDER [--models resnet50,transformer] [--gpus 2] [--device cuda] [--visits 4]
+    python benchmarks/lateness.py judge FOLDER
+
+One launch. In it, for each model and each way of slowing its last rank: a recording into FOLDER/MODEL-WAY, then steps
+with and without it in turn, several times over. `device` sleeps on the device before each forward, `host` spends time in
+Python there. FOLDER/truth.jsonl has a line for each cell. On CPUs it shows that it runs, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from analyzers.prediction.predict import Options, whatif
+from analyzers.rank.summary import summarize
+from tracer.atomic_files import hidden_folder
+from tracer.config import CalibrationPlan, DeviceType, ModelName, Plan, RecordConfig
+from tracer.launching.elastic import Job, launch, quiet_launcher
+from tracer.recording.collect import Finisher, Taking
+from tracer.recording.rank_process import LAUNCHER, WORK, die_with, pick_device, progress_of, refusing
+from tracer.workload.models_and_data import Batch
+from tracer.workload.train import endless_batches, train
+from tracer.workload.training_step import Training, begin, train_step
+
+TRUTH = "truth.jsonl"
+# Ways of slowing a rank: where, and by how many ms a step.
+WAYS: dict[str, tuple[str, float]] = {
+    "device-2": ("device", 2.0),
+    "device-8": ("device", 8.0),
+    "host-10": ("host", 10.0),
+    "host-30": ("host", 30.0),
+}
+SETTLING, VISIT_S, FEWEST, MOST = 8, 0.8, 6, 40
+BATCHES: dict[ModelName, int] = {"resnet50": 64, "vgg16": 32, "transformer": 32, "resnet18": 128}
+
+
+class Slowing:
+    """What slows this rank before each forward, while it is on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.way: tuple[str, float] | None = None
+        self.device = device
+        self._cycles_per_ms = _cycles_per_ms() if device.type == "cuda" else 0.0
+        register_module_forward_pre_hook(self._before)
+
+    def _before(self, module: nn.Module, inputs: Any) -> None:
+        if self.way is None or not isinstance(module, DistributedDataParallel):
+            return
+        where, late_ms = self.way
+        if where == "device" and self.device.type == "cuda":
+            torch.cuda._sleep(int(late_ms * self._cycles_per_ms))
+            return
+        until = time.perf_counter() + late_ms / 1e3
+        while time.perf_counter() < until:
+            pass
+
+
+def _cycles_per_ms() -> float:
+    """How many cycles the device sleeps in a ms, measured."""
+    begin_event, end_event = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(1_000_000)
+    begin_event.record()
+    torch.cuda._sleep(50_000_000)
+    end_event.record()
+    torch.cuda.synchronize()
+    return float(50_000_000 / begin_event.elapsed_time(end_event))
+
+
+def config_of(model: ModelName, way: str, gpus: int, device: DeviceType) -> RecordConfig:
+    """What is recorded of a model that is slowed in one way."""
+    calibration = CalibrationPlan(("all_reduce",), 4096, 128 << 20, 2)
+    return RecordConfig(
+        model=model,
+        strategy="ddp",
+        device=device,
+        devices=gpus,
+        batch=BATCHES[model] if device == "cuda" else 4,
+        plan=Plan(wait=8, warmup=3, active=6, rounds=3),
+        image_size=32 if model == "resnet18" else 224,
+        seed=0,
+        bf16=model != "resnet18",
+        calibration=calibration if device == "cuda" else None,
+        place=f"{model}-{way}",
+    )
+
+
+def record(folder: Path, models: list[ModelName], gpus: int, device: DeviceType, visits: int) -> None:
+    """One launch: recordings and cells of all models and ways that are not known."""
+    known = {(cell["model"], cell["way"]) for cell in cells(folder / TRUTH)}
+    configs = [config_of(m, way, gpus, device) for m in models for way in WAYS if (m, way) not in known]
+    if not configs:
+        return
+    with hidden_folder(folder / "lateness") as hidden:
+        finishers = (Finisher(hidden / c.place, folder / c.place, force=True, work=hidden / WORK) for c in configs)
+        taking = Taking(tuple(finishers))
+        encoded = msgspec.json.encode(configs).decode()
+        script = str(Path(__file__).resolve())
+        arguments = (script, "--rank", encoded, str(hidden), str(folder / TRUTH), str(visits))
+        launch(Job(arguments, device, gpus), hidden, lambda label, done, total: None, taking.look)
+        taking.look()
+        if taking.errors:
+            sys.exit(taking.errors[0])
+
+
+def rank(configs: list[RecordConfig], folder: Path, truth: Path, visits: int) -> None:
+    """One rank of the launch."""
+    number = int(os.environ["RANK"])
+    device, progress = pick_device(configs[0].device), progress_of(number, folder)
+    with refusing(number, folder):
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        slowing = Slowing(device)
+        is_late = number == dist.get_world_size() - 1
+        for config in configs:
+            way = WAYS[config.place.removeprefix(f"{config.model}-")]
+            slowing.way = way if is_late else None
+            train(config, folder / config.place, device, progress)
+            gc.collect()
+            _measure(config, slowing, way if is_late else None, truth, visits)
+            gc.collect()
+        dist.destroy_process_group()
+
+
+def _measure(config: RecordConfig, slowing: Slowing, way: tuple[str, float] | None, truth: Path, visits: int) -> None:
+    """The unprofiled step with and without what slows it, in turn."""
+    training, batches = begin(config, slowing.device), endless_batches(config)
+    samples: dict[str, list[float]] = {"late": [], "even": []}
+    for visit in range(visits):
+        for name in sorted(samples, reverse=visit % 2 == 1):
+            slowing.way = way if name == "late" else None
+            samples[name].append(_visit(training, batches))
+    if int(os.environ["RANK"]) == 0:
+        cell = {"model": config.model, "way": config.place.removeprefix(f"{config.model}-"), "gpus": config.devices}
+        with truth.open("a") as file:
+            print(json.dumps(cell | {f"{name}_ns": times for name, times in samples.items()}), file=file)
+
+
+def _visit(training: Training, batches: Iterator[Batch]) -> float:
+    """The mean step of a block, of the slowest rank, in ns."""
+    device = training.device
+    for _ in range(SETTLING):
+        train_step(training, [next(batches)])
+    began = _now(device)
+    train_step(training, [next(batches)])
+    steps = round(_slowest(VISIT_S * 1e9 / (_now(device) - began), device))
+    steps = max(FEWEST, min(MOST, steps))
+    began = _now(device)
+    for _ in range(steps):
+        train_step(training, [next(batches)])
+    return _slowest((_now(device) - began) / steps, device)
+
+
+def _now(device: torch.device) -> int:
+    """The time when all devices are idle and all ranks here."""
+    for _ in range(2):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        dist.barrier()
+    return time.perf_counter_ns()
+
+
+def _slowest(value: float, device: torch.device) -> float:
+    tensor = torch.tensor([value], dtype=torch.float64, device=device)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return float(tensor.item())
+
+
+def cells(truth: Path) -> list[dict[str, Any]]:
+    """The cells that are known."""
+    return [json.loads(line) for line in truth.read_text().splitlines()] if truth.is_file() else []
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: the step with the late rank and without it as measured, and without it as predicted, in ns."""
+
+    name: str
+    late_ns: float
+    even_ns: float
+    predicted_ns: int
+    interval_ns: tuple[int, int]
+    reliable: bool
+
+    @property
+    def error(self) -> float:
+        """As a share of the step without the late rank."""
+        return self.predicted_ns / self.even_ns - 1
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the interval has what was measured."""
+        return self.interval_ns[0] <= self.even_ns <= self.interval_ns[1]
+
+    def __str__(self) -> str:
+        steps = f"{self.late_ns / 1e6:.2f} -> {self.even_ns / 1e6:.2f} ms, predicted {self.predicted_ns / 1e6:.2f}"
+        doubt = "" if self.reliable else " ?"
+        return f"{self.name}: {steps} ({self.error:+.1%}){doubt}{'' if self.is_covered else ', outside its interval'}"
+
+
+def judge(folder: Path) -> list[Cell]:
+    """Predict each slowed run with its last rank as the others."""
+    found = []
+    for cell in cells(folder / TRUTH):
+        name = f"{cell['model']}-{cell['way']}"
+        predicted = whatif(summarize(folder / name), Options(straggler=cell["gpus"] - 1)).others[0]
+        late_ns, even_ns = (statistics.median(cell[f"{which}_ns"]) for which in ("late", "even"))
+        step_ns, interval_ns = predicted.predicted_step_ns, predicted.interval_ns
+        found.append(Cell(name, late_ns, even_ns, step_ns, interval_ns, predicted.reliable))
+    return found
+
+
+def in_words(judged: list[Cell]) -> Iterator[str]:
+    """A line for each cell, and for all."""
+    yield from map(str, judged)
+    if judged:
+        errors = [abs(cell.error) for cell in judged]
+        wrong = sum(abs(cell.predicted_ns - cell.even_ns) for cell in judged)
+        change = sum(abs(cell.late_ns - cell.even_ns) for cell in judged)
+        covered = sum(cell.is_covered for cell in judged)
+        yield f"{len(judged)} cells, {covered} in their interval, median {statistics.median(errors):.2%}, worst " + (
+            f"{max(errors):.2%}; error {wrong / change:.2f} of that of predicting no change"
+        )
+
+
+def main() -> None:
+    """Record what is missing, or judge what there is."""
+    if sys.argv[1:2] == ["--rank"]:
+        die_with(int(os.environ.get(LAUNCHER, 0)))
+        configs = msgspec.json.decode(sys.argv[2], type=list[RecordConfig])
+        rank(configs, Path(sys.argv[3]), Path(sys.argv[4]), int(sys.argv[5]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["record", "judge"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--models", default="resnet50,transformer")
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--visits", type=int, default=4, help="of each cell")
+    options = parser.parse_args()
+    if options.what == "judge":
+        print(*in_words(judge(options.folder)), sep="\n")
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    quiet_launcher()
+    record(options.folder.absolute(), options.models.split(","), options.gpus, options.device, options.visits)
+
+
+if __name__ == "__main__":
+    main()
