@@ -4,8 +4,8 @@
     python benchmarks/lateness.py judge FOLDER
 
 One launch. In it, for each model and each way of slowing its last rank: a recording into FOLDER/MODEL-WAY, then steps
-with and without it in turn, several times over. `device` sleeps on the device before each forward, `host` spends time in
-Python there. FOLDER/truth.jsonl has a line for each cell. On CPUs it shows that it runs, and nothing else.
+with and without it in turn, several times over. `device` sleeps on the device before each forward, `host` spends time
+in Python there. FOLDER/truth.jsonl has a line for each cell. On CPUs it shows that it runs, and nothing else.
 """
 
 from __future__ import annotations
