@@ -183,6 +183,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         error=own_prediction.step_ns / model.measured_ns - 1,
     )
     uncertainty = max(abs(baseline.error), model.spread, KNOWN_TO)
+    uncertainty_ns = round(uncertainty * own_prediction.step_ns)
     as_recorded = links is None and _is_unchanged(options, model.gpus)
     changing = _Changing(model, options, baseline, Kind.CAPS if links is None and options.hosts is None else Kind.LINKS)
     scenarios = [changing.scenario(_scene(cap, gpus, options)) for gpus in counts for cap in caps]
@@ -196,10 +197,10 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         schema=SCHEMA,
         run=run.name,
         baseline=baseline,
-        scenarios=[*scenarios, *changing.stragglers(), *changing.host_times()],
+        scenarios=[*scenarios, *changing.stragglers(uncertainty_ns), *changing.host_times()],
         recommended=recommended,
         gain_ns=gain_ns,
-        uncertainty_ns=round(uncertainty * own_prediction.step_ns),
+        uncertainty_ns=uncertainty_ns,
         as_recorded=as_recorded,
         links=model.links.source,
         assumptions=[*(each.text for each in model.assumptions), *_of_options(options, model.gpus)],
@@ -291,8 +292,15 @@ class _Changing:
         own = _scene(self.model.bucket_mb, self.model.gpus, self.options)
         return replace(own, recorded=True)
 
-    def stragglers(self) -> Iterator[Scenario]:
-        """Yield the run without a rank's lateness, as a whole and by what it is late with."""
+    def stragglers(self, noise_ns: int) -> list[Scenario]:
+        """Return the run without a rank's lateness, as a whole and by what it is late with.
+
+        Who did not name a rank hears of none that costs less than the noise. Raises NotReplayable.
+        """
+        found = list(self._stragglers())
+        return [] if self.options.straggler == LATE and found and found[0].gain_ns <= noise_ns else found
+
+    def _stragglers(self) -> Iterator[Scenario]:
         wanted, model = self.options.straggler, self.model
         number = model.late if wanted == LATE else None if wanted == EVERY else wanted
         if wanted is None or model.gpus < 2 or (wanted == LATE and number is None):
@@ -300,6 +308,8 @@ class _Changing:
         if number is not None and number not in model.ranks:
             ranks = ", ".join(map(str, model.ranks[:MANY])) + " and others" * (len(model.ranks) > MANY)
             raise NotReplayable(f"{model.name}: rank {number} is not in the run; those in it are {ranks}")
+        if number is not None and len(model.ranks) < 2:
+            raise NotReplayable(f"{model.name}: rank {number} is alone in the run: there are no others to be like")
         place = None if number is None else model.ranks.index(RankNumber(int(number)))
         for cause in Cause:
             scene = replace(self._own(), level=Levelling(place, cause))

@@ -291,6 +291,8 @@ def test_another_rank_can_be_asked_for_and_none_is_predicted_unasked(runs):
 def test_a_rank_that_is_not_there_is_refused(resnet50):
     with pytest.raises(NotReplayable, match="rank 4 is not in the run; those in it are 0, 1, 2, 3"):
         whatif(resnet50, Options(straggler=4))
+    with pytest.raises(NotReplayable, match="rank 3 is alone in the run"):
+        whatif(replace(resnet50, ranks=resnet50.ranks[3:]), Options(straggler=3))
 
 
 def test_faster_hosts_help_where_they_are_the_limit_and_nowhere_else(runs, resnet50):
