@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analyzers.prediction.levelling import Cause, Levelling, levelled, settled
 from analyzers.prediction.replay import RecordedSteps
-from tests.support.replaying import Kernel, Rank, plan, ranks_of, recorded, simulate
+from tests.support.replaying import Kernel, Rank, chain, plan, ranks_of, recorded, simulate
 
 EARLY = Rank([Kernel(10, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)], [Kernel(7)], 1, 0)
 SLOW = replace(EARLY, kernels=[Kernel(60, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)])
@@ -68,6 +68,28 @@ def test_input_is_what_the_next_step_waits_for():
     assert spans(levelled(fed, Levelling(1, Cause.INPUT)), [1], [30]) == [59, 59]
     partly = replace(steps, input_ns=np.array([[0.0], [10.0]]))
     assert spans(levelled(partly, Levelling(1, Cause.INPUT)), [1], [30]) == [59, 89]
+
+
+@settings(max_examples=100)
+@given(late_ranks(), st.integers(2, 4), st.data())
+def test_several_steps_without_the_late_rank_are_what_would_have_run(case, count, data):
+    early, _, others, last, transfer_ns = case
+    first, *rest = early.kernels
+    early = replace(early, kernels=[replace(first, launched_ns=0), *rest])
+    late = data.draw(st.lists(st.integers(0, 300), min_size=count, max_size=count))
+    ranks = [[early] * others + [_held_up(early, by, data.draw(st.booleans()))] for by in late]
+    recording, _ = chain(ranks, last, transfer_ns)
+    _, spans_ns = chain([[early] * (others + 1)] * count, last, transfer_ns)
+    found = settled(levelled(recording, Levelling(others)), plan(last, transfer_ns))
+    assert found.span_ns.tolist() == spans_ns.tolist()
+
+
+def _held_up(rank: Rank, by: int, on_device: bool) -> Rank:
+    """A rank whose first kernel takes longer, or whose last launches come later."""
+    first, *rest = rank.kernels
+    if on_device:
+        return replace(rank, kernels=[replace(first, dur_ns=first.dur_ns + by), *rest])
+    return replace(rank, rest=[replace(rank.rest[0], launched_ns=900 + by), *rank.rest[1:]])
 
 
 def test_a_step_begins_where_the_one_before_it_ended():

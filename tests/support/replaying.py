@@ -1,6 +1,6 @@
 """Steps of ranks kernel by kernel: drawn, simulated, and as a trace would tell them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -135,3 +135,33 @@ def ranks_of(draw, gradients):
     kernels[0].launched_ns = draw(st.integers(0, 20))
     rest = [Kernel(draw(times), draw(st.sampled_from([NEVER, 200, 500]))) for _ in range(draw(st.integers(1, 3)))]
     return Rank(kernels, rest, draw(st.integers(1, 9)), draw(st.sampled_from([0, 300, 900])))
+
+
+def chain(steps: list[list[Rank]], last: list[int], transfer_ns: list[int]) -> tuple[RecordedSteps, np.ndarray]:
+    """Steps as recorded, each begun on every rank where the one before it ended, and how long each took."""
+    begins, parts, spans = [0] * len(steps[0]), [], []
+    for ranks in steps:
+        begun = [_later(rank, by) for rank, by in zip(ranks, begins, strict=True)]
+        ran, ends = simulate(begun, last, transfer_ns)
+        parts.append(recorded(begun, ran, ends))
+        spans.append([times.now - times.rows[0][0] for times in ran])
+        begins = [times.now - min(each.now for each in ran) for times in ran]
+    columns = {
+        name: np.concatenate([vars(part)[name] for part in parts], axis=1)
+        for name, value in vars(parts[0]).items()
+        if isinstance(value, np.ndarray) and value.ndim > 1
+    }
+    count = len(steps)
+    follows = np.arange(count) > 0
+    return replace(parts[0], **columns, follows=follows, step=np.arange(count)), np.array(spans).T
+
+
+def _later(rank: Rank, by: int) -> Rank:
+    """The same rank in a step that begins later, its launches with it."""
+
+    def moved(kernel: Kernel) -> Kernel:
+        return kernel if kernel.launched_ns == NEVER else replace(kernel, launched_ns=kernel.launched_ns + by)
+
+    first, *others = map(moved, rank.kernels)
+    kernels = [replace(first, launched_ns=max(first.launched_ns, by)), *others]
+    return replace(rank, kernels=kernels, rest=list(map(moved, rank.rest)), next_ns=rank.next_ns and rank.next_ns + by)
