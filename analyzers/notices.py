@@ -81,6 +81,7 @@ class Code(str, Enum):
     # Predictions.
     BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
     HOST_IS_THE_LIMIT = "host_is_the_limit"
+    INPUT_STAYS = "input_stays"
     DTYPES_DIFFER = "dtypes_differ"
     FIGURES_OF_ANOTHER_DEVICE = "figures_of_another_device"
     LINKS_EXTRAPOLATED = "links_extrapolated"

@@ -51,23 +51,17 @@ def levelled(steps: RecordedSteps, level: Levelling) -> RecordedSteps:
     names = ["buffers_ns", "host_gap_ns"]
     if level.cause is not Cause.HOST:
         names += ["work_ns", "recorded_ns", "copy_ns", "total_ns", "total_recorded_ns", "packing_ns"]
+        names += ["gaps_ns", "total_gaps_ns"]
     changed: dict[str, Any] = {name: _as_others(getattr(steps, name), level.rank) for name in names}
-    hosts, tails = steps.host_ns + _done_ns(steps), steps.tail_host_ns + steps.recorded_ns[..., -1]
+    hosts, tails = steps.host_ns + steps.done_ns, steps.tail_host_ns + steps.recorded_ns[..., -1]
     own_host_ns = steps.own_host_ns
     if level.cause is not Cause.COMPUTE:
         hosts, tails, own_host_ns = (_as_others(times, level.rank) for times in (hosts, tails, own_host_ns))
     new = replace(steps, **changed)
     # A launch comes when it came, or when the others' did, however far the work has come by then: at least as far as at
     # the gradient before it.
-    host_ns, tail_host_ns = hosts - _done_ns(new), tails - new.recorded_ns[..., -1]
+    host_ns, tail_host_ns = hosts - new.done_ns, tails - new.recorded_ns[..., -1]
     return replace(new, host_ns=host_ns, tail_host_ns=tail_host_ns, own_host_ns=own_host_ns)
-
-
-def _done_ns(steps: RecordedSteps) -> Float64:
-    """Return how much work was done at the gradient before each."""
-    before: Float64 = np.roll(steps.recorded_ns, 1, axis=-1)
-    before[..., 0] = 0
-    return before
 
 
 def _fed(steps: RecordedSteps, rank: int | None) -> RecordedSteps:

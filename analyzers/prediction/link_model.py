@@ -98,6 +98,9 @@ class LinkModel:
         return float(np.sum(nbytes)) * bus_factor("all_reduce", gpus) / total_ns if total_ns else None
 
 
+NO_LINKS = LinkModel({}, "nothing")
+
+
 def calibrated(calibration: Calibration, source: str) -> LinkModel | None:
     """Return the links from a calibration; None where it has no all-reduce."""
     sizes = sorted({row.group_size for row in calibration.rows if row.collective == "all_reduce"})
@@ -131,17 +134,20 @@ class RunLinks:
 
 
 def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel | Calibration | None) -> RunLinks:
-    """Return a run's links, and those that are asked for: `given`, or its own. Raises NotReplayable for neither."""
+    """Return a run's links, and those that are asked for: `given`, or its own; of one GPU there may be none.
+
+    Raises NotReplayable where several GPUs have neither.
+    """
     transfers = _transfers(exchanged)
     curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
     own_transfers = _own(run, transfers, gpus, curves)
     if isinstance(given, LinkModel):
         assumption = Assumption("all-reduces take what the given bandwidth and latency say")
         return RunLinks(own_transfers.links if own_transfers is not None else given, given, [assumption])
+    if own_transfers is None and gpus == 1:
+        return RunLinks(NO_LINKS, NO_LINKS, [])
     if own_transfers is None:
-        raise NotReplayable(
-            f"{run.name}: nothing tells of the links; give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
-        )
+        raise no_links(run.name)
     if curves is None or own_transfers.links.timings is curves.timings:
         return RunLinks(own_transfers.links, own_transfers.links, [own_transfers.words])
     # How much longer all-reduces take beside compute does not depend on the links they take.
@@ -149,6 +155,12 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel |
     text = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
     assumption = Assumption(text) if own_transfers.is_measured else borrowed(text)
     return RunLinks(own_transfers.links, replace(curves, strain=strain), [assumption])
+
+
+def no_links(name: str) -> NotReplayable:
+    """Return the error of a run whose links are asked about and not known."""
+    remedy = "give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
+    return NotReplayable(f"{name}: nothing tells of the links; {remedy}")
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,9 @@ COPY_LAUNCH_NS = 9000.0
 # Bytes of an element where nothing says its dtype: torch.get_default_dtype() is float32.
 FLOAT = 4
 BUFFERS_OF_NORM = 3
-# Halvings of the share of its hosts' lateness that is a profiler's doing.
+# Halvings of the share of its hosts' time that a step takes without the profiler; and the most that it may take more.
 BISECTIONS = 20
+SLOWEST = 4.0
 # Caps that a run without run.json may have had, beside DDP's default, in MB.
 LIKELY_MB = (50.0, 100.0, 10.0, 5.0, 2.0, 1.0, 4.0, 8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 200.0, 256.0, 512.0)
 
@@ -65,7 +66,7 @@ class Scene:
     """Settings to predict; `bucket_mb` None is DDP's default, `recorded`: buckets as they were, whatever made them.
 
     `itemsize` is what travels of each element of a gradient, in bytes; None: as recorded. `level` takes away how much
-    later a rank is than the others, `host_share` that share of how late hosts are.
+    later a rank is than the others, `host_time` is what is left of hosts' time; with 0 the step is as one CUDA graph.
     """
 
     bucket_mb: float | None
@@ -74,12 +75,12 @@ class Scene:
     broadcast_buffers: bool = True
     itemsize: int | None = None
     level: Levelling | None = None
-    host_share: float = 0.0
+    host_time: float = 1.0
 
     @property
     def changes_hosts(self) -> bool:
         """Whether ranks are later or earlier than they were recorded."""
-        return self.level is not None or self.host_share > 0
+        return self.level is not None or self.host_time < 1
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class Model:
     measured_from: MeasuredFrom
     spread: float
     doubts: list[Notice]
+    sync_doubts: list[Notice]  # of predictions in which gradients are synchronized
     assumptions: list[Assumption]
     ranks: tuple[RankNumber, ...]
     late: RankNumber | None  # for which the others wait most of what they wait
@@ -127,7 +129,7 @@ class Model:
     def predict(self, scene: Scene) -> Prediction:
         """Predict a step under these settings: medians over ranks and steps."""
         if scene.gpus < 2:
-            return Prediction(self.alone_ns, self.alone_ns, 0.0, 0.0, [])
+            return self._predict_alone(scene)
         recorded = self.recorded if scene.recorded else None
         last = lasts(assign(self.steps.elements * self.itemsize, scene.bucket_mb)) if recorded is None else recorded
         sizes = np.add.reduceat(self.steps.elements, np.r_[0, last[:-1] + 1]) * (scene.itemsize or self.hook_itemsize)
@@ -146,10 +148,22 @@ class Model:
             is_host_bound=host_ns > step_ns or steps.host_share > HOST_BOUND,
         )
 
+    def _predict_alone(self, scene: Scene) -> Prediction:
+        """Predict the step of one GPU."""
+        steps = self.changed(scene)
+        longer_ns = float(np.median(self.steps.alone_ns)) - self.alone_ns
+        step_ns = max(float(np.median(steps.alone_ns)) - longer_ns, 1.0)
+        host_ns = self._host_ns(steps) if scene.changes_hosts else 0.0
+        # A CUDA graph leaves the host nothing to be late with.
+        is_host_bound = scene.host_time > 0 and (host_ns > step_ns or steps.host_share > HOST_BOUND)
+        return Prediction(max(step_ns, host_ns), self.alone_ns, 0.0, 0.0, [], is_host_bound)
+
     def changed(self, scene: Scene) -> RecordedSteps:
         """Return the steps that a scene plays."""
         steps = self.steps if scene.level is None else levelled(self.steps, scene.level)
-        return steps.hurried(scene.host_share) if scene.host_share else steps
+        if scene.host_time == 1:
+            return steps
+        return (steps if scene.host_time else steps.without_gaps()).hurried(scene.host_time)
 
     def _played(self, steps: RecordedSteps, plan: BucketPlan, scene: Scene) -> tuple[Played, float]:
         """Return steps as they are played, and how much longer that takes than they would without the profiler."""
@@ -220,7 +234,8 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         measured_ns=measured_ns,
         measured_from=source,
         spread=spread,
-        doubts=[*_doubts(run, manifest), *_borrowing(run, manifest, rests_on)],
+        doubts=_doubts(run, manifest),
+        sync_doubts=_borrowing(run, manifest, rests_on),
         assumptions=rests_on,
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged) if gpus > 1 else None,
@@ -260,21 +275,22 @@ def _hosts_of(run: RunSummary, steps: RecordedSteps) -> RecordedSteps:
 def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
     """Build the model for unprofiled steps, from that for profiled ones that took so long.
 
-    What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. How
-    long a step takes alone, the control without synchronization says where there is one; on one GPU the step itself.
+    What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. Where
+    hosts are the limit and the control took longer, they were slower then. How long a step takes alone, the control
+    without synchronization says where there is one; on one GPU the step itself.
     """
     wanted_ns = model.measured_ns + model.own().step_ns - profiled_ns
 
-    def with_share(share: float) -> Model:
-        steps = model.steps.hurried(share)
-        call_ns = model.call_ns * (1 - share)
-        return replace(model, steps=steps, call_ns=call_ns, alone_ns=float(np.median(steps.alone_ns)))
+    def with_left(left: float) -> Model:
+        steps = model.steps.hurried(left)
+        return replace(model, steps=steps, call_ns=model.call_ns * left, alone_ns=float(np.median(steps.alone_ns)))
 
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS if profiled_ns > model.measured_ns else 0):
-        share = (low + high) / 2
-        low, high = (share, high) if with_share(share).own().step_ns > wanted_ns else (low, share)
-    hurried = with_share(low)
+    is_faster = profiled_ns > model.measured_ns
+    low, high = (0.0, 1.0) if is_faster else (1.0, SLOWEST if model.steps.host_share > HOST_BOUND else 1.0)
+    for _ in range(BISECTIONS if low < high else 0):
+        left = (low + high) / 2
+        low, high = (low, left) if with_left(left).own().step_ns > wanted_ns else (left, high)
+    hurried = with_left(high if is_faster else low)
     profiler_ns = hurried.own().step_ns - wanted_ns
     alone_ns = max(hurried.alone_ns - profiler_ns, 1.0) if model.gpus == 1 or nosync_ns is None else nosync_ns
     return replace(hurried, profiler_ns=profiler_ns, alone_ns=alone_ns)
@@ -389,6 +405,13 @@ def host_doubt(steps: RecordedSteps) -> Notice:
     share = steps.host_share
     part = f"for {percent(share)} of the step" if share > HOST_BOUND else "once nothing else is as slow"
     return Notice(Code.HOST_IS_THE_LIMIT, f"the CPU is the limit {part}, and what it would do is not modelled")
+
+
+def input_doubt(steps: RecordedSteps) -> Notice | None:
+    """Say that devices wait for input, which a faster host may or may not bring sooner."""
+    share = float(np.median(steps.input_ns / steps.span_ns))
+    text = f"waits for the DataLoader, {percent(share)} of the step, are left as they are"
+    return Notice(Code.INPUT_STAYS, text) if share > HOST_BOUND else None
 
 
 def _doubts(run: RunSummary, manifest: Manifest) -> list[Notice]:

@@ -18,12 +18,21 @@ import msgspec
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.levelling import Cause, Levelling
-from analyzers.prediction.link_model import Hosts, LinkModel
-from analyzers.prediction.model import HOST_BOUND, MeasuredFrom, Model, Prediction, Scene, host_doubt, model_of
+from analyzers.prediction.link_model import Hosts, LinkModel, no_links
+from analyzers.prediction.model import (
+    HOST_BOUND,
+    MeasuredFrom,
+    Model,
+    Prediction,
+    Scene,
+    host_doubt,
+    input_doubt,
+    model_of,
+)
 from analyzers.rank import RunSummary
 from analyzers.ranks import MANY, RankNumber
 from analyzers.run import Calibration
-from analyzers.units import ms
+from analyzers.units import ms, percent
 
 SCHEMA = "tracer.whatif/2"
 # No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
@@ -33,6 +42,9 @@ KNOWN_TO = 0.01
 # foresee. The first follows from the median of 47 cells, 0.68 %, as errors that are distributed normally have it; the
 # second was seen over the cells that moved (docs/whatif.md).
 WITHIN, OF_CHANGE = 0.017, 0.2
+# Nine of ten of one GPU's steps as a CUDA graph (16 of three models on an H200: docs/whatif.md).
+GRAPH_WITHIN = 0.04
+OF_PROFILED_HOSTS = (Code.CONTROLS_MISSING, Code.PROFILER_DISTORTS)
 # What is left of hosts' time where hosts are the limit and nothing else is asked for.
 USUAL_HOST_TIMES = (0.5, 0.0)
 # The rank that stands out, if any; and every rank as the median of all.
@@ -102,7 +114,7 @@ class Scenario(_Predicted, frozen=True):
 
     `gain_ns` is what it takes off the step with the run's own cap on these links. Of `straggler`: `rank` (null: every
     rank is as the median of all) is as the others in what `cause` says; of `host`, `host_time` is what is left of its
-    time.
+    time; with 0 the step is as one CUDA graph.
     """
 
     kind: Kind
@@ -154,6 +166,11 @@ class WhatIf(msgspec.Struct, frozen=True):
         """Return the scenarios at the run's own cap and number of GPUs."""
         return [each for each in self.scenarios if not each.is_of_caps]
 
+    @property
+    def has_buckets(self) -> bool:
+        """Whether any of its GPUs are several: one GPU synchronizes nothing."""
+        return any(each.gpus > 1 for each in self.scenarios)
+
     def __repr__(self) -> str:
         return f"WhatIf({self.run})\n{self.recommended.why}"
 
@@ -161,7 +178,8 @@ class WhatIf(msgspec.Struct, frozen=True):
 def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | None = None) -> WhatIf:
     """Predict every scenario. `links` take the place of those beside the run, and of the run's own transfers.
 
-    Raises NotReplayable for a run of another strategy than DDP or one GPU, or where nothing tells of the links.
+    Raises NotReplayable for a run of another strategy than DDP or one GPU, where nothing tells of the links that are
+    asked about, and where one GPU's step leaves nothing to predict.
     """
     model = model_of(run, links)
     own_prediction = model.own()
@@ -169,10 +187,10 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     if options.hosts is not None:
         # The run itself is predicted on the links that it had.
         model = replace(model, links=replace(model.links, hosts=options.hosts))
-    caps = options.bucket_mb or (model.bucket_mb,)
     counts = options.gpus or (model.gpus,)
-    if max(counts) < 2 and model.gpus < 2:
-        raise NotReplayable(f"{run.name}: one GPU does not communicate; say how many there might be with --gpus")
+    _check(model, counts, options)
+    # One GPU has no buckets.
+    caps = (options.bucket_mb if max(counts) > 1 else ()) or (model.bucket_mb,)
     baseline = Baseline(
         bucket_mb=model.bucket_mb,
         gpus=model.gpus,
@@ -189,23 +207,43 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     scenarios = [changing.scenario(_scene(cap, gpus, options)) for gpus in counts for cap in caps]
     chosen = model.gpus if model.gpus in counts and model.gpus > 1 else next((n for n in counts if n > 1), counts[0])
     asked = [each for each in scenarios if each.gpus == chosen]
-    before = model.predict(_scene(model.bucket_mb, chosen, options))
-    recommended, gain_ns = _recommended(
-        asked, round(before.step_ns), uncertainty, of_several=set(counts) != {model.gpus}
-    )
+    before_ns = round(model.predict(_scene(model.bucket_mb, chosen, options)).step_ns)
+    others = [*changing.stragglers(uncertainty_ns), *changing.host_times()]
+    if chosen == 1:
+        recommended, gain_ns = _of_hosts(others, before_ns)
+    else:
+        recommended, gain_ns = _recommended(asked, before_ns, uncertainty, of_several=set(counts) != {model.gpus})
     return WhatIf(
         schema=SCHEMA,
         run=run.name,
         baseline=baseline,
-        scenarios=[*scenarios, *changing.stragglers(uncertainty_ns), *changing.host_times()],
+        scenarios=[*scenarios, *others],
         recommended=recommended,
         gain_ns=gain_ns,
         uncertainty_ns=uncertainty_ns,
         as_recorded=as_recorded,
         links=model.links.source,
-        assumptions=[*(each.text for each in model.assumptions), *_of_options(options, model.gpus)],
+        assumptions=_assumptions(model, options) if max(counts) > 1 else [],
         warnings=list(map(str, warnings)),
     )
+
+
+def _check(model: Model, counts: Sequence[int], options: Options) -> None:
+    """Raise NotReplayable where nothing can be said of what is asked for."""
+    if max(counts) > 1 and not model.links.timings:
+        raise no_links(model.name)
+    if max(counts) < 2 and model.gpus < 2 and not host_times(model, options):
+        raise NotReplayable(
+            f"{model.name}: one GPU does not communicate; say how many there might be with --gpus, or what faster CPUs "
+            "would take with --host-time 0.5,0"
+        )
+
+
+def host_times(model: Model, options: Options) -> Sequence[float]:
+    """Return the shares of hosts' time that are asked for, or the usual ones where hosts are the limit."""
+    if options.host_times is not None:
+        return options.host_times
+    return USUAL_HOST_TIMES if model.steps.host_share > HOST_BOUND else ()
 
 
 def _of_layout(model: Model, own_prediction: Prediction) -> list[Notice]:
@@ -223,9 +261,10 @@ def _is_unchanged(options: Options, gpus: int) -> bool:
     return options.broadcast_buffers and options.gradient_itemsize is None and within
 
 
-def _of_options(options: Options, gpus: int) -> list[str]:
-    """Say what scenarios assume because it was asked for."""
-    assumptions = []
+def _assumptions(model: Model, options: Options) -> list[str]:
+    """Say what predictions of synchronized gradients rest on, of the run and because it was asked for."""
+    gpus = model.gpus
+    assumptions = [each.text for each in model.assumptions]
     if options.hosts is not None:
         cards = f"network cards that carry {options.hosts.gbps:g} GB/s per host"
         assumptions.append(f"beyond the {options.hosts.gpus} GPUs of a host all bytes pass {cards}")
@@ -255,8 +294,7 @@ class _Changing:
         """Predict one scene; `changed` says what is the scenario's own."""
         model = self.model
         prediction = model.predict(scene)
-        doubts = [*([host_doubt(model.changed(scene))] if prediction.is_host_bound else []), *model.doubts]
-        doubts += _unmeasured(model, scene)
+        doubts = _doubts(model, scene, prediction)
         has_links = scene.gpus > 1
         return Scenario(
             kind=kind or self.kind,
@@ -265,7 +303,7 @@ class _Changing:
             link_gbps=model.links.busbw_gbps(prediction.buckets, scene.gpus) if has_links else None,
             latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if has_links else None,
             predicted_step_ns=round(prediction.step_ns),
-            interval_ns=self._interval_ns(prediction.step_ns),
+            interval_ns=self._interval_ns(prediction.step_ns, scene),
             predicted_exposed_comm_ns=round(prediction.exposed_ns),
             predicted_stall_ns=round(prediction.stalled_ns),
             # With other ranks or hosts a step alone would be another one, too.
@@ -282,8 +320,13 @@ class _Changing:
         own = _scene(self.model.bucket_mb, scene.gpus, Options())
         return self.model.predict(replace(own, recorded=scene.recorded)).step_ns
 
-    def _interval_ns(self, step_ns: float) -> tuple[int, int]:
-        """Where nine of ten such steps are expected: what is known of the run's own step, and of the change."""
+    def _interval_ns(self, step_ns: float, scene: Scene) -> tuple[int, int]:
+        """Where nine of ten such steps are expected: what is known of the run's own step, and of the change.
+
+        Of one GPU's step as a CUDA graph kernels tell, and nothing of the run's own step.
+        """
+        if _is_graph(scene):
+            return round((1 - GRAPH_WITHIN) * step_ns), round((1 + GRAPH_WITHIN) * step_ns)
         own = hypot(WITHIN, self.baseline.error, self.model.spread) * step_ns
         reach_ns = hypot(own, OF_CHANGE * (step_ns - self.baseline.predicted_step_ns))
         return round(max(step_ns - reach_ns, 0)), round(step_ns + reach_ns)
@@ -317,18 +360,30 @@ class _Changing:
 
     def host_times(self) -> Iterator[Scenario]:
         """Yield the run with faster hosts."""
-        times, model = self.options.host_times, self.model
-        if times is None:
-            times = USUAL_HOST_TIMES if model.gpus > 1 and model.steps.host_share > HOST_BOUND else ()
-        for left in times if model.gpus > 1 else ():
-            yield self.scenario(replace(self._own(), host_share=1 - left), Kind.HOST, host_time=left)
+        for left in host_times(self.model, self.options):
+            yield self.scenario(replace(self._own(), host_time=left), Kind.HOST, host_time=left)
+
+
+def _doubts(model: Model, scene: Scene, prediction: Prediction) -> list[Notice]:
+    """Say why a scene's prediction cannot be trusted, if so."""
+    doubts = [host_doubt(model.changed(scene))] if prediction.is_host_bound else []
+    waits = input_doubt(model.steps) if scene.host_time < 1 else None
+    doubts += [waits] if waits is not None else []
+    # What a graph runs is as long as under the profiler, whatever that costs the host.
+    doubts += [each for each in model.doubts if not (_is_graph(scene) and each.code in OF_PROFILED_HOSTS)]
+    return doubts + ([*model.sync_doubts, *_unmeasured(model, scene)] if scene.gpus > 1 else [])
+
+
+def _is_graph(scene: Scene) -> bool:
+    """Whether it is one GPU's step as a CUDA graph."""
+    return scene.gpus < 2 and not scene.host_time
 
 
 def _unmeasured(model: Model, scene: Scene) -> list[Notice]:
     """Say what of a scenario's links is not measured."""
     measured_gpus = model.links.nearest(scene.gpus)
     notices = []
-    if scene.gpus not in (1, measured_gpus):
+    if scene.gpus != measured_gpus:
         text = f"all-reduces over {scene.gpus} GPUs are not measured, but extrapolated from those over {measured_gpus}"
         notices.append(Notice(Code.LINKS_EXTRAPOLATED, text))
     if model.links.hosts is not None and scene.gpus > model.links.hosts.gpus:
@@ -342,7 +397,7 @@ def _recommended(
     """Return the scenario with the shortest step, all with as many GPUs; and its gain over the run's own cap there."""
     best = min(scenarios, key=lambda each: each.predicted_step_ns)
     uncertainty_ns = uncertainty * best.predicted_step_ns
-    where = f"on {best.gpus:,} GPUs " if of_several else ""
+    where = f"on {best.gpus:,} GPUs " if of_several and best.gpus > 1 else ""
     gain_ns = before_ns - best.predicted_step_ns
     spread_ns = max(each.predicted_step_ns for each in scenarios) - best.predicted_step_ns
     cap = "DDP's default" if best.bucket_mb is None else f"{best.bucket_mb:g} MB"
@@ -355,7 +410,19 @@ def _recommended(
         why = f"{where}buckets of {cap} are as good as any: {ms(gain_ns)} are gained over the run's own, and {unsure}"
     else:
         why = f"{where}buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
+    return _chosen(best, why), gain_ns
+
+
+def _of_hosts(scenarios: Sequence[Scenario], before_ns: int) -> tuple[Recommended, int]:
+    """Return what one GPU's step would be with the fastest host, and what that takes off it."""
+    best = min(scenarios, key=lambda each: each.predicted_step_ns)
+    host = f"a CPU that takes {percent(best.host_time or 0)} of the time" if best.host_time else "one CUDA graph"
+    why = f"with {host} a step of {ms(before_ns)} would take {ms(best.predicted_step_ns)}"
+    return _chosen(best, why), best.gain_ns
+
+
+def _chosen(best: Scenario, why: str) -> Recommended:
     if not best.reliable:
         why = f"{why}; not to be trusted: {best.why}"
     fields = {name: getattr(best, name) for name in _Predicted.__struct_fields__}
-    return Recommended(**fields, why=why), gain_ns
+    return Recommended(**fields, why=why)

@@ -24,9 +24,10 @@ class RecordedSteps:
 
     `begin_ns` is when each step begins, from the first rank's on; the rest is as in `analyzers.rank`. `slower` is how
     much longer compute takes beside communication, which is taken out of `work_ns` and `total_ns`, and left in
-    `recorded_ns` and `total_recorded_ns`, which host times go with. `packing_launch_ns` is what launching copies takes
-    a host that launched none in the recording, `covered` the share of work beside communication that is kernels that
-    compute (the rest is gaps and copies).
+    `recorded_ns` and `total_recorded_ns`, which host times go with; `gaps_ns` and `total_gaps_ns` of these are gaps
+    between kernels. `packing_launch_ns` is what launching each of a gradient's copies takes a host that launched none
+    in the recording, `covered` the share of work beside communication that is kernels that compute (the rest is gaps
+    and copies).
 
     `follows` says which steps begin where the one before them in these arrays ended. `own_host_ns` is what a step takes
     its host as under the profiler, waits for the device left out, `input_ns` how long the device waits for input; 0
@@ -41,10 +42,12 @@ class RecordedSteps:
     norms: Float64
     work_ns: Float64
     recorded_ns: Float64
+    gaps_ns: Float64
     host_ns: Float64
     copy_ns: Float64
     total_ns: Float64
     total_recorded_ns: Float64
+    total_gaps_ns: Float64
     tail_host_ns: Float64
     slower: float
     covered: float
@@ -64,15 +67,58 @@ class RecordedSteps:
     @property
     def alone_ns(self) -> Float64:
         """Return how long the steps would take without synchronization, and nothing else changed."""
-        host_ns = self.tail_host_ns + self.total_recorded_ns - self.packing_launch_ns
+        launches = np.r_[np.arange(1, self.gradients + 1), 2 * self.gradients]
+        late_ns = np.concatenate([self.host_ns, self.tail_host_ns[..., np.newaxis]], axis=-1)
+        host_ns = (late_ns - launches * self.packing_launch_ns).max(axis=-1) + self.total_recorded_ns
         return np.maximum(self.total_ns - self.packing_ns, host_ns)
 
-    def hurried(self, share: float) -> RecordedSteps:
-        """Return the same with hosts that are later than the work, and take longer for a step, by this share less."""
-        host_ns, tail_host_ns = (
-            np.where(late > 0, late * (1 - share), late) for late in (self.host_ns, self.tail_host_ns)
+    def hurried(self, left: float) -> RecordedSteps:
+        """Return the same with hosts that take so much of the time that they took to come to each launch.
+
+        Waits for input, the last of a step's, stay as they are.
+        """
+
+        def sooner(late_ns: Float64, done_ns: Float64) -> Float64:
+            come_ns = late_ns + done_ns
+            return np.asarray(np.where(come_ns > 0, left * come_ns, come_ns) - done_ns, np.float64)
+
+        return replace(
+            self,
+            host_ns=sooner(self.host_ns, self.done_ns),
+            tail_host_ns=sooner(self.tail_host_ns, self.recorded_ns[..., -1] - self.input_ns),
+            own_host_ns=left * np.maximum(self.own_host_ns - self.input_ns, 0) + self.input_ns,
+            packing_launch_ns=left * self.packing_launch_ns,
         )
-        return replace(self, host_ns=host_ns, tail_host_ns=tail_host_ns, own_host_ns=self.own_host_ns * (1 - share))
+
+    def without_gaps(self) -> RecordedSteps:
+        """Return the same with kernels that follow one another at once, as those of a CUDA graph nearly do."""
+
+        def parts(so_far: Float64, total: Float64) -> Float64:
+            each: Float64 = np.diff(np.concatenate([so_far, total[..., np.newaxis]], axis=-1), prepend=0)
+            return each
+
+        work_ns, recorded_ns = parts(self.work_ns, self.total_ns), parts(self.recorded_ns, self.total_recorded_ns)
+        gaps_ns = parts(self.gaps_ns, self.total_gaps_ns)
+        # What lies beside communication is less long without it, gaps too.
+        shorter = np.minimum(work_ns / np.maximum(recorded_ns, 1), 1)
+        left_ns = np.cumsum(work_ns - gaps_ns * shorter, axis=-1)
+        recorded_left_ns = np.cumsum(recorded_ns - gaps_ns, axis=-1)
+        return replace(
+            self,
+            work_ns=left_ns[..., :-1],
+            total_ns=left_ns[..., -1],
+            recorded_ns=recorded_left_ns[..., :-1],
+            total_recorded_ns=recorded_left_ns[..., -1],
+            gaps_ns=np.zeros_like(self.gaps_ns),
+            total_gaps_ns=np.zeros_like(self.total_gaps_ns),
+        )
+
+    @property
+    def done_ns(self) -> Float64:
+        """Return how much work was done at the gradient before each, as recorded."""
+        before: Float64 = np.roll(self.recorded_ns, 1, axis=-1)
+        before[..., 0] = 0
+        return before
 
     @property
     def host_share(self) -> float:
@@ -86,14 +132,13 @@ class RecordedSteps:
         """
         so_far = np.cumsum(in_ns)
         launches = np.arange(1, self.gradients + 1)
-        all_launches_ns = 2 * self.gradients * launch_ns
         added = float(so_far[-1] + out_ns.sum())
         return replace(
             self,
             work_ns=self.work_ns + so_far,
             host_ns=self.host_ns + launches * launch_ns,
-            tail_host_ns=self.tail_host_ns + all_launches_ns,
-            packing_launch_ns=all_launches_ns,
+            tail_host_ns=self.tail_host_ns + 2 * self.gradients * launch_ns,
+            packing_launch_ns=launch_ns,
             copy_ns=self.copy_ns + out_ns,
             total_ns=self.total_ns + added,
             packing_ns=self.packing_ns + added,
@@ -163,10 +208,12 @@ def recorded_steps(
         norms=per_step("norms"),
         work_ns=per_gradient("work_ns") - lost * per_gradient("beside_ns"),
         recorded_ns=per_gradient("work_ns"),
+        gaps_ns=per_gradient("gaps_ns"),
         host_ns=per_gradient("host_ns"),
         copy_ns=per_gradient("copy_ns"),
         total_ns=per_step("total_ns") - lost * per_step("total_beside_ns"),
         total_recorded_ns=per_step("total_ns"),
+        total_gaps_ns=per_step("total_gaps_ns"),
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
         covered=_covered(schedules),

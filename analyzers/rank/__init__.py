@@ -3,7 +3,8 @@
 In order: the rooms `analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle),
 `analyzers.rank.kernels` (what the compute is), `analyzers.rank.strategies` (what each parallelism's communication is
 for), `analyzers.rank.columns` (when devices were busy, and whose each row is) and `analyzers.rank.parallelism` (what a
-strategy did beyond its calls); then `ddp_reductions`, `sync_overhead` and `gradient_schedule`, what gradients cost.
+strategy did beyond its calls); then `ddp_reductions`, `device_waits`, `sync_overhead` and `gradient_schedule`, what
+gradients cost.
 `summary` puts them together; after it no file is read.
 
 Decisions: docs/decisions/rank.md

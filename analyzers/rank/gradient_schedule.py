@@ -27,15 +27,11 @@ from analyzers.rank.columns import (
     profiler_steps,
 )
 from analyzers.rank.ddp_reductions import Gradients, Reductions, ready_at
+from analyzers.rank.device_waits import NEVER, able_to_start, waits
 from analyzers.rank.sync_overhead import NOT_KNOWN, Cost
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind
 
-# Before any launch.
-NEVER = np.iinfo(np.int64).min // 4
-# From a launch to the start of what it launches, where nothing else is in the way, it takes some microseconds: the
-# least that a trace shows, and no more than this.
-LONGEST_LATENCY_NS = 10_000
 # What keeps running statistics, which DDP broadcasts.
 BATCH_NORM = "aten::batch_norm"
 
@@ -70,6 +66,7 @@ class GradientSchedule:
     elements: Int64
     work_ns: Int64  # from the step's begin until it is ready
     beside_ns: Int64  # of that, beside communication
+    gaps_ns: Int64  # of that, between kernels
     # The latest launch since the gradient before, with what starting takes, less the work done when it started.
     host_ns: Int64
     copy_ns: Int64  # to copy it out of its bucket
@@ -81,6 +78,7 @@ class GradientSchedule:
     span_ns: Int64
     total_ns: Int64  # work until the next step begins
     total_beside_ns: Int64
+    total_gaps_ns: Int64
     tail_host_ns: Int64  # as host_ns, of what follows the last gradient
     buffers_ns: Int64  # waits before the first gradient, for the broadcast of buffers
     host_gap_ns: Int64  # waits for launches
@@ -97,7 +95,7 @@ class GradientSchedule:
 
 @dataclass(frozen=True, eq=False)
 class _Device:
-    """What one device does: start and launch of each row that is no communication, by start; when it is busy.
+    """What one device does: start of each row that is no communication, by start, and when it could at the earliest.
 
     `stalls` are waits for communication, `host_gaps` those for launches; together with natural gaps they are all that
     lies between stretches of `busy`.
@@ -134,6 +132,10 @@ class _Device:
     def beside_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
         """Return how much of that work was beside communication."""
         return self.worked_beside.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
+
+    def gaps_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
+        """Return how much of that work was gaps between kernels."""
+        return self.gaps.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def longer_gaps_ns(self, begin_ns: int, end_ns: int) -> int:
         """Return how much gaps beside communication, added up, exceed the median gap without."""
@@ -196,6 +198,7 @@ def _device(
     trace: RankTrace, activity: Activity, attribution: Attribution, comm: Communication, backwards: Intervals
 ) -> _Device:
     events, rows = trace.timed, attribution.rows
+    ends_ns = np.sort(comm.end_ns[comm.device == activity.device])
     if activity.device == CPU_DEVICE:
         # What runs on the host waits for no launch.
         busy = activity.compute
@@ -207,12 +210,10 @@ def _device(
         chosen = rows[mine][order]
         busy = activity.compute | activity.copy
         start_ns = events.start_ns[chosen]
-        latency_ns = _latency(start_ns - events.launched_ns[chosen])
-        has_launch = events.launched_ns[chosen] != UNKNOWN
-        launched_ns = np.where(has_launch, events.launched_ns[chosen] + latency_ns, NEVER)
+        launched_ns = np.where(events.launched_ns[chosen] != UNKNOWN, events.launched_ns[chosen], NEVER)
+        launched_ns = able_to_start(busy, start_ns, launched_ns, ends_ns)
         packs = ((attribution.line == OtherLine.PACKING) & attribution.backward)[mine][order]
-    on_device = comm.device == activity.device
-    stalls, host_gaps = _stalls(busy, start_ns, launched_ns, np.sort(comm.end_ns[on_device]))
+    stalls, host_gaps = waits(busy, start_ns, launched_ns, ends_ns)
     return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls - backwards, host_gaps)
 
 
@@ -222,25 +223,6 @@ def _steps_of(events: Events, operator: str) -> Int64:
     steps = profiler_steps(events)
     number: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(events.start_ns[rows])]
     return number
-
-
-def _latency(lag_ns: Int64) -> int:
-    return int(lag_ns[lag_ns >= 0].min(initial=LONGEST_LATENCY_NS))
-
-
-def _stalls(busy: Intervals, start_ns: Int64, launched_ns: Int64, ends_ns: Int64) -> tuple[Intervals, Intervals]:
-    """Return in each gap on a device the part until communication had ended, and the part until the launch.
-
-    A device that goes on right after a collective has waited for it, unless what it goes on with came later still.
-    """
-    begin, end = busy.end[:-1], busy.start[1:]
-    following = np.searchsorted(start_ns, end).clip(max=max(len(start_ns) - 1, 0))
-    launched = np.clip(launched_ns[following], begin, end) if len(begin) else begin
-    last = np.searchsorted(ends_ns, end, side="right") - 1
-    ended = np.clip(np.r_[ends_ns, NEVER][last], launched, end) if len(begin) else begin
-    # What comes before the launch is the host's; communication counts from there on.
-    waits = ended > launched
-    return union_of(launched[waits], ended[waits]), union_of(begin, launched)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,11 +253,13 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
         "elements": taken.elements,
         "work_ns": device.work_ns(begin_ns, ready_ns),
         "beside_ns": device.beside_ns(begin_ns, ready_ns),
+        "gaps_ns": device.gaps_ns(begin_ns, ready_ns),
         "host_ns": host_ns[:-1],
         "copy_ns": _copies_out(device, inside, extent, taken),
         "reduction": _numbered(taken.reduction),
         "total_ns": device.work_ns(begin_ns, whole),
         "total_beside_ns": device.beside_ns(begin_ns, whole),
+        "total_gaps_ns": device.gaps_ns(begin_ns, whole),
         "longer_gaps_ns": np.array([device.longer_gaps_ns(begin_ns, end_ns)]),
         "tail_host_ns": host_ns[-1:],
         "buffers_ns": device.stalls.length_within(none, forward_end),

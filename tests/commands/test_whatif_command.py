@@ -13,6 +13,7 @@ from tracer.cli import main
 
 RESNET50 = str(SAMPLES / "resnet50-ddp4-bf16")
 DDP4 = SAMPLES / "resnet18-ddp4"
+FSDP = str(SAMPLES / "resnet18-fsdp4")
 SINGLE = str(SAMPLES / "resnet18-ddp1")
 LINKS = str(DDP4 / "links.json")
 
@@ -143,11 +144,12 @@ def test_what_is_no_number_is_a_usage_error(arguments):
     ("arguments", "words"),
     [
         ([str(SAMPLES / "resnet18-dp4")], "nn.DataParallel"),
-        ([str(SAMPLES / "resnet18-fsdp4")], "only DDP is replayed"),
+        ([FSDP], "only DDP is replayed"),
         ([str(SAMPLES / "every-collective4")], "no all-reduce of gradients"),
-        ([SINGLE], "--links FILE"),
-        ([SINGLE, "--links", LINKS], "--gpus"),
-        ([SINGLE, "--bus-gbps", "300"], "--gpus"),
+        ([SINGLE, "--gpus", "4"], "--links FILE"),
+        ([SINGLE, "--links", LINKS, "--bucket-mb", "25"], "--gpus"),
+        ([SINGLE, "--bus-gbps", "300", "--straggler", "all"], "--gpus"),
+        ([SINGLE, "--plot", "caps.png"], "--gpus"),
         ([str(SAMPLES / "nowhere")], "nowhere"),
         ([RESNET50, "--links", "nowhere.json"], "nowhere.json"),
     ],
@@ -169,4 +171,8 @@ def test_the_reports_page_has_the_usual_predictions(tmp_path, capsys):
     assert main(["report", str(DDP4), "--html", str(tmp_path / "a.html")]) == 0
     assert 'id="whatif"' in (tmp_path / "a.html").read_text()
     assert main(["report", SINGLE, "--html", str(tmp_path / "b.html")]) == 0
-    assert 'id="whatif"' not in (tmp_path / "b.html").read_text()
+    # One GPU has no buckets, but a host.
+    assert 'id="whatif"' in (tmp_path / "b.html").read_text()
+    assert "Predicted steps over bucket caps" not in (tmp_path / "b.html").read_text()
+    assert main(["report", FSDP, "--html", str(tmp_path / "c.html")]) == 0
+    assert 'id="whatif"' not in (tmp_path / "c.html").read_text()

@@ -4,12 +4,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
+import numpy as np
 import pytest
 
 from analyzers.collectives import exchange, late_rank
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
+from analyzers.prediction.model import Scene, input_doubt, model_of
 from analyzers.prediction.predict import EVERY, LATE, Kind, Options, Scenario, whatif
 from analyzers.prediction.scenarios import doubts
 from analyzers.rank.summary import RunSummary
@@ -205,7 +207,7 @@ def test_an_element_is_taken_for_a_float_only_where_nothing_says_more(runs):
 
 def test_one_gpu_alone_needs_to_be_told_of_others_and_of_links(runs):
     with pytest.raises(NotReplayable, match="--gpus"):
-        whatif(runs["resnet18-ddp1"], Options(), given(300))
+        whatif(runs["resnet18-ddp1"], Options(bucket_mb=CAPS), given(300))
     with pytest.raises(NotReplayable, match="--links"):
         whatif(runs["resnet18-ddp1"], Options(gpus=(4,)))
 
@@ -300,7 +302,33 @@ def test_faster_hosts_help_where_they_are_the_limit_and_nowhere_else(runs, resne
     assert [each.host_time for each in bound.others] == [0.5, 0.0]
     assert 0 < bound.others[0].gain_ns < bound.others[1].gain_ns
     assert whatif(resnet50, Options(host_times=None)).others == []
-    assert [each.gain_ns for each in whatif(resnet50, Options(host_times=(1, 0.5, 0))).others] == [0, 0, 0]
+    same, half, graph = whatif(resnet50, Options(host_times=(1, 0.5, 0))).others
+    assert (same.gain_ns, half.gain_ns) == (0, 0)
+    # Without gaps between kernels there is more than without waits for launches.
+    assert 0 < graph.gain_ns < 0.1 * same.predicted_step_ns
+
+
+def test_one_gpu_is_predicted_with_a_faster_host_and_no_links(runs):
+    found = whatif(runs["resnet18-ddp1"], Options(host_times=None))
+    assert (found.links, found.has_buckets, found.assumptions) == ("nothing", False, [])
+    half, graph = found.others
+    assert (found.recommended.predicted_step_ns, found.gain_ns) == (graph.predicted_step_ns, graph.gain_ns)
+    assert 0 < half.gain_ns < graph.gain_ns
+    # A graph runs what was recorded without any wait: what costs the host is nothing to it.
+    windows = runs["resnet18-ddp1"].measured[0].windows
+    assert graph.predicted_step_ns == pytest.approx(float(np.median(windows.span_ns - windows.idle_ns)), rel=0.01)
+    assert (graph.reliable, half.reliable) == (True, False)
+    assert graph.interval_ns[0] < graph.predicted_step_ns < graph.interval_ns[1]
+
+
+def test_waits_for_input_stay_and_are_doubted(runs):
+    model = model_of(runs["resnet18-ddp1"], None)
+    fed = replace(model, steps=replace(model.steps, input_ns=model.steps.span_ns / 2))
+    usual_ns, fed_ns = (each.predict(Scene(None, 1, host_time=0)).step_ns for each in (model, fed))
+    assert fed_ns > max(usual_ns, float(np.median(fed.steps.input_ns)) - model.profiler_ns)
+    doubt = input_doubt(fed.steps)
+    assert doubt is not None and "50.0 % of the step" in str(doubt)
+    assert input_doubt(model.steps) is None
 
 
 @pytest.mark.parametrize("path", REPORTED)

@@ -95,9 +95,62 @@ def test_compute_beside_communication_is_slower_and_no_more_than_that():
     assert play(slow, plan([0, 1], [4, 0])).span_ns[0, 0] == pytest.approx(15 + 4 + (5 - 2) + 2 + 7)
 
 
-def test_a_hurried_host_is_later_by_less():
-    late = Rank([Kernel(10, 0), Kernel(5, 100, gradient=True)], [Kernel(7)], 1, 0)
-    steps = recorded([late], *simulate([late], [0], [1]))
-    assert played(steps, [0], [1]) == [100 + 5 + 1 + 1 + 7]
-    assert play(steps.hurried(0.5), plan([0], [1])).span_ns[0, 0] == 100 - 45 + 5 + 1 + 1 + 7
-    assert play(steps.hurried(1.0), plan([0], [1])).span_ns[0, 0] == 10 + 5 + 1 + 1 + 7
+LATE = Rank([Kernel(10, 0, gradient=True), Kernel(5, 100, gradient=True)], [Kernel(7)], 1, 0)
+
+
+def test_a_hurried_host_launches_sooner():
+    steps = recorded([LATE], *simulate([LATE], [1], [1]))
+    assert played(steps, [1], [1]) == [100 + 5 + 1 + 2 + 7]
+    assert played(steps.hurried(0.5), [1], [1]) == [50 + 5 + 1 + 2 + 7]
+    assert played(steps.hurried(0.0), [1], [1]) == [10 + 5 + 1 + 2 + 7]
+
+
+def test_input_comes_when_it_came():
+    #  20 of work, 1 of transfer, 2 and 7; the next batch at 99, for which the host waited 60
+    fed = Rank(DRAWN[0].kernels, [Kernel(7)], 1, 99)
+    steps = replace(recorded([fed], *simulate([fed], [1], [1])), input_ns=np.array([[60.0]]))
+    assert played(steps, [1], [1]) == [99]
+    # Of the host's 39 a half is left; copies and the rest, 9, are counted as if they came before.
+    assert played(steps.hurried(0.5), [1], [1]) == [39 / 2 + 60 + 9 / 2]
+    assert played(steps.hurried(0.0), [1], [1]) == [60 + 9]
+
+
+@st.composite
+def launched_ranks(draw):
+    """One rank whose gradients are single kernels, launched at times that grow, no sooner than a step begins."""
+    times = st.integers(1, 50)
+    launches = np.cumsum(draw(st.lists(st.integers(0, 80), min_size=3, max_size=8))).tolist()
+    kernels = [Kernel(draw(times), 2 * launch, gradient=True) for launch in launches[1:-1]]
+    return Rank([Kernel(1, 0), *kernels], [Kernel(draw(times), 2 * launches[-1])], draw(st.integers(1, 9)), 0)
+
+
+@settings(max_examples=150)
+@given(launched_ranks(), st.integers(1, 300))
+def test_half_the_hosts_time_is_what_would_have_run(rank, transfer_ns):
+    def sooner(kernels):
+        return [replace(kernel, launched_ns=kernel.launched_ns // 2) for kernel in kernels]
+
+    last = [len(rank.kernels) - 2]
+    steps = recorded([rank], *simulate([rank], last, [transfer_ns]))
+    (half,), _ = simulate([replace(rank, kernels=sooner(rank.kernels), rest=sooner(rank.rest))], last, [transfer_ns])
+    # How far copies had come when the rest was launched is not kept: as if they had not begun.
+    later_ns = played(steps.hurried(0.5), last, [transfer_ns])[0] - (half.now - half.rows[0][0])
+    assert 0 <= later_ns <= rank.copy_ns * len(rank.kernels) / 2
+
+
+def test_a_graph_has_no_gaps():
+    #  10, 2 of a gap, 3 beside communication of which 1 is a gap, 4 more of which 2 are
+    steps = replace(
+        STEPS,
+        recorded_ns=np.array([[[12.0, 16.0]]] * 2),
+        work_ns=np.array([[[12.0, 14.0]]] * 2),
+        total_recorded_ns=np.array([[20.0]] * 2),
+        total_ns=np.array([[18.0]] * 2),
+        gaps_ns=np.array([[[2.0, 3.0]]] * 2),
+        total_gaps_ns=np.array([[5.0]] * 2),
+    )
+    found = steps.without_gaps()
+    assert found.work_ns[0].tolist() == [[10, 10 + 2 - 0.5]]
+    assert found.recorded_ns[0].tolist() == [[10, 13]]
+    assert (found.total_ns[0, 0], found.total_recorded_ns[0, 0]) == (11.5 + 4 - 2, 13 + 4 - 2)
+    assert not found.gaps_ns.any() and not found.total_gaps_ns.any()

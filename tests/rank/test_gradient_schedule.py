@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from analyzers.intervals import union_of
-from analyzers.rank.gradient_schedule import NEVER, _Device, _stalls
+from analyzers.rank.device_waits import NEVER, able_to_start, waits
+from analyzers.rank.gradient_schedule import _Device
 from tests.support.samples import REPORTED, SAMPLES, summarized
 
 
@@ -16,7 +17,7 @@ def told_apart(busy: str, comm: str, launched: list[int]):
         return union_of(on, on + 1)
 
     runs = drawn(busy)
-    stalls, host = _stalls(runs, runs.start, np.array(launched), drawn(comm).end)
+    stalls, host = waits(runs, runs.start, np.array(launched), drawn(comm).end)
     return [*zip(stalls.start, stalls.end, strict=True)], [*zip(host.start, host.end, strict=True)]
 
 
@@ -33,6 +34,20 @@ def told_apart(busy: str, comm: str, launched: list[int]):
 )
 def test_a_gap_is_the_launchs_until_it_came_and_communications_until_it_ended(busy, comm, launched, stalls, host):
     assert told_apart(busy, comm, launched) == (stalls, host)
+
+
+def test_what_was_launched_late_starts_a_usual_gap_after_it_could():
+    # The first three follow one another, with gaps of 2 and 3; the last two were launched when nothing ran, and started
+    # 7 and 20 later: all but a usual gap was waiting for the host.
+    start, end = np.array([1, 103, 206, 407, 620]), np.array([101, 203, 306, 507, 720])
+    launched, never = np.array([0, 1, 2, 400, 600]), np.array([], dtype=np.int64)
+    able = able_to_start(union_of(start, end), start, launched, never)
+    assert able.tolist() == [1, 2, 3, 407 - 2, 620 - 2]
+    none, host = waits(union_of(start, end), start, able, never)
+    assert len(none) == 0
+    assert [*zip(host.start, host.end, strict=True)] == [(306, 405), (507, 618)]
+    # Communication that ends in a gap explains it.
+    assert able_to_start(union_of(start, end), start, launched, np.array([550])).tolist() == [1, 2, 3, 405, 601]
 
 
 def test_work_leaves_waits_out_and_gaps_in():
@@ -60,8 +75,8 @@ def test_work_grows_from_gradient_to_gradient_and_fits_into_its_step(path):
                 assert (np.diff(work) >= 0).all()
                 assert (pace.beside_ns[own] <= pace.work_ns[own]).all()
                 # What is neither work nor waiting for launches is waiting for communication.
-                waits = pace.span_ns[place] - pace.total_ns[place] - pace.host_gap_ns[place]
-                assert waits >= pace.buffers_ns[place] >= 0
+                waited = pace.span_ns[place] - pace.total_ns[place] - pace.host_gap_ns[place]
+                assert waited >= pace.buffers_ns[place] >= 0
 
 
 def test_every_gradient_of_a_step_is_there():

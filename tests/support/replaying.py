@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from analyzers.intervals import union_of
 from analyzers.prediction.replay import BucketPlan, RecordedSteps
-from analyzers.rank.gradient_schedule import NEVER, _Device, _of_step, _stalls, _StepGradients
+from analyzers.rank.device_waits import NEVER, waits
+from analyzers.rank.gradient_schedule import _Device, _of_step, _StepGradients
 
 
 @dataclass
@@ -88,10 +89,12 @@ def recorded(ranks: list[Rank], ran: list[Ran], ends: list[int]) -> RecordedStep
         norms=zero,
         work_ns=per_gradient("work_ns"),
         recorded_ns=per_gradient("work_ns"),
+        gaps_ns=per_gradient("gaps_ns"),
         host_ns=per_gradient("host_ns"),
         copy_ns=per_gradient("copy_ns"),
         total_ns=per_step("total_ns"),
         total_recorded_ns=per_step("total_ns"),
+        total_gaps_ns=per_step("total_gaps_ns"),
         tail_host_ns=per_step("tail_host_ns"),
         slower=0.0,
         covered=1.0,
@@ -109,7 +112,7 @@ def _step(rank: Rank, times: Ran, ends: list[int]) -> dict[str, np.ndarray]:
     start, end = np.r_[start, times.now], np.r_[end, times.now + 1]
     launched = np.r_[launched, rank.next_ns]
     busy = union_of(start, end)
-    stalls, host_gaps = _stalls(busy, start, launched, np.array(ends))
+    stalls, host_gaps = waits(busy, start, launched, np.array(ends))
     backward = union_of([times.ready_ns[0]], [times.ready_ns[-1]])
     device = _Device(start, launched, np.r_[packs, False], busy, union_of([], []), stalls - backward, host_gaps)
     count = len(times.ready_ns)

@@ -107,6 +107,8 @@ def run(options: argparse.Namespace) -> int:
     )
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     prediction = whatif(summary, _options(options), links)
+    if options.plot is not None and not prediction.has_buckets:
+        raise TracerError(f"--plot {options.plot}: one GPU has no buckets to draw; say how many with --gpus")
     _write(options, prediction)
     if of_run is not None:
         document = report_html(of_run, drawn, calibration or summary.calibration, prediction)

@@ -147,7 +147,7 @@ class Predicted:
     others: list[TitledTable]
     scaling: list[TitledTable]
     basis: list[TitledTable]
-    picture: CapPicture
+    picture: CapPicture | None
 
 
 def _predicted(prediction: WhatIf) -> Predicted:
@@ -158,7 +158,7 @@ def _predicted(prediction: WhatIf) -> Predicted:
         others=titled(explained(other_scenarios(prediction), "whatif")),
         scaling=titled(explained(scale_out_section(prediction), "whatif")),
         basis=titled(basis(prediction)),
-        picture=capline(prediction),
+        picture=capline(prediction) if prediction.has_buckets else None,
     )
 
 

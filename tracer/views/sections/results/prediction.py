@@ -74,9 +74,9 @@ def sections(prediction: WhatIf) -> list[Section]:
 def own(prediction: WhatIf) -> Section:
     """Show the run's own settings, as measured and as predicted."""
     baseline = prediction.baseline
-    settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}"
+    settings = gpus(baseline.gpus)
     if baseline.buckets:
-        settings += f", {count(len(baseline.buckets), 'bucket')}"
+        settings = f"{cap(baseline.bucket_mb)}, {settings}, {count(len(baseline.buckets), 'bucket')}"
     replayed = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
         Paragraph(
@@ -88,7 +88,12 @@ def own(prediction: WhatIf) -> Section:
 
 
 def scenarios(prediction: WhatIf) -> Section:
-    """List every scenario, a group of rows per number of GPUs; what is not to be trusted is marked, and why."""
+    """List every scenario, a group of rows per number of GPUs; what is not to be trusted is marked, and why.
+
+    One GPU has no buckets: nothing of it alone.
+    """
+    if not prediction.has_buckets:
+        return []
     groups = [
         [_cells(scenario, prediction) for scenario in group]
         for _, group in groupby(prediction.of_caps, key=lambda scenario: scenario.gpus)
@@ -122,7 +127,7 @@ def what_changes(scenario: Scenario) -> str:
         who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
         return WITHOUT_LATENESS[scenario.cause].format(who=who)
     if not scenario.host_time:
-        return "no time on the CPU: CUDA graphs at best"
+        return "the step as one CUDA graph"
     return f"launches in {rounded_percent(scenario.host_time)} of the CPU's time"
 
 
@@ -196,6 +201,8 @@ def hidden_means(out: ScaleOut) -> str:
 
 def basis(prediction: WhatIf) -> Section:
     """List what predictions rest on."""
+    if not prediction.has_buckets:
+        return []
     lines = [
         f"links: {prediction.links}",
         *prediction.assumptions,
