@@ -70,7 +70,8 @@ class RecordedSteps:
         launches = np.r_[np.arange(1, self.gradients + 1), 2 * self.gradients]
         late_ns = np.concatenate([self.host_ns, self.tail_host_ns[..., np.newaxis]], axis=-1)
         host_ns = (late_ns - launches * self.packing_launch_ns).max(axis=-1) + self.total_recorded_ns
-        return np.maximum(self.total_ns - self.packing_ns, host_ns)
+        alone_ns: Float64 = np.maximum(self.total_ns - self.packing_ns, host_ns)
+        return alone_ns
 
     def hurried(self, left: float) -> RecordedSteps:
         """Return the same with hosts that take so much of the time that they took to come to each launch.
