@@ -417,7 +417,7 @@ def _of_hosts(scenarios: Sequence[Scenario], before_ns: int) -> tuple[Recommende
     """Return what one GPU's step would be with the fastest host, and what that takes off it."""
     best = min(scenarios, key=lambda each: each.predicted_step_ns)
     host = f"a CPU that takes {percent(best.host_time or 0)} of the time" if best.host_time else "one CUDA graph"
-    why = f"with {host} a step of {ms(before_ns)} would take {ms(best.predicted_step_ns)}"
+    why = f"with {host} a step would take {ms(best.predicted_step_ns)} instead of {ms(before_ns)}"
     return _chosen(best, why), best.gain_ns
 
 

@@ -89,6 +89,13 @@ def test_what_is_not_to_be_trusted_is_marked_and_its_reason_stands_below_once(ma
         assert shown.count(f"? {reason}\n") == 1
 
 
+def test_a_faster_hosts_doubts_stand_below_its_rows_on_one_gpu_too():
+    made = whatif(summarized(SAMPLES / "resnet18-ddp1"), Options(host_times=None))
+    shown = prediction_text(made)
+    assert doubts(made.others)
+    assert [shown.count(f"? {reason}\n") for reason in doubts(made.others)] == [1] * len(doubts(made.others))
+
+
 @ALL
 def test_what_is_said_of_the_model_is_shown(made):
     shown = prediction_text(made)

@@ -110,7 +110,7 @@ def other_scenarios(prediction: WhatIf) -> Section:
         return []
     by_kind = groupby(prediction.others, key=lambda scenario: scenario.kind)
     lines = Table(OTHER_HEADS, [[_other_cells(scenario) for scenario in group] for _, group in by_kind], is_spaced=True)
-    said = doubts(prediction.of_caps)
+    said = doubts(prediction.of_caps) if prediction.has_buckets else []
     new = [why for why in doubts(prediction.others) if why not in said]
     title = "What else would change the step, at the run's own settings, ms"
     return [Heading(title), lines, *(Paragraph(f"? {why}") for why in new)]
