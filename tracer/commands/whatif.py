@@ -57,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host-time",
         type=shares,
         metavar="SHARE,...",
-        help="predict CPUs that take this share of their time; 0: one CUDA graph (default: 0.5,0 where they are the limit "
-        "and nothing else is asked for)",
+        help="predict CPUs that take this share of their time; 0: one CUDA graph (default: 0.5,0 where they are the "
+        "limit and nothing else is asked for)",
     )
     what.add_argument("--no-broadcast-buffers", action="store_true", help="predict without DDP's broadcast of buffers")
     what.add_argument(
