@@ -17,13 +17,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analyzers.arrays import Float64, Int64
-from analyzers.collectives import Exchange, purposes
+from analyzers.arrays import Float64
+from analyzers.collectives import Exchange
 from analyzers.errors import NotReplayable
 from analyzers.prediction.assumption import Assumption, borrowed
-from analyzers.rank import Purpose, RunSummary, queued
+from analyzers.prediction.strain import UNSTRAINED, ReductionTransfers, Strain, reduction_transfers
+from analyzers.rank import RunSummary, queued
 from analyzers.run import Calibration, curve
-from analyzers.trace import Collective, bus_factor
+from analyzers.trace import bus_factor
 
 
 class Timing(Protocol):
@@ -69,17 +70,28 @@ class LinkModel:
 
     timings: Mapping[int, Timing]
     source: str
-    strain: float = 1.0
+    strain: Strain = UNSTRAINED
     hosts: Hosts | None = None
 
+    def slowed(self) -> LinkModel:
+        """Return links whose all-reduces take as much longer as nine of ten take at most."""
+        return replace(self, strain=self.strain.slowed())
+
     def all_reduce_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
-        """Return how long all-reduces of these sizes take so many GPUs, in ns."""
+        """Return how long all-reduces of these sizes take so many GPUs beside compute, in ns."""
+        return self._strained_ns(nbytes, gpus, self.strain.beside)
+
+    def after_compute_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
+        """Return how long they take when compute has ended, in ns."""
+        return self._strained_ns(nbytes, gpus, self.strain.after)
+
+    def _strained_ns(self, nbytes: ArrayLike, gpus: int, strain: float) -> Float64:
         sizes = np.asarray(nbytes, dtype=np.float64)
         if gpus < 2:
             return np.zeros_like(sizes)
         timing = self.timings[self.nearest(gpus)]
-        latency_ns = self.strain * timing.time_ns(0.0)
-        moving_ns = self.strain * timing.time_ns(sizes) - latency_ns
+        latency_ns = strain * timing.time_ns(0.0)
+        moving_ns = strain * timing.time_ns(sizes) - latency_ns
         if timing.group_size != gpus:
             latency_ns = latency_ns * log2(gpus) / log2(timing.group_size)
             moving_ns = moving_ns * bus_factor("all_reduce", gpus) / bus_factor("all_reduce", timing.group_size)
@@ -121,7 +133,7 @@ def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str) -> LinkMod
 OTHER_LINKS = 1.5
 # How much longer all-reduces take beside compute than alone, where a run does not tell: resnet50, vgg16 and transformer
 # in bf16 on 2 and 4 x H200, over NVLink and host memory (torch 2.11, NCCL 2.28.9), took between 1.02 and 1.24 times.
-BUSY_LINKS = 1.05
+BUSY_LINKS = Strain(1.05, 1.05, reach=0.1)
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel |
 
     Raises NotReplayable where several GPUs have neither.
     """
-    transfers = _transfers(exchanged)
+    transfers = reduction_transfers(exchanged)
     curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
     own_transfers = _own(run, transfers, gpus, curves)
     if isinstance(given, LinkModel):
@@ -152,7 +164,7 @@ def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel |
         return RunLinks(own_transfers.links, own_transfers.links, [own_transfers.words])
     # How much longer all-reduces take beside compute does not depend on the links they take.
     strain = own_transfers.links.strain if own_transfers.is_measured else BUSY_LINKS
-    text = f"all-reduces take {strain:.2f} times what the given calibration measured of them alone"
+    text = f"all-reduces take {strain}, by the given calibration"
     assumption = Assumption(text) if own_transfers.is_measured else borrowed(text)
     return RunLinks(own_transfers.links, replace(curves, strain=strain), [assumption])
 
@@ -172,57 +184,25 @@ class _OwnTransfers:
     is_measured: bool = False
 
 
-def _own(run: RunSummary, transfers: _ReductionTransfers, gpus: int, given: LinkModel | None) -> _OwnTransfers | None:
+def _own(run: RunSummary, transfers: ReductionTransfers, gpus: int, given: LinkModel | None) -> _OwnTransfers | None:
     """Take the calibration beside the run, else a given one that fits its transfers, else these alone."""
     beside = calibrated(run.calibration, "the run's own calibration") if run.calibration is not None else None
     curves = beside or given
     exact = bool(len(transfers.nbytes)) and not transfers.bound
     if curves is not None and exact and gpus in curves.timings:
-        strain = transfers.against(curves, gpus)
-        if beside is not None or 1 / OTHER_LINKS < strain < OTHER_LINKS:
-            text = f"all-reduces take {strain:.2f} times what was measured of them alone, as in this run"
-            return _OwnTransfers(replace(curves, strain=strain), Assumption(text), is_measured=True)
+        ratio = transfers.ratio(curves, gpus)
+        if beside is not None or 1 / OTHER_LINKS < ratio < OTHER_LINKS:
+            strain = transfers.strain(curves, gpus)
+            links = replace(curves, strain=strain)
+            return _OwnTransfers(links, Assumption(f"all-reduces take {strain}, as in this run"), is_measured=True)
     elif curves is not None and (beside is not None or not len(transfers.nbytes)):
-        text = f"all-reduces take {BUSY_LINKS} times what was measured of them alone"
-        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), borrowed(text))
+        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), borrowed(f"all-reduces take {BUSY_LINKS}"))
     if not len(transfers.nbytes):
         return None
     bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
     text = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
     links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
     return _OwnTransfers(links, Assumption(f"{text}: sizes far from them are guesses"))
-
-
-@dataclass(frozen=True, eq=False)
-class _ReductionTransfers:
-    """Reductions of gradients, a row each: the step, bytes and transfer."""
-
-    step: Int64
-    nbytes: Float64
-    time_ns: Float64
-    bound: bool
-
-    def against(self, links: LinkModel, gpus: int) -> float:
-        """Return how much longer the median step's reductions take, all together, than alone over these links."""
-        alone_ns = links.all_reduce_ns(self.nbytes, gpus)
-        steps, step_index = np.unique(self.step, return_inverse=True)
-        count = len(steps)
-        return float(np.median(np.bincount(step_index, self.time_ns, count) / np.bincount(step_index, alone_ns, count)))
-
-
-def _transfers(exchanged: Exchange) -> _ReductionTransfers:
-    """Return the reductions of gradients in a run: where ranks are missing, upper bounds."""
-    instances, transfers = exchanged.matching.instances, exchanged.transfers
-    usable = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
-    usable &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
-    exact = usable & ~transfers.bound
-    rows = exact if exact.any() else usable
-    return _ReductionTransfers(
-        step=instances.step[rows],
-        nbytes=transfers.nbytes[rows].astype(np.float64),
-        time_ns=transfers.transfer_ns[rows].astype(np.float64),
-        bound=bool(usable.any() and not exact.any()),
-    )
 
 
 def next_delay_ns(exchanged: Exchange) -> float:

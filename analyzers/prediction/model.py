@@ -188,13 +188,19 @@ class Model:
         calls = np.r_[np.arange(len(last)), len(last)] - np.searchsorted(before, np.r_[last, self.steps.gradients])
         head_ns = self.steps.buffers_ns if scene.broadcast_buffers else -self.buffer_copies_ns
         transfer_ns = self.links.all_reduce_ns(sizes, scene.gpus)
-        return BucketPlan(last, transfer_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
+        after_ns = self.links.after_compute_ns(sizes, scene.gpus)
+        return BucketPlan(last, transfer_ns, after_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
 
     def own(self) -> Prediction:
         """Predict the run's own settings."""
         if self.gpus < 2:
             return self.predict(Scene(None, 1))
         return replace(self, links=self.own_links).predict(Scene(self.bucket_mb, self.gpus, recorded=True))
+
+    def over_slowed_links(self) -> Model:
+        """Return the same over links as slow as nine of ten transfers say, also in the run where they are its own."""
+        slowed = self.links.slowed()
+        return replace(self, links=slowed, own_links=slowed if self.links is self.own_links else self.own_links)
 
 
 def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:

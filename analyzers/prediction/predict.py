@@ -328,7 +328,10 @@ class _Changing:
         if _is_graph(scene):
             return round((1 - GRAPH_WITHIN) * step_ns), round((1 + GRAPH_WITHIN) * step_ns)
         own = hypot(WITHIN, self.baseline.error, self.model.spread) * step_ns
-        reach_ns = hypot(own, OF_CHANGE * (step_ns - self.baseline.predicted_step_ns))
+        change_ns = step_ns - self.baseline.predicted_step_ns
+        slowed = self.model.over_slowed_links()
+        slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
+        reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns)
         return round(max(step_ns - reach_ns, 0)), round(step_ns + reach_ns)
 
     def _own(self) -> Scene:

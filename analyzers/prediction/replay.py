@@ -148,15 +148,17 @@ class RecordedSteps:
 
 @dataclass(frozen=True, eq=False)
 class BucketPlan:
-    """Buckets as they follow one another: the last gradient of each, and how long its reduction takes.
+    """Buckets as they follow one another: the last gradient of each, and how long its reduction takes beside compute.
 
-    `call_ns` is how much later than recorded the host comes to each bucket's last gradient, and to what follows them
-    all, for calls that it did not make then. `head_ns` is added before the first gradient, in arrays of ranks x steps;
-    `next_delay_ns` lies between a reduction's transfer and the next one's that stood behind it.
+    `after_ns` is what it takes when compute has ended on all ranks. `call_ns` is how much later than recorded the host
+    comes to each bucket's last gradient, and to what follows them all, for calls that it did not make then. `head_ns`
+    is added before the first gradient, in arrays of ranks x steps; `next_delay_ns` lies between a reduction's transfer
+    and the next one's that stood behind it.
     """
 
     last: Int64
     transfer_ns: Float64
+    after_ns: Float64
     call_ns: Float64
     head_ns: Float64
     next_delay_ns: float = 0.0
@@ -258,9 +260,9 @@ def play(steps: RecordedSteps, plan: BucketPlan) -> Played:
     free = np.full_like(now, -np.inf)  # when the communication stream is
     lost = steps.slower / (1 + steps.slower)
     done = np.zeros_like(now)
-    stalled, reducing, hidden = np.zeros_like(now), np.zeros_like(now), np.zeros_like(now)
+    hidden = np.zeros_like(now)
     gap = np.zeros_like(now)  # of the time until `free`, what lies before reductions begin
-    ended: list[Float64] = []
+    ready: list[Float64] = []
     bounds = np.r_[-1, plan.last]
     for bucket, last in enumerate(plan.last.tolist()):
         work = steps.work_ns[..., last] - done
@@ -274,8 +276,9 @@ def play(steps: RecordedSteps, plan: BucketPlan) -> Played:
         begin = np.maximum(now + steps.start_delay_ns, free + plan.next_delay_ns)
         gap += begin - np.maximum(now, free)
         free = np.broadcast_to(begin.max(axis=0) + plan.transfer_ns[bucket], now.shape)
-        reducing += free - begin
-        ended.append(free)
+        ready.append(now + steps.start_delay_ns)
+    stalled = np.zeros_like(now)
+    ended, reducing = _reduced(plan, ready, computed_ns=now.max(axis=0))
     copied = np.add.reduceat(steps.copy_ns, bounds[:-1] + 1, axis=-1)
     for bucket, end in enumerate(ended):
         stalled += np.clip(end - now, 0, None)
@@ -284,3 +287,23 @@ def play(steps: RecordedSteps, plan: BucketPlan) -> Played:
     host = steps.begin_ns + steps.tail_host_ns + steps.total_recorded_ns + plan.call_ns[-1]
     now = np.maximum(now + rest, host)
     return Played(now - steps.begin_ns, stalled, reducing - steps.covered * hidden)
+
+
+def _reduced(plan: BucketPlan, ready: Sequence[Float64], computed_ns: Float64) -> tuple[list[Float64], Float64]:
+    """Return when each reduction ends, and how long they take together, for compute that ends on the last rank then.
+
+    `ready` is when each rank could begin each reduction, were its stream free.
+    """
+    free = np.full_like(ready[0], -np.inf)
+    reducing = np.zeros_like(free)
+    ended = []
+    for can_begin, transfer_ns, after_ns in zip(ready, plan.transfer_ns, plan.after_ns, strict=True):
+        begin = np.maximum(can_begin, free + plan.next_delay_ns)
+        everywhere = begin.max(axis=0)
+        end = everywhere + transfer_ns
+        left = np.maximum(end - np.maximum(everywhere, computed_ns), 0)
+        saved = left * (1 - after_ns / transfer_ns) if transfer_ns else 0
+        free = np.broadcast_to(end - saved, begin.shape)
+        reducing += free - begin
+        ended.append(free)
+    return ended, reducing

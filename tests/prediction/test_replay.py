@@ -88,6 +88,25 @@ def test_slower_links_are_never_faster(case, more):
     assert all(np.array(played(steps, last, times)) <= np.array(played(steps, last, [t + more for t in times])))
 
 
+@settings(max_examples=100)
+@given(cases(), st.integers(1, 4))
+def test_transfers_are_faster_when_compute_has_ended(case, times):
+    """Against a simulation that moves byte by byte, and ends a transfer up to a nanosecond late."""
+    ranks, ((last, after_ns), _) = case
+    beside_ns = [times * took for took in after_ns]
+    steps = recorded(ranks, *simulate(ranks, last, beside_ns))
+    again, _ = simulate(ranks, last, beside_ns, after_ns)
+    found = play(steps, plan(last, beside_ns, after_ns)).span_ns[:, 0]
+    wanted = np.array([ran.now - ran.rows[0][0] for ran in again])
+    assert (found <= wanted).all()
+    assert (wanted - found <= len(last)).all()
+
+
+def test_what_is_left_of_a_transfer_is_faster_when_compute_has_ended():
+    #  5 of 20 beside the second gradient's work, half of the other 15 after it; then half of 4, a copy and the rest
+    assert play(STEPS, plan([0, 1], [20, 4], [10, 2])).span_ns[0, 0] == 15 + 5 + 15 / 2 + 2 + 1 + 7
+
+
 def test_compute_beside_communication_is_slower_and_no_more_than_that():
     #  ggggg|ggggg|     the second gradient's work beside the first bucket: 5 at half the speed
     slow = RecordedSteps(**{**STEPS.__dict__, "slower": 1.0})

@@ -1,6 +1,7 @@
 """Steps of ranks kernel by kernel: drawn, simulated, and as a trace would tell them."""
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 from hypothesis import strategies as st
@@ -42,8 +43,10 @@ class Ran:
         self.rows.append((start, self.now, kernel.launched_ns, packs))
 
 
-def simulate(ranks: list[Rank], last: list[int], transfer_ns: list[int]) -> tuple[list[Ran], list[int]]:
-    """Each rank's step, and the ends of reductions."""
+def simulate(
+    ranks: list[Rank], last: list[int], transfer_ns: list[int], after_ns: list[int] | None = None
+) -> tuple[list[Ran], list[int]]:
+    """Each rank's step, and the ends of reductions, which take `after_ns` when no rank computes any longer."""
     ran = [Ran() for _ in ranks]
     for rank, times in zip(ranks, ran, strict=True):
         for kernel in rank.kernels:
@@ -52,8 +55,13 @@ def simulate(ranks: list[Rank], last: list[int], transfer_ns: list[int]) -> tupl
                 times.ready_ns.append(times.now)
     free = -(10**9)
     ends = []
-    for gradient, took in zip(last, transfer_ns, strict=True):
-        free = max(free, *(times.ready_ns[gradient] for times in ran)) + took
+    computed = max(times.now for times in ran)
+    for gradient, took, after in zip(last, transfer_ns, after_ns or transfer_ns, strict=True):
+        free = max(free, *(times.ready_ns[gradient] for times in ran))
+        left = Fraction(1)
+        while left > 0:
+            left -= Fraction(1, took if free < computed else after)
+            free += 1
         ends.append(free)
     for rank, times in zip(ranks, ran, strict=True):
         first = 0
@@ -120,9 +128,9 @@ def _step(rank: Rank, times: Ran, ends: list[int]) -> dict[str, np.ndarray]:
     return _of_step(device, (int(start[0]), times.now), taken)
 
 
-def plan(last: list[int], transfer_ns: list[int]) -> BucketPlan:
-    times = np.array(transfer_ns, dtype=np.float64)
-    return BucketPlan(np.array(last), times, np.zeros(len(last) + 1), np.zeros((1, 1)))
+def plan(last: list[int], transfer_ns: list[int], after_ns: list[int] | None = None) -> BucketPlan:
+    times, after = (np.array(each, dtype=np.float64) for each in (transfer_ns, after_ns or transfer_ns))
+    return BucketPlan(np.array(last), times, after, np.zeros(len(last) + 1), np.zeros((1, 1)))
 
 
 @st.composite
