@@ -1,8 +1,8 @@
 """Recorded steps replayed with other buckets, GPUs or links.
 
-In order: `bucket_rule` is DDP's own, `link_model` says how long an all-reduce takes, `replay` plays steps, `levelling`
-takes a rank's lateness out of them, `model` sets them up from a run, `predict` answers `tracer whatif`, `scenarios`
-arranges the answers. `assumption` is what they rest on.
+In order: `bucket_rule` is DDP's own, `link_model` says how long an all-reduce takes, `strain` how much longer than
+alone, `replay` plays steps, `levelling` takes a rank's lateness out of them, `model` sets them up from a run, `predict`
+answers `tracer whatif`, `scenarios` arranges the answers. `assumption` is what they rest on.
 
 Decisions: docs/decisions/prediction.md
 """
