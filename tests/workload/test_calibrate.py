@@ -226,7 +226,9 @@ def test_every_collective_is_measured_at_every_size(measured):
     found = read_calibration(file)
     assert {row.collective for row in found.rows} == set(COLLECTIVES)
     for collective in COLLECTIVES:
-        assert [row.bytes for row in found.rows if row.collective == collective] == [1000, 8000, 64000]
+        sizes = [row.bytes for row in found.rows if row.collective == collective]
+        # Where the curve bends at 8000, also between.
+        assert sizes in ([1000, 8000, 64000], [1000, 2000, 8000, 22000, 64000])
     assert {(row.group_size, row.dtype) for row in found.rows} == {(2, "float32")}
     assert (found.links.backend, found.links.transport, found.links.limit_gbps) == ("gloo", None, None)
     assert "gloo" in found.links.source
@@ -255,6 +257,28 @@ def test_json_is_the_file_and_the_ranks_measure_what_was_asked_for(tmp_path, cap
     assert main([*CPU, *tiny, "--force", "--json"]) == 0
     assert capsys.readouterr().out == (tmp_path / "links.json").read_text() == to_json(MEASURED) + "\n"
     assert asked == [CalibrateConfig("cpu", 2, CalibrationPlan(("broadcast",), 4096, 4096, 2, "bfloat16"))]
+
+
+def bent(*times_ns: int) -> list[int]:
+    rows = table(*(("all_reduce", 2, 4096 << power, time_ns) for power, time_ns in enumerate(times_ns))).rows
+    return [size // 4096 for size in calibrate.between_bends(rows)]
+
+
+def test_a_curve_is_measured_more_closely_where_it_bends():
+    assert bent(10, 20, 40, 80, 160) == []
+    assert bent(10, 11, 22, 44) == []  # 1.4 and 2.8 times the smallest: its multiples are there
+    # At 16 times the smallest a protocol begins that is twice as fast: 11 and 22 around it, less at its neighbours.
+    assert bent(10, 20, 40, 80, 80, 160, 320) == [5, 11, 22]
+    assert bent(10) == bent(10, 20) == bent() == []
+    assert len(bent(*(10, 30) * 20)) == calibrate.BETWEEN
+
+
+def test_sizes_between_are_measured_too_and_rows_are_by_size(alone, monkeypatch):
+    times = {4096: 10, 16384: 30, 65536: 40}
+    monkeypatch.setattr(calibrate, "_time_ns", lambda operation, group: times.get(operation.nbytes, 20))
+    rows = calibrate.measure(CalibrationPlan(("all_reduce",), 4096, 65536, 4), alone, silent).rows
+    assert [row.bytes for row in rows] == [4096, 8192, 16384, 32768, 65536]
+    assert [row.time_ns for row in rows] == [10, 20, 30, 20, 40]
 
 
 def test_a_row_has_the_type_that_was_sent(alone):

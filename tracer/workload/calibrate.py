@@ -11,10 +11,12 @@ import platform
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from math import isqrt, log
 from pathlib import Path
 
 import torch
@@ -46,6 +48,9 @@ BLOCKS = 3
 GRAPHED = 10
 # Before the first row: clocks rise, and a profiler that has just ended lets go.
 SETTLING = 50
+# A row this far from the line between its neighbours, as a share, is where the curve bends: NCCL changes its protocol or
+# algorithm there, or a cache is too small. Sizes between that are measured too, the most in need first, so many at most.
+BEND, BETWEEN = 0.1, 6
 # The values that are sent repeat after a prime number of elements: a shard in a wrong place shows.
 PERIOD = 251
 # Whole numbers up to this are exact in bfloat16, sums of all ranks' values too.
@@ -122,12 +127,37 @@ def measure(plan: CalibrationPlan, device: torch.device, progress: Progress) -> 
             continue
         # Sizes that a group cannot share evenly are rounded, and may then be the same.
         operations = {operation.nbytes: operation for operation in map(prepare, plan.sizes)}
-        for number, (nbytes, operation) in enumerate(operations.items()):
+        measured: list[CalibrationRow] = []
+        for number, operation in enumerate(operations.values()):
             progress(collective, index * len(plan.sizes) + number, len(plan.collectives) * len(plan.sizes))
-            _check(collective, operation, group)
-            time_ns = _time_ns(operation, group)
-            rows.append(calibration_row(collective, operation.group_size, plan.dtype, nbytes, time_ns))
+            measured.append(_row(collective, operation, group))
+        between = {operation.nbytes: operation for operation in map(prepare, between_bends(measured))}
+        measured += [_row(collective, between[nbytes], group) for nbytes in sorted(between.keys() - operations.keys())]
+        rows += sorted(measured, key=lambda row: row.bytes)
     return Measurement(rows, notes)
+
+
+def _row(collective: Collective, operation: TimedCollective, group: DefaultGroup) -> CalibrationRow:
+    _check(collective, operation, group)
+    dtype = str(operation.source.dtype).removeprefix("torch.")
+    return calibration_row(collective, operation.group_size, dtype, operation.nbytes, _time_ns(operation, group))
+
+
+def between_bends(rows: Sequence[CalibrationRow]) -> list[int]:
+    """Return sizes to measure too, in bytes: the geometric means on both sides of rows at which the curve bends most.
+
+    `rows` are of one collective, by size; time is a power of size between them, as in a TimingCurve. Sizes are
+    multiples of the smallest: NCCL takes longer for odd ones.
+    """
+    bends: list[tuple[float, CalibrationRow, CalibrationRow, CalibrationRow]] = []
+    for low, row, high in zip(rows, rows[1:], rows[2:], strict=False):
+        power = log(high.time_ns / low.time_ns) / log(high.bytes / low.bytes)
+        expected_ns = low.time_ns * (row.bytes / low.bytes) ** power
+        bends.append((abs(log(row.time_ns / expected_ns)), low, row, high))
+    most = sorted((bend for bend in bends if bend[0] > BEND), key=lambda bend: bend[0], reverse=True)
+    means = (isqrt(side.bytes * row.bytes) for _, low, row, high in most for side in (low, high))
+    sizes = dict.fromkeys(mean // rows[0].bytes * rows[0].bytes for mean in means)
+    return sorted(islice((size for size in sizes if size not in {row.bytes for row in rows}), BETWEEN))
 
 
 def write_links(measurement: Measurement, folder: Path, output: Path, device: torch.device) -> None:
