@@ -48,8 +48,8 @@ BLOCKS = 3
 GRAPHED = 10
 # Before the first row: clocks rise, and a profiler that has just ended lets go.
 SETTLING = 50
-# A row this far from the line between its neighbours, as a share, is where the curve bends: NCCL changes its protocol or
-# algorithm there, or a cache is too small. Sizes between that are measured too, the most in need first, so many at most.
+# The curve bends at a row this far from the line between its neighbours, as a share: NCCL changes its protocol or
+# algorithm there, or a cache is too small. Sizes around it are measured too, the worst bends first, so many at most.
 BEND, BETWEEN = 0.1, 6
 # The values that are sent repeat after a prime number of elements: a shard in a wrong place shows.
 PERIOD = 251
