@@ -1,10 +1,11 @@
-"""Records what `tracer whatif` is judged by, and judges it: a trace, and beside it the step under every bucket cap.
+"""Records what `tracer whatif` is judged by, and judges it: a trace, and beside it the step under other settings.
 
     python benchmarks/whatif.py record FOLDER [--models resnet50,vgg16] [--links nvlink,host,sockets] [--gpus 1,2,4]
     python benchmarks/whatif.py judge FOLDER
 
 One launch for each link and number of GPUs. In each, for each model: a recording of 25 MB buckets into
-FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap, in turn, several times over.
+FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap and for every change of DDP's other
+options, in turn, several times over.
 FOLDER/truth.jsonl has a line for each cell: the same command goes on where one has ended. `judge` predicts every cell
 from the recording of its row, and from that of one GPU with the row's calibration, and prints the errors, and how many
 truths lie in the interval of their prediction: nine of ten are to.
@@ -21,7 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.distributed as dist
 
-from analyzers.prediction.predict import Options, whatif
+from analyzers.prediction.predict import Options, Scenario, whatif
 from analyzers.rank.summary import summarize
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import LINKS as LINKS_FILE
@@ -47,6 +48,24 @@ from tracer.workload.training_step import Training, begin, parallelize, train_st
 TRUTH = "truth.jsonl"
 RECORDED_MB = 25.0
 CAPS: list[float | None] = [None, 1, 2, 5, 10, RECORDED_MB, 50, 100]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a cell changes of the recorded run besides the cap: for DDP, for the step, and as it is asked for."""
+
+    ddp: dict[str, Any] = field(default_factory=dict)
+    micro_batches: int = 1
+    asked: dict[str, Any] = field(default_factory=dict)
+
+
+CHANGES = {
+    "bucket views": Change({"gradient_as_bucket_view": True}, asked={"bucket_views": True}),
+    "buffers stay": Change({"broadcast_buffers": False}, asked={"broadcast_buffers": False}),
+    "bf16 gradients": Change({"comm_hook": "bf16"}, asked={"gradient_itemsize": 2}),
+    "2 micro-batches": Change(micro_batches=2, asked={"accumulations": (2,)}),
+    "4 micro-batches": Change(micro_batches=4, asked={"accumulations": (4,)}),
+}
 # Cells whose step is this far from the recorded cap's have moved.
 MOVED = 0.02
 # Samples of a cell that differ by more than this tell no truth.
@@ -124,41 +143,54 @@ def rank(configs: list[RecordConfig], folder: Path, truth: Path, link: str, visi
 
 
 def measure(config: RecordConfig, device: torch.device, truth: Path, link: str, visits: int) -> None:
-    """The unprofiled step of a model under every cap."""
-    caps = CAPS if config.strategy == "ddp" else [None]
+    """The unprofiled step of a model under every cap and change."""
     training = begin(msgspec.structs.replace(config, strategy="single"), device)
     batches = endless_batches(config)
-    samples: dict[float | None, list[float]] = {cap: [] for cap in caps}
+    samples: dict[tuple[float | None, str | None], list[float]] = {cell: [] for cell in _measured(config)}
     for visit in range(visits):
-        for cap in caps if visit % 2 == 0 else reversed(caps):
-            samples[cap].append(_visit(training, config, cap, batches))
+        for cell in samples if visit % 2 == 0 else reversed(samples):
+            samples[cell].append(_visit(training, _changed(config, *cell), batches))
     if int(os.environ["RANK"]) == 0:
         with truth.open("a") as file:
-            for cap, times in samples.items():
-                cell = {"model": config.model, "link": link, "gpus": config.devices, "bucket_mb": cap}
-                print(json.dumps(cell | {"step_ns": round(statistics.median(times)), "samples_ns": times}), file=file)
+            for (cap, change), times in samples.items():
+                where = {"model": config.model, "link": link, "gpus": config.devices}
+                step = {"step_ns": round(statistics.median(times)), "samples_ns": times}
+                print(json.dumps(where | {"bucket_mb": cap, "change": change} | step), file=file)
 
 
-def _visit(training: Training, config: RecordConfig, cap: float | None, batches: Iterator[Any]) -> float:
+def _measured(config: RecordConfig) -> list[tuple[float | None, str | None]]:
+    """Caps and changes to measure: one GPU has no buckets."""
+    if config.strategy != "ddp":
+        return [(None, None), *((None, name) for name, change in CHANGES.items() if change.micro_batches > 1)]
+    return [*((cap, None) for cap in CAPS), *((RECORDED_MB, name) for name in CHANGES)]
+
+
+def _changed(config: RecordConfig, cap: float | None, name: str | None) -> RecordConfig:
+    change = Change() if name is None else CHANGES[name]
+    ddp = msgspec.structs.replace(config.ddp, bucket_mb=cap, **change.ddp)
+    return msgspec.structs.replace(config, ddp=ddp, grad_accumulation=change.micro_batches)
+
+
+def _visit(training: Training, config: RecordConfig, batches: Iterator[Any]) -> float:
     """The step of one wrapping: the mean over a block, of the slowest rank, in ns."""
     # What wrapped the model before goes only now, and its hooks with it.
     gc.collect()
-    wrapped = replace(training, model=parallelize(training.model, _with_cap(config, cap)))
+    wrapped = replace(training, config=config, model=parallelize(training.model, config))
+
+    def step() -> None:
+        train_step(wrapped, [next(batches) for _ in range(config.grad_accumulation)])
+
     for _ in range(SETTLING):
-        train_step(wrapped, [next(batches)])
+        step()
     began = _now()
     for _ in range(2):
-        train_step(wrapped, [next(batches)])
+        step()
     steps = round(_slowest(VISIT_S * 1e9 / ((_now() - began) / 2)))
     steps = max(FEWEST, min(MOST, steps))
     began = _now()
     for _ in range(steps):
-        train_step(wrapped, [next(batches)])
+        step()
     return _slowest((_now() - began) / steps)
-
-
-def _with_cap(config: RecordConfig, cap: float | None) -> RecordConfig:
-    return msgspec.structs.replace(config, ddp=msgspec.structs.replace(config.ddp, bucket_mb=cap))
 
 
 def _now() -> int:
@@ -182,14 +214,14 @@ def cells(truth: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its step as measured (several times: samples) and as predicted, and its row's at the recorded cap.
+    """One cell: its step as measured (several times: samples) and as predicted, and its row's as recorded.
 
-    `alone_ns` is the measured step of one GPU, null where there is none; `efficiency` is the predicted one.
+    `unchanged_ns` is of as many micro-batches. `alone_ns` is the measured step of one GPU, null where there is none; `efficiency` is the predicted one.
     """
 
     row: str
     source: str
-    bucket_mb: float | None
+    name: str
     samples_ns: list[float]
     predicted_ns: int
     interval_ns: tuple[int, int]
@@ -221,7 +253,7 @@ class Cell:
 
     @property
     def has_moved(self) -> bool:
-        """Whether its step differs from that at the recorded cap."""
+        """Whether its step differs from the recorded one."""
         return abs(self.measured_ns / self.unchanged_ns - 1) > MOVED
 
 
@@ -234,32 +266,46 @@ def judge(folder: Path) -> list[Cell]:
     found = []
     for (model, link, gpus), measured in rows.items():
         own, single = folder / f"{model}-{link}-{gpus}", folder / f"{model}-nvlink-1"
-        if gpus > 1:
-            found += _judged(own, OWN, own, measured, alone.get(model))
+        found += _judged(own, OWN, own, measured, alone.get(model))
         if gpus > 1 and single.is_dir():
             found += _judged(own, ONE, single, measured, alone.get(model))
     return found
 
 
 def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], alone_ns: float | None) -> list[Cell]:
-    options = Options(bucket_mb=[cell["bucket_mb"] for cell in measured], gpus=(measured[0]["gpus"],))
-    found = whatif(summarize(run), options, read_calibration(row / LINKS_FILE))
-    unchanged_ns = next(cell["step_ns"] for cell in measured if cell["bucket_mb"] == RECORDED_MB)
-    return [
-        Cell(
+    gpus = measured[0]["gpus"]
+    of_caps = [cell for cell in measured if cell.get("change") is None]
+    links = read_calibration(row / LINKS_FILE) if gpus > 1 else None
+    summary = summarize(run)
+    recorded_mb = RECORDED_MB if gpus > 1 else None
+    unchanged_ns = next(cell["step_ns"] for cell in of_caps if cell["bucket_mb"] == recorded_mb)
+
+    def judged(cell: dict[str, Any], name: str, scenario: Scenario, batches: int, is_recommended: bool) -> Cell:
+        return Cell(
             row=row.name,
             source=source,
-            bucket_mb=cell["bucket_mb"],
+            name=name,
             samples_ns=cell["samples_ns"],
             predicted_ns=scenario.predicted_step_ns,
             interval_ns=scenario.interval_ns,
-            unchanged_ns=unchanged_ns,
-            is_recommended=scenario.bucket_mb == found.recommended.bucket_mb,
+            unchanged_ns=batches * unchanged_ns,
+            is_recommended=is_recommended,
             alone_ns=alone_ns,
             efficiency=scenario.efficiency,
         )
-        for cell, scenario in zip(measured, found.scenarios, strict=True)
-    ]
+
+    cells = []
+    if gpus > 1:
+        found = whatif(summary, Options(bucket_mb=[cell["bucket_mb"] for cell in of_caps], gpus=(gpus,)), links)
+        for cell, scenario in zip(of_caps, found.of_caps, strict=True):
+            cap = "default" if scenario.bucket_mb is None else f"{scenario.bucket_mb:g}"
+            cells.append(judged(cell, cap, scenario, 1, scenario.bucket_mb == found.recommended.bucket_mb))
+    for cell in measured:
+        if name := cell.get("change"):
+            change = CHANGES[name]
+            found = whatif(summary, Options(bucket_mb=(recorded_mb,), gpus=(gpus,), **change.asked), links)
+            cells.append(judged(cell, name, found.scenarios[-1], change.micro_batches, is_recommended=False))
+    return cells
 
 
 def in_words(judged: Sequence[Cell]) -> Iterator[str]:
@@ -269,18 +315,18 @@ def in_words(judged: Sequence[Cell]) -> Iterator[str]:
         yield f"from {source}, ms: measured, error; (of cells whose samples scatter by more than {SCATTERED:.0%})"
         for row in dict.fromkeys(cell.row for cell in from_it):
             of_row = [cell for cell in from_it if cell.row == row]
-            best_ns = min(cell.measured_ns for cell in of_row)
-            chosen = next(cell.measured_ns for cell in of_row if cell.is_recommended) / best_ns - 1
+            best_ns = min((cell.measured_ns for cell in of_row if cell.name not in CHANGES), default=0)
+            chosen = [cell.measured_ns / best_ns - 1 for cell in of_row if cell.is_recommended]
+            recommended = "".join(f"; the recommended cap's step is {share:.1%} from the best" for share in chosen)
             yield f"  {row}: {'  '.join(map(_in_words, of_row))}"
-            yield f"      {_errors(of_row)}; the recommended cap's step is {chosen:.1%} from the best"
+            yield f"      {_errors(of_row)}{recommended}"
             yield from _efficiency(of_row)
         yield f"  all: {_errors(from_it)}"
 
 
 def _in_words(cell: Cell) -> str:
     words = f"{cell.measured_ns / 1e6:.2f} {cell.error:+.1%}"
-    cap = "default" if cell.bucket_mb is None else f"{cell.bucket_mb:g}"
-    return f"{cap}: {words if cell.is_known else f'({words})'}"
+    return f"{cell.name}: {words if cell.is_known else f'({words})'}"
 
 
 def _efficiency(judged: Sequence[Cell]) -> Iterator[str]:

@@ -65,8 +65,10 @@ class MeasuredFrom(str, Enum):
 class Scene:
     """Settings to predict; `bucket_mb` None is DDP's default, `recorded`: buckets as they were, whatever made them.
 
-    `itemsize` is what travels of each element of a gradient, in bytes; None: as recorded. `level` takes away how much
-    later a rank is than the others, `host_time` is what is left of hosts' time; with 0 the step is as one CUDA graph.
+    `itemsize` is what travels of each element of a gradient, in bytes; None: as recorded. `bucket_views`: gradients are
+    views of their buckets; `accumulation` is of how many micro-batches a step adds up gradients. `level` takes away how
+    much later a rank is than the others, `host_time` is what is left of hosts' time; with 0 the step is as one CUDA
+    graph.
     """
 
     bucket_mb: float | None
@@ -74,6 +76,8 @@ class Scene:
     recorded: bool = False
     broadcast_buffers: bool = True
     itemsize: int | None = None
+    bucket_views: bool = False
+    accumulation: int | None = None
     level: Levelling | None = None
     host_time: float = 1.0
 
@@ -81,6 +85,11 @@ class Scene:
     def changes_hosts(self) -> bool:
         """Whether ranks are later or earlier than they were recorded."""
         return self.level is not None or self.host_time < 1
+
+    @property
+    def has_its_work(self) -> bool:
+        """Whether a step that synchronizes nothing would be the run's own."""
+        return not self.changes_hosts and self.accumulation is None
 
 
 @dataclass(frozen=True)
@@ -151,8 +160,9 @@ class Model:
     def _predict_alone(self, scene: Scene) -> Prediction:
         """Predict the step of one GPU."""
         steps = self.changed(scene)
+        further_ns = self._further_ns(steps, scene)
         longer_ns = float(np.median(self.steps.alone_ns)) - self.alone_ns
-        step_ns = max(float(np.median(steps.alone_ns)) - longer_ns, 1.0)
+        step_ns = max(float(np.median(steps.alone_ns + further_ns)) - longer_ns, 1.0)
         host_ns = self._host_ns(steps) if scene.changes_hosts else 0.0
         # A CUDA graph leaves the host nothing to be late with.
         is_host_bound = scene.host_time > 0 and (host_ns > step_ns or steps.host_share > HOST_BOUND)
@@ -161,6 +171,8 @@ class Model:
     def changed(self, scene: Scene) -> RecordedSteps:
         """Return the steps that a scene plays."""
         steps = self.steps if scene.level is None else levelled(self.steps, scene.level)
+        if scene.bucket_views:
+            steps = steps.without_copies_out()
         if scene.host_time == 1:
             return steps
         return (steps if scene.host_time else steps.without_gaps()).hurried(scene.host_time)
@@ -168,10 +180,19 @@ class Model:
     def _played(self, steps: RecordedSteps, plan: BucketPlan, scene: Scene) -> tuple[Played, float]:
         """Return steps as they are played, and how much longer that takes than they would without the profiler."""
         if not scene.changes_hosts:
-            return play(steps, plan), self.profiler_ns
+            further_ns = self._further_ns(steps, scene)
+            played = play(replace(steps, begin_ns=steps.begin_ns + further_ns), plan)
+            return replace(played, span_ns=played.span_ns + further_ns), self.profiler_ns
         # That steps begin where others end changes them a little, whatever else changes.
         as_ends_ns, as_recorded_ns = (np.median(way(self.steps, plan).span_ns) for way in (settled, play))
         return settled(steps, plan), self.profiler_ns + float(as_ends_ns - as_recorded_ns)
+
+    def _further_ns(self, steps: RecordedSteps, scene: Scene) -> Float64:
+        """Return what the micro-batches take that a step adds up gradients of beyond those of the recorded ones."""
+        added = 0 if scene.accumulation is None else scene.accumulation - steps.passes
+        # Of what the profiler costs beyond hosts' lateness, each micro-batch has its part.
+        unprofiled = 1 - max(self.profiler_ns, 0.0) / float(np.median(self.steps.span_ns))
+        return added * steps.micro_batch_ns * unprofiled
 
     def _host_ns(self, steps: RecordedSteps) -> float:
         """Return what the slowest host takes a step, which is the least that a step takes.

@@ -58,6 +58,7 @@ class Kind(str, Enum):
     LINKS = "links"
     STRAGGLER = "straggler"
     HOST = "host"
+    ACCUMULATION = "accumulation"
 
     __str__ = str.__str__
 
@@ -65,17 +66,19 @@ class Kind(str, Enum):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to predict: every bucket cap (None: DDP's default) with every number of GPUs (none: the run's own).
 
-    Besides, at the run's own settings: steps without a rank's lateness (a rank, `late` or `all`), and with so much left
-    of hosts' time (None: 0.5 and 0 where hosts are the limit).
+    Besides, at the run's own settings: steps without a rank's lateness (a rank, `late` or `all`), with so much left of
+    hosts' time (None: 0.5 and 0 where hosts are the limit), and with gradients of so many micro-batches added up.
     """
 
     bucket_mb: Sequence[float | None] = ()
     gpus: Sequence[int] = ()
     broadcast_buffers: bool = True
+    bucket_views: bool = False  # gradients are views of their buckets
     gradient_itemsize: int | None = None  # bytes of each element that travels; None: as recorded
     hosts: Hosts | None = None  # those that scenarios run on; None: as the links have them
     straggler: int | str | None = None
     host_times: Sequence[float] | None = ()
+    accumulations: Sequence[int] = ()
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -114,7 +117,8 @@ class Scenario(_Predicted, frozen=True):
 
     `gain_ns` is what it takes off the step with the run's own cap on these links. Of `straggler`: `rank` (null: every
     rank is as the median of all) is as the others in what `cause` says; of `host`, `host_time` is what is left of its
-    time; with 0 the step is as one CUDA graph.
+    time; with 0 the step is as one CUDA graph. Of `accumulation`: a step adds up gradients of `grad_accumulation`
+    micro-batches, and gains over as many steps of the run's own.
     """
 
     kind: Kind
@@ -123,6 +127,7 @@ class Scenario(_Predicted, frozen=True):
     rank: int | None = None
     cause: Cause | None = None
     host_time: float | None = None
+    grad_accumulation: int | None = None
 
     @property
     def is_of_caps(self) -> bool:
@@ -208,9 +213,9 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     chosen = model.gpus if model.gpus in counts and model.gpus > 1 else next((n for n in counts if n > 1), counts[0])
     asked = [each for each in scenarios if each.gpus == chosen]
     before_ns = round(model.predict(_scene(model.bucket_mb, chosen, options)).step_ns)
-    others = [*changing.stragglers(uncertainty_ns), *changing.host_times()]
+    others = [*changing.stragglers(uncertainty_ns), *changing.host_times(), *changing.accumulations()]
     if chosen == 1:
-        recommended, gain_ns = _of_hosts(others, before_ns)
+        recommended, gain_ns = _of_one_gpu(others, before_ns)
     else:
         recommended, gain_ns = _recommended(asked, before_ns, uncertainty, of_several=set(counts) != {model.gpus})
     return WhatIf(
@@ -232,10 +237,10 @@ def _check(model: Model, counts: Sequence[int], options: Options) -> None:
     """Raise NotReplayable where nothing can be said of what is asked for."""
     if max(counts) > 1 and not model.links.timings:
         raise no_links(model.name)
-    if max(counts) < 2 and model.gpus < 2 and not host_times(model, options):
+    if max(counts) < 2 and model.gpus < 2 and not (host_times(model, options) or options.accumulations):
         raise NotReplayable(
-            f"{model.name}: one GPU does not communicate; say how many there might be with --gpus, or what faster CPUs "
-            "would take with --host-time 0.5,0"
+            f"{model.name}: one GPU does not communicate; say how many there might be with --gpus, or ask for faster "
+            "CPUs with --host-time 0.5,0"
         )
 
 
@@ -258,7 +263,8 @@ def _of_layout(model: Model, own_prediction: Prediction) -> list[Notice]:
 def _is_unchanged(options: Options, gpus: int) -> bool:
     """Whether options leave a run on so many GPUs as it was."""
     within = options.hosts is None or gpus <= options.hosts.gpus
-    return options.broadcast_buffers and options.gradient_itemsize is None and within
+    changed = not options.broadcast_buffers or options.bucket_views or options.gradient_itemsize is not None
+    return within and not changed
 
 
 def _assumptions(model: Model, options: Options) -> list[str]:
@@ -272,13 +278,21 @@ def _assumptions(model: Model, options: Options) -> list[str]:
         assumptions.append("further ranks are like those that were recorded, and none is later for being one of many")
     if not options.broadcast_buffers:
         assumptions.append("buffers are not broadcast")
+    if options.bucket_views:
+        assumptions.append("gradients are views of their buckets: none is copied out")
     if options.gradient_itemsize is not None:
         assumptions.append(f"gradients travel with {options.gradient_itemsize} bytes per element")
     return assumptions
 
 
 def _scene(bucket_mb: float | None, gpus: int, options: Options) -> Scene:
-    return Scene(bucket_mb, gpus, broadcast_buffers=options.broadcast_buffers, itemsize=options.gradient_itemsize)
+    return Scene(
+        bucket_mb,
+        gpus,
+        broadcast_buffers=options.broadcast_buffers,
+        itemsize=options.gradient_itemsize,
+        bucket_views=options.bucket_views,
+    )
 
 
 @dataclass(frozen=True)
@@ -306,11 +320,10 @@ class _Changing:
             interval_ns=self._interval_ns(prediction.step_ns, scene),
             predicted_exposed_comm_ns=round(prediction.exposed_ns),
             predicted_stall_ns=round(prediction.stalled_ns),
-            # With other ranks or hosts a step alone would be another one, too.
-            efficiency=None if scene.changes_hosts else min(prediction.alone_ns / prediction.step_ns, 1.0),
+            efficiency=min(prediction.alone_ns / prediction.step_ns, 1.0) if scene.has_its_work else None,
             buckets=prediction.buckets,
             reliable=not doubts,
-            gain_ns=round(self._before_ns(scene) - prediction.step_ns),
+            gain_ns=round(self._steps_of(scene) * self._before_ns(scene) - prediction.step_ns),
             why=Notices(doubts) if doubts else None,
             **changed,
         )
@@ -320,6 +333,10 @@ class _Changing:
         own = _scene(self.model.bucket_mb, scene.gpus, Options())
         return self.model.predict(replace(own, recorded=scene.recorded)).step_ns
 
+    def _steps_of(self, scene: Scene) -> float:
+        """How many of the run's own steps do the same work."""
+        return 1.0 if scene.accumulation is None else scene.accumulation / self.model.steps.passes
+
     def _interval_ns(self, step_ns: float, scene: Scene) -> tuple[int, int]:
         """Where nine of ten such steps are expected: what is known of the run's own step, and of the change.
 
@@ -328,9 +345,9 @@ class _Changing:
         if _is_graph(scene):
             return round((1 - GRAPH_WITHIN) * step_ns), round((1 + GRAPH_WITHIN) * step_ns)
         own = hypot(WITHIN, self.baseline.error, self.model.spread) * step_ns
-        change_ns = step_ns - self.baseline.predicted_step_ns
-        slowed = self.model.over_slowed_links()
-        slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
+        steps, slowed = self._steps_of(scene), self.model.over_slowed_links()
+        change_ns = step_ns - steps * self.baseline.predicted_step_ns
+        slowed_change_ns = slowed.predict(scene).step_ns - steps * slowed.own().step_ns
         reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns)
         return round(max(step_ns - reach_ns, 0)), round(step_ns + reach_ns)
 
@@ -365,6 +382,12 @@ class _Changing:
         """Yield the run with faster hosts."""
         for left in host_times(self.model, self.options):
             yield self.scenario(replace(self._own(), host_time=left), Kind.HOST, host_time=left)
+
+    def accumulations(self) -> Iterator[Scenario]:
+        """Yield the run with gradients of so many micro-batches added up in each step."""
+        for count in self.options.accumulations:
+            scene = replace(self._own(), accumulation=count)
+            yield self.scenario(scene, Kind.ACCUMULATION, grad_accumulation=count)
 
 
 def _doubts(model: Model, scene: Scene, prediction: Prediction) -> list[Notice]:
@@ -416,12 +439,16 @@ def _recommended(
     return _chosen(best, why), gain_ns
 
 
-def _of_hosts(scenarios: Sequence[Scenario], before_ns: int) -> tuple[Recommended, int]:
-    """Return what one GPU's step would be with the fastest host, and what that takes off it."""
-    best = min(scenarios, key=lambda each: each.predicted_step_ns)
+def _of_one_gpu(scenarios: Sequence[Scenario], before_ns: int) -> tuple[Recommended, int]:
+    """Return the scenario of one GPU that takes most off its step, and how much that is."""
+    best = max(scenarios, key=lambda each: each.gain_ns / (each.predicted_step_ns + each.gain_ns))
+    step = ms(best.predicted_step_ns)
+    if best.grad_accumulation is not None:
+        before = ms(best.predicted_step_ns + best.gain_ns)
+        why = f"{best.grad_accumulation} micro-batches in one step would take {step} instead of {before}"
+        return _chosen(best, why), best.gain_ns
     host = f"a CPU that takes {percent(best.host_time or 0)} of the time" if best.host_time else "one CUDA graph"
-    why = f"with {host} a step would take {ms(best.predicted_step_ns)} instead of {ms(before_ns)}"
-    return _chosen(best, why), best.gain_ns
+    return _chosen(best, f"with {host} a step would take {step} instead of {ms(before_ns)}"), best.gain_ns
 
 
 def _chosen(best: Scenario, why: str) -> Recommended:

@@ -31,7 +31,7 @@ class RecordedSteps:
 
     `follows` says which steps begin where the one before them in these arrays ended. `own_host_ns` is what a step takes
     its host as under the profiler, waits for the device left out, `input_ns` how long the device waits for input; 0
-    where nothing tells.
+    where nothing tells. `passes` is of how many micro-batches a step accumulates gradients.
     """
 
     begin_ns: Float64
@@ -57,6 +57,7 @@ class RecordedSteps:
     follows: Mask
     own_host_ns: Float64
     input_ns: Float64
+    passes: int = 1
     packing_launch_ns: float = 0.0
 
     @property
@@ -72,6 +73,29 @@ class RecordedSteps:
         host_ns = (late_ns - launches * self.packing_launch_ns).max(axis=-1) + self.total_recorded_ns
         alone_ns: Float64 = np.maximum(self.total_ns - self.packing_ns, host_ns)
         return alone_ns
+
+    @property
+    def micro_batch_ns(self) -> Float64:
+        """Return what forward and backward of one micro-batch take, without synchronization: ranks x steps.
+
+        Copies into buckets stay in it: gradients that are accumulated are added instead, as many and as large.
+        """
+        work_ns = self.work_ns[..., -1]
+        # When the last gradient is ready, for what was launched late before each.
+        late_ns = (self.host_ns + self.recorded_ns - self.work_ns).max(axis=-1) + work_ns
+        each_ns: Float64 = np.maximum(work_ns, late_ns) / self.passes
+        return each_ns
+
+    def without_copies_out(self) -> RecordedSteps:
+        """Return the same with gradients that are views of their buckets."""
+        copies_ns = self.copy_ns.sum(axis=-1)
+        return replace(
+            self,
+            copy_ns=np.zeros_like(self.copy_ns),
+            total_ns=self.total_ns - copies_ns,
+            total_recorded_ns=self.total_recorded_ns - copies_ns,
+            packing_ns=self.packing_ns - copies_ns,
+        )
 
     def hurried(self, left: float) -> RecordedSteps:
         """Return the same with hosts that take so much of the time that they took to come to each launch.
@@ -226,6 +250,7 @@ def recorded_steps(
         follows=np.r_[False, (starts_ns[:, 1:] == ends_ns[:, :-1]).all(axis=0)],
         own_host_ns=np.zeros(begin_ns.shape),
         input_ns=np.zeros(begin_ns.shape),
+        passes=round(float(np.median(per_step("passes")))),
     )
 
 

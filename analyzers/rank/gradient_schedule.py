@@ -87,6 +87,7 @@ class GradientSchedule:
     longer_gaps_ns: Int64  # how much longer gaps between kernels are there
     overlapped_ns: Int64  # communication beside kernels that compute
     norms: Int64  # batch norms that it runs
+    passes: Int64  # backward passes, of which the last one's gradients are synchronized
     delays: Delays
 
     def __len__(self) -> int:
@@ -160,8 +161,9 @@ def schedule_of(
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
         in_step = by_step[_equal(gradients.step[by_step], rows.step[tile])]
+        passes = gradients.pass_[in_step]
         # With accumulated gradients those of the last backward pass are what is synchronized.
-        in_step = in_step[gradients.pass_[in_step] == gradients.pass_[in_step].max(initial=0)]
+        in_step = in_step[passes == passes.max(initial=0)]
         if len(in_step) and (ready_ns[in_step] != UNKNOWN).all() and (gradients.elements[in_step] > 0).all():
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
             taken = _StepGradients(
@@ -171,6 +173,7 @@ def schedule_of(
                 _of_step(device, extent, taken)
                 | _of_window(rows, measured.cost, tile)
                 | {"norms": np.array([len(norm_steps[_equal(norm_steps, rows.step[tile])])])}
+                | {"passes": np.array([len(np.unique(passes))])}
             )
     count = [len(part["elements"]) for part in parts]
     columns = {

@@ -60,6 +60,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="predict CPUs that take this share of their time; 0: one CUDA graph (default: 0.5,0 where they are the "
         "limit and nothing else is asked for)",
     )
+    what.add_argument(
+        "--grad-accumulation",
+        type=counts,
+        default=(),
+        metavar="N,...",
+        help="predict steps that add up gradients of N micro-batches, those before the last in no_sync",
+    )
+    what.add_argument(
+        "--gradient-as-bucket-view", action="store_true", help="predict gradients that are views of DDP's buckets"
+    )
     what.add_argument("--no-broadcast-buffers", action="store_true", help="predict without DDP's broadcast of buffers")
     what.add_argument(
         "--grad-dtype", choices=ITEMSIZE, help="data type in which gradients travel (default: as recorded)"
@@ -158,17 +168,19 @@ def _options(options: argparse.Namespace) -> Options:
     from analyzers.prediction import LATE, USUAL_MB, Hosts, Options
 
     # Who asks for one thing is told of that alone.
-    asked = (options.bucket_mb, options.gpus, options.straggler, options.host_time)
+    asked = (options.bucket_mb, options.gpus, options.straggler, options.host_time, options.grad_accumulation)
     is_specific = any(each not in (None, ()) for each in asked)
     hosts = None if options.gpus_per_host is None else Hosts(options.gpus_per_host, options.host_gbps)
     return Options(
         bucket_mb=options.bucket_mb or USUAL_MB,
         gpus=options.gpus,
+        bucket_views=options.gradient_as_bucket_view,
         broadcast_buffers=not options.no_broadcast_buffers,
         gradient_itemsize=None if options.grad_dtype is None else ITEMSIZE[options.grad_dtype],
         hosts=hosts,
         straggler=LATE if options.straggler is None and not is_specific else options.straggler,
         host_times=() if options.host_time is None and is_specific else options.host_time,
+        accumulations=options.grad_accumulation,
     )
 
 

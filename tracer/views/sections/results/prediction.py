@@ -105,7 +105,7 @@ def scenarios(prediction: WhatIf) -> Section:
 
 
 def other_scenarios(prediction: WhatIf) -> Section:
-    """List the run's own settings without a rank's lateness, and with faster hosts; nothing where neither is there."""
+    """List the run's own settings with something else changed; nothing where nothing is."""
     if not prediction.others:
         return []
     by_kind = groupby(prediction.others, key=lambda scenario: scenario.kind)
@@ -126,6 +126,8 @@ def what_changes(scenario: Scenario) -> str:
     if scenario.cause is not None:
         who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
         return WITHOUT_LATENESS[scenario.cause].format(who=who)
+    if scenario.grad_accumulation is not None:
+        return f"{scenario.grad_accumulation} micro-batches a step, synchronized once"
     if not scenario.host_time:
         return "the step as one CUDA graph"
     return f"launches in {rounded_percent(scenario.host_time)} of the CPU's time"
