@@ -216,7 +216,8 @@ def cells(truth: Path) -> list[dict[str, Any]]:
 class Cell:
     """One cell: its step as measured (several times: samples) and as predicted, and its row's as recorded.
 
-    `unchanged_ns` is of as many micro-batches. `alone_ns` is the measured step of one GPU, null where there is none; `efficiency` is the predicted one.
+    `unchanged_ns` is of as many micro-batches. `alone_ns` is the measured step of one GPU, null where there is none;
+    `efficiency` is the predicted one.
     """
 
     row: str

@@ -45,6 +45,15 @@ def test_without_options_the_usual_caps_are_predicted_on_the_runs_own_gpus(capsy
 
 
 @pytest.mark.usefixtures("remembered")
+def test_micro_batches_and_views_are_asked_for(capsys):
+    found = predicted(capsys, RESNET50, "--grad-accumulation", "4,2", "--gradient-as-bucket-view")
+    assert [(each.kind, each.grad_accumulation) for each in found.others] == [("accumulation", 2), ("accumulation", 4)]
+    assert not found.as_recorded
+    assert main(["whatif", SINGLE, "--grad-accumulation", "2"]) == 0
+    assert "2 micro-batches a step, synchronized once" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("remembered")
 def test_caps_and_gpus_are_each_taken_once_in_order(capsys):
     found = predicted(capsys, RESNET50, "--bucket-mb", "25,default,0.5,25", "--gpus", "64,4,64")
     assert [(each.bucket_mb, each.gpus) for each in found.scenarios] == [

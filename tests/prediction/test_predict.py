@@ -321,6 +321,41 @@ def test_one_gpu_is_predicted_with_a_faster_host_and_no_links(runs):
     assert graph.interval_ns[0] < graph.predicted_step_ns < graph.interval_ns[1]
 
 
+def test_micro_batches_save_synchronization_and_nothing_else(resnet50):
+    found = whatif(resnet50, Options(accumulations=(1, 2, 4)))
+    own_ns = found.baseline.predicted_step_ns
+    one, two, four = found.others
+    assert {each.kind for each in found.others} == {Kind.ACCUMULATION}
+    assert [each.grad_accumulation for each in found.others] == [1, 2, 4]
+    assert (one.predicted_step_ns, one.gain_ns) == (own_ns, 0)
+    assert four.predicted_step_ns - two.predicted_step_ns == pytest.approx(
+        2 * (two.predicted_step_ns - own_ns), rel=2e-3
+    )
+    # Forward and backward of one more are less than a step, and most of it.
+    assert 0.9 < (two.predicted_step_ns - own_ns) / own_ns < 1
+    assert two.gain_ns == pytest.approx(2 * own_ns - two.predicted_step_ns, abs=2)
+    assert two.efficiency is None
+    low, high = two.interval_ns
+    assert low < two.predicted_step_ns < high
+
+
+def test_one_gpu_adds_up_gradients_too(runs):
+    found = whatif(runs["resnet18-ddp1"], Options(accumulations=(4,)))
+    (four,) = found.others
+    step, before = (f"{ns / 1e6:.2f} ms" for ns in (four.predicted_step_ns, four.predicted_step_ns + four.gain_ns))
+    assert found.recommended.why.startswith(f"4 micro-batches in one step would take {step} instead of {before}")
+    assert 3 * found.baseline.predicted_step_ns < four.predicted_step_ns < 4 * found.baseline.predicted_step_ns
+
+
+def test_views_of_buckets_save_the_copies_out_of_them(resnet50):
+    usual, views = (whatif(resnet50, Options(bucket_views=each)) for each in (False, True))
+    model = model_of(resnet50, None)
+    saved_ns = usual.scenarios[0].predicted_step_ns - views.scenarios[0].predicted_step_ns
+    assert 0 < saved_ns <= np.median(model.steps.copy_ns.sum(axis=-1)) + 1
+    assert usual.as_recorded and not views.as_recorded
+    assert "gradients are views of their buckets: none is copied out" in views.assumptions
+
+
 def test_waits_for_input_stay_and_are_doubted(runs):
     model = model_of(runs["resnet18-ddp1"], None)
     fed = replace(model, steps=replace(model.steps, input_ns=model.steps.span_ns / 2))

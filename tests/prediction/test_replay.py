@@ -114,6 +114,45 @@ def test_compute_beside_communication_is_slower_and_no_more_than_that():
     assert play(slow, plan([0, 1], [4, 0])).span_ns[0, 0] == pytest.approx(15 + 4 + (5 - 2) + 2 + 7)
 
 
+def unhurried(rank: Rank) -> Rank:
+    """The rank with all of its kernels launched in time."""
+    kernels, rest = (
+        [Kernel(each.dur_ns, gradient=each.gradient) for each in part] for part in (rank.kernels, rank.rest)
+    )
+    kernels[0].launched_ns = 0
+    return Rank(kernels, rest, rank.copy_ns, 0)
+
+
+@settings(max_examples=100)
+@given(cases(), st.integers(1, 4))
+def test_micro_batches_before_the_last_are_forward_and_backward_alone(case, batches):
+    ranks, ((last, transfer_ns), _) = case
+    ranks = [unhurried(rank) for rank in ranks]
+    before = [[Kernel(each.dur_ns, each.launched_ns) for each in rank.kernels] * (batches - 1) for rank in ranks]
+    longer = [replace(rank, kernels=[*more, *rank.kernels]) for rank, more in zip(ranks, before, strict=True)]
+    one, many = (recorded(each, *simulate(each, last, transfer_ns)) for each in (ranks, longer))
+    further_ns = (batches - 1) * one.micro_batch_ns
+    found = play(replace(one, begin_ns=one.begin_ns + further_ns), plan(last, transfer_ns)).span_ns + further_ns
+    assert found.tolist() == play(many, plan(last, transfer_ns)).span_ns.tolist()
+    # From the steps of several micro-batches to one of them.
+    fewer_ns = (1 - batches) * replace(many, passes=batches).micro_batch_ns
+    assert fewer_ns == pytest.approx(-further_ns)
+
+
+def test_a_late_launch_makes_its_micro_batch_longer():
+    assert recorded([LATE], *simulate([LATE], [1], [1])).micro_batch_ns.tolist() == [[105]]
+
+
+@settings(max_examples=100)
+@given(cases())
+def test_gradients_that_are_views_are_not_copied_out(case):
+    ranks, ((last, transfer_ns), _) = case
+    ranks = [unhurried(rank) for rank in ranks]
+    steps = recorded(ranks, *simulate(ranks, last, transfer_ns))
+    again, _ = simulate([replace(rank, copy_ns=0) for rank in ranks], last, transfer_ns)
+    assert played(steps.without_copies_out(), last, transfer_ns) == [ran.now - ran.rows[0][0] for ran in again]
+
+
 LATE = Rank([Kernel(10, 0, gradient=True), Kernel(5, 100, gradient=True)], [Kernel(7)], 1, 0)
 
 
