@@ -47,6 +47,8 @@ GRAPH_WITHIN = 0.06
 OF_PROFILED_HOSTS = (Code.CONTROLS_MISSING, Code.PROFILER_DISTORTS)
 # What is left of hosts' time where hosts are the limit and nothing else is asked for.
 USUAL_HOST_TIMES = (0.5, 0.0)
+UNTRUSTED = "not to be trusted"
+IN_CAUSE = {Cause.COMPUTE: "compute", Cause.HOST: "launches", Cause.INPUT: "waits for input"}
 # The rank that stands out, if any; and every rank as the median of all.
 LATE, EVERY = "late", "all"
 
@@ -176,8 +178,24 @@ class WhatIf(msgspec.Struct, frozen=True):
         """Whether any of its GPUs are several: one GPU synchronizes nothing."""
         return any(each.gpus > 1 for each in self.scenarios)
 
+    @property
+    def headline(self) -> str:
+        """Say what would help most: what is recommended, after whatever else gains more than that and than noise."""
+        chosen = self.recommended.why
+        if not self.has_buckets or not self.others:
+            return chosen
+        best = most_gained(self.others)
+        if best.gain_ns <= max(self.gain_ns, self.uncertainty_ns):
+            return chosen
+        said = would_take(best)
+        if not best.reliable and f"{UNTRUSTED}: {best.why}" in chosen:
+            chosen = chosen.replace(f"; {UNTRUSTED}", ". Neither is to be trusted")
+        elif not best.reliable:
+            said += f" ({UNTRUSTED}: {best.why})"
+        return f"{said}. {chosen[:1].upper()}{chosen[1:]}"
+
     def __repr__(self) -> str:
-        return f"WhatIf({self.run})\n{self.recommended.why}"
+        return f"WhatIf({self.run})\n{self.headline}"
 
 
 def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | None = None) -> WhatIf:
@@ -215,7 +233,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     before_ns = round(model.predict(_scene(model.bucket_mb, chosen, options)).step_ns)
     others = [*changing.stragglers(uncertainty_ns), *changing.host_times(), *changing.accumulations()]
     if chosen == 1:
-        recommended, gain_ns = _of_one_gpu(others, before_ns)
+        recommended, gain_ns = _of_one_gpu(others)
     else:
         recommended, gain_ns = _recommended(asked, before_ns, uncertainty, of_several=set(counts) != {model.gpus})
     return WhatIf(
@@ -439,20 +457,34 @@ def _recommended(
     return _chosen(best, why), gain_ns
 
 
-def _of_one_gpu(scenarios: Sequence[Scenario], before_ns: int) -> tuple[Recommended, int]:
+def _of_one_gpu(scenarios: Sequence[Scenario]) -> tuple[Recommended, int]:
     """Return the scenario of one GPU that takes most off its step, and how much that is."""
-    best = max(scenarios, key=lambda each: each.gain_ns / (each.predicted_step_ns + each.gain_ns))
-    step = ms(best.predicted_step_ns)
-    if best.grad_accumulation is not None:
-        before = ms(best.predicted_step_ns + best.gain_ns)
-        why = f"{best.grad_accumulation} micro-batches in one step would take {step} instead of {before}"
-        return _chosen(best, why), best.gain_ns
-    host = f"a CPU that takes {percent(best.host_time or 0)} of the time" if best.host_time else "one CUDA graph"
-    return _chosen(best, f"with {host} a step would take {step} instead of {ms(before_ns)}"), best.gain_ns
+    best = most_gained(scenarios)
+    return _chosen(best, would_take(best)), best.gain_ns
+
+
+def most_gained(scenarios: Sequence[Scenario]) -> Scenario:
+    """Return the scenario that takes the largest share off the step, the first of equal ones."""
+    return max(scenarios, key=lambda each: each.gain_ns / (each.predicted_step_ns + each.gain_ns))
+
+
+def would_take(scenario: Scenario) -> str:
+    """Say what a step would take that has something else changed than its cap, its GPUs or its links."""
+    step, before = ms(scenario.predicted_step_ns), ms(scenario.predicted_step_ns + scenario.gain_ns)
+    if scenario.grad_accumulation is not None:
+        what = f"{scenario.grad_accumulation} micro-batches in one step"
+    elif scenario.cause is not None:
+        what = f"with {'every rank as the median' if scenario.rank is None else f'rank {scenario.rank} as the others'}"
+        what += f" in {IN_CAUSE[scenario.cause]} a step" if scenario.cause in IN_CAUSE else " a step"
+    elif scenario.host_time:
+        what = f"with a CPU that takes {percent(scenario.host_time)} of the time a step"
+    else:
+        what = "as one CUDA graph a step"
+    return f"{what} would take {step} instead of {before}"
 
 
 def _chosen(best: Scenario, why: str) -> Recommended:
     if not best.reliable:
-        why = f"{why}; not to be trusted: {best.why}"
+        why = f"{why}; {UNTRUSTED}: {best.why}"
     fields = {name: getattr(best, name) for name in _Predicted.__struct_fields__}
     return Recommended(**fields, why=why)

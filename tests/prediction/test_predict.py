@@ -347,6 +347,20 @@ def test_one_gpu_adds_up_gradients_too(runs):
     assert 3 * found.baseline.predicted_step_ns < four.predicted_step_ns < 4 * found.baseline.predicted_step_ns
 
 
+def test_the_headline_is_what_would_help_most(sick, resnet50):
+    bound = whatif(sick, Options(host_times=None))
+    graph = f"{bound.others[1].predicted_step_ns / 1e6:.2f} ms"
+    assert bound.headline.startswith(f"as one CUDA graph a step would take {graph} instead of ")
+    assert bound.headline.count("to be trusted") == 1 and ". Neither is to be trusted: the CPU" in bound.headline
+    assert bound.headline.split(". ")[1].startswith("No cap here is better")
+    late = whatif(sick, Options(straggler=1))
+    assert late.headline.startswith("with rank 1 as the others a step would take ")
+    # What gains less than noise is not said first.
+    for options in (Options(), Options(host_times=(0.5,)), Options(straggler="all")):
+        made = whatif(resnet50, options)
+        assert made.headline == made.recommended.why
+
+
 def test_views_of_buckets_save_the_copies_out_of_them(resnet50):
     usual, views = (whatif(resnet50, Options(bucket_views=each)) for each in (False, True))
     model = model_of(resnet50, None)

@@ -101,7 +101,7 @@ def test_what_is_said_of_the_model_is_shown(made):
     shown = prediction_text(made)
     for words in (made.run, made.links, made.baseline.measured_from, *made.assumptions, *map(str, made.warnings)):
         assert words in shown
-    assert (made.recommended.why or "")[1:] in shown
+    assert made.headline[1:] in shown
 
 
 def test_the_runs_own_settings_are_marked_where_they_are_among_the_scenarios():
@@ -175,6 +175,7 @@ def test_the_pages_picture_has_a_point_for_each_scenario_in_its_place(made):
         heights = [point.y for _, point in by_step]
         assert heights == sorted(heights, reverse=True)
         assert [point.x for point in line.points] == sorted(point.x for point in line.points)
+        assert all(FRAME.top <= point.top < point.y < point.bottom <= FRAME.bottom for point in line.points)
         assert all(FRAME.left < point.x < FRAME.right and FRAME.top < point.y < FRAME.bottom for point in line.points)
     assert len(drawn.across) == len(cap_places(made))
     assert len(drawn.up) > 2

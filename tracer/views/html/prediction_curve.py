@@ -22,16 +22,23 @@ APART = 1.5
 # Of all that is shown, what stays empty above and below.
 AIR = 0.08
 TICKS = 5
+# Pixels between the points of one cap on different numbers of GPUs, whose intervals would hide one another.
+BESIDE = 3
 
 
 @dataclass(frozen=True)
 class CapPoint:
-    """A prediction: its place, what it says; `hollow` where it is not to be trusted."""
+    """A prediction: its place, what it says; `hollow` where it is not to be trusted.
+
+    `top` and `bottom` are where nine in ten such steps end.
+    """
 
     x: float
     y: float
     hollow: bool
     words: str
+    top: float
+    bottom: float
 
 
 @dataclass(frozen=True)
@@ -76,15 +83,12 @@ def capline(prediction: WhatIf) -> CapPicture:
     """Build the picture."""
     places, baseline = cap_places(prediction), prediction.baseline
     low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
-    steps = [float(scenario.predicted_step_ns) for scenario in prediction.of_caps]
-    up, ticks = _up([*steps, low_ns, high_ns, baseline.measured_step_ns])
+    ends = [float(end) for scenario in prediction.of_caps for end in scenario.interval_ns]
+    up, ticks = _up([*ends, low_ns, high_ns, baseline.measured_step_ns])
     across = _scale(places.values(), FRAME.left + 20, FRAME.right - 20)
     lines = []
     for index, (number, scenarios) in enumerate(by_gpus(prediction)):
-        points = [
-            _point(scenario, across[places[scenario.bucket_mb]], up.at(scenario.predicted_step_ns))
-            for scenario in scenarios
-        ]
+        points = [_point(scenario, across[places[scenario.bucket_mb]] + BESIDE * index, up) for scenario in scenarios]
         joined = [point for point, scenario in zip(points, scenarios, strict=True) if scenario.bucket_mb is not None]
         lines.append(
             CapLine(
@@ -96,20 +100,25 @@ def capline(prediction: WhatIf) -> CapPicture:
             )
         )
     measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
+    measured_y = up.at(baseline.measured_step_ns)
     return CapPicture(
         lines=lines,
         across=[Tick(across[position], cap(size).removesuffix(" MB")) for size, position in places.items()],
         up=ticks,
         noise=(up.at(high_ns), round(up.at(low_ns) - up.at(high_ns), 1)),
         noise_words=f"as long as under its own settings, to within {ms(prediction.uncertainty_ns)}",
-        measured=CapPoint(across[places[baseline.bucket_mb]], up.at(baseline.measured_step_ns), False, measured),
+        measured=CapPoint(across[places[baseline.bucket_mb]], measured_y, False, measured, measured_y, measured_y),
     )
 
 
-def _point(scenario: Scenario, x: float, y: float) -> CapPoint:
+def _point(scenario: Scenario, x: float, up: _Up) -> CapPoint:
+    low_ns, high_ns = scenario.interval_ns
     text = f"{cap(scenario.bucket_mb)} on {gpus(scenario.gpus)}: {ms(scenario.predicted_step_ns)}"
+    within = f", nine in ten {ms(low_ns)} to {ms(high_ns)}"
     exposed = f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
-    return CapPoint(x, y, not scenario.reliable, text + exposed + (f"; ? {scenario.why}" if scenario.why else ""))
+    words = text + within + exposed + (f"; ? {scenario.why}" if scenario.why else "")
+    y = up.at(scenario.predicted_step_ns)
+    return CapPoint(round(x, 1), y, not scenario.reliable, words, up.at(high_ns), up.at(low_ns))
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,6 @@ def _further(report: Report, predicted: WhatIf | None) -> list[PageSection]:
     if report.experts or report.attention:
         sections.append(PageSection("experts", "Experts and attention", "", "tokens, imbalance, waiting"))
     if predicted is not None:
-        sections.append(PageSection("whatif", "What if", "", sentence(predicted.recommended.why)))
+        sections.append(PageSection("whatif", "What if", "", sentence(predicted.headline)))
     versions = ", ".join(f"{name} {version}" for name, version in report.run.versions.items() if version)
     return [*sections, PageSection("about", "Run and versions", "", versions)]

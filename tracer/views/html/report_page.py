@@ -152,7 +152,7 @@ class Predicted:
 
 def _predicted(prediction: WhatIf) -> Predicted:
     return Predicted(
-        why=sentence(prediction.recommended.why),
+        why=sentence(prediction.headline),
         own=titled(own(prediction)),
         scenarios=titled(explained(scenarios(prediction), "whatif")),
         others=titled(explained(other_scenarios(prediction), "whatif")),

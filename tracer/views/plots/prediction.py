@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PANEL_IN = 2.5
 BAND_ALPHA = 0.25
+REACH_ALPHA = 0.6
 # What stays empty below and above efficiencies: of their distance from 100 %, and at least so many points.
 AIR, LEAST_AIR = 0.12, 0.5
 UNTRUSTED = "not to be trusted"
@@ -79,6 +80,8 @@ def _entries(prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: 
 
     entries: list[Entry] = [(gpus(number), Line2D([], [], markersize=4.5, **look)) for number, look in looks.items()]
     entries.append(("measured", Line2D([], [], **_measured_look(theme))))
+    reach = Line2D([], [], color=theme.faint, marker="|", markersize=10, linestyle="", alpha=REACH_ALPHA)
+    entries.append(("nine in ten such steps", reach))
     entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
     if not all(scenario.reliable for scenario in prediction.of_caps):
         hollow = Line2D([], [], color=theme.faint, marker="o", markersize=4.5, mfc=theme.ground, ls="")
@@ -103,6 +106,9 @@ def _draw_steps(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str,
             color=color,
             lw=1.2,
         )
+        low_ms, high_ms = ([scenario.interval_ns[end] / NS_PER_MS for scenario in scenarios] for end in (0, 1))
+        across = [at[scenario.bucket_mb] for scenario in scenarios]
+        axis.vlines(across, low_ms, high_ms, color=color, linewidth=0.8, alpha=REACH_ALPHA)
         for scenario in scenarios:
             _draw_point(axis, at[scenario.bucket_mb], _step_ms(scenario), scenario.reliable, looks[number], theme)
     axis.plot(at[baseline.bucket_mb], baseline.measured_step_ns / NS_PER_MS, zorder=4, **_measured_look(theme))

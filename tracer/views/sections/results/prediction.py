@@ -62,7 +62,7 @@ def sections(prediction: WhatIf) -> list[Section]:
     """Return the parts in order."""
     return [
         [Paragraph(f"{prediction.run} · what if"), *own(prediction)],
-        [Heading(sentence(prediction.recommended.why))],
+        [Heading(sentence(prediction.headline))],
         [Caution(warning) for warning in prediction.warnings],
         scenarios(prediction),
         other_scenarios(prediction),
@@ -112,7 +112,8 @@ def other_scenarios(prediction: WhatIf) -> Section:
     lines = Table(OTHER_HEADS, [[_other_cells(scenario) for scenario in group] for _, group in by_kind], is_spaced=True)
     said = doubts(prediction.of_caps) if prediction.has_buckets else []
     new = [why for why in doubts(prediction.others) if why not in said]
-    title = "What else would change the step, at the run's own settings, ms"
+    what = "What else" if prediction.has_buckets else "What"
+    title = f"{what} would change the step, at the run's own settings, ms"
     return [Heading(title), lines, *(Paragraph(f"? {why}") for why in new)]
 
 
