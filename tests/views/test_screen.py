@@ -46,6 +46,8 @@ def test_what_ran_the_step_the_problem_what_to_do_ranks_and_what_next():
     assert "rank 1" in marked
     assert "tracer report traces/sick --full" in shown
     assert "--html" in shown
+    assert "tracer whatif traces/sick " in shown
+    assert "tracer whatif" not in first_screen_text(reported(SAMPLES / "resnet18-fsdp4"))
 
 
 def test_a_run_of_many_ranks_shows_those_that_stand_for_the_others_and_the_marked_ones():

@@ -161,6 +161,8 @@ class _Layout:
             f"tracer report {path} --full": "all tables",
             f"tracer report {path} --html run.html": "a page with a timeline",
         }
+        if self.report.run.strategy == "ddp" and communicates(self.report):
+            typed[f"tracer whatif {path}"] = "what other settings would bring"
         wide = max(map(len, typed)) + 2
         return [
             [
