@@ -162,7 +162,7 @@ class _Layout:
             f"tracer report {path} --html run.html": "a page with a timeline",
         }
         if self.report.run.strategy == "ddp" and communicates(self.report):
-            typed[f"tracer whatif {path}"] = "what other settings would bring"
+            typed[f"tracer whatif {path}"] = "other settings, predicted"
         wide = max(map(len, typed)) + 2
         return [
             [
