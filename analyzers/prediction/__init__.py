@@ -10,7 +10,17 @@ Decisions: docs/decisions/prediction.md
 from analyzers.prediction.levelling import Cause
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
 from analyzers.prediction.model import MeasuredFrom
-from analyzers.prediction.predict import EVERY, LATE, Baseline, Kind, Options, Scenario, WhatIf, whatif
+from analyzers.prediction.predict import (
+    EVERY,
+    LATE,
+    Baseline,
+    Kind,
+    Options,
+    Scenario,
+    WhatIf,
+    micro_batches,
+    whatif,
+)
 from analyzers.prediction.scenarios import (
     USUAL_MB,
     AtGpus,
@@ -44,6 +54,7 @@ __all__ = [
     "calibrated",
     "doubts",
     "is_own",
+    "micro_batches",
     "scale_out",
     "scenarios_frame",
     "to_json",

@@ -171,7 +171,7 @@ class Model:
     def changed(self, scene: Scene) -> RecordedSteps:
         """Return the steps that a scene plays."""
         steps = self.steps if scene.level is None else levelled(self.steps, scene.level)
-        if scene.bucket_views:
+        if scene.bucket_views and scene.gpus > 1:
             steps = steps.without_copies_out()
         if scene.host_time == 1:
             return steps

@@ -468,11 +468,16 @@ def most_gained(scenarios: Sequence[Scenario]) -> Scenario:
     return max(scenarios, key=lambda each: each.gain_ns / (each.predicted_step_ns + each.gain_ns))
 
 
+def micro_batches(number: int) -> str:
+    """Write a number of micro-batches."""
+    return f"{number:,} micro-batch{'es' * (number > 1)}"
+
+
 def would_take(scenario: Scenario) -> str:
     """Say what a step would take that has something else changed than its cap, its GPUs or its links."""
     step, before = ms(scenario.predicted_step_ns), ms(scenario.predicted_step_ns + scenario.gain_ns)
     if scenario.grad_accumulation is not None:
-        what = f"{scenario.grad_accumulation} micro-batches in one step"
+        what = f"{micro_batches(scenario.grad_accumulation)} in one step"
     elif scenario.cause is not None:
         what = f"with {'every rank as the median' if scenario.rank is None else f'rank {scenario.rank} as the others'}"
         what += f" in {IN_CAUSE[scenario.cause]} a step" if scenario.cause in IN_CAUSE else " a step"

@@ -87,14 +87,17 @@ class RecordedSteps:
         return each_ns
 
     def without_copies_out(self) -> RecordedSteps:
-        """Return the same with gradients that are views of their buckets."""
+        """Return the same with gradients that are views of their buckets: hosts come to launches as they did.
+
+        Launches that were added for copies out are not there.
+        """
         copies_ns = self.copy_ns.sum(axis=-1)
         return replace(
             self,
             copy_ns=np.zeros_like(self.copy_ns),
             total_ns=self.total_ns - copies_ns,
-            total_recorded_ns=self.total_recorded_ns - copies_ns,
             packing_ns=self.packing_ns - copies_ns,
+            tail_host_ns=self.tail_host_ns - self.gradients * self.packing_launch_ns,
         )
 
     def hurried(self, left: float) -> RecordedSteps:

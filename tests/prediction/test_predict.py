@@ -13,7 +13,7 @@ from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.model import Scene, input_doubt, model_of
 from analyzers.prediction.predict import EVERY, LATE, Kind, Options, Scenario, whatif
-from analyzers.prediction.scenarios import doubts
+from analyzers.prediction.scenarios import against_own, doubts
 from analyzers.rank.summary import RunSummary
 from analyzers.run.calibration import read_calibration
 from analyzers.run.controls import Control
@@ -335,6 +335,7 @@ def test_micro_batches_save_synchronization_and_nothing_else(resnet50):
     assert 0.9 < (two.predicted_step_ns - own_ns) / own_ns < 1
     assert two.gain_ns == pytest.approx(2 * own_ns - two.predicted_step_ns, abs=2)
     assert two.efficiency is None
+    assert against_own(two, found.baseline) == pytest.approx(two.predicted_step_ns / (2 * own_ns) - 1, abs=1e-7)
     low, high = two.interval_ns
     assert low < two.predicted_step_ns < high
 
@@ -368,6 +369,17 @@ def test_views_of_buckets_save_the_copies_out_of_them(resnet50):
     assert 0 < saved_ns <= np.median(model.steps.copy_ns.sum(axis=-1)) + 1
     assert usual.as_recorded and not views.as_recorded
     assert "gradients are views of their buckets: none is copied out" in views.assumptions
+
+
+def test_one_gpu_has_no_copies_to_leave_out_and_several_from_it_have(runs):
+    single = runs["resnet18-ddp1"]
+    usual, views = (whatif(single, Options(bucket_views=each, host_times=(0.5, 0))) for each in (False, True))
+    assert [each.predicted_step_ns for each in usual.others] == [each.predicted_step_ns for each in views.others]
+    links = LinkModel({4: Affine(4, 0.0, 300.0)}, "given")
+    usual, views = (whatif(single, Options(bucket_views=each, gpus=(4,)), links) for each in (False, True))
+    saved_ns = usual.scenarios[0].predicted_step_ns - views.scenarios[0].predicted_step_ns
+    gradients = model_of(single, None).steps.gradients
+    assert 0 < saved_ns <= gradients * 9000 + 1e5
 
 
 def test_waits_for_input_stay_and_are_doubted(runs):

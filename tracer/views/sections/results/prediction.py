@@ -16,6 +16,7 @@ from analyzers.prediction import (
     against_own,
     doubts,
     is_own,
+    micro_batches,
     scale_out,
 )
 from analyzers.units import ms, percent, rounded_percent
@@ -128,7 +129,7 @@ def what_changes(scenario: Scenario) -> str:
         who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
         return WITHOUT_LATENESS[scenario.cause].format(who=who)
     if scenario.grad_accumulation is not None:
-        return f"{scenario.grad_accumulation} micro-batches a step, synchronized once"
+        return f"{micro_batches(scenario.grad_accumulation)} a step, synchronized once"
     if not scenario.host_time:
         return "the step as one CUDA graph"
     return f"launches in {rounded_percent(scenario.host_time)} of the CPU's time"
