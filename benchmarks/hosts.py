@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analyzers.prediction.predict import Options, whatif
+from analyzers.prediction import Options, whatif
 from analyzers.rank.summary import summarize
 from tracer.atomic_files import hidden_folder
 from tracer.config import DeviceType, ModelName, Plan, RecordConfig

@@ -32,7 +32,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from analyzers.prediction.predict import Options, whatif
+from analyzers.prediction import Options, whatif
 from analyzers.rank.summary import summarize
 from tracer.atomic_files import hidden_folder
 from tracer.config import CalibrationPlan, DeviceType, ModelName, Plan, RecordConfig

@@ -21,7 +21,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.distributed as dist
 
-from analyzers.prediction.predict import Options, Scenario, whatif
+from analyzers.prediction import Options, Scenario, whatif
 from analyzers.rank.summary import summarize
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import LINKS as LINKS_FILE
@@ -172,14 +172,16 @@ def _changed(config: RecordConfig, cap: float | None, name: str | None) -> Recor
 
 
 def _visit(training: Training, config: RecordConfig, batches: Iterator[Any]) -> float:
-    """The step of one wrapping: the mean over a block, of the slowest rank, in ns."""
+    """The step of one wrapping, in ns."""
     # What wrapped the model before goes only now, and its hooks with it.
     gc.collect()
     wrapped = replace(training, config=config, model=parallelize(training.model, config))
 
-    def step() -> None:
-        train_step(wrapped, [next(batches) for _ in range(config.grad_accumulation)])
+    return visit(lambda: train_step(wrapped, [next(batches) for _ in range(config.grad_accumulation)]))
 
+
+def visit(step: Callable[[], None]) -> float:
+    """What a step takes: the mean over a block, of the slowest rank, in ns."""
     for _ in range(SETTLING):
         step()
     began = _now()

@@ -1,26 +1,18 @@
 """Recorded steps replayed with other buckets, GPUs or links.
 
-In order: `bucket_rule` is DDP's own, `link_model` says how long an all-reduce takes, `strain` how much longer than
-alone, `replay` plays steps, `levelling` takes a rank's lateness out of them, `model` sets them up from a run, `predict`
-answers `tracer whatif`, `scenarios` arranges the answers. `assumption` is what they rest on.
+In order: `bucket_rule` is DDP's own, `link_model` says how long collectives take, `strain` how much longer than alone,
+`replay` plays steps, `levelling` takes a rank's lateness out of them, `model` sets them up from a run;
+`sharded_replay` plays those of FSDP2. `predict` answers `tracer whatif` with `answers`,
+`scenarios` arranges them. `assumption` is what they rest on.
 
 Decisions: docs/decisions/prediction.md
 """
 
+from analyzers.prediction.answers import EVERY, LATE, Baseline, Kind, Options, Scenario, WhatIf, micro_batches
 from analyzers.prediction.levelling import Cause
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
 from analyzers.prediction.model import MeasuredFrom
-from analyzers.prediction.predict import (
-    EVERY,
-    LATE,
-    Baseline,
-    Kind,
-    Options,
-    Scenario,
-    WhatIf,
-    micro_batches,
-    whatif,
-)
+from analyzers.prediction.predict import whatif
 from analyzers.prediction.scenarios import (
     USUAL_MB,
     AtGpus,

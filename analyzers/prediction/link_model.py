@@ -1,6 +1,6 @@
-"""All-reduce times over calibrated, fitted or given links, for any group size.
+"""Times of collectives over calibrated, fitted or given links, any group size.
 
-    time = latency + bytes x factor(n) / bandwidth        factor(n) = 2 (n - 1) / n, what a ring moves for each byte
+    time = latency + bytes x factor(n) / bandwidth        factor(n) = 2 (n - 1) / n of all-reduces, what a ring moves
 
 From one group size to another the part that grows with the bytes goes with the factor (nccl-tests, doc/PERFORMANCE.md),
 and latency with the depth of a tree, log2 n (NCCL uses double binary trees where rings would take too many hops).
@@ -21,14 +21,14 @@ from analyzers.arrays import Float64
 from analyzers.collectives import Exchange
 from analyzers.errors import NotReplayable
 from analyzers.prediction.assumption import Assumption, borrowed
-from analyzers.prediction.strain import UNSTRAINED, ReductionTransfers, Strain, reduction_transfers
+from analyzers.prediction.strain import REDUCTIONS, UNSTRAINED, Strain, Traffic, Transferred, transfers_of
 from analyzers.rank import RunSummary, queued
 from analyzers.run import Calibration, curve
 from analyzers.trace import bus_factor
 
 
 class Timing(Protocol):
-    """How long an all-reduce takes a group of so many."""
+    """How long a collective takes a group of so many."""
 
     @property
     def group_size(self) -> int:
@@ -45,11 +45,12 @@ class Affine:
     group_size: int
     latency_ns: float
     busbw_gbps: float
+    collective: str = "all_reduce"
 
     def time_ns(self, nbytes: ArrayLike) -> Float64:
         """Return the time for each size, in ns."""
         sizes = np.asarray(nbytes, dtype=np.float64)
-        factor = bus_factor("all_reduce", self.group_size)
+        factor = bus_factor(self.collective, self.group_size)
         return np.asarray(self.latency_ns + sizes * factor / self.busbw_gbps, dtype=np.float64)
 
 
@@ -63,7 +64,7 @@ class Hosts:
 
 @dataclass(frozen=True)
 class LinkModel:
-    """Timings by group size; all-reduces take `strain` times as long in training as `timings` say of them alone.
+    """Timings of a kind of collective by group size; in training it takes `strain` times as long as `timings` say.
 
     `source` says in words where the timings come from.
     """
@@ -72,13 +73,19 @@ class LinkModel:
     source: str
     strain: Strain = UNSTRAINED
     hosts: Hosts | None = None
+    collective: str = "all_reduce"
 
     def slowed(self) -> LinkModel:
-        """Return links whose all-reduces take as much longer as nine of ten take at most."""
+        """Return links whose collectives take as much longer as nine of ten take at most."""
         return replace(self, strain=self.strain.slowed())
 
-    def all_reduce_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
-        """Return how long all-reduces of these sizes take so many GPUs beside compute, in ns."""
+    def for_collective(self, collective: str) -> LinkModel:
+        """Return given links, which have one bus bandwidth, for another kind of collective."""
+        timings = {size: replace(each, collective=collective) for size, each in self.timings.items()}  # type: ignore[type-var]
+        return replace(self, timings=timings, collective=collective)
+
+    def collective_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
+        """Return how long collectives of these sizes take so many GPUs beside compute, in ns."""
         return self._strained_ns(nbytes, gpus, self.strain.beside)
 
     def after_compute_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
@@ -94,9 +101,9 @@ class LinkModel:
         moving_ns = strain * timing.time_ns(sizes) - latency_ns
         if timing.group_size != gpus:
             latency_ns = latency_ns * log2(gpus) / log2(timing.group_size)
-            moving_ns = moving_ns * bus_factor("all_reduce", gpus) / bus_factor("all_reduce", timing.group_size)
+            moving_ns = moving_ns * bus_factor(self.collective, gpus) / bus_factor(self.collective, timing.group_size)
         if self.hosts is not None and gpus > self.hosts.gpus:
-            moving_ns = np.maximum(moving_ns, sizes * bus_factor("all_reduce", gpus) / self.hosts.gbps)
+            moving_ns = np.maximum(moving_ns, sizes * bus_factor(self.collective, gpus) / self.hosts.gbps)
         return np.asarray(latency_ns + moving_ns, dtype=np.float64)
 
     def nearest(self, gpus: int) -> int:
@@ -105,28 +112,29 @@ class LinkModel:
         return max(below) if below else min(self.timings)
 
     def busbw_gbps(self, nbytes: ArrayLike, gpus: int) -> float | None:
-        """Return the bus bandwidth that reductions of these sizes get, all together, in GB/s."""
-        total_ns = float(self.all_reduce_ns(nbytes, gpus).sum())
-        return float(np.sum(nbytes)) * bus_factor("all_reduce", gpus) / total_ns if total_ns else None
+        """Return the bus bandwidth that collectives of these sizes get, all together, in GB/s."""
+        total_ns = float(self.collective_ns(nbytes, gpus).sum())
+        return float(np.sum(nbytes)) * bus_factor(self.collective, gpus) / total_ns if total_ns else None
 
 
 NO_LINKS = LinkModel({}, "nothing")
 
 
-def calibrated(calibration: Calibration, source: str) -> LinkModel | None:
-    """Return the links from a calibration; None where it has no all-reduce."""
-    sizes = sorted({row.group_size for row in calibration.rows if row.collective == "all_reduce"})
-    curves = {size: timing for size in sizes if (timing := curve(calibration, "all_reduce", size)) is not None}
-    return LinkModel(curves, source) if curves else None
+def calibrated(calibration: Calibration, source: str, collective: str = "all_reduce") -> LinkModel | None:
+    """Return the links from a calibration; None where it does not have the collective."""
+    sizes = sorted({row.group_size for row in calibration.rows if row.collective == collective})
+    curves = {size: timing for size in sizes if (timing := curve(calibration, collective, size)) is not None}
+    return LinkModel(curves, source, collective=collective) if curves else None
 
 
-def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str) -> LinkModel:
+def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str, collective: str = "all_reduce") -> LinkModel:
     """Fit latency and bandwidth to a run's transfers, by least squares of relative errors; neither is negative."""
     weighted = np.stack([1 / time_ns, nbytes / time_ns], axis=1)
     latency_ns, ns_per_byte = (float(x) for x in np.linalg.lstsq(weighted, np.ones(len(time_ns)), rcond=None)[0])
     if latency_ns < 0 or ns_per_byte <= 0 or len(np.unique(nbytes)) < 2:
         latency_ns, ns_per_byte = 0.0, float(np.median(time_ns / nbytes))
-    return LinkModel({gpus: Affine(gpus, latency_ns, bus_factor("all_reduce", gpus) / ns_per_byte)}, source)
+    affine = Affine(gpus, latency_ns, bus_factor(collective, gpus) / ns_per_byte, collective)
+    return LinkModel({gpus: affine}, source, collective=collective)
 
 
 # A calibration whose times are this far from a run's own transfers is of other links than the run had.
@@ -145,26 +153,33 @@ class RunLinks:
     assumptions: list[Assumption]
 
 
-def links_of(run: RunSummary, exchanged: Exchange, gpus: int, given: LinkModel | Calibration | None) -> RunLinks:
+def links_of(
+    run: RunSummary,
+    exchanged: Exchange,
+    gpus: int,
+    given: LinkModel | Calibration | None,
+    traffic: Traffic = REDUCTIONS,
+) -> RunLinks:
     """Return a run's links, and those that are asked for: `given`, or its own; of one GPU there may be none.
 
     Raises NotReplayable where several GPUs have neither.
     """
-    transfers = reduction_transfers(exchanged)
-    curves = calibrated(given, "the given calibration") if isinstance(given, Calibration) else None
+    transfers, words = transfers_of(exchanged, traffic), traffic.words
+    curves = calibrated(given, "the given calibration", traffic.label) if isinstance(given, Calibration) else None
     own_transfers = _own(run, transfers, gpus, curves)
     if isinstance(given, LinkModel):
-        assumption = Assumption("all-reduces take what the given bandwidth and latency say")
-        return RunLinks(own_transfers.links if own_transfers is not None else given, given, [assumption])
+        assumption = Assumption(f"{words} take what the given bandwidth and latency say")
+        asked = given.for_collective(traffic.label)
+        return RunLinks(own_transfers.links if own_transfers is not None else asked, asked, [assumption])
     if own_transfers is None and gpus == 1:
         return RunLinks(NO_LINKS, NO_LINKS, [])
     if own_transfers is None:
         raise no_links(run.name)
     if curves is None or own_transfers.links.timings is curves.timings:
         return RunLinks(own_transfers.links, own_transfers.links, [own_transfers.words])
-    # How much longer all-reduces take beside compute does not depend on the links they take.
+    # How much longer collectives take beside compute does not depend on the links they take.
     strain = own_transfers.links.strain if own_transfers.is_measured else BUSY_LINKS
-    text = f"all-reduces take {strain}, by the given calibration"
+    text = f"{words} take {strain}, by the given calibration"
     assumption = Assumption(text) if own_transfers.is_measured else borrowed(text)
     return RunLinks(own_transfers.links, replace(curves, strain=strain), [assumption])
 
@@ -184,9 +199,10 @@ class _OwnTransfers:
     is_measured: bool = False
 
 
-def _own(run: RunSummary, transfers: ReductionTransfers, gpus: int, given: LinkModel | None) -> _OwnTransfers | None:
+def _own(run: RunSummary, transfers: Transferred, gpus: int, given: LinkModel | None) -> _OwnTransfers | None:
     """Take the calibration beside the run, else a given one that fits its transfers, else these alone."""
-    beside = calibrated(run.calibration, "the run's own calibration") if run.calibration is not None else None
+    words, label = transfers.traffic.words, transfers.traffic.label
+    beside = calibrated(run.calibration, "the run's own calibration", label) if run.calibration is not None else None
     curves = beside or given
     exact = bool(len(transfers.nbytes)) and not transfers.bound
     if curves is not None and exact and gpus in curves.timings:
@@ -194,14 +210,16 @@ def _own(run: RunSummary, transfers: ReductionTransfers, gpus: int, given: LinkM
         if beside is not None or 1 / OTHER_LINKS < ratio < OTHER_LINKS:
             strain = transfers.strain(curves, gpus)
             links = replace(curves, strain=strain)
-            return _OwnTransfers(links, Assumption(f"all-reduces take {strain}, as in this run"), is_measured=True)
+            return _OwnTransfers(links, Assumption(f"{words} take {strain}, as in this run"), is_measured=True)
     elif curves is not None and (beside is not None or not len(transfers.nbytes)):
-        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), borrowed(f"all-reduces take {BUSY_LINKS}"))
+        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), borrowed(f"{words} take {BUSY_LINKS}"))
     if not len(transfers.nbytes):
         return None
     bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
-    text = f"latency and bandwidth of the links are fitted to this run's own transfers{bounds}"
-    links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers")
+    # Of all-reduces people say links and no more.
+    what = "" if transfers.traffic == REDUCTIONS else f", for {words},"
+    text = f"latency and bandwidth of the links{what} are fitted to this run's own transfers{bounds}"
+    links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers", label)
     return _OwnTransfers(links, Assumption(f"{text}: sizes far from them are guesses"))
 
 

@@ -208,7 +208,7 @@ class Model:
         # Calls that came before each bucket's last gradient, and before all that follows: now, and in the recording.
         calls = np.r_[np.arange(len(last)), len(last)] - np.searchsorted(before, np.r_[last, self.steps.gradients])
         head_ns = self.steps.buffers_ns if scene.broadcast_buffers else -self.buffer_copies_ns
-        transfer_ns = self.links.all_reduce_ns(sizes, scene.gpus)
+        transfer_ns = self.links.collective_ns(sizes, scene.gpus)
         after_ns = self.links.after_compute_ns(sizes, scene.gpus)
         return BucketPlan(last, transfer_ns, after_ns, calls * self.call_ns, head_ns, self.next_delay_ns)
 

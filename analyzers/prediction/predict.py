@@ -9,19 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from math import hypot
 from typing import Any
 
-import msgspec
-
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
+from analyzers.prediction.answers import (
+    EVERY,
+    LATE,
+    SCHEMA,
+    Baseline,
+    Kind,
+    Options,
+    Recommended,
+    Scenario,
+    WhatIf,
+    chosen,
+    most_gained,
+    would_take,
+)
 from analyzers.prediction.levelling import Cause, Levelling
-from analyzers.prediction.link_model import Hosts, LinkModel, no_links
+from analyzers.prediction.link_model import LinkModel, no_links
 from analyzers.prediction.model import (
     HOST_BOUND,
-    MeasuredFrom,
     Model,
     Prediction,
     Scene,
@@ -32,9 +42,8 @@ from analyzers.prediction.model import (
 from analyzers.rank import RunSummary
 from analyzers.ranks import MANY, RankNumber
 from analyzers.run import Calibration
-from analyzers.units import ms, percent
+from analyzers.units import ms
 
-SCHEMA = "tracer.whatif/2"
 # No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
 # (docs/whatif.md). It is an accuracy, and no LEAST_SHARE, which says what is worth a line.
 KNOWN_TO = 0.01
@@ -47,155 +56,6 @@ GRAPH_WITHIN = 0.06
 OF_PROFILED_HOSTS = (Code.CONTROLS_MISSING, Code.PROFILER_DISTORTS)
 # What is left of hosts' time where hosts are the limit and nothing else is asked for.
 USUAL_HOST_TIMES = (0.5, 0.0)
-UNTRUSTED = "not to be trusted"
-IN_CAUSE = {Cause.COMPUTE: "compute", Cause.HOST: "launches", Cause.INPUT: "waits for input"}
-# The rank that stands out, if any; and every rank as the median of all.
-LATE, EVERY = "late", "all"
-
-
-class Kind(str, Enum):
-    """What a scenario changes; the values are what documents hold."""
-
-    CAPS = "caps"
-    LINKS = "links"
-    STRAGGLER = "straggler"
-    HOST = "host"
-    ACCUMULATION = "accumulation"
-
-    __str__ = str.__str__
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to predict: every bucket cap (None: DDP's default) with every number of GPUs (none: the run's own).
-
-    Besides, at the run's own settings: steps without a rank's lateness (a rank, `late` or `all`), with so much left of
-    hosts' time (None: 0.5 and 0 where hosts are the limit), and with gradients of so many micro-batches added up.
-    """
-
-    bucket_mb: Sequence[float | None] = ()
-    gpus: Sequence[int] = ()
-    broadcast_buffers: bool = True
-    bucket_views: bool = False  # gradients are views of their buckets
-    gradient_itemsize: int | None = None  # bytes of each element that travels; None: as recorded
-    hosts: Hosts | None = None  # those that scenarios run on; None: as the links have them
-    straggler: int | str | None = None
-    host_times: Sequence[float] | None = ()
-    accumulations: Sequence[int] = ()
-
-
-class Baseline(msgspec.Struct, frozen=True):
-    """The run's own settings, as measured and as the model has them. `bucket_mb` null is DDP's default."""
-
-    bucket_mb: float | None
-    gpus: int
-    buckets: list[int]
-    measured_step_ns: int
-    predicted_step_ns: int
-    measured_from: MeasuredFrom
-    error: float
-
-
-class _Predicted(msgspec.Struct, frozen=True):
-    """One prediction. `link_gbps` is the bus bandwidth its reductions get, `latency_us` the time of the smallest.
-
-    `interval_ns` is where nine of ten such steps are expected.
-    """
-
-    bucket_mb: float | None
-    gpus: int
-    link_gbps: float | None
-    latency_us: float | None
-    predicted_step_ns: int
-    interval_ns: tuple[int, int]
-    predicted_exposed_comm_ns: int
-    predicted_stall_ns: int
-    efficiency: float | None
-    buckets: list[int]
-    reliable: bool
-
-
-class Scenario(_Predicted, frozen=True):
-    """A prediction, and in `why` what speaks against trusting it; null where nothing does.
-
-    `gain_ns` is what it takes off the step with the run's own cap on these links. Of `straggler`: `rank` (null: every
-    rank is as the median of all) is as the others in what `cause` says; of `host`, `host_time` is what is left of its
-    time; with 0 the step is as one CUDA graph. Of `accumulation`: a step adds up gradients of `grad_accumulation`
-    micro-batches, and gains over as many steps of the run's own.
-    """
-
-    kind: Kind
-    gain_ns: int
-    why: Notices | None
-    rank: int | None = None
-    cause: Cause | None = None
-    host_time: float | None = None
-    grad_accumulation: int | None = None
-
-    @property
-    def is_of_caps(self) -> bool:
-        """Whether it has another cap, number of GPUs or links, and nothing else."""
-        return self.kind in (Kind.CAPS, Kind.LINKS)
-
-
-class Recommended(_Predicted, frozen=True):
-    """The prediction that is recommended; `why` says in a sentence what for."""
-
-    why: str
-
-
-class WhatIf(msgspec.Struct, frozen=True):
-    """All predictions of a run; `recommended` is the scenario with the shortest step, its `why` says so in a sentence.
-
-    `gain_ns` is what that takes off the step of the run's own cap, on the same GPUs and links. `uncertainty_ns` is how
-    well the run's step is known: differences below it are noise. `as_recorded`: links and all that is not scenarios'
-    own are the run's.
-    """
-
-    schema: str
-    run: str
-    baseline: Baseline
-    scenarios: list[Scenario]
-    recommended: Recommended
-    gain_ns: int
-    uncertainty_ns: int
-    as_recorded: bool
-    links: str
-    assumptions: list[str]
-    warnings: list[str]
-
-    @property
-    def of_caps(self) -> list[Scenario]:
-        """Return the scenarios with other caps, numbers of GPUs or links."""
-        return [each for each in self.scenarios if each.is_of_caps]
-
-    @property
-    def others(self) -> list[Scenario]:
-        """Return the scenarios at the run's own cap and number of GPUs."""
-        return [each for each in self.scenarios if not each.is_of_caps]
-
-    @property
-    def has_buckets(self) -> bool:
-        """Whether any of its GPUs are several: one GPU synchronizes nothing."""
-        return any(each.gpus > 1 for each in self.scenarios)
-
-    @property
-    def headline(self) -> str:
-        """Say what would help most: what is recommended, after whatever else gains more than that and than noise."""
-        chosen = self.recommended.why
-        if not self.has_buckets or not self.others:
-            return chosen
-        best = most_gained(self.others)
-        if best.gain_ns <= max(self.gain_ns, self.uncertainty_ns):
-            return chosen
-        said = would_take(best)
-        if not best.reliable and f"{UNTRUSTED}: {best.why}" in chosen:
-            chosen = chosen.replace(f"; {UNTRUSTED}", ". Neither is to be trusted")
-        elif not best.reliable:
-            said += f" ({UNTRUSTED}: {best.why})"
-        return f"{said}. {chosen[:1].upper()}{chosen[1:]}"
-
-    def __repr__(self) -> str:
-        return f"WhatIf({self.run})\n{self.headline}"
 
 
 def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | None = None) -> WhatIf:
@@ -333,7 +193,7 @@ class _Changing:
             bucket_mb=scene.bucket_mb,
             gpus=scene.gpus,
             link_gbps=model.links.busbw_gbps(prediction.buckets, scene.gpus) if has_links else None,
-            latency_us=float(model.links.all_reduce_ns(0, scene.gpus)) / 1e3 if has_links else None,
+            latency_us=float(model.links.collective_ns(0, scene.gpus)) / 1e3 if has_links else None,
             predicted_step_ns=round(prediction.step_ns),
             interval_ns=self._interval_ns(prediction.step_ns, scene),
             predicted_exposed_comm_ns=round(prediction.exposed_ns),
@@ -454,42 +314,10 @@ def _recommended(
         why = f"{where}buckets of {cap} are as good as any: {ms(gain_ns)} are gained over the run's own, and {unsure}"
     else:
         why = f"{where}buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
-    return _chosen(best, why), gain_ns
+    return chosen(best, why), gain_ns
 
 
 def _of_one_gpu(scenarios: Sequence[Scenario]) -> tuple[Recommended, int]:
     """Return the scenario of one GPU that takes most off its step, and how much that is."""
     best = most_gained(scenarios)
-    return _chosen(best, would_take(best)), best.gain_ns
-
-
-def most_gained(scenarios: Sequence[Scenario]) -> Scenario:
-    """Return the scenario that takes the largest share off the step, the first of equal ones."""
-    return max(scenarios, key=lambda each: each.gain_ns / (each.predicted_step_ns + each.gain_ns))
-
-
-def micro_batches(number: int) -> str:
-    """Write a number of micro-batches."""
-    return f"{number:,} micro-batch{'es' * (number > 1)}"
-
-
-def would_take(scenario: Scenario) -> str:
-    """Say what a step would take that has something else changed than its cap, its GPUs or its links."""
-    step, before = ms(scenario.predicted_step_ns), ms(scenario.predicted_step_ns + scenario.gain_ns)
-    if scenario.grad_accumulation is not None:
-        what = f"{micro_batches(scenario.grad_accumulation)} in one step"
-    elif scenario.cause is not None:
-        what = f"with {'every rank as the median' if scenario.rank is None else f'rank {scenario.rank} as the others'}"
-        what += f" in {IN_CAUSE[scenario.cause]} a step" if scenario.cause in IN_CAUSE else " a step"
-    elif scenario.host_time:
-        what = f"with a CPU that takes {percent(scenario.host_time)} of the time a step"
-    else:
-        what = "as one CUDA graph a step"
-    return f"{what} would take {step} instead of {before}"
-
-
-def _chosen(best: Scenario, why: str) -> Recommended:
-    if not best.reliable:
-        why = f"{why}; {UNTRUSTED}: {best.why}"
-    fields = {name: getattr(best, name) for name in _Predicted.__struct_fields__}
-    return Recommended(**fields, why=why)
+    return chosen(best, would_take(best)), best.gain_ns

@@ -10,8 +10,9 @@ import msgspec
 from analyzers.errors import NotReplayable
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
+from analyzers.prediction.answers import LATE, SCHEMA, Baseline, Options, Scenario, WhatIf
 from analyzers.prediction.link_model import LinkModel
-from analyzers.prediction.predict import LATE, SCHEMA, Baseline, Options, Scenario, WhatIf, whatif
+from analyzers.prediction.predict import whatif
 from analyzers.rank import RunSummary
 from analyzers.run import Calibration
 from analyzers.statistics import LEAST_SHARE

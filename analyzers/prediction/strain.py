@@ -1,4 +1,4 @@
-"""How much longer all-reduces take in training than alone.
+"""How much longer collectives take in training than alone.
 
 all_reduce      ##########======      beside compute (#) and after it (=), a little less slow
 compute      ooooooooooooo
@@ -24,16 +24,16 @@ TOLD_APART = 0.1
 NINE_OF_TEN = 0.9
 
 
-class AllReduces(Protocol):
-    """Links that say how long all-reduces of these sizes take so many GPUs."""
+class Alone(Protocol):
+    """Links that say how long collectives of these sizes take so many GPUs."""
 
-    def all_reduce_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
+    def collective_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
         """Return the time for each size, in ns."""
 
 
 @dataclass(frozen=True)
 class Strain:
-    """How many times as long as alone an all-reduce takes beside compute, and after it.
+    """How many times as long as alone a collective takes beside compute, and after it.
 
     Nine of ten lie within `reach` of that, as a share.
     """
@@ -57,37 +57,58 @@ class Strain:
 UNSTRAINED = Strain()
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """A kind of collective for a purpose, and how to call it; `bends`: it may go faster when compute has ended."""
+
+    kind: Collective
+    purpose: Purpose
+    words: str
+    bends: bool = False
+
+    @property
+    def label(self) -> str:
+        """Return the name of the collective."""
+        return self.kind.label
+
+
+REDUCTIONS = Traffic(Collective.ALL_REDUCE, Purpose.GRADIENTS, "all-reduces", bends=True)
+GATHERS = Traffic(Collective.ALL_GATHER, Purpose.PARAMETERS, "all-gathers")
+SCATTERS = Traffic(Collective.REDUCE_SCATTER, Purpose.GRADIENTS, "reduce-scatters")
+
+
 @dataclass(frozen=True, eq=False)
-class ReductionTransfers:
-    """Reductions of gradients, a row each: the step, bytes, transfer, and the share of it that has compute beside it.
+class Transferred:
+    """Collectives of one kind, a row each: the step, bytes, transfer, and the share of it that has compute beside it.
 
     `bound`: transfers are upper bounds, since ranks are missing.
     """
 
+    traffic: Traffic
     step: Int64
     nbytes: Float64
     time_ns: Float64
     beside: Float64
     bound: bool
 
-    def ratio(self, links: AllReduces, gpus: int) -> float:
-        """Return how much longer the median step's reductions take, all together, than alone over these links."""
-        alone_ns = links.all_reduce_ns(self.nbytes, gpus)
+    def ratio(self, links: Alone, gpus: int) -> float:
+        """Return how much longer the median step's collectives take, all together, than alone over these links."""
+        alone_ns = links.collective_ns(self.nbytes, gpus)
         steps, step_index = np.unique(self.step, return_inverse=True)
         count = len(steps)
         return float(np.median(np.bincount(step_index, self.time_ns, count) / np.bincount(step_index, alone_ns, count)))
 
-    def strain(self, links: AllReduces, gpus: int) -> Strain:
-        """Return how much longer reductions take than alone, beside compute and after it; else one ratio for both.
+    def strain(self, links: Alone, gpus: int) -> Strain:
+        """Return how much longer collectives take than alone, beside compute and after it; else one ratio for both.
 
-        Both are known where enough time was spent in each, by least squares over the step's reductions, of each of
+        Both are known where enough time was spent in each, by least squares over the step's collectives, of each of
         which its median counts; and where compute makes transfers longer: else something else does.
         """
-        alone_ns = links.all_reduce_ns(self.nbytes, gpus)
+        alone_ns = links.collective_ns(self.nbytes, gpus)
         usual_alone_ns, usual_ns, usual_beside = (self._usual(each) for each in (alone_ns, self.time_ns, self.beside))
         parts_ns = np.stack([usual_beside * usual_ns, (1 - usual_beside) * usual_ns], axis=1)
         fast_beside = fast_after = 1 / self.ratio(links, gpus)
-        if parts_ns.sum(axis=0).min() >= TOLD_APART * usual_ns.sum():
+        if self.traffic.bends and parts_ns.sum(axis=0).min() >= TOLD_APART * usual_ns.sum():
             beside, after = (float(x) for x in np.linalg.lstsq(parts_ns, usual_alone_ns, rcond=None)[0])
             if 0 < beside < after:
                 fast_beside, fast_after = beside, after
@@ -96,7 +117,7 @@ class ReductionTransfers:
         return Strain(1 / fast_beside, 1 / fast_after, reach)
 
     def _usual(self, column: Float64) -> Float64:
-        """Return the medians over steps of a column, one for each of a step's reductions."""
+        """Return the medians over steps of a column, one for each of a step's collectives."""
         place = _places(self.step)
         return np.array([np.median(column[place == each]) for each in range(int(place.max()) + 1)])
 
@@ -110,10 +131,10 @@ def _places(step: Int64) -> Int64:
     return places
 
 
-def reduction_transfers(exchanged: Exchange) -> ReductionTransfers:
-    """Return the reductions of gradients in a run, in the order in which they began; of some ranks alone, bounds."""
+def transfers_of(exchanged: Exchange, traffic: Traffic) -> Transferred:
+    """Return a run's collectives of one kind, in the order in which they began; of some ranks alone, bounds."""
     instances, transfers, table = exchanged.matching.instances, exchanged.transfers, exchanged.matching.table
-    usable = (instances.kind == Collective.ALL_REDUCE) & (purposes(exchanged.matching) == Purpose.GRADIENTS)
+    usable = (instances.kind == traffic.kind) & (purposes(exchanged.matching) == traffic.purpose)
     usable &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
     exact = usable & ~transfers.bound
     rows = np.flatnonzero(exact if exact.any() else usable)
@@ -122,7 +143,8 @@ def reduction_transfers(exchanged: Exchange) -> ReductionTransfers:
     first, members = instances.first[:-1], np.diff(instances.first)
     exposed = np.add.reduceat(alone_ns, first) / (members * np.maximum(transfers.transfer_ns, 1))
     rows = rows[np.argsort(np.minimum.reduceat(transfers.start_ns, first)[rows], kind="stable")]
-    return ReductionTransfers(
+    return Transferred(
+        traffic=traffic,
         step=instances.step[rows],
         nbytes=transfers.nbytes[rows].astype(np.float64),
         time_ns=transfers.transfer_ns[rows].astype(np.float64),

@@ -3,8 +3,8 @@
 In order: the rooms `analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle),
 `analyzers.rank.kernels` (what the compute is), `analyzers.rank.strategies` (what each parallelism's communication is
 for), `analyzers.rank.columns` (when devices were busy, and whose each row is) and `analyzers.rank.parallelism` (what a
-strategy did beyond its calls); then `ddp_reductions`, `device_waits`, `sync_overhead` and `gradient_schedule`, what
-gradients cost.
+strategy did beyond its calls); then `ddp_reductions`, `device_waits`, `device_work`, `sync_overhead` and
+`gradient_schedule`, what gradients cost, and `sharded_schedule`, what FSDP2 does.
 `summary` puts them together; after it no file is read.
 
 Decisions: docs/decisions/rank.md
@@ -31,6 +31,7 @@ from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
 from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
 from analyzers.rank.parallelism import ActionKind, PipelineActions
+from analyzers.rank.sharded_schedule import Op, ShardedSchedule
 from analyzers.rank.strategies import FSDP, STRATEGIES, PackingPart, Purpose, role_of
 from analyzers.rank.summary import (
     DeviceTrack,
@@ -65,6 +66,7 @@ __all__ = [
     "IdleTrack",
     "Measured",
     "OnBytes",
+    "Op",
     "OtherLine",
     "PackingPart",
     "Parts",
@@ -74,6 +76,7 @@ __all__ = [
     "RankSummary",
     "ReadRank",
     "RunSummary",
+    "ShardedSchedule",
     "Source",
     "breakdown",
     "cell_edges",

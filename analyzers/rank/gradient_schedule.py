@@ -11,7 +11,6 @@ earliest time of what it launched, whatever communication does.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
 
 import numpy as np
 
@@ -28,7 +27,8 @@ from analyzers.rank.columns import (
 )
 from analyzers.rank.ddp_reductions import Gradients, Reductions, ready_at
 from analyzers.rank.device_waits import NEVER, able_to_start, waits
-from analyzers.rank.sync_overhead import NOT_KNOWN, Cost
+from analyzers.rank.device_work import DeviceWork
+from analyzers.rank.sync_overhead import Cost, extrapolated
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind
 
@@ -95,57 +95,10 @@ class GradientSchedule:
 
 
 @dataclass(frozen=True, eq=False)
-class _Device:
-    """What one device does: start of each row that is no communication, by start, and when it could at the earliest.
+class _Device(DeviceWork):
+    """One device's work; `packs`: rows that copy gradients into or out of buckets."""
 
-    `stalls` are waits for communication, `host_gaps` those for launches; together with natural gaps they are all that
-    lies between stretches of `busy`.
-    """
-
-    start_ns: Int64
-    launched_ns: Int64
     packs: Mask
-    busy: Intervals
-    comm: Intervals
-    stalls: Intervals
-    host_gaps: Intervals
-
-    # Sets of the whole trace, made once: each step looks at its own part of them.
-    @cached_property
-    def waits(self) -> Intervals:
-        """Return waits for communication and for launches."""
-        return self.stalls | self.host_gaps
-
-    @cached_property
-    def worked_beside(self) -> Intervals:
-        """Return communication that work went on beside."""
-        return self.comm - self.waits
-
-    @cached_property
-    def gaps(self) -> Intervals:
-        """Return what lies between stretches of `busy` and is no wait."""
-        return Intervals(self.busy.end[:-1], self.busy.start[1:]) - self.waits
-
-    def work_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
-        """Return how far the work that began at `begin_ns` has come at each instant."""
-        return instants_ns - begin_ns - self.waits.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
-
-    def beside_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
-        """Return how much of that work was beside communication."""
-        return self.worked_beside.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
-
-    def gaps_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
-        """Return how much of that work was gaps between kernels."""
-        return self.gaps.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
-
-    def longer_gaps_ns(self, begin_ns: int, end_ns: int) -> int:
-        """Return how much gaps beside communication, added up, exceed the median gap without."""
-        first, past = np.searchsorted(self.gaps.start, begin_ns), np.searchsorted(self.gaps.end, end_ns, side="right")
-        begin, end = self.gaps.start[first:past], self.gaps.end[first:past]
-        beside = self.comm.length_within(begin, end) > 0
-        if not beside.any() or beside.all():
-            return 0
-        return int((end - begin)[beside].sum() - beside.sum() * np.median((end - begin)[~beside]))
 
 
 def schedule_of(
@@ -217,7 +170,7 @@ def _device(
         launched_ns = able_to_start(busy, start_ns, launched_ns, ends_ns)
         packs = ((attribution.line == OtherLine.PACKING) & attribution.backward)[mine][order]
     stalls, host_gaps = waits(busy, start_ns, launched_ns, ends_ns)
-    return _Device(start_ns, launched_ns, packs, busy, activity.comm, stalls - backwards, host_gaps)
+    return _Device(start_ns, launched_ns, busy, activity.comm, stalls - backwards, host_gaps, packs)
 
 
 def _steps_of(events: Events, operator: str) -> Int64:
@@ -241,14 +194,7 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
     """Return the columns for one step, by name."""
     begin_ns, end_ns = extent
     inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]).tolist())
-    start_ns = np.r_[device.start_ns[inside], end_ns]
-    following = device.launched_ns[inside.stop : inside.stop + 1] if inside.stop < len(device.launched_ns) else [NEVER]
-    launched_ns = np.r_[device.launched_ns[inside], following]
-    done_ns = device.work_ns(begin_ns, start_ns)
-    host_ns = np.full(len(taken.ready_ns) + 1, NEVER)
-    # A kernel that starts before a gradient is ready is part of the stretch that ends there.
-    stretch = np.searchsorted(taken.ready_ns, start_ns, side="right")
-    np.maximum.at(host_ns, stretch, np.maximum(launched_ns - begin_ns - done_ns, NEVER))
+    host_ns = device.late_ns(begin_ns, end_ns, taken.ready_ns)
     ready_ns, whole = np.minimum(taken.ready_ns, end_ns), np.array([end_ns])
     none = np.array([begin_ns])
     forward_end = ready_ns[:1]
@@ -298,15 +244,8 @@ def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
         "span_ns": rows.span_ns[one],
         "overlapped_ns": rows.overlapped_comm_ns[one],
         "packing_ns": packing_ns,
-        "contention_ns": _contention(cost, one),
+        "contention_ns": extrapolated(cost, one),
     }
-
-
-def _contention(cost: Cost, one: slice) -> Int64:
-    """Return how much longer compute took beside communication, extrapolated from what could be compared."""
-    comparable = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
-    whole = cost.contention_ns[one] * (cost.beside_ns[one] / np.maximum(cost.compared_ns[one], 1))
-    return np.where(comparable, np.rint(whole), NOT_KNOWN).astype(np.int64)
 
 
 def _delays(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> Delays:

@@ -21,6 +21,7 @@ from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.rank.columns import (
+    CPU_DEVICE,
     Activity,
     Attribution,
     Breakdown,
@@ -43,6 +44,7 @@ from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, sch
 from analyzers.rank.idle import Cause, DeviceTime, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import CountedOperators, KernelTrack, Launched, Usage, kernel_track_of, usage_of
 from analyzers.rank.parallelism import PipelineActions, actions_of
+from analyzers.rank.sharded_schedule import ShardedSchedule, sharded_schedule_of
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.reprs import brief
@@ -82,7 +84,7 @@ class Measured:
 
     Its windows, why its devices were idle in them, when its host fetched input, its communication, whose its compute is
     and what it is, its reductions of gradients, its copies, M - C by device, and its part in a pipeline, None for none;
-    where they were asked for, the gradient schedule and the track of each device.
+    where they were asked for, the gradient schedule, FSDP2's schedule and the track of each device.
     """
 
     earliest_ns: int
@@ -100,6 +102,7 @@ class Measured:
     exposed: dict[int, Intervals]
     pipeline: PipelineActions | None = None
     schedules: dict[int, GradientSchedule] | None = None
+    sharded: dict[int, ShardedSchedule] | None = None
     course: dict[int, DeviceTrack] | None = None
 
     __repr__ = brief
@@ -291,6 +294,13 @@ def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes
         exposed={activity.device: _exposed(activity) for activity in devices},
         pipeline=actions_of(trace, devices, attributed, comm),
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
+        if schedules
+        else None,
+        sharded={
+            activity.device: sharded_schedule_of(trace, activity, attributed, windows, comm, costs)
+            for activity in devices
+            if activity.device != CPU_DEVICE
+        }
         if schedules
         else None,
         course={

@@ -10,9 +10,9 @@ import pytest
 from analyzers.collectives import exchange, late_rank
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
+from analyzers.prediction import EVERY, LATE, Kind, Options, Scenario, whatif
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.model import Scene, input_doubt, model_of
-from analyzers.prediction.predict import EVERY, LATE, Kind, Options, Scenario, whatif
 from analyzers.prediction.scenarios import against_own, doubts
 from analyzers.rank.summary import RunSummary
 from analyzers.run.calibration import read_calibration

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from analyzers.collectives import exchange
 from analyzers.prediction.link_model import Affine, LinkModel
-from analyzers.prediction.strain import ReductionTransfers, Strain, reduction_transfers
+from analyzers.prediction.strain import REDUCTIONS, Strain, Transferred, transfers_of
 from tests.support.samples import SAMPLES, summarized
 
 LINKS = LinkModel({2: Affine(2, 10_000, 50)}, "given")
@@ -15,12 +15,12 @@ SIZES = np.array([30e6, 26e6, 27e6, 9e6])
 BESIDE = np.array([0.8, 1.0, 0.9, 0.0])
 
 
-def made(beside: float, after: float, shares=BESIDE, steps: int = 3) -> ReductionTransfers:
+def made(beside: float, after: float, shares=BESIDE, steps: int = 3) -> Transferred:
     """Steps of four reductions that take so much longer than alone while they are so."""
     shares = np.tile(shares, steps)
     sizes = np.tile(SIZES, steps)
-    time_ns = LINKS.all_reduce_ns(sizes, 2) / (shares / beside + (1 - shares) / after)
-    return ReductionTransfers(np.repeat(np.arange(steps), len(SIZES)), sizes, time_ns, shares, bound=False)
+    time_ns = LINKS.collective_ns(sizes, 2) / (shares / beside + (1 - shares) / after)
+    return Transferred(REDUCTIONS, np.repeat(np.arange(steps), len(SIZES)), sizes, time_ns, shares, bound=False)
 
 
 @given(st.floats(0.8, 1.2), st.floats(1.01, 2))
@@ -64,11 +64,11 @@ def test_links_at_the_end_of_their_reach_are_slower_by_it():
     assert Strain(1.2, 1.0, 0.1).slowed() == Strain(1.2 * 1.1, 1.1)
     sizes = np.array([1e6, 1e8])
     slowed = LinkModel(LINKS.timings, "given", Strain(1.0, 1.0, 0.5)).slowed()
-    assert slowed.all_reduce_ns(sizes, 2) == pytest.approx(1.5 * LINKS.all_reduce_ns(sizes, 2))
+    assert slowed.collective_ns(sizes, 2) == pytest.approx(1.5 * LINKS.collective_ns(sizes, 2))
 
 
 def test_a_bucket_after_the_backward_has_no_compute_beside_it():
-    found = reduction_transfers(exchange(summarized(SAMPLES / "resnet50-ddp4-bf16"), None))
+    found = transfers_of(exchange(summarized(SAMPLES / "resnet50-ddp4-bf16"), None), REDUCTIONS)
     assert np.diff(found.step).min() == 0 <= np.diff(found.step).max()
     assert (found.beside[found.nbytes < 10e6] < 0.1).all()
     assert (found.beside[found.nbytes > 10e6] > 0.7).all()

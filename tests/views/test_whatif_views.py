@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
+from analyzers.prediction import Options, WhatIf, whatif
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
-from analyzers.prediction.predict import Options, WhatIf, whatif
 from analyzers.prediction.scenarios import (
     USUAL_MB,
     against_own,

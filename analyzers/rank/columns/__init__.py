@@ -9,7 +9,7 @@ Decisions: docs/decisions/rank.md
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities, device_label
 from analyzers.rank.columns.attribution import OWN_LINES, Attribution, OtherLine, is_layer, layer_name
 from analyzers.rank.columns.attribution import attribution as attribute
-from analyzers.rank.columns.communication import Communication
+from analyzers.rank.columns.communication import Communication, rows_of_communication
 from analyzers.rank.columns.communication import communication as communicate
 from analyzers.rank.columns.layer_time import Parts, Pieces, Work, kernel_times, launched, pieces, work
 from analyzers.rank.columns.time_breakdown import (
@@ -53,5 +53,6 @@ __all__ = [
     "occupancy",
     "pieces",
     "profiler_steps",
+    "rows_of_communication",
     "work",
 ]

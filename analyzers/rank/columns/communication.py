@@ -168,11 +168,17 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
     )
 
 
+def rows_of_communication(trace: RankTrace) -> Int64:
+    """Return the rows of a rank's trace that communicate, by start: one for each row of its `Communication`."""
+    rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else trace.timed.kind == Kind.COMM)
+    ordered: Int64 = rows[np.argsort(trace.timed.start_ns[rows], kind="stable")]
+    return ordered
+
+
 def _kernels(trace: RankTrace, host: Host) -> _Kernels:
     """Find a rank's communication, and each kernel's call, which says its kind; without one its name does."""
     events = trace.timed
-    rows = np.flatnonzero(trace.gloo if trace.is_cpu_run else events.kind == Kind.COMM)
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    rows = rows_of_communication(trace)
     codes, name = np.unique(events.name[rows], return_inverse=True)
     names = tuple(events.names[code] for code in codes.tolist())
     launches = host.launches(rows)

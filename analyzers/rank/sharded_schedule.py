@@ -1,0 +1,352 @@
+"""Sharded schedule: what FSDP2 asks of a device, in its host's order.
+
+    ops              G0 O0 .. G1 O1 ..   G1 O1 G0 .. I1 R1 O0 .. I0 R0 E
+    compute             oo fff   oo fff     oo    bbb ii   oo bbb ii      ooo
+    all_gather       aa       aa         aa    aa
+    reduce_scatter                                      rrr          rrr
+
+G: an all-gather is asked for; O: what it gathered is copied out; I: gradients are copied in; R: their reduce-scatter is
+asked for; E: compute waits for the last of them. Waits for communication are left out of the work; a replay puts them
+in anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins
+from analyzers.intervals import union_of
+from analyzers.rank.columns import (
+    Activity,
+    Attribution,
+    Breakdown,
+    Communication,
+    profiler_steps,
+    rows_of_communication,
+)
+from analyzers.rank.device_waits import NEVER, able_to_start, waits
+from analyzers.rank.device_work import DeviceWork
+from analyzers.rank.strategies import FSDP, STRATEGIES, PackedLaunches, PackingPart, packed_launches
+from analyzers.rank.sync_overhead import Cost, extrapolated
+from analyzers.run import RankTrace
+from analyzers.trace import Collective, Kind
+
+
+class Op(IntEnum):
+    """What FSDP2 does at one point of its step."""
+
+    GATHER = 0
+    COPY_OUT = 1
+    COPIED_OUT = 2
+    COPY_IN = 3
+    REDUCE = 4
+    END = 5
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedSchedule:
+    """The steps of one device that FSDP2 communicates in: a row each, and `first[i]:first[i + 1]` its ops, in order."""
+
+    # A row for each op, in the order of the host.
+    op: Int64
+    module: Int64  # indexes `modules`, -1 for none
+    backward: Int64  # 1 for those of the backward
+    row: Int64  # of a GATHER or REDUCE: which of the rank's communication it is; else -1
+    work_ns: Int64  # compute's work from the step's begin until the op
+    beside_ns: Int64  # of that, beside communication
+    # The latest launch since the op before, with what starting takes, less the work done when it started.
+    host_ns: Int64
+    launched_ns: Int64  # when it, or the first or last of its copies, was launched, from the step's begin
+    own_ns: Int64  # of a GATHER: what is copied before it beside compute; of a REDUCE: what its stream does after it
+    # A row for each step.
+    first: Int64
+    step: Int64
+    start_ns: Int64  # on the epoch
+    span_ns: Int64
+    total_ns: Int64  # work until the next step begins
+    total_beside_ns: Int64
+    tail_host_ns: Int64  # as host_ns, of what follows the last op
+    host_gap_ns: Int64  # waits for launches
+    contention_ns: Int64  # how much longer compute is beside communication, NOT_KNOWN where nothing tells
+    modules: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, eq=False)
+class _Kernels:
+    """What FSDP2 and the model run on one device, in the order of the host: rows of the trace, and whose they are.
+
+    `asked_ns` is when the host launched each, on the clock of the window whose host is known, and `step` the profiler's
+    that holds that; `launched_ns` is the same on the clock of the kernels. `part` is a PackingPart, -1 for other work,
+    `module` for whom; `computes`: on the stream that most of the model's work is on.
+    """
+
+    asked_ns: Int64
+    launched_ns: Int64
+    start_ns: Int64
+    end_ns: Int64
+    step: Int64
+    part: Int64
+    module: Int64
+    computes: Mask
+
+    def chosen(self, rows: Int64 | Mask) -> _Kernels:
+        """Return some of them, in this order."""
+        return _Kernels(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+@dataclass(frozen=True, eq=False)
+class _Calls:
+    """FSDP2's collectives, in the order of the host: which of the rank's communication each is, and for which module.
+
+    `launched_ns` is on the clock of the kernels, `asked_ns` on that of the window whose host is known.
+    """
+
+    row: Int64
+    kind: Int64
+    module: Int64
+    backward: Int64
+    asked_ns: Int64
+    launched_ns: Int64
+    step: Int64
+
+    def chosen(self, rows: Int64 | Mask) -> _Calls:
+        """Return some of them, in this order."""
+        return _Calls(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def of(self, kind: Collective) -> _Calls:
+        """Return those of one kind."""
+        return self.chosen(self.kind == kind)
+
+
+def sharded_schedule_of(
+    trace: RankTrace,
+    activity: Activity,
+    attribution: Attribution,
+    rows: Breakdown,
+    comm: Communication,
+    cost: Cost,
+) -> ShardedSchedule:
+    """Build one device's schedule.
+
+    It has no steps where FSDP2's ranges do not name what it gathers and reduces, or where it reduces otherwise (HSDP).
+    """
+    packed = packed_launches(attribution.host, attribution.launches)
+    kernels = _kernels(trace, activity, attribution, packed)
+    calls = _calls(trace, activity, comm, packed.modules)
+    device = _device(activity, kernels, comm.end_ns[calls.row])
+    parts = []
+    for tile in np.flatnonzero(rows.device == activity.device).tolist():
+        step = int(rows.step[tile])
+        ops = _ops(kernels.chosen(kernels.step == step), calls.chosen(calls.step == step))
+        if ops is not None:
+            extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
+            parts.append(_of_step(device, ops, extent) | _of_window(rows, cost, tile))
+    columns = {
+        field.name: np.concatenate([np.zeros(0, dtype=np.int64), *(part[field.name] for part in parts)])
+        for field in fields(ShardedSchedule)
+        if field.name not in ("first", "modules")
+    }
+    first = np.cumsum([0, *(len(part["op"]) for part in parts)])
+    return ShardedSchedule(**columns, first=first, modules=packed.modules)
+
+
+def _kernels(trace: RankTrace, activity: Activity, attribution: Attribution, packed: PackedLaunches) -> _Kernels:
+    events, rows = trace.timed, attribution.rows
+    asked_ns = trace.events.launched_ns[rows]
+    mine = (events.device[rows] == activity.device) & (events.kind[rows] != Kind.COMM) & (asked_ns != UNKNOWN)
+    order = np.flatnonzero(mine)[np.argsort(asked_ns[mine], kind="stable")]
+    chosen = rows[order]
+    streams, stream = np.unique(events.stream[chosen], return_inverse=True)
+    of_model_ns = np.bincount(stream, np.where(packed.part[order] < 0, events.dur_ns[chosen], 0), max(len(streams), 1))
+    return _Kernels(
+        asked_ns=asked_ns[order],
+        launched_ns=np.where(events.launched_ns[chosen] != UNKNOWN, events.launched_ns[chosen], NEVER),
+        start_ns=events.start_ns[chosen],
+        end_ns=events.end_ns[chosen],
+        step=_steps_at(trace, asked_ns[order]),
+        part=packed.part[order],
+        module=packed.module[order],
+        computes=stream == of_model_ns.argmax(),
+    )
+
+
+def _calls(trace: RankTrace, activity: Activity, comm: Communication, modules: tuple[str, ...]) -> _Calls:
+    asked_ns = trace.events.launched_ns[rows_of_communication(trace)]
+    called = (comm.strategy == STRATEGIES.index(FSDP)) & (comm.device == activity.device) & (asked_ns != UNKNOWN)
+    row = np.flatnonzero(called)[np.argsort(asked_ns[called], kind="stable")]
+    code_of = {name: code for code, name in enumerate(modules)}
+    codes = np.array([*(code_of.get(name, UNKNOWN) for name in comm.owners.modules), UNKNOWN], dtype=np.int64)
+    return _Calls(
+        row=row,
+        kind=comm.kind[row].astype(np.int64),
+        module=codes[comm.owners.module[row]],
+        backward=comm.owners.backward[row].astype(np.int64),
+        asked_ns=asked_ns[row],
+        launched_ns=comm.launched_ns[row],
+        step=_steps_at(trace, asked_ns[row]),
+    )
+
+
+def _steps_at(trace: RankTrace, asked_ns: Int64) -> Int64:
+    steps = profiler_steps(trace.events)
+    number: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(asked_ns)]
+    return number
+
+
+def _device(activity: Activity, kernels: _Kernels, ends_ns: Int64) -> DeviceWork:
+    """Return how far the work of the stream that computes has come."""
+    on_stream = kernels.chosen(kernels.computes)
+    order = np.argsort(on_stream.start_ns, kind="stable")
+    start_ns, ends_ns = on_stream.start_ns[order], np.sort(ends_ns)
+    busy = union_of(start_ns, on_stream.end_ns[order])
+    launched_ns = able_to_start(busy, start_ns, on_stream.launched_ns[order], ends_ns)
+    stalls, host_gaps = waits(busy, start_ns, launched_ns, ends_ns)
+    return DeviceWork(start_ns, launched_ns, busy, activity.comm, stalls, host_gaps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ops:
+    """Ops of one step, in the order of the host; `at_ns` is where compute stands then, on the clock of the kernels."""
+
+    op: Int64
+    module: Int64
+    backward: Int64
+    row: Int64
+    at_ns: Int64
+    launched_ns: Int64
+    own_ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """Copies that follow one another for one module: where each run begins and ends among the kernels, and for whom."""
+
+    first: Int64
+    last: Int64
+    module: Int64
+
+
+def _ops(kernels: _Kernels, calls: _Calls) -> _Ops | None:
+    """Return the ops of one step; None where its collectives are not those that FSDP2's ranges copy for."""
+    gathers, reduces = calls.of(Collective.ALL_GATHER), calls.of(Collective.REDUCE_SCATTER)
+    computing = kernels.chosen(kernels.computes)
+    outs, ins = _runs(computing, PackingPart.COPY_OUT), _runs(computing, PackingPart.REDUCE)
+    of_out = _partners(outs, gathers)
+    if of_out is None or _partners(ins, reduces) is None or len(outs.module) + len(ins.module) != len(calls.row):
+        return None
+    done_ns = np.r_[computing.start_ns[:1], computing.end_ns]
+
+    def stands_ns(asked_ns: Int64) -> Int64:
+        """Return where compute stands when what was launched before has ended."""
+        at_ns: Int64 = done_ns[np.searchsorted(computing.asked_ns, asked_ns)]
+        return at_ns
+
+    last_ns = reduces.asked_ns[-1:]
+    copied = [
+        (Op.COPY_OUT, outs.module, gathers.backward[of_out], outs.first, computing.start_ns),
+        (Op.COPIED_OUT, outs.module, gathers.backward[of_out], outs.last, computing.end_ns),
+        (Op.COPY_IN, ins.module, np.ones_like(ins.module), ins.first, computing.start_ns),
+    ]
+    parts = [
+        _part(op, computing.asked_ns[at], when_ns[at], computing.launched_ns[at], module=whose, backward=backward)
+        for op, whose, backward, at, when_ns in copied
+    ]
+    for op, each, own_ns in (
+        (Op.GATHER, gathers, _copied_in_ns(kernels, gathers)),
+        (Op.REDUCE, reduces, _following_ns(kernels, reduces)),
+    ):
+        called = {"module": each.module, "backward": each.backward, "row": each.row, "own_ns": own_ns}
+        parts.append(_part(op, each.asked_ns, stands_ns(each.asked_ns), each.launched_ns, **called))
+    parts.append(_part(Op.END, last_ns, stands_ns(last_ns), reduces.launched_ns[-1:], backward=reduces.backward[-1:]))
+    return _in_order(parts)
+
+
+def _part(op: Op, asked_ns: Int64, at_ns: Int64, launched_ns: Int64, **known: Int64) -> dict[str, Int64]:
+    """Return columns of ops of one kind; what is not known is -1, and 0 of `own_ns`."""
+    unknown = np.full(len(asked_ns), UNKNOWN, dtype=np.int64)
+    columns = {"op": unknown * 0 + op, "module": unknown, "backward": unknown, "row": unknown, "own_ns": unknown * 0}
+    return columns | known | {"asked_ns": asked_ns, "at_ns": at_ns, "launched_ns": launched_ns}
+
+
+def _in_order(parts: Sequence[dict[str, Int64]]) -> _Ops:
+    """Return ops in the order of the host."""
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = np.lexsort((columns["op"], columns.pop("asked_ns")))
+    return _Ops(**{name: column[order] for name, column in columns.items()})
+
+
+def _runs(kernels: _Kernels, part: PackingPart) -> _Runs:
+    is_part = kernels.part == part
+    label = np.where(is_part, kernels.module, -2)
+    first = np.flatnonzero(begins(label) & is_part)
+    last = np.flatnonzero(begins(label[::-1])[::-1] & is_part)
+    return _Runs(first, last, kernels.module[first])
+
+
+def _partners(runs: _Runs, calls: _Calls) -> Int64 | None:
+    """Return the call of each run: a module's first run is of its first call, and so on. None where they do not fit."""
+    of_run, of_call = (np.argsort(each.module, kind="stable") for each in (runs, calls))
+    if (calls.module < 0).any() or not np.array_equal(runs.module[of_run], calls.module[of_call]):
+        return None
+    partners = np.empty(len(of_run), dtype=np.int64)
+    partners[of_run] = of_call
+    return partners
+
+
+def _copied_in_ns(kernels: _Kernels, gathers: _Calls) -> Int64:
+    """Return how long copies into each all-gather take, beside compute."""
+    copies = kernels.chosen((kernels.part == PackingPart.COPY_IN) & ~kernels.computes)
+    gather = np.searchsorted(gathers.asked_ns, copies.asked_ns)
+    return _added(copies, gather, len(gathers.row))
+
+
+def _following_ns(kernels: _Kernels, reduces: _Calls) -> Int64:
+    """Return how long what follows each reduction on its stream takes."""
+    following = kernels.chosen((kernels.part == PackingPart.REDUCE) & ~kernels.computes)
+    return _added(following, np.searchsorted(reduces.asked_ns, following.asked_ns, side="right") - 1, len(reduces.row))
+
+
+def _added(kernels: _Kernels, call: Int64, calls: int) -> Int64:
+    inside = (call >= 0) & (call < calls)
+    dur_ns = kernels.end_ns - kernels.start_ns
+    return np.bincount(call[inside], dur_ns[inside], calls).astype(np.int64)
+
+
+def _of_step(device: DeviceWork, ops: _Ops, extent: tuple[int, int]) -> dict[str, Int64]:
+    """Return the columns for one step, by name."""
+    begin_ns, end_ns = extent
+    at_ns = np.maximum.accumulate(np.clip(ops.at_ns, begin_ns, end_ns))
+    host_ns = device.late_ns(begin_ns, end_ns, at_ns)
+    none, whole = np.array([begin_ns]), np.array([end_ns])
+    return {
+        "op": ops.op,
+        "module": ops.module,
+        "backward": ops.backward,
+        "row": ops.row,
+        "work_ns": device.work_ns(begin_ns, at_ns),
+        "beside_ns": device.beside_ns(begin_ns, at_ns),
+        "host_ns": host_ns[:-1],
+        "launched_ns": ops.launched_ns - begin_ns,
+        "own_ns": ops.own_ns,
+        "total_ns": device.work_ns(begin_ns, whole),
+        "total_beside_ns": device.beside_ns(begin_ns, whole),
+        "tail_host_ns": host_ns[-1:],
+        "host_gap_ns": device.host_gaps.length_within(none, whole),
+    }
+
+
+def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
+    one = slice(tile, tile + 1)
+    return {
+        "step": rows.step[one],
+        "start_ns": rows.start_ns[one],
+        "span_ns": rows.span_ns[one],
+        "contention_ns": extrapolated(cost, one),
+    }
