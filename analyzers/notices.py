@@ -27,6 +27,7 @@ class Code(str, Enum):
     NOSYNC_WINDOW_UNREADABLE = "nosync_window_unreadable"
     LIGHT_WINDOW_DOES_NOT_FIT = "light_window_does_not_fit"
     LIGHT_WINDOW_JOINED_IN_PART = "light_window_joined_in_part"
+    SHARED_LINKS = "shared_links"
     LAUNCHES_ARE_ESTIMATED = "launches_are_estimated"
     RANK_UNREADABLE = "rank_unreadable"
     RANK_NOT_DRAWN = "rank_not_drawn"

@@ -32,8 +32,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from whatif import LINKS, TRUTH, cells, visit
+from whatif import LINKS, SCATTERED, TRUTH, cells, visit
 
+from analyzers.prediction import Options, Prefetch, Sharding, whatif
+from analyzers.rank import summarize
 from analyzers.run.manifest import LINKS as LINKS_FILE
 from tracer.atomic_files import hidden_folder
 from tracer.config import CalibrationPlan, ModelName, Plan, RecordConfig
@@ -205,6 +207,105 @@ def _shard(module: nn.Module, policy: MixedPrecisionPolicy) -> FSDPModule:
     return module
 
 
+ASKED = {
+    RECORDED: Sharding(),
+    "prefetch none": Sharding(prefetch=Prefetch.NONE),
+    "prefetch both": Sharding(prefetch=Prefetch.BOTH),
+    "stay gathered": Sharding(reshard_after_forward=False),
+    "own group": Sharding(separate_reduce_scatter_group=True),
+    "own group, stay gathered": Sharding(separate_reduce_scatter_group=True, reshard_after_forward=False),
+    "own group, prefetch none": Sharding(separate_reduce_scatter_group=True, prefetch=Prefetch.NONE),
+    "bf16 gradients": Sharding(reduce_itemsize=2),
+    "bf16": Sharding(param_itemsize=2, reduce_itemsize=2),
+    "bf16, stay gathered": Sharding(param_itemsize=2, reduce_itemsize=2, reshard_after_forward=False),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its step as measured (several times: samples) and as predicted, and that of the row as recorded."""
+
+    row: str
+    name: str
+    samples_ns: list[float]
+    predicted_ns: int
+    interval_ns: tuple[int, int]
+    recorded_ns: list[float]
+    own_ns: int
+
+    @property
+    def error(self) -> float:
+        """Of the step over that of the recorded settings, measured and predicted: links drift, for all cells alike."""
+        measured = statistics.median(self.samples_ns) / statistics.median(self.recorded_ns)
+        return self.predicted_ns / self.own_ns / measured - 1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its samples agree."""
+        return max(self.samples_ns) / min(self.samples_ns) - 1 <= SCATTERED
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the interval has what was measured."""
+        low, high = self.interval_ns
+        return low <= statistics.median(self.samples_ns) <= high
+
+    @property
+    def change(self) -> float:
+        """What was measured over the recorded settings, less 1: the error of predicting no change."""
+        return statistics.median(self.samples_ns) / statistics.median(self.recorded_ns) - 1
+
+
+def judge(folder: Path) -> list[Cell]:
+    """Predict all cells, each from its row's recording."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells(folder / TRUTH):
+        rows.setdefault("{model}-{batch}-{link}-{gpus}".format(**cell), []).append(cell)
+    found = []
+    for row, measured in rows.items():
+        changed = [cell for cell in measured if cell["change"] != RECORDED]
+        recorded_ns = next(cell["samples_ns"] for cell in measured if cell["change"] == RECORDED)
+        predicted = whatif(summarize(folder / row), Options(shardings=[ASKED[cell["change"]] for cell in changed]))
+        own, *scenarios = predicted.scenarios
+        found += [
+            Cell(
+                row=row,
+                name=cell["change"],
+                samples_ns=cell["samples_ns"],
+                predicted_ns=scenario.predicted_step_ns,
+                interval_ns=scenario.interval_ns,
+                recorded_ns=recorded_ns,
+                own_ns=own.predicted_step_ns,
+            )
+            for cell, scenario in zip(changed, scenarios, strict=True)
+        ]
+    return found
+
+
+def in_words(judged: Sequence[Cell]) -> Iterator[str]:
+    """A line for each cell, and for all."""
+    yield f"ms: measured, predicted; error of the change; (samples that scatter by more than {SCATTERED:.0%})"
+    for row in dict.fromkeys(cell.row for cell in judged):
+        of_row = [cell for cell in judged if cell.row == row]
+        yield f"  {row}: as recorded {statistics.median(of_row[0].recorded_ns) / 1e6:.1f}, {of_row[0].own_ns / 1e6:.1f}"
+        for cell in of_row:
+            words = f"{statistics.median(cell.samples_ns) / 1e6:.1f}, {cell.predicted_ns / 1e6:.1f} {cell.error:+.1%}"
+            yield f"      {cell.name}: {words if cell.is_known else f'({words})'}"
+        yield f"      {_errors(of_row)}"
+    yield f"  all: {_errors(judged)}"
+
+
+def _errors(judged: Sequence[Cell]) -> str:
+    known = [cell for cell in judged if cell.is_known]
+    if not known:
+        return "no cells that tell"
+    errors = [abs(cell.error) for cell in known]
+    words = f"{len(known)} cells, {sum(cell.is_covered for cell in known)} in their interval, "
+    words += f"median {statistics.median(errors):.1%}, worst {max(errors):.1%}"
+    unchanged = statistics.median(abs(cell.change) for cell in known)
+    return f"{words}; predicting no change: median {unchanged:.1%}"
+
+
 def main() -> None:
     """Record what is missing, or judge what there is."""
     if sys.argv[1:2] == ["--rank"]:
@@ -220,6 +321,9 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--visits", type=int, default=3, help="of each cell")
     options = parser.parse_args()
+    if options.what == "judge":
+        print(*in_words(judge(options.folder)), sep="\n")
+        return
     options.folder.mkdir(parents=True, exist_ok=True)
     quiet_launcher()
     models = [(name, int(batch)) for name, _, batch in (each.partition(":") for each in options.models.split(","))]

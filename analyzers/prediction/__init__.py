@@ -2,13 +2,24 @@
 
 In order: `bucket_rule` is DDP's own, `link_model` says how long collectives take, `strain` how much longer than alone,
 `replay` plays steps, `levelling` takes a rank's lateness out of them, `model` sets them up from a run;
-`sharded_replay` plays those of FSDP2. `predict` answers `tracer whatif` with `answers`,
+`sharded_replay` plays those of FSDP2, `sharded` answers for them. `predict` answers `tracer whatif` with `answers`,
 `scenarios` arranges them. `assumption` is what they rest on.
 
 Decisions: docs/decisions/prediction.md
 """
 
-from analyzers.prediction.answers import EVERY, LATE, Baseline, Kind, Options, Scenario, WhatIf, micro_batches
+from analyzers.prediction.answers import (
+    EVERY,
+    LATE,
+    Baseline,
+    Kind,
+    Options,
+    Prefetch,
+    Scenario,
+    Sharding,
+    WhatIf,
+    micro_batches,
+)
 from analyzers.prediction.levelling import Cause
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
 from analyzers.prediction.model import MeasuredFrom
@@ -39,8 +50,10 @@ __all__ = [
     "LinkModel",
     "MeasuredFrom",
     "Options",
+    "Prefetch",
     "ScaleOut",
     "Scenario",
+    "Sharding",
     "WhatIf",
     "against_own",
     "calibrated",

@@ -28,8 +28,57 @@ class Kind(str, Enum):
     STRAGGLER = "straggler"
     HOST = "host"
     ACCUMULATION = "accumulation"
+    FSDP = "fsdp"
 
     __str__ = str.__str__
+
+
+class Prefetch(str, Enum):
+    """In which passes FSDP2 asks for a module's parameters while the one before it computes."""
+
+    NONE = "none"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    BOTH = "both"
+
+    __str__ = str.__str__
+
+
+class Sharding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is changed of FSDP2; null is as recorded.
+
+    `param_itemsize` and `reduce_itemsize` are bytes per element of what is gathered and reduced.
+    """
+
+    prefetch: Prefetch | None = None
+    reshard_after_forward: bool | None = None
+    separate_reduce_scatter_group: bool | None = None
+    param_itemsize: int | None = None
+    reduce_itemsize: int | None = None
+
+    @property
+    def words(self) -> str:
+        """Say what is changed, in PyTorch's words."""
+        parts = []
+        if self.prefetch is not None:
+            parts.append(IN_PASSES[self.prefetch])
+        if self.reshard_after_forward is not None:
+            parts.append(f"reshard_after_forward={self.reshard_after_forward}")
+        if self.separate_reduce_scatter_group:
+            parts.append("a process group for reduce-scatters")
+        if self.param_itemsize is not None:
+            parts.append(f"all-gathers of {self.param_itemsize} bytes per element")
+        if self.reduce_itemsize is not None:
+            parts.append(f"reduce-scatters of {self.reduce_itemsize} bytes per element")
+        return ", ".join(parts)
+
+
+IN_PASSES = {
+    Prefetch.NONE: "no prefetching",
+    Prefetch.FORWARD: "prefetching in the forward alone",
+    Prefetch.BACKWARD: "prefetching in the backward alone",
+    Prefetch.BOTH: "prefetching in both passes",
+}
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +97,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     straggler: int | str | None = None
     host_times: Sequence[float] | None = ()
     accumulations: Sequence[int] = ()
+    shardings: Sequence[Sharding] | None = None  # of FSDP2; None: the usual
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -86,7 +136,8 @@ class Scenario(Predicted, frozen=True):
 
     `gain_ns` is what it takes off the step with the run's own cap on these links. Of `straggler`: `rank` (null: every
     rank is as the median of all) is as the others in what `cause` says; of `host`, `host_time` is what is left of its
-    time; with 0 the step is as one CUDA graph. Of `accumulation`: a step adds up gradients of `grad_accumulation`
+    time; with 0 the step is as one CUDA graph. Of `fsdp`: `sharding` is what is changed of FSDP2 (null: nothing), and
+    `buckets` what its reduce-scatters reduce. Of `accumulation`: a step adds up gradients of `grad_accumulation`
     micro-batches, and gains over as many steps of the run's own.
     """
 
@@ -97,6 +148,7 @@ class Scenario(Predicted, frozen=True):
     cause: Cause | None = None
     host_time: float | None = None
     grad_accumulation: int | None = None
+    sharding: Sharding | None = None
 
     @property
     def is_of_caps(self) -> bool:
@@ -142,8 +194,13 @@ class WhatIf(msgspec.Struct, frozen=True):
 
     @property
     def has_buckets(self) -> bool:
-        """Whether any of its GPUs are several: one GPU synchronizes nothing."""
-        return any(each.gpus > 1 for each in self.scenarios)
+        """Whether DDP's buckets are asked about: one GPU synchronizes nothing, and FSDP has none."""
+        return any(each.gpus > 1 and each.is_of_caps for each in self.scenarios)
+
+    @property
+    def has_shardings(self) -> bool:
+        """Whether it is of FSDP2."""
+        return any(each.kind is Kind.FSDP for each in self.scenarios)
 
     @property
     def headline(self) -> str:
@@ -178,7 +235,10 @@ def micro_batches(number: int) -> str:
 def would_take(scenario: Scenario) -> str:
     """Say what a step would take that has something else changed than its cap, its GPUs or its links."""
     step, before = ms(scenario.predicted_step_ns), ms(scenario.predicted_step_ns + scenario.gain_ns)
-    if scenario.grad_accumulation is not None:
+    if scenario.kind is Kind.FSDP:
+        what = f"with {scenario.sharding.words}" if scenario.sharding is not None else f"on {scenario.gpus:,} GPUs"
+        what += " a step"
+    elif scenario.grad_accumulation is not None:
         what = f"{micro_batches(scenario.grad_accumulation)} in one step"
     elif scenario.cause is not None:
         what = f"with {'every rank as the median' if scenario.rank is None else f'rank {scenario.rank} as the others'}"

@@ -166,6 +166,9 @@ def links_of(
     """
     transfers, words = transfers_of(exchanged, traffic), traffic.words
     curves = calibrated(given, "the given calibration", traffic.label) if isinstance(given, Calibration) else None
+    if isinstance(given, Calibration) and curves is None:
+        remedy = f"measure it with `tracer calibrate --collectives {traffic.label}`"
+        raise NotReplayable(f"{run.name}: the given calibration has no {traffic.label}: {remedy}")
     own_transfers = _own(run, transfers, gpus, curves)
     if isinstance(given, LinkModel):
         assumption = Assumption(f"{words} take what the given bandwidth and latency say")

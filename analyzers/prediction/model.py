@@ -236,7 +236,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
     own_itemsize, hook_itemsize, assumed_itemsize = _itemsizes(run, manifest)
     recorded = _recorded(schedules[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
-    measured_ns, source, spread = _measured(run, manifest, steps)
+    measured_ns, source, spread = measured_step(run, manifest, steps.span_ns)
     if gpus == 1:
         steps, packed = _packed(steps, own_itemsize)
         assumptions = [*assumptions, packed]
@@ -261,8 +261,8 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         measured_ns=measured_ns,
         measured_from=source,
         spread=spread,
-        doubts=_doubts(run, manifest),
-        sync_doubts=_borrowing(run, manifest, rests_on),
+        doubts=run_doubts(run, manifest),
+        sync_doubts=borrowing(run, manifest, rests_on),
         assumptions=rests_on,
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged) if gpus > 1 else None,
@@ -399,11 +399,11 @@ def _packed(steps: RecordedSteps, itemsize: int) -> tuple[RecordedSteps, Assumpt
     return packed, borrowed(f"DDP adds {ms(added_ns)} of copies into and out of buckets and of buffers")
 
 
-def _measured(run: RunSummary, manifest: Manifest, steps: RecordedSteps) -> tuple[int, MeasuredFrom, float]:
+def measured_step(run: RunSummary, manifest: Manifest, span_ns: Float64) -> tuple[int, MeasuredFrom, float]:
     """Return the step as measured, where it is from, and to what share of it it is known."""
     unprofiled = manifest.controls.step_ns("unprofiled")
     if unprofiled is None:
-        low, median_ns, high = (float(ns) for ns in np.percentile(steps.span_ns, [25, 50, 75]))
+        low, median_ns, high = (float(ns) for ns in np.percentile(span_ns, [25, 50, 75]))
         return round(median_ns), MeasuredFrom.LIGHT if run.is_light else MeasuredFrom.FULL, (high - low) / median_ns
     low, high = manifest.controls.interval_ns("unprofiled") or (unprofiled, unprofiled)
     return unprofiled, MeasuredFrom.UNPROFILED, (high - low) / 2 / unprofiled
@@ -415,7 +415,7 @@ def _buffer_copies(run: RunSummary, steps: RecordedSteps) -> Float64:
     return np.full_like(steps.begin_ns, float(np.median(copies_ns)))
 
 
-def _borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumption]) -> list[Notice]:
+def borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumption]) -> list[Notice]:
     """Say that figures of another device are used, or of one that may be another."""
     count = sum(assumption.is_borrowed for assumption in assumptions)
     names = manifest.devices or sorted({name for summary in run.ranks for name in summary.header.device_names})
@@ -441,7 +441,7 @@ def input_doubt(steps: RecordedSteps) -> Notice | None:
     return Notice(Code.INPUT_STAYS, text) if share > HOST_BOUND else None
 
 
-def _doubts(run: RunSummary, manifest: Manifest) -> list[Notice]:
+def run_doubts(run: RunSummary, manifest: Manifest) -> list[Notice]:
     """Say why no prediction of this run can be trusted, if so."""
     controls = manifest.controls
     window = "light" if run.is_light else "full"

@@ -39,6 +39,7 @@ from analyzers.prediction.model import (
     input_doubt,
     model_of,
 )
+from analyzers.prediction.sharded import is_sharded, sharded_whatif
 from analyzers.rank import RunSummary
 from analyzers.ranks import MANY, RankNumber
 from analyzers.run import Calibration
@@ -61,9 +62,13 @@ USUAL_HOST_TIMES = (0.5, 0.0)
 def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | None = None) -> WhatIf:
     """Predict every scenario. `links` take the place of those beside the run, and of the run's own transfers.
 
-    Raises NotReplayable for a run of another strategy than DDP or one GPU, where nothing tells of the links that are
-    asked about, and where one GPU's step leaves nothing to predict.
+    Raises NotReplayable for a run of another strategy than DDP, FSDP2 or one GPU, where nothing tells of the links that
+    are asked about, and where one GPU's step leaves nothing to predict.
     """
+    if is_sharded(run):
+        return sharded_whatif(run, options, links)
+    if options.shardings:
+        raise NotReplayable(f"{run.name}: what is asked is FSDP2's, and this run is none of FSDP")
     model = model_of(run, links)
     own_prediction = model.own()
     warnings = [*run.warnings, *_of_layout(model, own_prediction)]

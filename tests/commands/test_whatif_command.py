@@ -153,7 +153,13 @@ def test_what_is_no_number_is_a_usage_error(arguments):
     ("arguments", "words"),
     [
         ([str(SAMPLES / "resnet18-dp4")], "nn.DataParallel"),
-        ([FSDP], "only DDP is replayed"),
+        ([FSDP, "--bucket-mb", "5"], "has no buckets"),
+        ([FSDP, "--straggler", "1"], "for DDP alone"),
+        ([FSDP, "--host-time", "0.5"], "for DDP alone"),
+        ([FSDP, "--gpus", "1"], "shards nothing"),
+        ([FSDP, "--plot", "caps.png"], "FSDP has none"),
+        ([FSDP, "--links", LINKS], "has no all_gather"),
+        ([RESNET50, "--prefetch", "none"], "FSDP2's"),
         ([str(SAMPLES / "every-collective4")], "no all-reduce of gradients"),
         ([SINGLE, "--gpus", "4"], "--links FILE"),
         ([SINGLE, "--links", LINKS, "--bucket-mb", "25"], "--gpus"),
@@ -184,4 +190,4 @@ def test_the_reports_page_has_the_usual_predictions(tmp_path, capsys):
     assert 'id="whatif"' in (tmp_path / "b.html").read_text()
     assert "Predicted steps over bucket caps" not in (tmp_path / "b.html").read_text()
     assert main(["report", FSDP, "--html", str(tmp_path / "c.html")]) == 0
-    assert 'id="whatif"' not in (tmp_path / "c.html").read_text()
+    assert "reshard_after_forward=False" in (tmp_path / "c.html").read_text()

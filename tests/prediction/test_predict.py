@@ -212,9 +212,7 @@ def test_one_gpu_alone_needs_to_be_told_of_others_and_of_links(runs):
         whatif(runs["resnet18-ddp1"], Options(gpus=(4,)))
 
 
-@pytest.mark.parametrize(
-    ("name", "why"), [("resnet18-dp4", "nn.DataParallel"), ("resnet18-fsdp4", "only DDP is replayed")]
-)
+@pytest.mark.parametrize(("name", "why"), [("resnet18-dp4", "nn.DataParallel"), ("every-collective4", "no all-reduce")])
 def test_other_strategies_are_not_replayed(name, why):
     with pytest.raises(NotReplayable, match=why):
         whatif(summarized(SAMPLES / name), Options(gpus=(4,)), given(300))

@@ -200,7 +200,7 @@ def test_the_page_has_a_section_where_the_run_can_be_replayed():
     assert "img" not in [tag for tag, _ in parsed.elements]
 
 
-@pytest.mark.parametrize("name", ["resnet18-dp4", "resnet18-fsdp4", "every-collective4"])
+@pytest.mark.parametrize("name", ["resnet18-dp4", "every-collective4"])
 def test_a_run_that_cannot_be_replayed_has_no_section(name):
     assert usual(summarized(SAMPLES / name)) is None
     assert 'id="whatif"' not in report_html(reported(SAMPLES / name))

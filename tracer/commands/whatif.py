@@ -1,4 +1,4 @@
-"""`tracer whatif RUN`: what its steps would take with other buckets, more GPUs, or other links."""
+"""`tracer whatif RUN`: what its steps would take with other settings, GPUs or links."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from tracer.errors import TracerError, UsageError
 from tracer.views import csv_text
 
 if TYPE_CHECKING:
-    from analyzers.prediction import LinkModel, Options, WhatIf
+    from collections.abc import Sequence
+
+    from analyzers.prediction import LinkModel, Options, Sharding, WhatIf
     from analyzers.rank import RunSummary
-    from analyzers.run import Calibration
 
 ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
 AS_GIVEN = "as given"
@@ -74,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--grad-dtype", choices=ITEMSIZE, help="data type in which gradients travel (default: as recorded)"
     )
+    _add_sharding(parser.add_argument_group("FSDP2 (default: what people try, each for itself)"))
     _add_links(parser.add_argument_group("links (default: the run's own links.json, or else its own transfers)"))
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="the predictions as JSON")
@@ -84,6 +86,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--force", action="store_true", help="replace files that exist")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
+
+
+def _add_sharding(sharding: argparse._ArgumentGroup) -> None:
+    sharding.add_argument(
+        "--prefetch",
+        choices=("none", "forward", "backward", "both"),
+        help="predict all-gathers that are asked for one module ahead in this pass (FSDP2's default: backward)",
+    )
+    sharding.add_argument(
+        "--no-reshard-after-forward", action="store_true", help="predict modules that stay gathered for their backward"
+    )
+    sharding.add_argument(
+        "--separate-reduce-scatter-group",
+        action="store_true",
+        help="predict reduce-scatters over a process group, and so a communicator, of their own",
+    )
+    sharding.add_argument("--param-dtype", choices=ITEMSIZE, help="data type in which parameters are gathered")
+    sharding.add_argument("--reduce-dtype", choices=ITEMSIZE, help="data type in which gradients are reduced")
 
 
 def _add_links(links: argparse._ArgumentGroup) -> None:
@@ -109,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     if len({path.absolute() for path in written}) < len(written):
         raise UsageError("two of -o, --html, --csv and --plot name one file")
     refuse_all_existing(written, options.force)
-    calibration = _calibration(options)
+    calibration = links_of(options)
     summary, of_run, drawn = (
         (read(options, schedules=True), None, ())
         if options.html is None
@@ -117,8 +137,11 @@ def run(options: argparse.Namespace) -> int:
     )
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     prediction = whatif(summary, _options(options), links)
+    if options.bucket_mb is not None and prediction.has_shardings:
+        raise TracerError(f"--bucket-mb: {prediction.run} is of FSDP, which has no buckets; leave it out")
     if options.plot is not None and not prediction.has_buckets:
-        raise TracerError(f"--plot {options.plot}: one GPU has no buckets to draw; say how many with --gpus")
+        remedy = "FSDP has none" if prediction.has_shardings else "one GPU has none; say how many with --gpus"
+        raise TracerError(f"--plot {options.plot}: it draws DDP's buckets, and {remedy}")
     _write(options, prediction)
     if of_run is not None:
         document = report_html(of_run, drawn, calibration or summary.calibration, prediction)
@@ -181,19 +204,24 @@ def _options(options: argparse.Namespace) -> Options:
         straggler=LATE if options.straggler is None and not is_specific else options.straggler,
         host_times=() if options.host_time is None and is_specific else options.host_time,
         accumulations=options.grad_accumulation,
+        shardings=_shardings(options),
     )
 
 
-def _calibration(options: argparse.Namespace) -> Calibration | None:
-    """Read a calibration file that has all-reduces. Raises TracerError for another."""
-    from analyzers.prediction import calibrated
+def _shardings(options: argparse.Namespace) -> Sequence[Sharding] | None:
+    """Return what is asked of FSDP2, all at once; None where nothing is: the usual."""
+    from analyzers.prediction import Prefetch, Sharding
 
-    calibration = links_of(options)
-    if calibration is not None and calibrated(calibration, AS_GIVEN) is None:
-        raise TracerError(
-            f"{options.links} has no all_reduce: measure it with `tracer calibrate --collectives all_reduce`"
-        )
-    return calibration
+    asked = Sharding(
+        prefetch=None if options.prefetch is None else Prefetch(options.prefetch),
+        reshard_after_forward=False if options.no_reshard_after_forward else None,
+        separate_reduce_scatter_group=True if options.separate_reduce_scatter_group else None,
+        param_itemsize=None if options.param_dtype is None else ITEMSIZE[options.param_dtype],
+        reduce_itemsize=None if options.reduce_dtype is None else ITEMSIZE[options.reduce_dtype],
+    )
+    if asked != Sharding():
+        return [asked]
+    return () if options.gpus else None
 
 
 def given_links(options: argparse.Namespace, summary: RunSummary) -> LinkModel:

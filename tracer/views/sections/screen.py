@@ -161,7 +161,7 @@ class _Layout:
             f"tracer report {path} --full": "all tables",
             f"tracer report {path} --html run.html": "a page with a timeline",
         }
-        if self.report.run.strategy == "ddp" and (self.report.run.world_size or 0) > 1:
+        if self.report.run.strategy in ("ddp", "fsdp") and (self.report.run.world_size or 0) > 1:
             typed[f"tracer whatif {path}"] = "other settings, predicted"
         wide = max(map(len, typed)) + 2
         return [

@@ -9,6 +9,7 @@ from analyzers.prediction import (
     AtGpus,
     Baseline,
     Cause,
+    Kind,
     MeasuredFrom,
     ScaleOut,
     Scenario,
@@ -76,7 +77,7 @@ def own(prediction: WhatIf) -> Section:
     """Show the run's own settings, as measured and as predicted."""
     baseline = prediction.baseline
     settings = gpus(baseline.gpus)
-    if baseline.buckets:
+    if prediction.has_buckets and baseline.buckets:
         settings = f"{cap(baseline.bucket_mb)}, {settings}, {count(len(baseline.buckets), 'bucket')}"
     replayed = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
@@ -125,6 +126,8 @@ def _other_cells(scenario: Scenario) -> list[str]:
 
 def what_changes(scenario: Scenario) -> str:
     """Say what a scenario changes at the run's own settings."""
+    if scenario.kind is Kind.FSDP:
+        return f"{gpus(scenario.gpus)}: {'as recorded' if scenario.sharding is None else scenario.sharding.words}"
     if scenario.cause is not None:
         who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
         return WITHOUT_LATENESS[scenario.cause].format(who=who)
@@ -205,12 +208,16 @@ def hidden_means(out: ScaleOut) -> str:
 
 def basis(prediction: WhatIf) -> Section:
     """List what predictions rest on."""
-    if not prediction.has_buckets:
+    if not prediction.has_buckets and not prediction.assumptions:
         return []
     lines = [
         f"links: {prediction.links}",
         *prediction.assumptions,
-        "efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches",
+        *(
+            ["efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches"]
+            if prediction.has_buckets
+            else []
+        ),
     ]
     return [Heading("What this rests on"), *(Paragraph(line, is_indented=True) for line in lines)]
 

@@ -1,0 +1,211 @@
+"""FSDP2's steps replayed: drawn by hand, beside a simulation tick by tick, and as they were recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzers.prediction import Options, Prefetch, Sharding, whatif
+from analyzers.prediction.sharded_replay import NEVER, ShardedPlan, ShardedSteps, play_sharded
+from analyzers.rank import Op
+from tests.support.samples import SAMPLES, summarized
+
+GATHER, OUT, DONE, IN, REDUCE, END = Op.GATHER, Op.COPY_OUT, Op.COPIED_OUT, Op.COPY_IN, Op.REDUCE, Op.END
+# Two modules a (0) and b (1): forward, then backward with a prefetch of a, both reduced; b is gathered twice.
+FORWARD = [(GATHER, 0), (OUT, 0), (DONE, 0), (GATHER, 1), (OUT, 1), (DONE, 1)]
+BACKWARD = [
+    (GATHER, 1),
+    (OUT, 1),
+    (DONE, 1),
+    (GATHER, 0),
+    (IN, 1),
+    (REDUCE, 1),
+    (OUT, 0),
+    (DONE, 0),
+    (IN, 0),
+    (REDUCE, 0),
+    (END, -1),
+]
+# Work before each op, and after the last: 5 in a's forward and b's, 7 in each backward, 3 of the optimizer.
+WORK = [0, 0, 0, 5, 0, 0, 5, 0, 0, 0, 7, 0, 0, 0, 7, 0, 0]
+
+
+def steps_of(works, ranks: int = 1, tail: float = 3, slower: float = 0.0, launched: float = -1e9) -> ShardedSteps:
+    """One step of so many ranks, whose work before each op is given rank by rank."""
+    ops = FORWARD + BACKWARD
+    work_ns = np.asarray(works, dtype=np.float64).reshape(ranks, 1, len(ops))
+    one = np.zeros((ranks, 1))
+    return ShardedSteps(
+        op=np.array([op for op, _ in ops]),
+        module=np.array([module for _, module in ops]),
+        backward=np.arange(len(ops)) >= len(FORWARD),
+        nbytes=np.where([op in (GATHER, REDUCE) for op, _ in ops], 1.0, 0.0),
+        begin_ns=one,
+        span_ns=one + 1,
+        host_gap_ns=one,
+        work_ns=work_ns,
+        limit_ns=np.full_like(work_ns, NEVER),
+        launched_ns=np.full_like(work_ns, launched),
+        own_ns=np.zeros_like(work_ns),
+        tail_ns=one + tail,
+        tail_limit_ns=one + NEVER,
+        slower=slower,
+    )
+
+
+def plan(gather: float, reduce: float, steps: ShardedSteps, **options) -> ShardedPlan:
+    """So long for every all-gather and every reduce-scatter."""
+    return ShardedPlan(np.select([steps.op == GATHER, steps.op == REDUCE], [gather, reduce], 0.0), **options)
+
+
+def span(steps: ShardedSteps, planned: ShardedPlan) -> float:
+    return float(play_sharded(steps, planned).span_ns.max())
+
+
+DRAWN = steps_of(WORK)
+
+
+def test_a_step_drawn_by_hand():
+    # Forward: a is gathered 0-4 and b 4-8, beside a's compute 4-9; b computes 9-14. Backward: b is gathered again 9-13,
+    # once it was copied out, and computes 14-21; beside that a is gathered 14-18, and b reduced 21-27 beside a's
+    # compute 21-28. a is reduced 28-34, and the optimizer ends at 37.
+    assert span(DRAWN, plan(4, 6, DRAWN)) == 37
+
+
+def test_communication_that_takes_no_time_leaves_the_work():
+    played = play_sharded(DRAWN, plan(0, 0, DRAWN))
+    assert (played.span_ns.item(), played.stalled_ns.item()) == (27, 0)
+    assert float(DRAWN.alone_ns.item()) == 27
+
+
+def test_without_prefetching_an_all_gather_stands_behind_the_reduction():
+    alone = DRAWN.arranged(forward=None, backward=False)
+    assert [int(op) for op in alone.op].count(int(GATHER)) == 4
+    # Reduce b 21-27, then gather a 27-31, backward of a 31-38, reduce a 38-44.
+    assert span(alone, plan(4, 6, alone)) == 47
+    # With a communicator of its own the reduction is in nobody's way.
+    assert span(alone, plan(4, 6, alone, own_group=True, shared=1.0)) == 37
+
+
+def test_prefetching_is_brought_back_by_asking_for_it():
+    again = DRAWN.arranged(forward=None, backward=False).arranged(forward=None, backward=True)
+    assert span(again, plan(4, 6, again)) == span(DRAWN, plan(4, 6, DRAWN))
+    assert again.work_ns.sum() == DRAWN.work_ns.sum()
+
+
+def test_what_stays_gathered_is_gathered_once():
+    once = DRAWN.staying_gathered()
+    assert [int(op) for op in once.op].count(int(GATHER)) == 2
+    assert once.work_ns.sum() == DRAWN.work_ns.sum()
+    assert span(once, plan(4, 6, once)) == 37
+    assert span(once, plan(8, 6, once)) < span(DRAWN, plan(8, 6, DRAWN))
+
+
+def test_two_communicators_share_the_links():
+    alone = DRAWN.arranged(forward=None, backward=False)
+    full, half = (span(alone, plan(12, 12, alone, own_group=True, shared=share)) for share in (1.0, 0.5))
+    assert full < half <= span(alone, plan(12, 12, alone))
+
+
+def test_a_rank_that_comes_later_is_waited_for():
+    late = [*WORK]
+    late[3] += 10
+    two = steps_of([WORK, late], ranks=2)
+    played = play_sharded(two, plan(4, 6, two))
+    assert played.span_ns.ravel().tolist() == [47, 47]
+    assert played.stalled_ns[0, 0] > played.stalled_ns[1, 0]
+
+
+def test_compute_beside_communication_is_slower():
+    slow = replace(DRAWN, slower=0.5)
+    assert span(slow, plan(0, 0, slow)) == 27
+    # a's forward, 5, has an all-gather of 4 beside it, in which 8/3 are done.
+    assert span(slow, plan(4, 6, slow)) > 37
+
+
+def test_a_late_launch_is_as_late_as_it_was():
+    limit_ns = DRAWN.limit_ns.copy()
+    limit_ns[..., 10] = 40  # the copy of b's gradients
+    assert span(replace(DRAWN, limit_ns=limit_ns), plan(4, 6, DRAWN)) == 40 + 7 + 6 + 3
+
+
+TIMES = st.integers(0, 9)
+
+
+@given(st.lists(TIMES, min_size=len(WORK), max_size=len(WORK)), TIMES, TIMES, st.booleans(), st.booleans())
+def test_a_step_is_as_long_as_tick_by_tick(works, gather, reduce, prefetches, own_group):
+    steps = steps_of(works).arranged(forward=None, backward=prefetches)
+    planned = plan(gather, reduce, steps, own_group=own_group, shared=1.0)
+    assert span(steps, planned) == ticked(steps, planned)
+
+
+def ticked(steps: ShardedSteps, planned: ShardedPlan) -> int:
+    """The same, one unit of time after another: compute, and a queue of collectives for each communicator."""
+    ops = [(int(op), int(module)) for op, module in zip(steps.op, steps.module, strict=True)]
+    works = [*steps.work_ns[0, 0].astype(int).tolist(), int(steps.tail_ns[0, 0])]
+    queues = [[i for i, (op, _) in enumerate(ops) if op == GATHER or (op == REDUCE and not planned.own_group)]]
+    queues.append([i for i, (op, _) in enumerate(ops) if op == REDUCE and planned.own_group])
+    left = dict(enumerate(planned.transfer_ns.astype(int).tolist()))
+    copies = [i for i, (op, _) in enumerate(ops) if op == DONE]
+    partners: dict[int, int] = {}
+    for module in (0, 1):
+        gathers, outs = ([i for i, each in enumerate(ops) if each == (op, module)] for op in (GATHER, OUT))
+        partners |= dict(zip(outs, gathers, strict=True))
+    at, done, ended, now = 0, 0, set(), 0
+
+    def may_begin(call: int) -> bool:
+        if ops[call][0] == REDUCE:
+            return at > call
+        before = [copy for copy in copies if copy < call]
+        needed = before[-1:] if steps.backward[call] else before[-2:-1]
+        return all(at > copy for copy in needed)
+
+    def may_pass(place: int) -> bool:
+        op = ops[place][0]
+        if op == OUT:
+            return partners[place] in ended
+        if op in (IN, END):
+            return all(call in ended for call in range(place) if ops[call][0] == REDUCE)
+        return True
+
+    while True:
+        moved = True
+        while moved:
+            moved = False
+            while at < len(ops) and done >= works[at] and may_pass(at):
+                at, done, moved = at + 1, 0, True
+            for queue in queues:
+                while queue and may_begin(queue[0]) and left[queue[0]] == 0:
+                    ended.add(queue.pop(0))
+                    moved = True
+        if at == len(ops) and done >= works[at]:
+            return now
+        if done < works[at]:
+            done += 1
+        for queue in queues:
+            if queue and may_begin(queue[0]):
+                left[queue[0]] -= 1
+        now += 1
+
+
+@pytest.mark.parametrize("name", ["resnet18-fsdp4"])
+def test_a_recorded_run_is_as_long_as_it_was(name):
+    found = whatif(summarized(SAMPLES / name), Options())
+    assert found.baseline.error == pytest.approx(0, abs=0.01)
+    own, *others = found.scenarios
+    assert own.sharding is None
+    assert {each.sharding for each in others} >= {Sharding(reshard_after_forward=False), Sharding(reduce_itemsize=2)}
+    assert all(each.kind == "fsdp" and each.interval_ns[0] <= each.predicted_step_ns for each in found.scenarios)
+    assert all(not each.reliable for each in found.scenarios)  # its CPU is the limit
+
+
+def test_more_of_fsdp2_at_once():
+    run = summarized(SAMPLES / "resnet18-fsdp4")
+    asked = Sharding(prefetch=Prefetch.BOTH, reshard_after_forward=False, separate_reduce_scatter_group=True)
+    found = whatif(run, Options(shardings=[asked], gpus=(4, 64)))
+    assert [(each.gpus, each.sharding) for each in found.scenarios] == [(4, None), (64, None), (4, asked), (64, asked)]
+    assert "extrapolated" in str(found.scenarios[1].why)
