@@ -1,4 +1,8 @@
-"""What steps of FSDP2 would take: the model of a run, and its answers."""
+"""Steps of FSDP2 under other settings: the model and its answers.
+
+Its own replay, scaled to the unprofiled step where that was timed, over links by their own curves for all-gathers and
+reduce-scatters.
+"""
 
 from __future__ import annotations
 

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from analyzers.paths import Place
 from analyzers.rank import Measured, RankSummary
 
-# What `lanes` and `schedules` ask for, by the fields of Measured that hold it.
+# What `lanes` and `schedules` ask for, and the fields of Measured that hold it.
 LANES, SCHEDULES = "course", "schedules"
-PARTS = (SCHEDULES, LANES)
+_HELD = {SCHEDULES: ("schedules", "sharded"), LANES: ("course",)}
+PARTS = tuple(_HELD)
 BASE = "base"
 
 # Pieces of one section, in order; they point into the arrays they hold.
@@ -44,12 +45,13 @@ def packed(summary: RankSummary, parts: Collection[str]) -> dict[str, Chunks]:
 
     Its place is left out: whoever reads it back knows that.
     """
-    bare: dict[str, Any] = dict.fromkeys(PARTS)
+    bare: dict[str, Any] = dict.fromkeys(name for part in PARTS for name in _HELD[part])
     full = None if summary.full is None else replace(summary.full, **bare)
     base = replace(summary, timed=replace(summary.timed, **bare), full=full)
     sections = {BASE: _encoded(_base_type()(**{name: getattr(base, name) for name in _base_fields()}))}
     for part in parts:
-        values = (getattr(measured, part, None) for measured in (summary.timed, summary.full))
+        each = (summary.timed, summary.full)
+        values = (getattr(measured, name, None) for measured in each for name in _HELD[part])
         sections[part] = _encoded(_part_type(part)(*values))
     return sections
 
@@ -62,8 +64,8 @@ def unpacked(sections: Mapping[str, bytearray], path: Place) -> RankSummary:
         summary = RankSummary(path=path, **{name: getattr(base, name) for name in _base_fields()})
         if not parts:
             return summary
-        timed = replace(summary.timed, **{part: value.timed for part, value in parts.items()})
-        full = summary.full and replace(summary.full, **{part: value.full for part, value in parts.items()})
+        timed = replace(summary.timed, **_held(parts, "timed"))
+        full = summary.full and replace(summary.full, **_held(parts, "full"))
         return replace(summary, timed=timed, full=full)
     except _DAMAGE as error:
         raise NotPacked(f"{type(error).__name__}: {error}") from error
@@ -83,8 +85,14 @@ def _base_type() -> type[msgspec.Struct]:
 
 @cache
 def _part_type(part: str) -> type[msgspec.Struct]:
-    hint = get_type_hints(Measured)[part]
-    return msgspec.defstruct("_Part", [("timed", hint), ("full", hint)], array_like=True)
+    hints = get_type_hints(Measured)
+    named = [(f"{which}_{name}", hints[name]) for which in ("timed", "full") for name in _HELD[part]]
+    return msgspec.defstruct("_Part", named, array_like=True)
+
+
+def _held(parts: Mapping[str, Any], which: str) -> dict[str, Any]:
+    """Return by name the fields of one Measured that sections hold."""
+    return {name: getattr(value, f"{which}_{name}") for part, value in parts.items() for name in _HELD[part]}
 
 
 def _encoded(value: msgspec.Struct) -> Chunks:
