@@ -45,7 +45,7 @@ def rank(tmp_path_factory):
 
 def test_arrays_that_fields_share_are_packed_once(rank):
     windows = rank.timed.windows
-    rank = replace(rank, timed=replace(rank.timed, schedules=None, course=None))
+    rank = replace(rank, timed=replace(rank.timed, schedules=None, sharded=None, course=None))
     shared = replace(rank, timed=replace(rank.timed, windows=replace(windows, comm_ns=windows.span_ns)))
     once, twice = (joined(packed(each, ())) for each in (shared, rank))
     assert len(twice[BASE]) - len(once[BASE]) >= windows.span_ns.nbytes
