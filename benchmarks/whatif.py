@@ -300,7 +300,7 @@ def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], a
     cells = []
     if gpus > 1:
         found = whatif(summary, Options(bucket_mb=[cell["bucket_mb"] for cell in of_caps], gpus=(gpus,)), links)
-        for cell, scenario in zip(of_caps, found.of_caps, strict=True):
+        for cell, scenario in zip(of_caps, found.of_settings, strict=True):
             cap = "default" if scenario.bucket_mb is None else f"{scenario.bucket_mb:g}"
             cells.append(judged(cell, cap, scenario, 1, scenario.bucket_mb == found.recommended.bucket_mb))
     for cell in measured:

@@ -2,15 +2,13 @@
 
 In order: `bucket_rule` is DDP's own, `link_model` says how long collectives take, `strain` how much longer than alone,
 `replay` plays steps, `levelling` takes a rank's lateness out of them, `model` sets them up from a run;
-`sharded_replay` plays those of FSDP2, `sharded` answers for them. `predict` answers `tracer whatif` with `answers`,
-`scenarios` arranges them. `assumption` is what they rest on.
+`sharded_replay` plays those of FSDP2, `sharded_model` sets them up, `sharded` answers for them. `predict` answers
+`tracer whatif` with `answers`, `scenarios` arranges them. `assumption` is what they rest on.
 
 Decisions: docs/decisions/prediction.md
 """
 
 from analyzers.prediction.answers import (
-    EVERY,
-    LATE,
     Baseline,
     Kind,
     Options,
@@ -20,7 +18,7 @@ from analyzers.prediction.answers import (
     WhatIf,
     micro_batches,
 )
-from analyzers.prediction.levelling import Cause
+from analyzers.prediction.levelling import EVERY, LATE, Cause
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
 from analyzers.prediction.model import MeasuredFrom
 from analyzers.prediction.predict import whatif

@@ -9,15 +9,20 @@ where the one before it ended.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from analyzers.arrays import Float64
-from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play
+from analyzers.errors import NotReplayable
+from analyzers.prediction.replay import Played, RecordedSteps
+from analyzers.prediction.sharded_replay import ShardedSteps
+from analyzers.ranks import MANY, RankNumber
 
+Steps = TypeVar("Steps", RecordedSteps, ShardedSteps)
 # A step's ranks meet in its reductions: what it ends with depends on the begin of none but the step before.
 PASSES = 2
 
@@ -31,6 +36,18 @@ class Cause(str, Enum):
     INPUT = "input"  # its host waits longer for its DataLoader
 
     __str__ = str.__str__
+
+
+# The rank that stands out, if any; and every rank as the median of all.
+LATE, EVERY = "late", "all"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A rank and its place among those recorded; None: all of them."""
+
+    number: RankNumber | None
+    place: int | None
 
 
 @dataclass(frozen=True)
@@ -66,8 +83,24 @@ def levelled(steps: RecordedSteps, level: Levelling) -> RecordedSteps:
 
 def _fed(steps: RecordedSteps, rank: int | None) -> RecordedSteps:
     """Return the same steps with input that comes as soon as the others'. The next step's launches wait for it."""
-    late_ns = np.maximum(steps.input_ns - _as_others(steps.input_ns, rank), 0)
+    late_ns = _late_input_ns(steps, rank)
     return replace(steps, tail_host_ns=steps.tail_host_ns - late_ns, own_host_ns=steps.own_host_ns - late_ns)
+
+
+def levelled_sharded(steps: ShardedSteps, level: Levelling) -> ShardedSteps:
+    """Return the same steps of FSDP2 with a rank's times replaced by the others'."""
+    if level.cause is Cause.INPUT:
+        late_ns = _late_input_ns(steps, level.rank)
+        return replace(steps, tail_limit_ns=steps.tail_limit_ns - late_ns, own_host_ns=steps.own_host_ns - late_ns)
+    of_device, of_host = ["work_ns", "own_ns", "tail_ns"], ["limit_ns", "launched_ns", "tail_limit_ns", "own_host_ns"]
+    names = {Cause.COMPUTE: of_device, Cause.HOST: of_host}.get(level.cause, of_device + of_host)
+    changed: dict[str, Any] = {name: _as_others(getattr(steps, name), level.rank) for name in names}
+    return replace(steps, **changed)
+
+
+def _late_input_ns(steps: RecordedSteps | ShardedSteps, rank: int | None) -> Float64:
+    """Return how much longer ranks wait for input than the others."""
+    return np.asarray(np.maximum(steps.input_ns - _as_others(steps.input_ns, rank), 0), np.float64)
 
 
 def _as_others(times: Float64, rank: int | None) -> Float64:
@@ -81,17 +114,34 @@ def _as_others(times: Float64, rank: int | None) -> Float64:
     return changed
 
 
-def settled(steps: RecordedSteps, plan: BucketPlan) -> Played:
+def settled(steps: Steps, play: Callable[[Steps], Played]) -> Played:
     """Play steps each of which begins, on every rank, where the one before it ended.
 
     Of steps that follow none that is known, ranks are as far apart as in the median of the others.
     """
-    played = play(steps, plan)
+    played = play(steps)
     for _ in range(PASSES):
         end_ns = steps.begin_ns + played.span_ns
         apart_ns = np.roll(end_ns - end_ns.min(axis=0), 1, axis=1)
         known = apart_ns[:, steps.follows] if steps.follows.any() else np.zeros_like(apart_ns)
         begin_ns = np.where(steps.follows, apart_ns, np.median(known, axis=1, keepdims=True))
         steps = replace(steps, begin_ns=begin_ns)
-        played = play(steps, plan)
+        played = play(steps)
     return played
+
+
+def chosen_rank(
+    name: str, ranks: Sequence[RankNumber], late: RankNumber | None, wanted: int | str | None
+) -> Chosen | None:
+    """Return the rank whose lateness is asked about; None where that is nobody's. Raises NotReplayable."""
+    if wanted is None or (wanted == LATE and late is None):
+        return None
+    number = late if wanted == LATE else None if wanted == EVERY else RankNumber(int(wanted))
+    if number is None:
+        return Chosen(None, None)
+    if number not in ranks:
+        known = ", ".join(map(str, ranks[:MANY])) + " and others" * (len(ranks) > MANY)
+        raise NotReplayable(f"{name}: rank {number} is not in the run; those in it are {known}")
+    if len(ranks) < 2:
+        raise NotReplayable(f"{name}: rank {number} is alone in the run: there are no others to be like")
+    return Chosen(number, ranks.index(number))

@@ -14,7 +14,7 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.prediction.assumption import MEASURED_ON, Assumption, borrowed
 from analyzers.prediction.bucket_rule import assign
-from analyzers.prediction.levelling import Levelling, levelled, settled
+from analyzers.prediction.levelling import Levelling, Steps, levelled, settled
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
 from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play, recorded_steps
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Cause, GradientSchedule, Measured, Purpose, RunSummary
@@ -183,9 +183,13 @@ class Model:
             further_ns = self._further_ns(steps, scene)
             played = play(replace(steps, begin_ns=steps.begin_ns + further_ns), plan)
             return replace(played, span_ns=played.span_ns + further_ns), self.profiler_ns
+
         # That steps begin where others end changes them a little, whatever else changes.
-        as_ends_ns, as_recorded_ns = (np.median(way(self.steps, plan).span_ns) for way in (settled, play))
-        return settled(steps, plan), self.profiler_ns + float(as_ends_ns - as_recorded_ns)
+        def of_plan(each: RecordedSteps) -> Played:
+            return play(each, plan)
+
+        longer_ns = np.median(settled(self.steps, of_plan).span_ns) - np.median(of_plan(self.steps).span_ns)
+        return settled(steps, of_plan), self.profiler_ns + float(longer_ns)
 
     def _further_ns(self, steps: RecordedSteps, scene: Scene) -> Float64:
         """Return what the micro-batches take that a step adds up gradients of beyond those of the recorded ones."""
@@ -277,7 +281,7 @@ def _steps(run: RunSummary, exchanged: Exchange, schedules: Sequence[GradientSch
     ranks = np.array([summary.rank for summary in run.ranks])
     steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
     if steps is not None:
-        return _hosts_of(run, steps)
+        return with_hosts(run, steps)
     losses = [warning for warning in run.warnings if warning.code in LOSSES]
     lost = "".join(f"; {warning}" for warning in losses[-1:])
     raise NotReplayable(
@@ -285,7 +289,7 @@ def _steps(run: RunSummary, exchanged: Exchange, schedules: Sequence[GradientSch
     )
 
 
-def _hosts_of(run: RunSummary, steps: RecordedSteps) -> RecordedSteps:
+def with_hosts(run: RunSummary, steps: Steps) -> Steps:
     """Return the steps with what is known of their hosts' own time, and of waits for input."""
     own_ns, input_ns = [], []
     for measured in run.measured:
@@ -427,14 +431,13 @@ def borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumpt
     return [Notice(Code.FIGURES_OF_ANOTHER_DEVICE, text.replace("are used", "is used") if count == 1 else text)]
 
 
-def host_doubt(steps: RecordedSteps) -> Notice:
-    """Say that a host is the limit."""
-    share = steps.host_share
+def host_doubt(share: float) -> Notice:
+    """Say that a host is the limit for such a share of the step."""
     part = f"for {percent(share)} of the step" if share > HOST_BOUND else "once nothing else is as slow"
     return Notice(Code.HOST_IS_THE_LIMIT, f"the CPU is the limit {part}, and what it would do is not modelled")
 
 
-def input_doubt(steps: RecordedSteps) -> Notice | None:
+def input_doubt(steps: Steps) -> Notice | None:
     """Say that devices wait for input, which a faster host may or may not bring sooner."""
     share = float(np.median(steps.input_ns / steps.span_ns))
     text = f"waits for the DataLoader, {percent(share)} of the step, are left as they are"

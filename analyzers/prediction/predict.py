@@ -15,9 +15,10 @@ from typing import Any
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
-    EVERY,
-    LATE,
+    KNOWN_TO,
+    OF_CHANGE,
     SCHEMA,
+    WITHIN,
     Baseline,
     Kind,
     Options,
@@ -28,7 +29,7 @@ from analyzers.prediction.answers import (
     most_gained,
     would_take,
 )
-from analyzers.prediction.levelling import Cause, Levelling
+from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, no_links
 from analyzers.prediction.model import (
     HOST_BOUND,
@@ -39,19 +40,12 @@ from analyzers.prediction.model import (
     input_doubt,
     model_of,
 )
-from analyzers.prediction.sharded import is_sharded, sharded_whatif
+from analyzers.prediction.sharded import sharded_whatif
+from analyzers.prediction.sharded_model import is_sharded
 from analyzers.rank import RunSummary
-from analyzers.ranks import MANY, RankNumber
 from analyzers.run import Calibration
 from analyzers.units import ms
 
-# No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
-# (docs/whatif.md). It is an accuracy, and no LEAST_SHARE, which says what is worth a line.
-KNOWN_TO = 0.01
-# Nine of ten predictions of other caps lie within so much of the step, and within so much of the change that they
-# foresee. The first follows from the median of 47 cells, 0.68 %, as errors that are distributed normally have it; the
-# second was seen over the cells that moved (docs/whatif.md).
-WITHIN, OF_CHANGE = 0.017, 0.2
 # Of one GPU's steps as a CUDA graph 24 of 28 lie within so much (four models on an H200: docs/whatif.md).
 GRAPH_WITHIN = 0.06
 OF_PROFILED_HOSTS = (Code.CONTROLS_MISSING, Code.PROFILER_DISTORTS)
@@ -247,19 +241,13 @@ class _Changing:
         return [] if self.options.straggler == LATE and found and found[0].gain_ns <= noise_ns else found
 
     def _stragglers(self) -> Iterator[Scenario]:
-        wanted, model = self.options.straggler, self.model
-        number = model.late if wanted == LATE else None if wanted == EVERY else wanted
-        if wanted is None or model.gpus < 2 or (wanted == LATE and number is None):
+        model = self.model
+        who = chosen_rank(model.name, model.ranks, model.late, self.options.straggler if model.gpus > 1 else None)
+        if who is None:
             return
-        if number is not None and number not in model.ranks:
-            ranks = ", ".join(map(str, model.ranks[:MANY])) + " and others" * (len(model.ranks) > MANY)
-            raise NotReplayable(f"{model.name}: rank {number} is not in the run; those in it are {ranks}")
-        if number is not None and len(model.ranks) < 2:
-            raise NotReplayable(f"{model.name}: rank {number} is alone in the run: there are no others to be like")
-        place = None if number is None else model.ranks.index(RankNumber(int(number)))
         for cause in Cause:
-            scene = replace(self._own(), level=Levelling(place, cause))
-            yield self.scenario(scene, Kind.STRAGGLER, rank=number, cause=cause)
+            scene = replace(self._own(), level=Levelling(who.place, cause))
+            yield self.scenario(scene, Kind.STRAGGLER, rank=who.number, cause=cause)
 
     def host_times(self) -> Iterator[Scenario]:
         """Yield the run with faster hosts."""
@@ -275,7 +263,7 @@ class _Changing:
 
 def _doubts(model: Model, scene: Scene, prediction: Prediction) -> list[Notice]:
     """Say why a scene's prediction cannot be trusted, if so."""
-    doubts = [host_doubt(model.changed(scene))] if prediction.is_host_bound else []
+    doubts = [host_doubt(model.changed(scene).host_share)] if prediction.is_host_bound else []
     waits = input_doubt(model.steps) if scene.host_time < 1 else None
     doubts += [waits] if waits is not None else []
     # What a graph runs is as long as under the profiler, whatever that costs the host.

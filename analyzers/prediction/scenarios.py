@@ -10,7 +10,8 @@ import msgspec
 from analyzers.errors import NotReplayable
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
-from analyzers.prediction.answers import LATE, SCHEMA, Baseline, Options, Scenario, WhatIf
+from analyzers.prediction.answers import SCHEMA, Baseline, Options, Scenario, WhatIf
+from analyzers.prediction.levelling import LATE
 from analyzers.prediction.link_model import LinkModel
 from analyzers.prediction.predict import whatif
 from analyzers.rank import RunSummary
@@ -68,9 +69,9 @@ def usual(run: RunSummary, links: LinkModel | Calibration | None = None) -> What
 
 
 def scale_out(predictions: WhatIf) -> ScaleOut | None:
-    """Return how predictions go over GPUs; None where all have one number."""
-    counts = sorted({each.gpus for each in predictions.of_caps})
-    if len(counts) < 2:
+    """Return how predictions of DDP go over GPUs; None where all have one number."""
+    counts = sorted({each.gpus for each in predictions.of_settings})
+    if len(counts) < 2 or predictions.is_of_fsdp:
         return None
     rows = [_at(predictions, gpus) for gpus in counts]
     exposed = [row.gpus for row in rows if not row.hidden]
@@ -78,7 +79,7 @@ def scale_out(predictions: WhatIf) -> ScaleOut | None:
 
 
 def _at(predictions: WhatIf, gpus: int) -> AtGpus:
-    best = min((each for each in predictions.of_caps if each.gpus == gpus), key=lambda each: each.predicted_step_ns)
+    best = min((each for each in predictions.of_settings if each.gpus == gpus), key=lambda each: each.predicted_step_ns)
     return AtGpus(
         gpus=gpus,
         bucket_mb=best.bucket_mb,
@@ -104,8 +105,8 @@ def against_own(scenario: Scenario, baseline: Baseline) -> float:
 def is_own(scenario: Scenario, predictions: WhatIf) -> bool:
     """Whether a scenario has the settings that the run had: cap, number of GPUs, links and all else."""
     baseline = predictions.baseline
-    has_own = (scenario.bucket_mb, scenario.gpus) == (baseline.bucket_mb, baseline.gpus)
-    return has_own and scenario.is_of_caps and predictions.as_recorded
+    has_own = (scenario.bucket_mb, scenario.gpus) == (baseline.bucket_mb, baseline.gpus) and scenario.sharding is None
+    return has_own and scenario.is_of_settings and predictions.as_recorded
 
 
 def doubts(scenarios: Sequence[Scenario]) -> list[Notice]:

@@ -32,7 +32,8 @@ class ShardedSteps:
     `op`, `module`, `backward` and `nbytes` (of collectives, else 0) are the same in all. `work_ns` is compute's work
     since the op before, `limit_ns` the earliest that compute comes to the op for what was launched late, `launched_ns`
     when the op was, both from the step's begin; `own_ns` as in `analyzers.rank`. `slower` is how much longer compute
-    takes beside communication, which is taken out of all work.
+    takes beside communication, which is taken out of all work. `follows`, `own_host_ns` and `input_ns` are as in
+    `analyzers.prediction.replay`.
     """
 
     op: Int64
@@ -41,7 +42,6 @@ class ShardedSteps:
     nbytes: Float64
     begin_ns: Float64
     span_ns: Float64
-    host_gap_ns: Float64
     work_ns: Float64
     limit_ns: Float64
     launched_ns: Float64
@@ -49,16 +49,37 @@ class ShardedSteps:
     tail_ns: Float64
     tail_limit_ns: Float64
     slower: float
-
-    @property
-    def host_share(self) -> float:
-        """Return how much of a step the device waits for launches, the median over ranks and steps."""
-        return float(np.median(self.host_gap_ns / self.span_ns))
+    step: Int64
+    follows: Mask
+    own_host_ns: Float64
+    input_ns: Float64
 
     @property
     def alone_ns(self) -> Float64:
         """Return how long the steps' compute takes with nothing to wait for but launches."""
-        return np.asarray(self.work_ns.sum(axis=-1) + self.tail_ns, np.float64)
+        parts_ns = np.concatenate([self.work_ns, self.tail_ns[..., np.newaxis]], axis=-1)
+        limits_ns = np.concatenate([self.limit_ns, self.tail_limit_ns[..., np.newaxis]], axis=-1)
+        # What is left to do when compute comes to each op, and at the end.
+        left_ns = np.cumsum(parts_ns[..., ::-1], axis=-1)[..., ::-1] - parts_ns
+        alone_ns: Float64 = np.maximum(parts_ns.sum(axis=-1), (limits_ns + left_ns).max(axis=-1))
+        return alone_ns
+
+    def hurried(self, left: float) -> ShardedSteps:
+        """Return the same with hosts that take so much of the time that they took to come to each launch.
+
+        Waits for input, the last of a step's, stay as they are.
+        """
+
+        def sooner(come_ns: Float64) -> Float64:
+            return np.where(come_ns > 0, left * np.maximum(come_ns, 0), come_ns)
+
+        return replace(
+            self,
+            limit_ns=sooner(self.limit_ns),
+            launched_ns=sooner(self.launched_ns),
+            tail_limit_ns=sooner(self.tail_limit_ns - self.input_ns) + self.input_ns,
+            own_host_ns=left * np.maximum(self.own_host_ns - self.input_ns, 0) + self.input_ns,
+        )
 
     def of(self, *ops: Op) -> Mask:
         """Whether each op is one of these."""
@@ -71,6 +92,7 @@ class ShardedSteps:
         """
         ahead = {False: forward, True: backward}
         moved: dict[int, int] = {}  # what stands behind which op, or before it
+        passes = np.cumsum(np.diff(self.backward, prepend=False)).tolist()  # each micro-batch has its own
         for is_backward, wanted in ahead.items():
             if wanted is None:
                 continue
@@ -79,7 +101,8 @@ class ShardedSteps:
                 for op in (Op.COPY_OUT, Op.GATHER, Op.COPIED_OUT)
             )
             for place, (out, gather) in enumerate(zip(outs, self._in_order(outs, gathers), strict=True)):
-                moved[gather] = done[place - 1] if wanted and place else out - 1
+                follows = place > 0 and passes[out] == passes[outs[place - 1]]
+                moved[gather] = done[place - 1] if wanted and follows else out - 1
         order: list[int] = []
         behind: dict[int, list[int]] = {}
         for gather, place in moved.items():
@@ -287,8 +310,11 @@ def sharded_steps(
     count = int(schedules[0].first[shared[0][0] + 1]) - first
     lost = slower / (1 + slower)  # of the time beside communication
 
+    def epochs(name: str) -> Int64:
+        return np.array([getattr(each, name)[own] for each, own in zip(schedules, shared, strict=True)])
+
     def per_step(name: str) -> Float64:
-        return np.array([getattr(each, name)[own] for each, own in zip(schedules, shared, strict=True)], np.float64)
+        return epochs(name).astype(np.float64)
 
     def per_op(name: str) -> Float64:
         chosen = [np.add.outer(np.array(own), np.arange(count)) for own in rows]
@@ -297,6 +323,7 @@ def sharded_steps(
     recorded_ns, total_ns = per_op("work_ns"), per_step("total_ns")
     done_ns = recorded_ns - lost * per_op("beside_ns")
     begin_ns = np.array([each.start_ns[own] - by for each, own, by in zip(schedules, shared, shift_ns, strict=True)])
+    starts_ns, ends_ns = epochs("start_ns"), epochs("start_ns") + epochs("span_ns")
     row = schedules[0].row[first : first + count]
     limit_ns = per_op("host_ns") + recorded_ns
     return ShardedSteps(
@@ -306,7 +333,6 @@ def sharded_steps(
         nbytes=np.where(row >= 0, np.r_[nbytes[0], 0][row], 0).astype(np.float64),
         begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
         span_ns=per_step("span_ns"),
-        host_gap_ns=per_step("host_gap_ns"),
         work_ns=np.diff(done_ns, axis=-1, prepend=0),
         limit_ns=limit_ns,
         launched_ns=per_op("launched_ns"),
@@ -314,6 +340,10 @@ def sharded_steps(
         tail_ns=total_ns - lost * per_step("total_beside_ns") - done_ns[..., -1],
         tail_limit_ns=per_step("tail_host_ns") + total_ns,
         slower=slower,
+        step=schedules[0].step[shared[0]],
+        follows=np.r_[False, (starts_ns[:, 1:] == ends_ns[:, :-1]).all(axis=0)],
+        own_host_ns=np.zeros(begin_ns.shape),
+        input_ns=np.zeros(begin_ns.shape),
     )
 
 

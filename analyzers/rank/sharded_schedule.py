@@ -31,7 +31,6 @@ from analyzers.rank.columns import (
 from analyzers.rank.device_waits import NEVER, able_to_start, waits
 from analyzers.rank.device_work import DeviceWork
 from analyzers.rank.strategies import FSDP, STRATEGIES, PackedLaunches, PackingPart, packed_launches
-from analyzers.rank.sync_overhead import Cost, extrapolated
 from analyzers.run import RankTrace
 from analyzers.trace import Collective, Kind
 
@@ -70,8 +69,6 @@ class ShardedSchedule:
     total_ns: Int64  # work until the next step begins
     total_beside_ns: Int64
     tail_host_ns: Int64  # as host_ns, of what follows the last op
-    host_gap_ns: Int64  # waits for launches
-    contention_ns: Int64  # how much longer compute is beside communication, NOT_KNOWN where nothing tells
     modules: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -131,7 +128,6 @@ def sharded_schedule_of(
     attribution: Attribution,
     rows: Breakdown,
     comm: Communication,
-    cost: Cost,
 ) -> ShardedSchedule:
     """Build one device's schedule.
 
@@ -147,7 +143,8 @@ def sharded_schedule_of(
         ops = _ops(kernels.chosen(kernels.step == step), calls.chosen(calls.step == step))
         if ops is not None:
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
-            parts.append(_of_step(device, ops, extent) | _of_window(rows, cost, tile))
+            window = {name: getattr(rows, name)[tile : tile + 1] for name in ("step", "start_ns", "span_ns")}
+            parts.append(_of_step(device, ops, extent) | window)
     columns = {
         field.name: np.concatenate([np.zeros(0, dtype=np.int64), *(part[field.name] for part in parts)])
         for field in fields(ShardedSchedule)
@@ -324,7 +321,7 @@ def _of_step(device: DeviceWork, ops: _Ops, extent: tuple[int, int]) -> dict[str
     begin_ns, end_ns = extent
     at_ns = np.maximum.accumulate(np.clip(ops.at_ns, begin_ns, end_ns))
     host_ns = device.late_ns(begin_ns, end_ns, at_ns)
-    none, whole = np.array([begin_ns]), np.array([end_ns])
+    whole = np.array([end_ns])
     return {
         "op": ops.op,
         "module": ops.module,
@@ -338,15 +335,4 @@ def _of_step(device: DeviceWork, ops: _Ops, extent: tuple[int, int]) -> dict[str
         "total_ns": device.work_ns(begin_ns, whole),
         "total_beside_ns": device.beside_ns(begin_ns, whole),
         "tail_host_ns": host_ns[-1:],
-        "host_gap_ns": device.host_gaps.length_within(none, whole),
-    }
-
-
-def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
-    one = slice(tile, tile + 1)
-    return {
-        "step": rows.step[one],
-        "start_ns": rows.start_ns[one],
-        "span_ns": rows.span_ns[one],
-        "contention_ns": extrapolated(cost, one),
     }

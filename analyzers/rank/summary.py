@@ -297,7 +297,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes
         if schedules
         else None,
         sharded={
-            activity.device: sharded_schedule_of(trace, activity, attributed, windows, comm, costs)
+            activity.device: sharded_schedule_of(trace, activity, attributed, windows, comm)
             for activity in devices
             if activity.device != CPU_DEVICE
         }

@@ -35,7 +35,7 @@ def test_without_options_the_usual_caps_are_predicted_on_the_runs_own_gpus(capsy
     out, err = capsys.readouterr()
     assert (out.startswith("resnet50-ddp4-bf16 · what if"), err) == (True, "")
     found = predicted(capsys, RESNET50)
-    assert [(each.bucket_mb, each.gpus) for each in found.of_caps] == [(cap, 4) for cap in USUAL_MB]
+    assert [(each.bucket_mb, each.gpus) for each in found.of_settings] == [(cap, 4) for cap in USUAL_MB]
     # The rank that is late costs less than the noise.
     assert found.others == []
     sick = predicted(capsys, str(SAMPLES / "resnet18-ddp2-sick"))
@@ -154,8 +154,8 @@ def test_what_is_no_number_is_a_usage_error(arguments):
     [
         ([str(SAMPLES / "resnet18-dp4")], "nn.DataParallel"),
         ([FSDP, "--bucket-mb", "5"], "has no buckets"),
-        ([FSDP, "--straggler", "1"], "for DDP alone"),
-        ([FSDP, "--host-time", "0.5"], "for DDP alone"),
+        ([FSDP, "--grad-accumulation", "2"], "for DDP alone"),
+        ([FSDP, "--host-time", "0"], "as one CUDA graph is predicted for DDP alone"),
         ([FSDP, "--gpus", "1"], "shards nothing"),
         ([FSDP, "--plot", "caps.png"], "FSDP has none"),
         ([FSDP, "--links", LINKS], "has no all_gather"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.prediction.levelling import Cause, Levelling, levelled, settled
-from analyzers.prediction.replay import RecordedSteps
+from analyzers.prediction.replay import Played, RecordedSteps, play
 from tests.support.replaying import Kernel, Rank, chain, plan, ranks_of, recorded, simulate
 
 EARLY = Rank([Kernel(10, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)], [Kernel(7)], 1, 0)
@@ -21,7 +21,11 @@ def steps_of(ranks: list[Rank], last: list[int], transfer_ns: list[int]) -> Reco
 
 
 def spans(steps: RecordedSteps, last: list[int], transfer_ns: list[int]) -> list[float]:
-    return settled(steps, plan(last, transfer_ns)).span_ns[:, 0].tolist()
+    return settle(steps, last, transfer_ns).span_ns[:, 0].tolist()
+
+
+def settle(steps: RecordedSteps, last: list[int], transfer_ns: list[int]) -> Played:
+    return settled(steps, lambda each: play(each, plan(last, transfer_ns)))
 
 
 @st.composite
@@ -80,7 +84,7 @@ def test_several_steps_without_the_late_rank_are_what_would_have_run(case, count
     ranks = [[early] * others + [_held_up(early, by, data.draw(st.booleans()))] for by in late]
     recording, _ = chain(ranks, last, transfer_ns)
     _, spans_ns = chain([[early] * (others + 1)] * count, last, transfer_ns)
-    found = settled(levelled(recording, Levelling(others)), plan(last, transfer_ns))
+    found = settle(levelled(recording, Levelling(others)), last, transfer_ns)
     assert found.span_ns.tolist() == spans_ns.tolist()
 
 
@@ -104,4 +108,4 @@ def test_a_step_begins_where_the_one_before_it_ended():
         follows=np.array([False, True]),
     )
     # The second rank ends 21 later than the first, which waits for it in the next step.
-    assert settled(two, plan([1], [30])).span_ns.tolist() == [[80, 80], [80, 80]]
+    assert settle(two, [1], [30]).span_ns.tolist() == [[80, 80], [80, 80]]

@@ -308,7 +308,7 @@ def test_faster_hosts_help_where_they_are_the_limit_and_nowhere_else(runs, resne
 
 def test_one_gpu_is_predicted_with_a_faster_host_and_no_links(runs):
     found = whatif(runs["resnet18-ddp1"], Options(host_times=None))
-    assert (found.links, found.has_buckets, found.assumptions) == ("nothing", False, [])
+    assert (found.links, found.synchronizes, found.assumptions) == ("nothing", False, [])
     half, graph = found.others
     assert (found.recommended.predicted_step_ns, found.gain_ns) == (graph.predicted_step_ns, graph.gain_ns)
     assert 0 < half.gain_ns < graph.gain_ns

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.prediction import Options, Prefetch, Sharding, whatif
+from analyzers.errors import NotReplayable
+from analyzers.notices import Code
+from analyzers.prediction import Kind, Options, Prefetch, Sharding, whatif
+from analyzers.prediction.levelling import Cause, Levelling, levelled_sharded
+from analyzers.prediction.sharded_model import ShardedScene, sharded_model_of
 from analyzers.prediction.sharded_replay import NEVER, ShardedPlan, ShardedSteps, play_sharded
 from analyzers.rank import Op
 from tests.support.samples import SAMPLES, summarized
@@ -46,7 +50,6 @@ def steps_of(works, ranks: int = 1, tail: float = 3, slower: float = 0.0, launch
         nbytes=np.where([op in (GATHER, REDUCE) for op, _ in ops], 1.0, 0.0),
         begin_ns=one,
         span_ns=one + 1,
-        host_gap_ns=one,
         work_ns=work_ns,
         limit_ns=np.full_like(work_ns, NEVER),
         launched_ns=np.full_like(work_ns, launched),
@@ -54,6 +57,10 @@ def steps_of(works, ranks: int = 1, tail: float = 3, slower: float = 0.0, launch
         tail_ns=one + tail,
         tail_limit_ns=one + NEVER,
         slower=slower,
+        step=np.zeros(1, dtype=np.int64),
+        follows=np.zeros(1, dtype=bool),
+        own_host_ns=one,
+        input_ns=one,
     )
 
 
@@ -207,5 +214,101 @@ def test_more_of_fsdp2_at_once():
     run = summarized(SAMPLES / "resnet18-fsdp4")
     asked = Sharding(prefetch=Prefetch.BOTH, reshard_after_forward=False, separate_reduce_scatter_group=True)
     found = whatif(run, Options(shardings=[asked], gpus=(4, 64)))
-    assert [(each.gpus, each.sharding) for each in found.scenarios] == [(4, None), (64, None), (4, asked), (64, asked)]
-    assert "extrapolated" in str(found.scenarios[1].why)
+    assert [(each.gpus, each.sharding) for each in found.scenarios] == [(4, None), (4, asked), (64, None), (64, asked)]
+    assert "extrapolated" in str(found.scenarios[2].why)
+
+
+# One rank launches everything 20 later than the other, which waits for it in every collective.
+LATE_HOST = replace(
+    steps_of([WORK, WORK], ranks=2),
+    limit_ns=np.stack([np.full((1, len(WORK)), NEVER), np.arange(len(WORK))[None] + 40.0]),
+    launched_ns=np.stack([np.full((1, len(WORK)), -1e9), np.arange(len(WORK))[None] + 40.0]),
+    own_host_ns=np.array([[10.0], [60.0]]),
+)
+
+
+def test_alone_a_rank_waits_for_its_own_launches_and_nothing_else():
+    # The first module's forward begins at 42, and all the work comes after that.
+    assert LATE_HOST.alone_ns.ravel().tolist() == [27, 42 + 27]
+
+
+def test_with_hosts_in_half_the_time_launches_come_in_half_the_time():
+    half = LATE_HOST.hurried(0.5)
+    assert half.limit_ns[1, 0].tolist() == [20 + place / 2 for place in range(len(WORK))]
+    assert half.own_host_ns.ravel().tolist() == [5, 30]
+    assert half.launched_ns[0, 0].tolist() == LATE_HOST.launched_ns[0, 0].tolist()
+    assert span(LATE_HOST.hurried(0), plan(4, 6, DRAWN)) < span(LATE_HOST, plan(4, 6, DRAWN))
+
+
+def test_hosts_wait_for_input_as_long_as_they_did():
+    fed = replace(LATE_HOST, tail_limit_ns=np.array([[NEVER], [80.0]]), input_ns=np.array([[0.0], [30.0]]))
+    assert fed.hurried(0.5).tail_limit_ns.ravel().tolist() == [NEVER, 55]
+
+
+def test_the_late_rank_as_the_others_is_not_waited_for():
+    even = levelled_sharded(LATE_HOST, Levelling(1, Cause.HOST))
+    assert span(even, plan(4, 6, DRAWN)) == span(DRAWN, plan(4, 6, DRAWN)) == 37
+    same = levelled_sharded(LATE_HOST, Levelling(1, Cause.COMPUTE))
+    assert span(same, plan(4, 6, DRAWN)) == span(LATE_HOST, plan(4, 6, DRAWN))
+
+
+def test_a_rank_whose_device_works_longer_is_levelled_by_compute_alone():
+    late = [*WORK]
+    late[3] += 10
+    two = steps_of([WORK, late], ranks=2)
+    found = {cause: span(levelled_sharded(two, Levelling(1, cause)), plan(4, 6, two)) for cause in Cause}
+    assert found == {Cause.ALL: 37, Cause.COMPUTE: 37, Cause.HOST: 47, Cause.INPUT: 47}
+
+
+def test_prefetching_begins_anew_with_each_micro_batch():
+    ops = [op for op, _ in [*FORWARD, *BACKWARD[:-1], *FORWARD, *BACKWARD]]
+    once = len(FORWARD) + len(BACKWARD) - 1
+    twice = steps_of(WORK)
+    wide = {
+        name: np.concatenate([getattr(twice, name)[..., :once], getattr(twice, name)], axis=-1)
+        for name in ("op", "module", "backward", "nbytes", "work_ns", "limit_ns", "launched_ns", "own_ns")
+    }
+    ahead = replace(twice, **wide).arranged(forward=True, backward=True)
+    assert len(ahead.op) == len(ops)
+    # The first all-gather of the second forward stays behind the first backward's last reduction.
+    second = np.flatnonzero(ahead.op == REDUCE)[1]
+    assert (ahead.op[second + 1 :] == GATHER).sum() == 4
+
+
+def test_a_host_that_is_late_on_one_rank_is_the_limit_on_all():
+    run = summarized(SAMPLES / "resnet18-fsdp4")
+    found = whatif(run, Options(host_times=None))
+    assert all(Code.HOST_IS_THE_LIMIT in [notice.code for notice in each.why] for each in found.scenarios)
+    (half,) = found.others
+    assert (half.kind, half.host_time, half.efficiency) == (Kind.HOST, 0.5, None)
+    assert half.gain_ns > 0.3 * found.baseline.predicted_step_ns
+    assert found.headline.startswith("with a CPU that takes 50.0 % of the time")
+
+
+def test_a_rank_of_fsdp_is_levelled_by_name():
+    run = summarized(SAMPLES / "resnet18-fsdp4")
+    found = whatif(run, Options(straggler=3, shardings=()))
+    assert [(each.kind, each.rank, each.cause) for each in found.others] == [
+        (Kind.STRAGGLER, 3, cause) for cause in Cause
+    ]
+    with pytest.raises(NotReplayable, match="rank 9 is not in the run"):
+        whatif(run, Options(straggler=9))
+    with pytest.raises(NotReplayable, match="one CUDA graph"):
+        whatif(run, Options(host_times=(0.0,)))
+
+
+def test_what_stays_gathered_is_counted_in_its_dtype():
+    model = sharded_model_of(summarized(SAMPLES / "resnet18-fsdp4"), None)
+    itemsize = model.itemsizes[GATHER]
+    whole = model.kept_bytes(ShardedScene(4))
+    narrow = model.kept_bytes(ShardedScene(4, Sharding(param_itemsize=itemsize // 2)))
+    assert narrow == pytest.approx(whole / 2, abs=1)
+    # Each GPU of so many has its own share already.
+    assert model.kept_bytes(ShardedScene(8)) == pytest.approx(whole / 0.75 * 0.875, abs=1)
+
+
+def test_settings_on_other_gpus_gain_over_the_runs_own_settings_there():
+    run = summarized(SAMPLES / "resnet18-fsdp4")
+    own, more = whatif(run, Options(gpus=(4, 64), shardings=())).scenarios
+    assert (own.gain_ns, more.gain_ns) == (0, 0)
+    assert more.predicted_step_ns >= own.predicted_step_ns

@@ -137,10 +137,10 @@ def run(options: argparse.Namespace) -> int:
     )
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     prediction = whatif(summary, _options(options), links)
-    if options.bucket_mb is not None and prediction.has_shardings:
+    if options.bucket_mb is not None and prediction.is_of_fsdp:
         raise TracerError(f"--bucket-mb: {prediction.run} is of FSDP, which has no buckets; leave it out")
-    if options.plot is not None and not prediction.has_buckets:
-        remedy = "FSDP has none" if prediction.has_shardings else "one GPU has none; say how many with --gpus"
+    if options.plot is not None and (prediction.is_of_fsdp or not prediction.synchronizes):
+        remedy = "FSDP has none" if prediction.is_of_fsdp else "one GPU has none; say how many with --gpus"
         raise TracerError(f"--plot {options.plot}: it draws DDP's buckets, and {remedy}")
     _write(options, prediction)
     if of_run is not None:
@@ -191,8 +191,9 @@ def _options(options: argparse.Namespace) -> Options:
     from analyzers.prediction import LATE, USUAL_MB, Hosts, Options
 
     # Who asks for one thing is told of that alone.
+    shardings = _shardings(options)
     asked = (options.bucket_mb, options.gpus, options.straggler, options.host_time, options.grad_accumulation)
-    is_specific = any(each not in (None, ()) for each in asked)
+    is_specific = bool(shardings) or any(each not in (None, ()) for each in asked)
     hosts = None if options.gpus_per_host is None else Hosts(options.gpus_per_host, options.host_gbps)
     return Options(
         bucket_mb=options.bucket_mb or USUAL_MB,
@@ -204,7 +205,7 @@ def _options(options: argparse.Namespace) -> Options:
         straggler=LATE if options.straggler is None and not is_specific else options.straggler,
         host_times=() if options.host_time is None and is_specific else options.host_time,
         accumulations=options.grad_accumulation,
-        shardings=_shardings(options),
+        shardings=shardings,
     )
 
 

@@ -67,7 +67,7 @@ class CapPicture:
 
 def cap_places(prediction: WhatIf) -> dict[float | None, float]:
     """Return where each cap is on the axis, the run's own included: doublings of a MB."""
-    caps = {scenario.bucket_mb for scenario in prediction.of_caps} | {prediction.baseline.bucket_mb}
+    caps = {scenario.bucket_mb for scenario in prediction.of_settings} | {prediction.baseline.bucket_mb}
     sizes = sorted(size for size in caps if size is not None)
     places: dict[float | None, float] = {None: log2(sizes[0]) - APART if sizes else 0.0} if None in caps else {}
     return places | {size: log2(size) for size in sizes}
@@ -75,7 +75,7 @@ def cap_places(prediction: WhatIf) -> dict[float | None, float]:
 
 def by_gpus(prediction: WhatIf) -> list[tuple[int, list[Scenario]]]:
     """Return the scenarios for each number of GPUs, caps in order of size, the default first."""
-    ordered = sorted(prediction.of_caps, key=lambda scenario: (scenario.gpus, scenario.bucket_mb or 0.0))
+    ordered = sorted(prediction.of_settings, key=lambda scenario: (scenario.gpus, scenario.bucket_mb or 0.0))
     return [(number, list(group)) for number, group in groupby(ordered, key=lambda scenario: scenario.gpus)]
 
 
@@ -83,7 +83,7 @@ def capline(prediction: WhatIf) -> CapPicture:
     """Build the picture."""
     places, baseline = cap_places(prediction), prediction.baseline
     low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
-    ends = [float(end) for scenario in prediction.of_caps for end in scenario.interval_ns]
+    ends = [float(end) for scenario in prediction.of_settings for end in scenario.interval_ns]
     up, ticks = _up([*ends, low_ns, high_ns, baseline.measured_step_ns])
     across = _scale(places.values(), FRAME.left + 20, FRAME.right - 20)
     lines = []

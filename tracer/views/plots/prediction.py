@@ -67,7 +67,7 @@ def _notes(prediction: WhatIf) -> list[str]:
 
 def _looks(prediction: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
     """Choose a color and a marker for each number of GPUs."""
-    colors = places(scenario.gpus for scenario in prediction.of_caps)
+    colors = places(scenario.gpus for scenario in prediction.of_settings)
     return {
         number: {"color": ramp(theme, position), "marker": MARKERS[index % len(MARKERS)]}
         for index, (number, position) in enumerate(colors.items())
@@ -83,7 +83,7 @@ def _entries(prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: 
     reach = Line2D([], [], color=theme.faint, marker="|", markersize=10, linestyle="", alpha=REACH_ALPHA)
     entries.append(("nine in ten such steps", reach))
     entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
-    if not all(scenario.reliable for scenario in prediction.of_caps):
+    if not all(scenario.reliable for scenario in prediction.of_settings):
         hollow = Line2D([], [], color=theme.faint, marker="o", markersize=4.5, mfc=theme.ground, ls="")
         entries.append((UNTRUSTED, hollow))
     return entries

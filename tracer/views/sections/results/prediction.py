@@ -9,7 +9,6 @@ from analyzers.prediction import (
     AtGpus,
     Baseline,
     Cause,
-    Kind,
     MeasuredFrom,
     ScaleOut,
     Scenario,
@@ -40,6 +39,10 @@ HEADS = [
     *numbers("cap", "buckets", "GPUs", "step", "nine\nin ten", "against\nown", "exposed\ncomm", "compute\nwaits"),
     *numbers("efficiency"),
     *numbers("busbw\nGB/s", "latency\nus"),
+]
+FSDP_HEADS = [
+    *texts("", ""),
+    *numbers("GPUs", "step", "nine\nin ten", "against\nown", "exposed\ncomm", "compute\nwaits", "efficiency"),
 ]
 OTHER_HEADS = [*texts("", ""), *numbers("step", "nine\nin ten", "gain")]
 WITHOUT_LATENESS = {
@@ -77,7 +80,7 @@ def own(prediction: WhatIf) -> Section:
     """Show the run's own settings, as measured and as predicted."""
     baseline = prediction.baseline
     settings = gpus(baseline.gpus)
-    if prediction.has_buckets and baseline.buckets:
+    if prediction.synchronizes and not prediction.is_of_fsdp and baseline.buckets:
         settings = f"{cap(baseline.bucket_mb)}, {settings}, {count(len(baseline.buckets), 'bucket')}"
     replayed = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
     return [
@@ -94,16 +97,17 @@ def scenarios(prediction: WhatIf) -> Section:
 
     One GPU has no buckets: nothing of it alone.
     """
-    if not prediction.has_buckets:
+    if not prediction.synchronizes:
         return []
+    heads, cells = (FSDP_HEADS, _fsdp_cells) if prediction.is_of_fsdp else (HEADS, _cells)
     groups = [
-        [_cells(scenario, prediction) for scenario in group]
-        for _, group in groupby(prediction.of_caps, key=lambda scenario: scenario.gpus)
+        [cells(scenario, prediction) for scenario in group]
+        for _, group in groupby(prediction.of_settings, key=lambda scenario: scenario.gpus)
     ]
     title = (
         f"Predicted steps, {_kind(prediction.baseline)}, ms; compared with the prediction for the run's own settings"
     )
-    return [Heading(title), Table(HEADS, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
+    return [Heading(title), Table(heads, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
 
 
 def other_scenarios(prediction: WhatIf) -> Section:
@@ -112,9 +116,9 @@ def other_scenarios(prediction: WhatIf) -> Section:
         return []
     by_kind = groupby(prediction.others, key=lambda scenario: scenario.kind)
     lines = Table(OTHER_HEADS, [[_other_cells(scenario) for scenario in group] for _, group in by_kind], is_spaced=True)
-    said = doubts(prediction.of_caps) if prediction.has_buckets else []
+    said = doubts(prediction.of_settings) if prediction.synchronizes else []
     new = [why for why in doubts(prediction.others) if why not in said]
-    what = "What else" if prediction.has_buckets else "What"
+    what = "What else" if prediction.synchronizes else "What"
     title = f"{what} would change the step, at the run's own settings, ms"
     return [Heading(title), lines, *(Paragraph(f"? {why}") for why in new)]
 
@@ -126,8 +130,6 @@ def _other_cells(scenario: Scenario) -> list[str]:
 
 def what_changes(scenario: Scenario) -> str:
     """Say what a scenario changes at the run's own settings."""
-    if scenario.kind is Kind.FSDP:
-        return f"{gpus(scenario.gpus)}: {'as recorded' if scenario.sharding is None else scenario.sharding.words}"
     if scenario.cause is not None:
         who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
         return WITHOUT_LATENESS[scenario.cause].format(who=who)
@@ -153,6 +155,22 @@ def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
         mark(scenario.reliable) + "*" * is_own(scenario, prediction),
         cap(scenario.bucket_mb),
         str(len(scenario.buckets) or "-"),
+        *_step_cells(scenario, prediction),
+        gbps(scenario.link_gbps),
+        latency,
+    ]
+
+
+def _fsdp_cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
+    return [
+        mark(scenario.reliable) + "*" * is_own(scenario, prediction),
+        "as recorded" if scenario.sharding is None else scenario.sharding.words,
+        *_step_cells(scenario, prediction),
+    ]
+
+
+def _step_cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
+    return [
         f"{scenario.gpus:,}",
         milliseconds(scenario.predicted_step_ns),
         interval(scenario),
@@ -160,15 +178,13 @@ def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
         milliseconds(scenario.predicted_exposed_comm_ns),
         milliseconds(scenario.predicted_stall_ns),
         percent(scenario.efficiency),
-        gbps(scenario.link_gbps),
-        latency,
     ]
 
 
 def _notes(prediction: WhatIf) -> Iterator[str]:
     if any(is_own(scenario, prediction) for scenario in prediction.scenarios):
         yield "* the run's own settings"
-    yield from (f"? {why}" for why in doubts(prediction.of_caps))
+    yield from (f"? {why}" for why in doubts(prediction.of_settings))
 
 
 def scale_out_section(prediction: WhatIf) -> Section:
@@ -208,14 +224,14 @@ def hidden_means(out: ScaleOut) -> str:
 
 def basis(prediction: WhatIf) -> Section:
     """List what predictions rest on."""
-    if not prediction.has_buckets and not prediction.assumptions:
+    if not prediction.synchronizes and not prediction.assumptions:
         return []
     lines = [
         f"links: {prediction.links}",
         *prediction.assumptions,
         *(
             ["efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches"]
-            if prediction.has_buckets
+            if prediction.synchronizes
             else []
         ),
     ]
