@@ -42,7 +42,9 @@ def test_the_faults_are_what_is_advised_first():
 
 def test_what_was_cured_is_not_advised_again():
     assert not {"buffers", "copies_out"} & set(advised(cured()))
-    assert advised(cured())["straggler"] < advised(sick())["straggler"] - LATE_NS
+    assert advised(sick())["straggler"] > LATE_NS
+    # It is bounded by how much longer rank 1's CPU is busy, which scatters: in neither run is it the 3 ms exactly.
+    assert advised(cured())["straggler"] < advised(sick())["straggler"] - 0.8 * LATE_NS
 
 
 def test_the_step_is_shorter_by_about_what_rank_1_was_late():

@@ -129,7 +129,7 @@ def pipeline(rest_ns: float = 0, **gains: float) -> PipelineSummary:
     return PipelineSummary([0, 1], 8, "1F1B", stages, 1, 4_000, 120_000, **known)
 
 
-LAUNCHED = [WindowLaunches(0, 0, 0, 530, 520, 416, 5_000, STEP, 0, 0)]
+LAUNCHED = [WindowLaunches(0, 0, 0, 530, 520, 416, 5_000, 530 * 5_000, STEP, 0, 0)]
 LATE = [bucket(0, 100_000, 50_000, 0, late_launch_ns=30_000), bucket(1, 300_000, 9_000, 0, late_launch_ns=10_000)]
 # One behind the other on the links.
 QUEUED = [
@@ -380,6 +380,54 @@ def test_a_late_ranks_slow_device_or_its_python_is_named():
     assert "its CPU is in Python, outside PyTorch's operators, for 45 us per step" in found.because
     (found,) = advice(replace(FINE, **change, slowed={1: "its GPU runs at 1,200 MHz"}))
     assert "and its GPU runs at 1,200 MHz" in found.because
+
+
+def hosts(*busy_ns: int, blocked_ns: int = 0) -> list[WindowLaunches]:
+    """A step of 100 launches of 1 us on each rank's host, busy for so long; all but the last stand in a full queue."""
+    rows = []
+    for rank, ns in enumerate(busy_ns):
+        extra = blocked_ns * (rank < len(busy_ns) - 1)
+        waits = 7_000 * rank  # in calls that wait for the device, which is nobody's own time
+        rows.append(WindowLaunches(rank, rank, 0, 100, 100, 50, 1_000, 100_000 + extra, ns + extra + waits, 1, waits))
+    return rows
+
+
+AWAITED = {
+    "waiting": [WAITED, WaitingRow(1, 0, 0, 0, 500_000, {"launch": 500_000})],
+    "cost": cost(exposed_wait_ns=250_000),
+    "idle": [idle(), idle(1, operator=600_000)],
+    "world_size": 2,
+}
+
+
+def test_a_late_rank_brings_no_more_than_the_other_cpus_allow():
+    # Rank 0 waits 500 us for rank 1, whose CPU is busy 450 us longer: 50 us rank 0 would wait for its own.
+    (found,) = advice(replace(FINE, **AWAITED, launches=hosts(500_000, 950_000)))
+    assert (found.code, found.figure_ns) == ("straggler", 450_000)
+    assert found.problem == (
+        "rank 1's CPU launches late: the other rank spends 50 % of its step waiting for it, and would wait for its own "
+        "CPU for 5.0 % if it were not late"
+    )
+    # Held up by a full queue it looks as busy, and is not.
+    (same,) = advice(replace(FINE, **AWAITED, launches=hosts(500_000, 950_000, blocked_ns=400_000)))
+    assert same.figure_ns == 450_000
+
+
+def test_where_all_cpus_are_as_slow_no_rank_is_the_problem():
+    (found, *others) = advice(replace(FINE, **AWAITED, launches=hosts(900_000, 950_000)))
+    assert (found.code, found.figure_ns) == ("launch_bound", 450_000)
+    assert found.problem == (
+        "for at least 45 % of the step GPUs are idle, or wait for rank 1, whose CPU is hardly slower than the other's: "
+        "the CPU launches too slowly (100 launches per step; 50 % of operations run for less time than their launch "
+        "takes)"
+    )
+    assert [(each.code, each.figure_ns) for each in others] == [("straggler", 50_000)]
+
+
+def test_a_late_rank_of_which_no_host_is_known_brings_what_is_waited():
+    unknown = [msgspec.structs.replace(row, host_ns=None) for row in hosts(900_000, 950_000)]
+    (found,) = advice(replace(FINE, **AWAITED, launches=unknown))
+    assert (found.code, found.figure_ns) == ("straggler", 500_000)
 
 
 def test_no_advice_contradicts_another():

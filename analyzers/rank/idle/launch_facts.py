@@ -18,21 +18,24 @@ from analyzers.rank.idle.gaps import DeviceTime, launch_calls
 from analyzers.rank.idle.host_states import HostStates
 from analyzers.trace import STEP, Events
 
+COUNTS = ("launches", "operations", "shorter", "launching_ns")
+
 
 @dataclass(frozen=True, eq=False)
 class Launching:
     """A value for each window of a rank; UNKNOWN where the trace does not say.
 
     `launches` are the launch calls of the `operations` (device events with such a call) that begin in the window, of
-    which `shorter` are shorter than their own call; `call_ns` is the calls' median length. Calls' lengths are the full
-    window's. `host_ns` is how long the step is on the host, `waited_ns` how much of it the step's thread is in the
-    `synchronizations`, calls that wait for the device.
+    which `shorter` are shorter than their own call; `call_ns` is the calls' median length, `launching_ns` what all of
+    them take. Calls' lengths are the full window's. `host_ns` is how long the step is on the host, `waited_ns` how much
+    of it the step's thread is in the `synchronizations`, calls that wait for the device.
     """
 
     launches: Int64
     operations: Int64
     shorter: Int64
     call_ns: Int64
+    launching_ns: Int64
     host_ns: Int64
     synchronizations: Int64
     waited_ns: Int64
@@ -42,7 +45,7 @@ def launching(
     timed: Events, host: Host, states: HostStates, devices: Sequence[DeviceTime], step: Int64, steps: dict[int, int]
 ) -> Launching:
     """Return the launches behind a rank's windows; `step` is each window's, `steps` has the row of each step's mark."""
-    columns = {name: np.zeros(len(step), dtype=np.int64) for name in ("launches", "operations", "shorter")}
+    columns = {name: np.zeros(len(step), dtype=np.int64) for name in COUNTS}
     columns["call_ns"] = np.full(len(step), UNKNOWN, dtype=np.int64)
     every = np.flatnonzero(timed.on_device)
     calls = launch_calls(host, every)
@@ -59,8 +62,10 @@ def launching(
         columns["shorter"][device.row] = np.bincount(window[shorter], minlength=count)
         launches = distinct(window[inside], call[inside])
         launched_in, _ = launches.columns
+        each_ns = call_ns[inside][launches.first]
         columns["launches"][device.row] = np.bincount(launched_in, minlength=count)
-        columns["call_ns"][device.row] = _medians(launched_in, call_ns[inside][launches.first], count)
+        columns["call_ns"][device.row] = _medians(launched_in, each_ns, count)
+        columns["launching_ns"][device.row] = np.bincount(launched_in, each_ns, count)
     return Launching(**columns, **_steps_on_host(host, states, step, steps))
 
 

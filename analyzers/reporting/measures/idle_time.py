@@ -73,7 +73,8 @@ class SynchronizingCall(msgspec.Struct, frozen=True):
 class WindowLaunches(msgspec.Struct, frozen=True):
     """Launches of one window, and its step on the host; null where the trace does not say.
 
-    Of `operations`, device events with a launch call, `shorter` are shorter than it. `call_ns` is the calls' median.
+    Of `operations`, device events with a launch call, `shorter` are shorter than it. `call_ns` is the calls' median,
+    `launching_ns` what all of them take.
     `waited_ns` is how much of `host_ns`, the step on the host, the `synchronizations` take.
     """
 
@@ -84,6 +85,7 @@ class WindowLaunches(msgspec.Struct, frozen=True):
     operations: int
     shorter: int
     call_ns: int | None
+    launching_ns: int
     host_ns: int | None
     synchronizations: int | None
     waited_ns: int | None
@@ -147,10 +149,21 @@ def _synchronizing(rank: int, measured: Measured) -> Iterator[SynchronizingCall]
 def _launches(measured: Measured) -> Iterator[WindowLaunches]:
     launching = measured.idle.launching
     counts = (launching.launches, launching.operations, launching.shorter)
-    maybe = (launching.call_ns, launching.host_ns, launching.synchronizations, launching.waited_ns)
+    maybe = (launching.host_ns, launching.synchronizations, launching.waited_ns)
     for window in range(len(measured.windows)):
-        numbers = [int(column[window]) for column in counts]
-        yield WindowLaunches(*_window(measured, window), *numbers, *(natural(column[window]) for column in maybe))
+        launches, operations, shorter = (int(column[window]) for column in counts)
+        host_ns, synchronizations, waited_ns = (natural(column[window]) for column in maybe)
+        yield WindowLaunches(
+            *_window(measured, window),
+            launches=launches,
+            operations=operations,
+            shorter=shorter,
+            call_ns=natural(launching.call_ns[window]),
+            launching_ns=int(launching.launching_ns[window]),
+            host_ns=host_ns,
+            synchronizations=synchronizations,
+            waited_ns=waited_ns,
+        )
 
 
 class DeviceInput(msgspec.Struct, frozen=True):

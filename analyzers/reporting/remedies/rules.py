@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
@@ -16,7 +17,7 @@ from analyzers.reporting.remedies.communication_advice import RULES
 from analyzers.reporting.remedies.observations import HOST_CAUSES, DeviceIdle, Evidence
 from analyzers.reporting.remedies.pipeline_advice import advice_on_pipelines
 from analyzers.reporting.remedies.sharded_advice import advice_on_sharded
-from analyzers.reporting.remedies.straggler_advice import advice_on_waiting
+from analyzers.reporting.remedies.straggler_advice import advice_on_waiting, late_ranks
 from analyzers.reporting.remedies.tensor_advice import advice_on_tensor
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import duration, rounded_percent
@@ -93,29 +94,62 @@ def _beyond(figure_ns: int, cost: SyncCost | None) -> str:
 
 def _launch_bound(evidence: Evidence) -> Iterator[Advice]:
     """Where every device waits for its host: of one alone the others wait for that rank."""
-    if not evidence.idle:
+    hosts = _hosts(evidence)
+    if hosts is None:
         return
-    least = min(evidence.idle, key=lambda device: device.by_host_ns)
-    if least.by_host_ns < max(LEAST_SHARE * evidence.step_ns, least.ns.get(Cause.SYNCHRONIZE, 0.0)):
+    shown, by_host_ns = hosts.shown, hosts.by_host_ns
+    if by_host_ns < max(LEAST_SHARE * evidence.step_ns, shown.ns.get(Cause.SYNCHRONIZE, 0.0)):
         return
     # Of the device that idles least for its host; other causes are beside it.
-    idle = f"{_devices(evidence)} idle at least {evidence.part(least.by_host_ns)}: {why_not_launched(evidence)}"
-    if _launches_too_slowly(evidence, least):
+    least = f"at least {evidence.part(by_host_ns)}"
+    idle = f"{_devices(evidence)} idle {least}"
+    if hosts.awaited:
+        idle = f"for {least} {_devices(evidence)} idle, or wait for {hosts.awaited}"
+    idle += f": {why_not_launched(evidence)}"
+    if _launches_too_slowly(evidence, shown):
         text = f"give the CPU less to launch: a larger batch, torch.compile{_graphs(evidence)}, a fused optimizer"
-        yield advised("launch_bound", text, least.by_host_ns, idle, _where(least))
+        yield advised("launch_bound", text, by_host_ns, idle, _where(shown))
         return
-    if _launches_take_long(least):
+    if _launches_take_long(shown):
         text = "find out why launch calls take long: the driver, other processes on the host, a second profiler"
-        yield advised("host_busy", text, least.by_host_ns, idle, _where(least))
+        yield advised("host_busy", text, by_host_ns, idle, _where(shown))
         return
-    hindered = "does while no operator runs" if least.device == CPU_DEVICE else "does instead of launching"
-    text = f"find out what the CPU {hindered}: {_longest_line(evidence, least)}"
-    yield advised("host_busy", text, least.by_host_ns, idle, _where(least))
+    hindered = "does while no operator runs" if shown.device == CPU_DEVICE else "does instead of launching"
+    text = f"find out what the CPU {hindered}: {_longest_line(evidence, shown)}"
+    yield advised("host_busy", text, by_host_ns, idle, _where(shown))
+
+
+@dataclass(frozen=True)
+class _Hosts:
+    """How long every device waits for its host at least, and the device that shows what its host does meanwhile.
+
+    Devices that wait in collectives for a rank whose host is hardly later than theirs wait for their own hosts.
+    """
+
+    by_host_ns: float
+    shown: DeviceIdle
+    awaited: str = ""
+
+
+def _hosts(evidence: Evidence) -> _Hosts | None:
+    if not evidence.idle:
+        return None
+    least = min(evidence.idle, key=lambda device: device.by_host_ns)
+    late = next((late for late in late_ranks(evidence) if late.is_hardly_later), None)
+    of_late = [device for device in evidence.idle if late is not None and device.rank == late.rank]
+    if late is None or not of_late:
+        return _Hosts(least.by_host_ns, least)
+    by_host_ns = min(
+        device.by_host_ns + (0 if device.rank == late.rank else late.shared_ns) for device in evidence.idle
+    )
+    others = "the other's" if evidence.world_size == 2 else "the others'"
+    return _Hosts(by_host_ns, of_late[0], f"rank {late.rank}, whose CPU is hardly slower than {others}")
 
 
 def why_not_launched(evidence: Evidence) -> str:
     """Say why devices have nothing to run: their CPU launches too slowly, or does something else."""
-    least = min(evidence.idle, key=lambda device: device.by_host_ns, default=None)
+    hosts = _hosts(evidence)
+    least = hosts.shown if hosts is not None else None
     if least is not None and least.device == CPU_DEVICE:
         return "no operator runs, and the main thread is in Python"
     if least is not None and not _launches_too_slowly(evidence, least) and _launches_take_long(least):

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from analyzers.collectives import STANDS_OUT, WaitingRow
-from analyzers.rank import Cause
+from analyzers.rank import CPU_DEVICE, Cause, device_label
 from analyzers.ranks import RankNumber
+from analyzers.reporting.measures import WindowLaunches
 from analyzers.reporting.remedies.advised import Advice, advised
 from analyzers.reporting.remedies.observations import Evidence
 from analyzers.statistics import LEAST_SHARE
@@ -40,14 +43,22 @@ _PIPELINE = "if this is a pipeline: more microbatches, another schedule, or stag
 _EVEN = "give all ranks equal work: even batches, and hosts with nothing else to do"
 # From this share of its lateness on, one reason is given as the reason.
 NEARLY_ALL = 0.95
+# Of what hosts take longer in each of a few full windows, which scatter: so much of the windows shows no more.
+UPPER = 75
+# From this share of what the others wait on, it is said that they would wait for their own CPUs.
+TOLD = 0.1
 
 
 @dataclass(frozen=True)
 class Late:
-    """A rank that the others wait for: how long per step, its share of all waiting, and what kept it (ns by reason)."""
+    """A rank that the others wait for: how long per step, its share of all waiting, and what kept it (ns by reason).
+
+    `gain_ns` is how much shorter a step would be at most if it were not late: the others' CPUs need their time, too.
+    """
 
     rank: RankNumber
     wait_ns: float
+    gain_ns: float
     share: float
     reasons: Counter[str]
 
@@ -62,9 +73,19 @@ class Late:
         return self.reason == "compute"
 
     @property
+    def shared_ns(self) -> float:
+        """Return how long the others would wait for their own CPUs if it were not late."""
+        return self.wait_ns - self.gain_ns
+
+    @property
+    def is_hardly_later(self) -> bool:
+        """Whether the others' CPUs would keep them waiting for most of what they wait now."""
+        return self.shared_ns > self.gain_ns
+
+    @property
     def why(self) -> str:
         """Say why the rank comes late."""
-        return _WHY[self.reason]
+        return "its CPU launches last" if self.is_hardly_later else _WHY[self.reason]
 
     @property
     def extent(self) -> str:
@@ -76,7 +97,7 @@ class Late:
 def late_ranks(evidence: Evidence) -> list[Late]:
     """Return the ranks that cause more than their share of all waiting, the worst first.
 
-    The others would be as much earlier as they wait for it now.
+    The others would be as much earlier as they wait for it now, where their own CPUs let them.
     """
     rows = _in_steps(evidence)
     caused = _caused(rows)
@@ -91,8 +112,37 @@ def late_ranks(evidence: Evidence) -> list[Late]:
         others = len(rows) - len(of_rank[rank]) or 1
         wait_ns = min(ns / others, exposed_ns * len(rows) / others, evidence.step_ns)
         if ns / total_ns * len(of_rank) >= STANDS_OUT:
-            late.append(Late(rank, wait_ns, ns / total_ns, _reasons(of_rank[rank])))
+            reasons = _reasons(of_rank[rank])
+            gain_ns = min(wait_ns, _later_ns(evidence.launches, rank)) if _is_of_host(reasons) else wait_ns
+            late.append(Late(rank, wait_ns, gain_ns, ns / total_ns, reasons))
     return late
+
+
+def _is_of_host(reasons: Counter[str]) -> bool:
+    return reasons.most_common(1)[0][0] == "launch"
+
+
+def _later_ns(launches: Iterable[WindowLaunches], rank: RankNumber) -> float:
+    """Return how much longer a rank's CPU is busy with a step than every other's; infinite where nothing tells.
+
+    That is its step on the host less its calls that wait for the device. The others' launches may be held up by a full
+    queue: they take what the late rank's take, whose queue is empty.
+    """
+    known = [row for row in launches if row.host_ns is not None and row.device != device_label(CPU_DEVICE)]
+    mine = {row.step: row for row in known if row.rank == rank}
+    others: dict[int, int] = {}
+    for row in known:
+        if row.rank != rank and row.step in mine:
+            busy_ns = _busy_ns(row) - max(row.launching_ns - row.launches * (mine[row.step].call_ns or 0), 0)
+            others[row.step] = max(others.get(row.step, 0), busy_ns)
+    if not others:
+        return np.inf
+    later_ns = [_busy_ns(mine[step]) - busy_ns for step, busy_ns in others.items()]
+    return max(float(np.percentile(later_ns, UPPER)), 0.0)
+
+
+def _busy_ns(row: WindowLaunches) -> int:
+    return (row.host_ns or 0) - (row.waited_ns or 0)
 
 
 def advice_on_waiting(evidence: Evidence) -> Iterator[Advice]:
@@ -110,10 +160,19 @@ def _straggler(evidence: Evidence, late: Late) -> Advice:
     return advised(
         "straggler",
         _REMEDY[late.reason].format(rank=rank, host=host),
-        late.wait_ns,
-        f"{_HEAD[late.reason].format(rank=rank)}: {_others(evidence, share)}{late.extent}",
+        late.gain_ns,
+        f"{_HEAD[late.reason].format(rank=rank)}: {_others(evidence, share)}{late.extent}{_left(evidence, late)}",
         f"{duration(late.wait_ns)} per {evidence.step_word}, and {percent(late.share)} of all waiting"
         f"{_kept(evidence, late)}",
+    )
+
+
+def _left(evidence: Evidence, late: Late) -> str:
+    """Say what cannot be saved, since the others' CPUs take long, too."""
+    if late.shared_ns < TOLD * late.wait_ns:
+        return ""
+    return f", and would wait for {'its own CPU' if evidence.world_size == 2 else 'their own CPUs'} for " + (
+        f"{rounded_percent(late.shared_ns / evidence.whole_ns)} if it were not late"
     )
 
 
