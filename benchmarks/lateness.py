@@ -1,11 +1,12 @@
 """Records what `tracer whatif --straggler` is judged by, and judges it: steps with a slowed rank, and without.
 
-    python benchmarks/lateness.py record FOLDER [--models resnet50,transformer] [--gpus 2] [--device cuda] [--visits 4]
+    python benchmarks/lateness.py record FOLDER [--models resnet50,transformer] [--strategy ddp] [--gpus 2] [--visits 4]
     python benchmarks/lateness.py judge FOLDER
 
-One launch. In it, for each model and each way of slowing its last rank: a recording into FOLDER/MODEL-WAY, then steps
-with and without it in turn, several times over. `device` sleeps on the device before each forward, `host` spends time
-in Python there. FOLDER/truth.jsonl has a line for each cell. On CPUs it shows that it runs, and nothing else.
+One launch. In it, for each model and each way of slowing its last rank: a recording into FOLDER/MODEL-WAY (FSDP2's
+into FOLDER/fsdp-MODEL-WAY), then steps with and without it in turn, several times over. `device` sleeps on the device
+before each forward, `host` spends time in Python there. FOLDER/truth.jsonl has a line for each cell. On CPUs it shows
+that it runs, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.prediction import Options, whatif
 from analyzers.rank.summary import summarize
 from tracer.atomic_files import hidden_folder
-from tracer.config import CalibrationPlan, DeviceType, ModelName, Plan, RecordConfig
+from tracer.config import CalibrationPlan, Collective, DeviceType, ModelName, Plan, RecordConfig, Strategy
 from tracer.launching.elastic import Job, launch, quiet_launcher
 from tracer.recording.collect import Finisher, Taking
 from tracer.recording.rank_process import LAUNCHER, WORK, die_with, pick_device, progress_of, refusing
@@ -48,10 +50,13 @@ TRUTH = "truth.jsonl"
 WAYS: dict[str, tuple[str, float]] = {
     "device-2": ("device", 2.0),
     "device-8": ("device", 8.0),
+    "host-3": ("host", 3.0),
     "host-10": ("host", 10.0),
     "host-30": ("host", 30.0),
 }
 SETTLING, VISIT_S, FEWEST, MOST = 8, 0.8, 6, 40
+WRAPPED = (DistributedDataParallel, FSDPModule)
+KINDS: dict[str, tuple[Collective, ...]] = {"ddp": ("all_reduce",), "fsdp": ("all_gather", "reduce_scatter")}
 BATCHES: dict[ModelName, int] = {"resnet50": 64, "vgg16": 32, "transformer": 32, "resnet18": 128}
 
 
@@ -61,11 +66,16 @@ class Slowing:
     def __init__(self, device: torch.device) -> None:
         self.way: tuple[str, float] | None = None
         self.device = device
+        self._depth = 0  # of FSDP2's modules, which hold one another, the outermost is the model
         self._cycles_per_ms = _cycles_per_ms() if device.type == "cuda" else 0.0
         register_module_forward_pre_hook(self._before)
+        register_module_forward_hook(self._after)
 
     def _before(self, module: nn.Module, inputs: Any) -> None:
-        if self.way is None or not isinstance(module, DistributedDataParallel):
+        if not isinstance(module, WRAPPED):
+            return
+        self._depth += 1
+        if self.way is None or self._depth > 1:
             return
         where, late_ms = self.way
         if where == "device" and self.device.type == "cuda":
@@ -74,6 +84,9 @@ class Slowing:
         until = time.perf_counter() + late_ms / 1e3
         while time.perf_counter() < until:
             pass
+
+    def _after(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._depth -= isinstance(module, WRAPPED)
 
 
 def _cycles_per_ms() -> float:
@@ -87,12 +100,17 @@ def _cycles_per_ms() -> float:
     return float(50_000_000 / begin_event.elapsed_time(end_event))
 
 
-def config_of(model: ModelName, way: str, gpus: int, device: DeviceType) -> RecordConfig:
+def place_of(model: str, way: str, strategy: str) -> str:
+    """Where a recording is, below the folder."""
+    return f"{model}-{way}" if strategy == "ddp" else f"{strategy}-{model}-{way}"
+
+
+def config_of(model: ModelName, way: str, strategy: Strategy, gpus: int, device: DeviceType) -> RecordConfig:
     """What is recorded of a model that is slowed in one way."""
-    calibration = CalibrationPlan(("all_reduce",), 4096, 128 << 20, 2)
+    calibration = CalibrationPlan(KINDS[strategy], 4096, 128 << 20, 2)
     return RecordConfig(
         model=model,
-        strategy="ddp",
+        strategy=strategy,
         device=device,
         devices=gpus,
         batch=BATCHES[model] if device == "cuda" else 4,
@@ -101,14 +119,17 @@ def config_of(model: ModelName, way: str, gpus: int, device: DeviceType) -> Reco
         seed=0,
         bf16=model != "resnet18",
         calibration=calibration if device == "cuda" else None,
-        place=f"{model}-{way}",
+        place=place_of(model, way, strategy),
     )
 
 
-def record(folder: Path, models: list[ModelName], gpus: int, device: DeviceType, visits: int) -> None:
+def record(
+    folder: Path, models: list[ModelName], strategy: Strategy, gpus: int, device: DeviceType, visits: int
+) -> None:
     """One launch: recordings and cells of all models and ways that are not known."""
-    known = {(cell["model"], cell["way"]) for cell in cells(folder / TRUTH)}
-    configs = [config_of(m, way, gpus, device) for m in models for way in WAYS if (m, way) not in known]
+    known = {place_of(cell["model"], cell["way"], cell.get("strategy", "ddp")) for cell in cells(folder / TRUTH)}
+    configs = [config_of(model, way, strategy, gpus, device) for model in models for way in WAYS]
+    configs = [config for config in configs if config.place not in known]
     if not configs:
         return
     with hidden_folder(folder / "lateness") as hidden:
@@ -132,7 +153,7 @@ def rank(configs: list[RecordConfig], folder: Path, truth: Path, visits: int) ->
         slowing = Slowing(device)
         is_late = number == dist.get_world_size() - 1
         for config in configs:
-            way = WAYS[config.place.removeprefix(f"{config.model}-")]
+            way = WAYS[_way_of(config)]
             slowing.way = way if is_late else None
             train(config, folder / config.place, device, progress)
             gc.collect()
@@ -150,9 +171,13 @@ def _measure(config: RecordConfig, slowing: Slowing, way: tuple[str, float] | No
             slowing.way = way if name == "late" else None
             samples[name].append(_visit(training, batches))
     if int(os.environ["RANK"]) == 0:
-        cell = {"model": config.model, "way": config.place.removeprefix(f"{config.model}-"), "gpus": config.devices}
+        cell = {"model": config.model, "way": _way_of(config), "strategy": config.strategy, "gpus": config.devices}
         with truth.open("a") as file:
             print(json.dumps(cell | {f"{name}_ns": times for name, times in samples.items()}), file=file)
+
+
+def _way_of(config: RecordConfig) -> str:
+    return config.place.removeprefix(place_of(config.model, "", config.strategy))
 
 
 def _visit(training: Training, batches: Iterator[Batch]) -> float:
@@ -221,7 +246,7 @@ def judge(folder: Path) -> list[Cell]:
     """Predict each slowed run with its last rank as the others."""
     found = []
     for cell in cells(folder / TRUTH):
-        name = f"{cell['model']}-{cell['way']}"
+        name = place_of(cell["model"], cell["way"], cell.get("strategy", "ddp"))
         predicted = whatif(summarize(folder / name), Options(straggler=cell["gpus"] - 1)).others[0]
         late_ns, even_ns = (statistics.median(cell[f"{which}_ns"]) for which in ("late", "even"))
         step_ns, interval_ns = predicted.predicted_step_ns, predicted.interval_ns
@@ -253,6 +278,7 @@ def main() -> None:
     parser.add_argument("what", choices=["record", "judge"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--models", default="resnet50,transformer")
+    parser.add_argument("--strategy", choices=["ddp", "fsdp"], default="ddp")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--visits", type=int, default=4, help="of each cell")
@@ -262,7 +288,8 @@ def main() -> None:
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     quiet_launcher()
-    record(options.folder.absolute(), options.models.split(","), options.gpus, options.device, options.visits)
+    models = options.models.split(",")
+    record(options.folder.absolute(), models, options.strategy, options.gpus, options.device, options.visits)
 
 
 if __name__ == "__main__":

@@ -130,6 +130,23 @@ def settled(steps: Steps, play: Callable[[Steps], Played]) -> Played:
     return played
 
 
+def host_floor_ns(before: Steps, after: Steps, step_ns: float, is_levelled: bool) -> float:
+    """Return what the slowest host takes a step, which is the least that a step takes; 0 where nothing tells.
+
+    Under the profiler hosts are slower. None takes longer than the run's own step without it, `step_ns`. What a late
+    host takes longer than the others is its own, and what the profiler adds is alike on all: it goes from the step as
+    it is. Hosts that are faster are so with what the profiler adds, too.
+    """
+    recorded_ns = float(np.median(before.own_host_ns, axis=1).max())
+    if not recorded_ns:
+        return 0.0
+    slowest_ns = min(recorded_ns, step_ns)
+    if is_levelled:
+        saved_ns = before.own_host_ns.max(axis=0) - after.own_host_ns.max(axis=0)
+        return max(slowest_ns - float(np.median(saved_ns)), 0.0)
+    return float(np.median(after.own_host_ns, axis=1).max()) * slowest_ns / recorded_ns
+
+
 def chosen_rank(
     name: str, ranks: Sequence[RankNumber], late: RankNumber | None, wanted: int | str | None
 ) -> Chosen | None:

@@ -14,7 +14,7 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.prediction.assumption import MEASURED_ON, Assumption, borrowed
 from analyzers.prediction.bucket_rule import assign
-from analyzers.prediction.levelling import Levelling, Steps, levelled, settled
+from analyzers.prediction.levelling import Levelling, Steps, host_floor_ns, levelled, settled
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
 from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play, recorded_steps
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Cause, GradientSchedule, Measured, Purpose, RunSummary
@@ -147,7 +147,7 @@ class Model:
         stalled_ns = float(np.median(played.stalled_ns))
         # What a profiler costs is no more than leaves what must be waited for.
         step_ns = max(float(np.median(played.span_ns)) - longer_ns, stalled_ns, 1.0)
-        host_ns = self._host_ns(steps) if scene.changes_hosts else 0.0
+        host_ns = self._host_ns(steps, scene)
         return Prediction(
             step_ns=max(step_ns, host_ns),
             alone_ns=self.alone_ns,
@@ -163,7 +163,7 @@ class Model:
         further_ns = self._further_ns(steps, scene)
         longer_ns = float(np.median(self.steps.alone_ns)) - self.alone_ns
         step_ns = max(float(np.median(steps.alone_ns + further_ns)) - longer_ns, 1.0)
-        host_ns = self._host_ns(steps) if scene.changes_hosts else 0.0
+        host_ns = self._host_ns(steps, scene)
         # A CUDA graph leaves the host nothing to be late with.
         is_host_bound = scene.host_time > 0 and (host_ns > step_ns or steps.host_share > HOST_BOUND)
         return Prediction(max(step_ns, host_ns), self.alone_ns, 0.0, 0.0, [], is_host_bound)
@@ -198,14 +198,11 @@ class Model:
         unprofiled = 1 - max(self.profiler_ns, 0.0) / float(np.median(self.steps.span_ns))
         return added * steps.micro_batch_ns * unprofiled
 
-    def _host_ns(self, steps: RecordedSteps) -> float:
-        """Return what the slowest host takes a step, which is the least that a step takes.
-
-        Under the profiler hosts are slower. None takes longer than the run's own step without it: as much as the
-        slowest does, all are taken to be slowed.
-        """
-        recorded_ns, own_ns = (float(np.median(each.own_host_ns, axis=1).max()) for each in (self.steps, steps))
-        return own_ns * min(self.own().step_ns / recorded_ns, 1.0) if recorded_ns else 0.0
+    def _host_ns(self, steps: RecordedSteps, scene: Scene) -> float:
+        """Return the least that a step takes for its slowest host, where a scene changes hosts."""
+        if not scene.changes_hosts:
+            return 0.0
+        return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
 
     def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> BucketPlan:
         before = np.zeros(0) if self.recorded is None else self.recorded

@@ -17,7 +17,7 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Notice
 from analyzers.prediction.answers import Prefetch, Sharding
 from analyzers.prediction.assumption import Assumption, borrowed
-from analyzers.prediction.levelling import Levelling, levelled_sharded, settled
+from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled_sharded, settled
 from analyzers.prediction.link_model import LinkModel, RunLinks, links_of
 from analyzers.prediction.model import SLOWER, MeasuredFrom, borrowing, measured_step, run_doubts, with_hosts
 from analyzers.prediction.replay import Played
@@ -95,7 +95,7 @@ class ShardedModel:
         played, unprofiled = self._played(steps, plan, scene)
         step_ns = unprofiled * float(np.median(played.span_ns))
         return ShardedPrediction(
-            step_ns=max(step_ns, self._host_ns(steps)) if scene.changes_hosts else step_ns,
+            step_ns=max(step_ns, self._host_ns(steps, scene)),
             alone_ns=unprofiled * float(np.median(steps.alone_ns)),
             stalled_ns=unprofiled * float(np.median(played.stalled_ns)),
             exposed_ns=max(unprofiled * float(np.median(played.exposed_ns)), 0.0),
@@ -143,10 +143,11 @@ class ShardedModel:
         longer = np.median(settled(unchanged, of_plan).span_ns) / np.median(of_plan(unchanged).span_ns)
         return settled(steps, of_plan), self.unprofiled / float(longer)
 
-    def _host_ns(self, steps: ShardedSteps) -> float:
-        """Return what the slowest host takes a step, at most as long as the run's own: see `Model` of DDP."""
-        recorded_ns, own_ns = (float(np.median(each.own_host_ns, axis=1).max()) for each in (self.steps, steps))
-        return own_ns * min(self.own().step_ns / recorded_ns, 1.0) if recorded_ns else 0.0
+    def _host_ns(self, steps: ShardedSteps, scene: ShardedScene) -> float:
+        """Return the least that a step takes for its slowest host, where a scene changes hosts."""
+        if not scene.changes_hosts:
+            return 0.0
+        return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
 
     def host_share(self, scene: ShardedScene) -> float:
         """Return how much shorter a step would be, as a share, if nothing were launched late on any rank."""

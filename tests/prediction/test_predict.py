@@ -267,8 +267,8 @@ def test_the_rank_that_stands_out_is_late_with_what_is_wrong_with_it(sick):
     found = whatif(sick, Options(straggler=LATE))
     gain_ns = {each.cause: each.gain_ns for each in found.others}
     assert {each.rank for each in found.others} == {1}
-    # It spends 3 ms of each step in Python (benchmarks/sick_run.py); then its hosts are the limit.
-    assert 0.5e6 < gain_ns["all"] == gain_ns["host"] < 3e6
+    # It spends 3 ms of each step in Python (benchmarks/sick_run.py), and has a little more to launch.
+    assert 2.5e6 < gain_ns["host"] <= gain_ns["all"] < 4e6
     assert gain_ns["compute"] == gain_ns["input"] == 0
     assert all(Code.HOST_IS_THE_LIMIT in doubted(each) for each in found.others)
 
