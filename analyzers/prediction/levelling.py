@@ -147,6 +147,18 @@ def host_floor_ns(before: Steps, after: Steps, step_ns: float, is_levelled: bool
     return float(np.median(after.own_host_ns, axis=1).max()) * slowest_ns / recorded_ns
 
 
+def slow_floor_ns(before: Steps, after: Steps, step_ns: float, left: float) -> float:
+    """Return the most that the slowest host may take a levelled step, as far as a profile tells.
+
+    Its time is the profile's, of which `left` was kept, or the run's own step; and of what a late host takes longer, as
+    much is the profiler's as of the rest.
+    """
+    recorded_ns, levelled_ns = (float(np.median(each.own_host_ns, axis=1).max()) for each in (before, after))
+    if not recorded_ns:
+        return 0.0
+    return min(recorded_ns / left, step_ns) * levelled_ns / recorded_ns
+
+
 def chosen_rank(
     name: str, ranks: Sequence[RankNumber], late: RankNumber | None, wanted: int | str | None
 ) -> Chosen | None:

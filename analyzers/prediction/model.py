@@ -14,7 +14,7 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.prediction.assumption import MEASURED_ON, Assumption, borrowed
 from analyzers.prediction.bucket_rule import assign
-from analyzers.prediction.levelling import Levelling, Steps, host_floor_ns, levelled, settled
+from analyzers.prediction.levelling import Levelling, Steps, host_floor_ns, levelled, settled, slow_floor_ns
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
 from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play, recorded_steps
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Cause, GradientSchedule, Measured, Purpose, RunSummary
@@ -97,7 +97,8 @@ class Prediction:
     """A step without the profiler: how long it takes, alone (without synchronization) too, how long compute waits.
 
     `exposed_ns` is reductions of gradients beside no kernel that computes. `is_host_bound`: hosts set the pace, either
-    as they do in the recording, or since nothing else is as slow any longer.
+    as they do in the recording, or since nothing else is as slow any longer. `host_at_most_ns` is what hosts may take,
+    as far as is known.
     """
 
     step_ns: float
@@ -106,6 +107,7 @@ class Prediction:
     exposed_ns: float
     buckets: list[int]
     is_host_bound: bool = False
+    host_at_most_ns: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +136,7 @@ class Model:
     assumptions: list[Assumption]
     ranks: tuple[RankNumber, ...]
     late: RankNumber | None  # for which the others wait most of what they wait
+    host_left: float = 1.0  # of hosts' time under the profiler, in `steps`
 
     def predict(self, scene: Scene) -> Prediction:
         """Predict a step under these settings: medians over ranks and steps."""
@@ -155,6 +158,7 @@ class Model:
             exposed_ns=float(np.median(played.exposed_ns)),
             buckets=sizes.tolist(),
             is_host_bound=host_ns > step_ns or steps.host_share > HOST_BOUND,
+            host_at_most_ns=self._host_at_most_ns(steps, scene),
         )
 
     def _predict_alone(self, scene: Scene) -> Prediction:
@@ -203,6 +207,10 @@ class Model:
         if not scene.changes_hosts:
             return 0.0
         return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
+
+    def _host_at_most_ns(self, steps: RecordedSteps, scene: Scene) -> float:
+        """Return the most that its slowest host may take a step, where a rank is levelled."""
+        return slow_floor_ns(self.steps, steps, self.own().step_ns, self.host_left) if scene.level is not None else 0.0
 
     def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> BucketPlan:
         before = np.zeros(0) if self.recorded is None else self.recorded
@@ -295,7 +303,8 @@ def with_hosts(run: RunSummary, steps: Steps) -> Steps:
         launching, known = idle.launching, (idle.launching.host_ns >= 0) & (CPU_DEVICE not in _schedules(measured))
         of_window = {step: row for row, step in enumerate(measured.windows.step.tolist())}
         rows = np.array([of_window[step] for step in steps.step.tolist()])
-        own_ns.append(np.where(known, launching.host_ns - launching.waited_ns, 0)[rows])
+        busy_ns = launching.host_ns - launching.waited_ns - launching.held_ns
+        own_ns.append(np.where(known, busy_ns, 0)[rows])
         input_ns.append(idle.by_cause[Cause.INPUT][rows])
     return replace(steps, own_host_ns=np.array(own_ns, np.float64), input_ns=np.array(input_ns, np.float64))
 
@@ -311,7 +320,8 @@ def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Mode
 
     def with_left(left: float) -> Model:
         steps = model.steps.hurried(left)
-        return replace(model, steps=steps, call_ns=model.call_ns * left, alone_ns=float(np.median(steps.alone_ns)))
+        alone_ns = float(np.median(steps.alone_ns))
+        return replace(model, steps=steps, call_ns=model.call_ns * left, alone_ns=alone_ns, host_left=left)
 
     is_faster = profiled_ns > model.measured_ns
     low, high = (0.0, 1.0) if is_faster else (1.0, SLOWEST if model.steps.host_share > HOST_BOUND else 1.0)

@@ -194,7 +194,7 @@ class _Changing:
             link_gbps=model.links.busbw_gbps(prediction.buckets, scene.gpus) if has_links else None,
             latency_us=float(model.links.collective_ns(0, scene.gpus)) / 1e3 if has_links else None,
             predicted_step_ns=round(prediction.step_ns),
-            interval_ns=self._interval_ns(prediction.step_ns, scene),
+            interval_ns=self._interval_ns(prediction, scene),
             predicted_exposed_comm_ns=round(prediction.exposed_ns),
             predicted_stall_ns=round(prediction.stalled_ns),
             efficiency=min(prediction.alone_ns / prediction.step_ns, 1.0) if scene.has_its_work else None,
@@ -214,11 +214,12 @@ class _Changing:
         """How many of the run's own steps do the same work."""
         return 1.0 if scene.accumulation is None else scene.accumulation / self.model.steps.passes
 
-    def _interval_ns(self, step_ns: float, scene: Scene) -> tuple[int, int]:
-        """Where nine of ten such steps are expected: what is known of the run's own step, and of the change.
+    def _interval_ns(self, prediction: Prediction, scene: Scene) -> tuple[int, int]:
+        """Where nine of ten such steps are expected: what is known of the run's own step, of the change, and of hosts.
 
         Of one GPU's step as a CUDA graph kernels tell, and nothing of the run's own step.
         """
+        step_ns = prediction.step_ns
         if _is_graph(scene):
             return round((1 - GRAPH_WITHIN) * step_ns), round((1 + GRAPH_WITHIN) * step_ns)
         own = hypot(WITHIN, self.baseline.error, self.model.spread) * step_ns
@@ -226,7 +227,7 @@ class _Changing:
         change_ns = step_ns - steps * self.baseline.predicted_step_ns
         slowed_change_ns = slowed.predict(scene).step_ns - steps * slowed.own().step_ns
         reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns)
-        return round(max(step_ns - reach_ns, 0)), round(step_ns + reach_ns)
+        return round(max(step_ns - reach_ns, 0)), round(max(step_ns + reach_ns, prediction.host_at_most_ns))
 
     def _own(self) -> Scene:
         own = _scene(self.model.bucket_mb, self.model.gpus, self.options)

@@ -28,7 +28,14 @@ from analyzers.prediction.answers import (
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, RunLinks
 from analyzers.prediction.model import HOST_BOUND, host_doubt, input_doubt
-from analyzers.prediction.sharded_model import OVER_SOCKETS, SHARED, ShardedModel, ShardedScene, sharded_model_of
+from analyzers.prediction.sharded_model import (
+    OVER_SOCKETS,
+    SHARED,
+    ShardedModel,
+    ShardedPrediction,
+    ShardedScene,
+    sharded_model_of,
+)
 from analyzers.rank import Op, RunSummary
 from analyzers.run import Calibration
 from analyzers.units import ms, percent
@@ -137,7 +144,7 @@ class _Answering:
             link_gbps=scatters.busbw_gbps(prediction.reduced, scene.gpus),
             latency_us=float(scatters.collective_ns(0, scene.gpus)) / 1e3,
             predicted_step_ns=round(prediction.step_ns),
-            interval_ns=self._interval_ns(scene, prediction.step_ns),
+            interval_ns=self._interval_ns(prediction, scene),
             predicted_exposed_comm_ns=round(prediction.exposed_ns),
             predicted_stall_ns=round(prediction.stalled_ns),
             efficiency=None if scene.changes_hosts else min(prediction.alone_ns / prediction.step_ns, 1.0),
@@ -149,15 +156,15 @@ class _Answering:
             **changed,
         )
 
-    def _interval_ns(self, scene: ShardedScene, step_ns: float) -> tuple[int, int]:
-        """Where nine of ten such steps are expected: what is known of the run's own step, and of the change."""
-        model = self.model
+    def _interval_ns(self, prediction: ShardedPrediction, scene: ShardedScene) -> tuple[int, int]:
+        """Where nine of ten such steps are expected, by what is known of the run's own step, the change, and hosts."""
+        model, step_ns = self.model, prediction.step_ns
         own = hypot(WITHIN, self.baseline.error, model.spread) * step_ns
         change_ns = step_ns - self.baseline.predicted_step_ns
         slowed = replace(model, is_slowed=True)
         slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
         reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns)
-        low_ns, high_ns = step_ns - reach_ns, step_ns + reach_ns
+        low_ns, high_ns = step_ns - reach_ns, max(step_ns + reach_ns, prediction.host_at_most_ns)
         if _shares(model, scene):
             # With all of the links to itself, or half of them.
             ends = [replace(model, shared=shared).predict(scene).step_ns for shared in (SHARED, OVER_SOCKETS)]

@@ -17,7 +17,7 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Notice
 from analyzers.prediction.answers import Prefetch, Sharding
 from analyzers.prediction.assumption import Assumption, borrowed
-from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled_sharded, settled
+from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled_sharded, settled, slow_floor_ns
 from analyzers.prediction.link_model import LinkModel, RunLinks, links_of
 from analyzers.prediction.model import SLOWER, MeasuredFrom, borrowing, measured_step, run_doubts, with_hosts
 from analyzers.prediction.replay import Played
@@ -55,7 +55,8 @@ class ShardedScene:
 class ShardedPrediction:
     """A step without the profiler: how long it takes, how long compute alone, and how long that waits.
 
-    `exposed_ns` is communication beside no compute, `reduced` the bytes of each reduce-scatter.
+    `exposed_ns` is communication beside no compute, `reduced` the bytes of each reduce-scatter. `host_at_most_ns` is
+    what hosts may take the step as far as is known.
     """
 
     step_ns: float
@@ -63,6 +64,7 @@ class ShardedPrediction:
     stalled_ns: float
     exposed_ns: float
     reduced: list[int]
+    host_at_most_ns: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,7 @@ class ShardedModel:
             stalled_ns=unprofiled * float(np.median(played.stalled_ns)),
             exposed_ns=max(unprofiled * float(np.median(played.exposed_ns)), 0.0),
             reduced=[round(each) for each in reduced.tolist()],
+            host_at_most_ns=self._host_at_most_ns(steps, scene),
         )
 
     def changed(self, scene: ShardedScene) -> ShardedSteps:
@@ -148,6 +151,10 @@ class ShardedModel:
         if not scene.changes_hosts:
             return 0.0
         return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
+
+    def _host_at_most_ns(self, steps: ShardedSteps, scene: ShardedScene) -> float:
+        """Return the most that its slowest host may take a step, where a rank is levelled."""
+        return slow_floor_ns(self.steps, steps, self.own().step_ns, 1.0) if scene.level is not None else 0.0
 
     def host_share(self, scene: ShardedScene) -> float:
         """Return how much shorter a step would be, as a share, if nothing were launched late on any rank."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.prediction.levelling import Cause, Levelling, levelled, settled
+from analyzers.prediction.levelling import Cause, Levelling, host_floor_ns, levelled, settled, slow_floor_ns
 from analyzers.prediction.replay import Played, RecordedSteps, play
 from tests.support.replaying import Kernel, Rank, chain, plan, ranks_of, recorded, simulate
 
@@ -109,3 +109,25 @@ def test_a_step_begins_where_the_one_before_it_ended():
     )
     # The second rank ends 21 later than the first, which waits for it in the next step.
     assert settle(two, [1], [30]).span_ns.tolist() == [[80, 80], [80, 80]]
+
+
+def of_hosts(*own_ns: float) -> RecordedSteps:
+    """Steps of ranks whose hosts take so long."""
+    return replace(steps_of([EARLY] * len(own_ns), [1], [30]), own_host_ns=np.array([[each] for each in own_ns]))
+
+
+def test_what_a_late_host_takes_longer_goes_from_the_step_that_it_limits():
+    #  hosts under the profiler  100, 160; the step without it takes 80, of which 60 are the late host's own
+    late = of_hosts(100.0, 160.0)
+    even = levelled(late, Levelling(1))
+    assert host_floor_ns(late, even, 80, is_levelled=True) == 20
+    # If of these 60 as much is the profiler's as of the rest, the other host takes 50.
+    assert slow_floor_ns(late, even, 80, 1.0) == 50
+    # No host takes longer than under the profiler, of whose 200 and 320 half was kept.
+    assert slow_floor_ns(late, even, 200, 0.5) == 125
+    assert slow_floor_ns(late, even, 900, 0.5) == 200
+
+
+def test_hosts_that_nothing_tells_of_are_no_limit():
+    unknown = of_hosts(0.0, 0.0)
+    assert host_floor_ns(unknown, unknown, 80, is_levelled=True) == slow_floor_ns(unknown, unknown, 80, 1.0) == 0
