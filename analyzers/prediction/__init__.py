@@ -16,6 +16,7 @@ from analyzers.prediction.answers import (
     Scenario,
     Sharding,
     WhatIf,
+    known_within,
     micro_batches,
 )
 from analyzers.prediction.levelling import EVERY, LATE, Cause
@@ -57,6 +58,7 @@ __all__ = [
     "calibrated",
     "doubts",
     "is_own",
+    "known_within",
     "micro_batches",
     "scale_out",
     "scenarios_frame",

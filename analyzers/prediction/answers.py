@@ -255,6 +255,13 @@ def would_take(scenario: Scenario) -> str:
     return f"{what} would take {step} instead of {before}"
 
 
+def known_within(uncertainty_ns: float, step_ns: float) -> str:
+    """Say how well a run's step is known: with few timed steps, one of them odd, hardly at all."""
+    if uncertainty_ns < step_ns:
+        return f"steps are known to within {ms(uncertainty_ns)}"
+    return "the run's timed steps are too few, or too unequal, to tell settings apart"
+
+
 def chosen(best: Scenario, why: str) -> Recommended:
     """Return a scenario as what is recommended, with why."""
     if not best.reliable:

@@ -26,6 +26,7 @@ from analyzers.prediction.answers import (
     Scenario,
     WhatIf,
     chosen,
+    known_within,
     most_gained,
     would_take,
 )
@@ -299,7 +300,7 @@ def _recommended(
     gain_ns = before_ns - best.predicted_step_ns
     spread_ns = max(each.predicted_step_ns for each in scenarios) - best.predicted_step_ns
     cap = "DDP's default" if best.bucket_mb is None else f"{best.bucket_mb:g} MB"
-    unsure = f"steps are known to within {ms(uncertainty_ns)}"
+    unsure = known_within(uncertainty_ns, best.predicted_step_ns)
     if len(scenarios) > 1 and spread_ns <= uncertainty_ns:
         why = f"{where}no choice matters here: caps differ by at most {ms(spread_ns)}, and {unsure}"
     elif gain_ns <= 0:

@@ -23,6 +23,7 @@ from analyzers.prediction.answers import (
     Sharding,
     WhatIf,
     chosen,
+    known_within,
     would_take,
 )
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
@@ -234,7 +235,9 @@ def _recommended(
     best = min(changed, key=lambda each: each.predicted_step_ns)
     if best.gain_ns <= uncertainty_ns:
         own = next(each for each in settings if each.sharding is None and each.gpus == gpus)
-        why = f"no change of FSDP2's settings here gains more than {ms(uncertainty_ns)}, to which steps are known"
+        unsure = known_within(uncertainty_ns, baseline.predicted_step_ns)
+        at_most = f"more than {ms(best.gain_ns)}" if best.gain_ns > 0 else "anything"
+        why = f"no change of FSDP2's settings here gains {at_most}, and {unsure}"
         return chosen(own, why), 0
     why = would_take(best)
     if best.sharding is not None and best.sharding.reshard_after_forward is False:

@@ -10,7 +10,7 @@ import pytest
 from analyzers.collectives import exchange, late_rank
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
-from analyzers.prediction import EVERY, LATE, Kind, Options, Scenario, whatif
+from analyzers.prediction import EVERY, LATE, Kind, Options, Scenario, known_within, whatif
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.model import Scene, input_doubt, model_of
 from analyzers.prediction.scenarios import against_own, doubts
@@ -423,3 +423,8 @@ def test_what_may_have_taken_the_gradients_is_said_where_there_are_none(resnet50
     with pytest.raises(NotReplayable) as refused:
         whatif(run, Options())
     assert str(refused.value).endswith("shapes and launches" + "; the first" * is_said)
+
+
+def test_steps_that_differ_by_more_than_they_take_tell_nothing():
+    assert known_within(999_000, 1e6) == "steps are known to within 0.999 ms"
+    assert "too few, or too unequal" in known_within(1_000_000, 1e6)

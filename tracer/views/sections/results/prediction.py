@@ -16,6 +16,7 @@ from analyzers.prediction import (
     against_own,
     doubts,
     is_own,
+    known_within,
     micro_batches,
     scale_out,
 )
@@ -87,9 +88,14 @@ def own(prediction: WhatIf) -> Section:
         Paragraph(
             f"The run's own settings ({settings}): {ms(baseline.measured_step_ns)} per step measured "
             f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} predicted by a replay of {replayed} "
-            f"({signed(baseline.error)}); differences below {ms(prediction.uncertainty_ns)} are noise."
+            f"({signed(baseline.error)}); {_noise(prediction)}."
         )
     ]
+
+
+def _noise(prediction: WhatIf) -> str:
+    noise_ns, step_ns = prediction.uncertainty_ns, prediction.baseline.predicted_step_ns
+    return f"differences below {ms(noise_ns)} are noise" if noise_ns < step_ns else known_within(noise_ns, step_ns)
 
 
 def scenarios(prediction: WhatIf) -> Section:
