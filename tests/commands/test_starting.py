@@ -12,7 +12,12 @@ from tracer.cli import TRAINS
 from tracer.commands import COMMANDS
 from tracer.views import ASCII, PARTS, SPLIT_PARTS
 
-INTERRUPTS = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+# What a shell starts in its background ignores Ctrl+C, and so would these tests.
+INTERRUPTS = """import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(9)
+"""
 
 
 def console_script() -> str:
