@@ -1,12 +1,13 @@
 """Records what `tracer whatif --straggler` is judged by, and judges it: steps with a slowed rank, and without.
 
-    python benchmarks/lateness.py record FOLDER [--models resnet50,transformer] [--strategy ddp] [--gpus 2] [--visits 4]
+    python benchmarks/lateness.py record FOLDER [--models resnet50,transformer:64] [--ways device-8,host-10]
+        [--strategy ddp] [--gpus 2] [--visits 4]
     python benchmarks/lateness.py judge FOLDER
 
-One launch. In it, for each model and each way of slowing its last rank: a recording into FOLDER/MODEL-WAY (FSDP2's
-into FOLDER/fsdp-MODEL-WAY), then steps with and without it in turn, several times over. `device` sleeps on the device
-before each forward, `host` spends time in Python there. FOLDER/truth.jsonl has a line for each cell. On CPUs it shows
-that it runs, and nothing else.
+One launch. In it, for each model (with its batch, if another than usual) and each way of slowing its last rank: a
+recording into FOLDER/MODEL-BATCH-WAY (FSDP2's into FOLDER/fsdp-MODEL-BATCH-WAY), then steps with and without it in
+turn, several times over. `device` sleeps on the device before each forward, `host` spends time in Python there.
+FOLDER/truth.jsonl has a line for each cell. On CPUs it shows that it runs, and nothing else.
 """
 
 from __future__ import annotations
@@ -100,12 +101,14 @@ def _cycles_per_ms() -> float:
     return float(50_000_000 / begin_event.elapsed_time(end_event))
 
 
-def place_of(model: str, way: str, strategy: str) -> str:
+def place_of(model: str, batch: int, way: str, strategy: str) -> str:
     """Where a recording is, below the folder."""
-    return f"{model}-{way}" if strategy == "ddp" else f"{strategy}-{model}-{way}"
+    return f"{model}-{batch}-{way}" if strategy == "ddp" else f"{strategy}-{model}-{batch}-{way}"
 
 
-def config_of(model: ModelName, way: str, strategy: Strategy, gpus: int, device: DeviceType) -> RecordConfig:
+def config_of(
+    model: ModelName, batch: int, way: str, strategy: Strategy, gpus: int, device: DeviceType
+) -> RecordConfig:
     """What is recorded of a model that is slowed in one way."""
     calibration = CalibrationPlan(KINDS[strategy], 4096, 128 << 20, 2)
     return RecordConfig(
@@ -113,25 +116,23 @@ def config_of(model: ModelName, way: str, strategy: Strategy, gpus: int, device:
         strategy=strategy,
         device=device,
         devices=gpus,
-        batch=BATCHES[model] if device == "cuda" else 4,
+        batch=batch,
         plan=Plan(wait=8, warmup=3, active=6, rounds=3),
         image_size=32 if model == "resnet18" else 224,
         seed=0,
         bf16=model != "resnet18",
         calibration=calibration if device == "cuda" else None,
-        place=place_of(model, way, strategy),
+        place=place_of(model, batch, way, strategy),
     )
 
 
-def record(
-    folder: Path, models: list[ModelName], strategy: Strategy, gpus: int, device: DeviceType, visits: int
-) -> None:
-    """One launch: recordings and cells of all models and ways that are not known."""
-    known = {place_of(cell["model"], cell["way"], cell.get("strategy", "ddp")) for cell in cells(folder / TRUTH)}
-    configs = [config_of(model, way, strategy, gpus, device) for model in models for way in WAYS]
+def record(folder: Path, configs: list[RecordConfig], visits: int) -> None:
+    """One launch: recordings and cells of all that are not known."""
+    known = {_place_of(cell) for cell in cells(folder / TRUTH)}
     configs = [config for config in configs if config.place not in known]
     if not configs:
         return
+    device, gpus = configs[0].device, configs[0].devices
     with hidden_folder(folder / "lateness") as hidden:
         finishers = (Finisher(hidden / c.place, folder / c.place, force=True, work=hidden / WORK) for c in configs)
         taking = Taking(tuple(finishers))
@@ -171,13 +172,18 @@ def _measure(config: RecordConfig, slowing: Slowing, way: tuple[str, float] | No
             slowing.way = way if name == "late" else None
             samples[name].append(_visit(training, batches))
     if int(os.environ["RANK"]) == 0:
-        cell = {"model": config.model, "way": _way_of(config), "strategy": config.strategy, "gpus": config.devices}
+        cell = {"model": config.model, "batch": config.batch, "way": _way_of(config), "gpus": config.devices}
+        cell["strategy"] = config.strategy
         with truth.open("a") as file:
             print(json.dumps(cell | {f"{name}_ns": times for name, times in samples.items()}), file=file)
 
 
 def _way_of(config: RecordConfig) -> str:
-    return config.place.removeprefix(place_of(config.model, "", config.strategy))
+    return config.place.removeprefix(place_of(config.model, config.batch, "", config.strategy))
+
+
+def _place_of(cell: dict[str, Any]) -> str:
+    return place_of(cell["model"], cell["batch"], cell["way"], cell["strategy"])
 
 
 def _visit(training: Training, batches: Iterator[Batch]) -> float:
@@ -246,7 +252,7 @@ def judge(folder: Path) -> list[Cell]:
     """Predict each slowed run with its last rank as the others."""
     found = []
     for cell in cells(folder / TRUTH):
-        name = place_of(cell["model"], cell["way"], cell.get("strategy", "ddp"))
+        name = _place_of(cell)
         predicted = whatif(summarize(folder / name), Options(straggler=cell["gpus"] - 1)).others[0]
         late_ns, even_ns = (statistics.median(cell[f"{which}_ns"]) for which in ("late", "even"))
         step_ns, interval_ns = predicted.predicted_step_ns, predicted.interval_ns
@@ -277,7 +283,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["record", "judge"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--models", default="resnet50,transformer")
+    parser.add_argument(
+        "--models", default="resnet50,transformer", help="each with its batch after a colon, or as usual"
+    )
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--strategy", choices=["ddp", "fsdp"], default="ddp")
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
@@ -288,8 +297,14 @@ def main() -> None:
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     quiet_launcher()
-    models = options.models.split(",")
-    record(options.folder.absolute(), models, options.strategy, options.gpus, options.device, options.visits)
+    configs = []
+    for model, _, batch in (each.partition(":") for each in options.models.split(",")):
+        size = int(batch) if batch else BATCHES[model] if options.device == "cuda" else 4
+        configs += [
+            config_of(model, size, way, options.strategy, options.gpus, options.device)
+            for way in options.ways.split(",")
+        ]
+    record(options.folder.absolute(), configs, options.visits)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from analyzers.run.calibration import (
     read_calibration,
     to_json,
 )
-from analyzers.run.controls import HIGH_DISTORTION, LONGEST_NS, Control, Controls, control
+from analyzers.run.controls import HIGH_DISTORTION, HOST, LONGEST_NS, UNPROFILED, Control, Controls, control
 from analyzers.run.device_states import device_notices, slowed
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
@@ -54,6 +54,7 @@ from analyzers.run.sweep import SINGLE, Cell, State, Sweep, cell_folder, read_sw
 
 __all__ = [
     "HIGH_DISTORTION",
+    "HOST",
     "LIGHT",
     "LINKS",
     "LISTED_RANKS",
@@ -64,6 +65,7 @@ __all__ = [
     "OF_HOST",
     "SINGLE",
     "SWEEP",
+    "UNPROFILED",
     "Bucket",
     "CalibratedLinks",
     "Calibration",

@@ -1,7 +1,8 @@
 """Controls: step times without profiler and without synchronization.
 
 `tracer record` times short blocks of steps in turn: unprofiled, without gradient synchronization, profiled. Every step
-is a sample; a control is the median of all, and blocks tell how well it is known.
+is a sample; a control is the median of all, and blocks tell how well it is known. `host` is what launching a step takes
+each rank's host, without the profiler and with the device at rest before it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ import numpy as np
 from analyzers.arrays import Float64
 from analyzers.confidence import Limits, difference, median_interval
 from analyzers.notices import Code, Notice
-from analyzers.ranks import rank_number
+from analyzers.ranks import RankNumber, rank_number
 
+# The controls of which steps are samples, and that of their hosts.
+UNPROFILED, HOST = "unprofiled", "host"
+_STEPS = (UNPROFILED, "nosync", "light", "full")
+_NAMES = (*_STEPS, HOST)
 # From here on the profiler changed what it measured, and the report leads with it.
 HIGH_DISTORTION = 1.05
 # What no sample, in ns, can be: half a year. A run.json may say anything.
@@ -85,6 +90,7 @@ class Controls(msgspec.Struct, frozen=True):
     nosync: Control | None = None
     light: Control | None = None
     full: Control | None = None
+    host: Control | None = None
     reasons: dict[str, str] = {}
 
     def each(self, change: Callable[[Control], Control]) -> Controls:
@@ -97,14 +103,24 @@ class Controls(msgspec.Struct, frozen=True):
         timing: Control | None = getattr(self, name)
         return timing.median_ns if timing else None
 
+    def host_ns(self) -> dict[RankNumber, int]:
+        """Return what a step takes each rank's host, the median of its samples, of the ranks where it was timed."""
+        by_rank = self.host.by_rank() if self.host is not None else {}
+        found: dict[RankNumber, int] = {}
+        for key, blocks in by_rank.items():
+            number, samples = rank_number(key), [ns for block in blocks for ns in block if _is_possible(ns)]
+            if number is not None and samples:
+                found[number] = round(float(np.median(samples)))
+        return found
+
     def interval_ns(self, name: str) -> Limits | None:
         """Return what that median lies between; null where that is not known."""
         timing: Control | None = getattr(self, name)
         return timing.interval_ns if timing else None
 
     def blocks_ns(self) -> dict[str, list[float]]:
-        """Return each timed control's blocks, by its name."""
-        timed = {name: timing.blocks_ns for name in _NAMES if (timing := getattr(self, name)) is not None}
+        """Return the blocks of each control of steps, by its name."""
+        timed = {name: timing.blocks_ns for name in _STEPS if (timing := getattr(self, name)) is not None}
         return {name: blocks for name, blocks in timed.items() if blocks}
 
     def distortion(self, window: str) -> float | None:
@@ -179,6 +195,3 @@ def joined_controls(parts: Sequence[Controls]) -> Controls:
                     {rank: blocks for rank, blocks in of_ranks.items() if rank is not None}
                 )
     return Controls(**{name: control(by_rank) for name, by_rank in steps.items()}, reasons=parts[0].reasons)
-
-
-_NAMES = ("unprofiled", "nosync", "light", "full")

@@ -36,6 +36,17 @@ def test_every_step_is_a_sample_and_a_round_is_one_block_of_each_control(made_gp
     assert _light_notes([part]) == []
 
 
+def test_hosts_are_timed_before_unprofiled_blocks_but_for_the_last_untimed_step(made_gpu, tmp_path):
+    done = made_gpu()
+    subject = recording.Subject(small_model(), Facts())
+    with recording.Recorder(tmp_path, subject, Plan(0, 4, 2, 3)) as training:
+        while training.step():
+            pass
+    assert [len(block) for block in training.part.steps_ns["host"]] == [2 * 2] * 3
+    assert all(ns > 0 for block in training.part.steps_ns["host"] for ns in block)
+    assert windows(done) == ["cupti:", "full:"] * 3
+
+
 def test_the_light_window_may_be_kinetos_by_choice(made_gpu, tmp_path):
     done = made_gpu(unusable="never asked")
     part = recorded(tmp_path, light="kineto")

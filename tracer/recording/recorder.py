@@ -6,8 +6,9 @@ what the next ones are for:
     wait     | round: unprofiled | no-sync | light profile | full profile | round: ...
     settling | a block: `warmup` untimed steps, then `active` timed ones (`windows.step_blocks` has their order)
 
-Interleaving lets drift fall on all blocks alike. Steps are timed by events on the device; only at the edges of profiles
-do ranks meet and devices come to rest. Every round leaves its traces in a folder of its own, of which a typical one is
+Interleaving lets drift fall on all blocks alike. Steps are timed by events on the device; ranks meet and devices come
+to rest only at the edges of profiles. Devices are at rest, too, before the untimed steps in which an unprofiled block
+times the host. Every round leaves its traces in a folder of its own, of which a typical one is
 kept. With `every` there is another recording of one round every so many steps, each in a folder of its own.
 """
 
@@ -25,7 +26,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from analyzers.run import LIGHT, NOSYNC, DeviceState, Parallelism
+from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, DeviceState, Parallelism
 from tracer.config import LightRecorder, Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording.device_states import open_gpus
@@ -48,6 +49,7 @@ from tracer.recording.strategies import Program, no_sync, parallelism_of, progra
 from tracer.recording.torch_compat import rank_and_size
 from tracer.recording.windows import (
     CuptiWindow,
+    HostTimes,
     KinetoWindow,
     StepBlock,
     StepTimes,
@@ -57,6 +59,9 @@ from tracer.recording.windows import (
 )
 
 Progress = Callable[[str, int, int], None]
+# So many of the untimed steps before an unprofiled block's begin with the devices at rest, to time their host; the last
+# one does not, so that what is timed begins with a queue as full as it is in training.
+HOST_STEPS = 2
 
 
 def silent(label: str, done: int, total: int) -> None:
@@ -92,7 +97,7 @@ class RecordedSoFar:
     """
 
     folder: Path
-    times: dict[str, dict[int, list[StepTimes]]] = field(default_factory=dict)
+    times: dict[str, dict[int, list[StepTimes | HostTimes]]] = field(default_factory=dict)
     rounds: int = 0
     failed_light: dict[int, str] = field(default_factory=dict)
     failed_nosync: str | None = None
@@ -250,12 +255,25 @@ class Recorder:
             self._leave_part(taken)
 
     def _timed(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
-        for _ in range(self._plan.warmup):
+        warmup = self._plan.warmup
+        of_host = min(HOST_STEPS, warmup - 1) if self._gpus and block.control == UNPROFILED else 0
+        yield from self._with_host_timed(of_host, taken)
+        for _ in range(warmup - of_host):
             yield
         times = self._new_times(block, taken)
         for _ in range(self._plan.active):
             yield
             times.mark()
+
+    def _with_host_timed(self, steps: int, taken: RecordedSoFar) -> Iterator[None]:
+        times = HostTimes()
+        if steps:
+            taken.times.setdefault(HOST, {}).setdefault(taken.round, []).append(times)
+        for _ in range(steps):
+            self._synchronize()
+            times.begin()
+            yield
+            times.end()
 
     def _profiled(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         plan = self._plan

@@ -1,9 +1,9 @@
 """Profiled windows of a recording, and how long single steps take.
 
-`step_blocks` has the order of blocks, `step_times` times steps without waiting for devices. `kineto_window` records
-through torch.profiler, `forward_ranges` marks modules for it, `cupti_window` device activity alone: `libcupti` finds
-CUPTI, `native_callbacks` take its buffers, `records` decodes them, `device_activity` brings these together. Both leave
-traces through `trace_file`.
+`step_blocks` has the order of blocks, `step_times` times steps without waiting for devices, and their hosts.
+`kineto_window` records through torch.profiler, `forward_ranges` marks modules for it, `cupti_window` device activity
+alone: `libcupti` finds CUPTI, `native_callbacks` take its buffers, `records` decodes them, `device_activity` brings
+these together. Both leave traces through `trace_file`.
 
 Decisions: docs/decisions/recording.md
 """
@@ -14,7 +14,7 @@ from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
 from tracer.recording.windows.libcupti import Cupti, CuptiUnusable
 from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
-from tracer.recording.windows.step_times import StepTimes
+from tracer.recording.windows.step_times import HostTimes, StepTimes
 
 __all__ = [
     "FULL",
@@ -22,6 +22,7 @@ __all__ = [
     "CuptiUnusable",
     "CuptiWindow",
     "DeviceActivity",
+    "HostTimes",
     "KinetoWindow",
     "StepBlock",
     "StepTimes",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzers.run import LIGHT, NOSYNC
+from analyzers.run import LIGHT, NOSYNC, UNPROFILED
 from tracer.config import LightRecorder, Plan
 
 # Beside `analyzers.run.LIGHT`: the windows that have all there is to know.
@@ -41,7 +41,7 @@ class StepBlock:
 def blocks_of_round(number: int, rounds: int, light: LightRecorder | None, nosync: bool) -> list[StepBlock]:
     """Return the blocks of a round, which has a number from 1; `light` is None on a CPU."""
     prefix = f"round {number} of {rounds}: "
-    unprofiled = StepBlock(prefix + "unprofiled", "unprofiled")
+    unprofiled = StepBlock(prefix + "unprofiled", UNPROFILED)
     unsynchronized = StepBlock(prefix + "without gradient synchronization", "nosync", nosync=True)
     second = unsynchronized if nosync else unprofiled
     device_times = StepBlock(prefix + "light profile", "light", "light", keep=LIGHT)

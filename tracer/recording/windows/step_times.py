@@ -1,4 +1,4 @@
-"""`StepTimes`: how long each step takes, without waiting for the device."""
+"""`StepTimes`: how long steps take, without waiting for the device; `HostTimes`: how long their host does."""
 
 from __future__ import annotations
 
@@ -35,3 +35,23 @@ class StepTimes:
         if self._gpu is None:
             return [end - begin for begin, end in pairwise(self._instants_ns)]
         return [round(begin.elapsed_time(end) * NS_PER_MS) for begin, end in pairwise(self._events)]
+
+
+class HostTimes:
+    """Times what the host takes for a step that begins with the device at rest, so that no full queue holds it up."""
+
+    def __init__(self) -> None:
+        self._began_ns = 0
+        self._steps_ns: list[int] = []
+
+    def begin(self) -> None:
+        """Say that a step begins, and that the device is at rest."""
+        self._began_ns = time.perf_counter_ns()
+
+    def end(self) -> None:
+        """Say that the host has launched the step."""
+        self._steps_ns.append(time.perf_counter_ns() - self._began_ns)
+
+    def steps_ns(self) -> list[int]:
+        """Return the host's time for each step in ns."""
+        return self._steps_ns
