@@ -55,6 +55,8 @@ WAYS: dict[str, tuple[str, float]] = {
     "host-10": ("host", 10.0),
     "host-30": ("host", 30.0),
 }
+# Samples of a cell that differ by more than this tell no truth.
+SCATTERED = 0.05
 SETTLING, VISIT_S, FEWEST, MOST = 8, 0.8, 6, 40
 WRAPPED = (DistributedDataParallel, FSDPModule)
 KINDS: dict[str, tuple[Collective, ...]] = {"ddp": ("all_reduce",), "fsdp": ("all_gather", "reduce_scatter")}
@@ -226,11 +228,27 @@ class Cell:
     """One cell: the step with the late rank and without it as measured, and without it as predicted, in ns."""
 
     name: str
-    late_ns: float
-    even_ns: float
+    late_samples_ns: list[float]
+    even_samples_ns: list[float]
     predicted_ns: int
     interval_ns: tuple[int, int]
     reliable: bool
+
+    @property
+    def late_ns(self) -> float:
+        """The median sample with the late rank."""
+        return statistics.median(self.late_samples_ns)
+
+    @property
+    def even_ns(self) -> float:
+        """The median sample without it."""
+        return statistics.median(self.even_samples_ns)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its samples agree."""
+        samples = self.late_samples_ns, self.even_samples_ns
+        return all(max(each) / min(each) - 1 <= SCATTERED for each in samples)
 
     @property
     def error(self) -> float:
@@ -245,7 +263,9 @@ class Cell:
     def __str__(self) -> str:
         steps = f"{self.late_ns / 1e6:.2f} -> {self.even_ns / 1e6:.2f} ms, predicted {self.predicted_ns / 1e6:.2f}"
         doubt = "" if self.reliable else " ?"
-        return f"{self.name}: {steps} ({self.error:+.1%}){doubt}{'' if self.is_covered else ', outside its interval'}"
+        outside = "" if self.is_covered else ", outside its interval"
+        scattered = "" if self.is_known else f"; samples scatter by more than {SCATTERED:.0%}"
+        return f"{self.name}: {steps} ({self.error:+.1%}){doubt}{outside}{scattered}"
 
 
 def judge(folder: Path) -> list[Cell]:
@@ -254,22 +274,23 @@ def judge(folder: Path) -> list[Cell]:
     for cell in cells(folder / TRUTH):
         name = _place_of(cell)
         predicted = whatif(summarize(folder / name), Options(straggler=cell["gpus"] - 1)).others[0]
-        late_ns, even_ns = (statistics.median(cell[f"{which}_ns"]) for which in ("late", "even"))
         step_ns, interval_ns = predicted.predicted_step_ns, predicted.interval_ns
-        found.append(Cell(name, late_ns, even_ns, step_ns, interval_ns, predicted.reliable))
+        found.append(Cell(name, cell["late_ns"], cell["even_ns"], step_ns, interval_ns, predicted.reliable))
     return found
 
 
 def in_words(judged: list[Cell]) -> Iterator[str]:
     """A line for each cell, and for all."""
     yield from map(str, judged)
-    if judged:
-        errors = [abs(cell.error) for cell in judged]
-        wrong = sum(abs(cell.predicted_ns - cell.even_ns) for cell in judged)
-        change = sum(abs(cell.late_ns - cell.even_ns) for cell in judged)
-        covered = sum(cell.is_covered for cell in judged)
-        yield f"{len(judged)} cells, {covered} in their interval, median {statistics.median(errors):.2%}, worst " + (
-            f"{max(errors):.2%}; error {wrong / change:.2f} of that of predicting no change"
+    known = [cell for cell in judged if cell.is_known]
+    if known:
+        errors = [abs(cell.error) for cell in known]
+        wrong = sum(abs(cell.predicted_ns - cell.even_ns) for cell in known)
+        change = sum(abs(cell.late_ns - cell.even_ns) for cell in known)
+        covered = sum(cell.is_covered for cell in known)
+        yield (
+            f"{len(known)} cells that tell, {covered} in their interval, median {statistics.median(errors):.2%}, worst "
+            + (f"{max(errors):.2%}; error {wrong / change:.2f} of that of predicting no change")
         )
 
 

@@ -1,11 +1,11 @@
 """Records what `tracer whatif` is judged by, and judges it: a trace, and beside it the step under other settings.
 
-    python benchmarks/whatif.py record FOLDER [--models resnet50,vgg16] [--links nvlink,host,sockets] [--gpus 1,2,4]
+    python benchmarks/whatif.py record FOLDER [--models resnet50,vgg16:64] [--links nvlink,host,sockets] [--gpus 1,2,4]
     python benchmarks/whatif.py judge FOLDER
 
-One launch for each link and number of GPUs. In each, for each model: a recording of 25 MB buckets into
-FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap and for every change of DDP's other
-options, in turn, several times over.
+One launch for each link and number of GPUs. In each, for each model (with its batch, if another than usual): a
+recording of 25 MB buckets into FOLDER/MODEL-LINK-GPUS, then the same weights wrapped in DDP anew for every cap and for
+every change of DDP's other options, in turn, several times over.
 FOLDER/truth.jsonl has a line for each cell: the same command goes on where one has ended. `judge` predicts every cell
 from the recording of its row, and from that of one GPU with the row's calibration, and prints the errors, and how many
 truths lie in the interval of their prediction: nine of ten are to.
@@ -84,14 +84,14 @@ VISIT_S = 0.6
 FEWEST, MOST = 6, 30
 
 
-def config_of(model: ModelName, link: str, gpus: int) -> RecordConfig:
+def config_of(model: ModelName, batch: int, link: str, gpus: int) -> RecordConfig:
     """What is recorded of a model: 25 MB buckets, or one GPU alone."""
     return RecordConfig(
         model=model,
         strategy="ddp" if gpus > 1 else "single",
         device="cuda",
         devices=gpus,
-        batch=BATCHES[model],
+        batch=batch,
         plan=Plan(wait=8, warmup=3, active=5, rounds=3),
         image_size=32 if model == "resnet18" else 224,
         seed=0,
@@ -102,10 +102,10 @@ def config_of(model: ModelName, link: str, gpus: int) -> RecordConfig:
     )
 
 
-def record(folder: Path, link: str, gpus: int, models: Sequence[ModelName], visits: int) -> None:
+def record(folder: Path, link: str, gpus: int, models: Sequence[tuple[ModelName, int]], visits: int) -> None:
     """One launch: recordings and cells of all models over one link."""
     known = {(cell["model"], cell["link"], cell["gpus"]) for cell in cells(folder / TRUTH)}
-    configs = [config_of(model, link, gpus) for model in models if (model, link, gpus) not in known]
+    configs = [config_of(model, batch, link, gpus) for model, batch in models if (model, link, gpus) not in known]
     if not configs:
         return
     # The links are the same for all models of a launch, and measured once.
@@ -368,7 +368,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["record", "judge"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--models", default="resnet50,vgg16,transformer")
+    parser.add_argument("--models", default="resnet50,vgg16,transformer", help="each with its batch, or as usual")
     parser.add_argument("--links", default="nvlink,host")
     parser.add_argument("--gpus", default="4")
     parser.add_argument("--visits", type=int, default=3, help="of each cell")
@@ -378,10 +378,12 @@ def main() -> None:
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     quiet_launcher()
+    named = (each.partition(":") for each in options.models.split(","))
+    models = [(name, int(batch or BATCHES[name])) for name, _, batch in named]
     for gpus in map(int, options.gpus.split(",")):
         for link in options.links.split(",") if gpus > 1 else ["nvlink"]:
             began = time.monotonic()
-            record(options.folder.absolute(), link, gpus, options.models.split(","), options.visits)
+            record(options.folder.absolute(), link, gpus, models, options.visits)
             print(f"{link}, {gpus} GPUs: {time.monotonic() - began:.0f} s", flush=True)
 
 

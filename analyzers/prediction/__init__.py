@@ -1,9 +1,9 @@
 """Recorded steps replayed with other buckets, GPUs or links.
 
 In order: `bucket_rule` is DDP's own, `link_model` says how long collectives take, `strain` how much longer than alone,
-`replay` plays steps, `levelling` takes a rank's lateness out of them, `model` sets them up from a run;
-`sharded_replay` plays those of FSDP2, `sharded_model` sets them up, `sharded` answers for them. `predict` answers
-`tracer whatif` with `answers`, `scenarios` arranges them. `assumption` is what they rest on.
+`replay` plays steps, `hosts` has what a step takes hosts, `levelling` takes a rank's lateness out, `model` sets them up
+from a run; `sharded_replay` plays those of FSDP2, `sharded_model` sets them up, `sharded` answers for them. `predict`
+answers `tracer whatif` with `answers`, `scenarios` arranges them. `assumption` is what they rest on.
 
 Decisions: docs/decisions/prediction.md
 """

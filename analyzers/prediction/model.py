@@ -14,17 +14,24 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.prediction.assumption import MEASURED_ON, Assumption, borrowed
 from analyzers.prediction.bucket_rule import assign
-from analyzers.prediction.levelling import Levelling, Steps, host_floor_ns, levelled, settled, slow_floor_ns
+from analyzers.prediction.hosts import (
+    HOST_BOUND,
+    TimedHosts,
+    explains_gaps,
+    floor_ns,
+    floor_scatter,
+    profiled_hosts,
+    timed_hosts,
+)
+from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled, settled, slow_floor_ns
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
 from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play, recorded_steps
-from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Cause, GradientSchedule, Measured, Purpose, RunSummary
+from analyzers.rank import CPU_DEVICE, NOT_KNOWN, GradientSchedule, Measured, Purpose, RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import HIGH_DISTORTION, Calibration, Manifest, world_size
 from analyzers.trace import Collective, itemsize
 from analyzers.units import ms, percent
 
-# From this share of a step on that a device waits for launches, its host sets the pace.
-HOST_BOUND = 0.05
 # Where a run does not tell: the median of resnet50, vgg16 and transformer in bf16 on 2 and 4 x H200, over NVLink and
 # host memory (torch 2.11, NCCL 2.28.9; between 0.18 and 0.40). A kernel beside NCCL's has fewer SMs.
 SLOWER = 0.28
@@ -97,8 +104,8 @@ class Prediction:
     """A step without the profiler: how long it takes, alone (without synchronization) too, how long compute waits.
 
     `exposed_ns` is reductions of gradients beside no kernel that computes. `is_host_bound`: hosts set the pace, either
-    as they do in the recording, or since nothing else is as slow any longer. `host_at_most_ns` is what hosts may take,
-    as far as is known.
+    as they do in the recording, or since nothing else is as slow any longer, for a `host_share` of the step. The step
+    takes hosts between `host_at_least_ns` and `host_at_most_ns`, as far as is known.
     """
 
     step_ns: float
@@ -107,6 +114,8 @@ class Prediction:
     exposed_ns: float
     buckets: list[int]
     is_host_bound: bool = False
+    host_share: float = 0.0
+    host_at_least_ns: float = float("inf")
     host_at_most_ns: float = 0.0
 
 
@@ -137,6 +146,7 @@ class Model:
     ranks: tuple[RankNumber, ...]
     late: RankNumber | None  # for which the others wait most of what they wait
     host_left: float = 1.0  # of hosts' time under the profiler, in `steps`
+    hosts: TimedHosts | None = None
 
     def predict(self, scene: Scene) -> Prediction:
         """Predict a step under these settings: medians over ranks and steps."""
@@ -145,32 +155,52 @@ class Model:
         recorded = self.recorded if scene.recorded else None
         last = lasts(assign(self.steps.elements * self.itemsize, scene.bucket_mb)) if recorded is None else recorded
         sizes = np.add.reduceat(self.steps.elements, np.r_[0, last[:-1] + 1]) * (scene.itemsize or self.hook_itemsize)
-        steps = self.changed(scene)
-        played, longer_ns = self._played(steps, self._plan(scene, last, sizes), scene)
+        steps, plan = self.changed(scene), self._plan(scene, last, sizes)
+        played, longer_ns = self._played(steps, plan, scene)
         stalled_ns = float(np.median(played.stalled_ns))
         # What a profiler costs is no more than leaves what must be waited for.
-        step_ns = max(float(np.median(played.span_ns)) - longer_ns, stalled_ns, 1.0)
-        host_ns = self._host_ns(steps, scene)
-        return Prediction(
-            step_ns=max(step_ns, host_ns),
+        device_ns = max(float(np.median(played.span_ns)) - longer_ns, stalled_ns, 1.0)
+        prediction = Prediction(
+            step_ns=device_ns,
             alone_ns=self.alone_ns,
             stalled_ns=stalled_ns,
             exposed_ns=float(np.median(played.exposed_ns)),
             buckets=sizes.tolist(),
-            is_host_bound=host_ns > step_ns or steps.host_share > HOST_BOUND,
-            host_at_most_ns=self._host_at_most_ns(steps, scene),
         )
+        return self._with_hosts(prediction, steps, scene, float(plan.call_ns[-1]))
 
     def _predict_alone(self, scene: Scene) -> Prediction:
         """Predict the step of one GPU."""
         steps = self.changed(scene)
         further_ns = self._further_ns(steps, scene)
         longer_ns = float(np.median(self.steps.alone_ns)) - self.alone_ns
-        step_ns = max(float(np.median(steps.alone_ns + further_ns)) - longer_ns, 1.0)
-        host_ns = self._host_ns(steps, scene)
-        # A CUDA graph leaves the host nothing to be late with.
-        is_host_bound = scene.host_time > 0 and (host_ns > step_ns or steps.host_share > HOST_BOUND)
-        return Prediction(max(step_ns, host_ns), self.alone_ns, 0.0, 0.0, [], is_host_bound)
+        device_ns = max(float(np.median(steps.alone_ns + further_ns)) - longer_ns, 1.0)
+        return self._with_hosts(Prediction(device_ns, self.alone_ns, 0.0, 0.0, []), steps, scene, 0.0)
+
+    def _with_hosts(self, device: Prediction, steps: RecordedSteps, scene: Scene, calls_ns: float) -> Prediction:
+        """Return the prediction for devices and hosts, of that for devices; `calls_ns` is what more calls take."""
+        device_ns, host_ns = device.step_ns, self._host_ns(steps, scene)
+        if self.hosts is None:
+            # A CUDA graph leaves the host nothing to be late with.
+            may_be_late = scene.gpus > 1 or scene.host_time > 0
+            return replace(
+                device,
+                step_ns=max(device_ns, host_ns),
+                is_host_bound=may_be_late and (host_ns > device_ns or steps.host_share > HOST_BOUND),
+                host_share=steps.host_share,
+                host_at_most_ns=self._host_at_most_ns(steps, scene),
+            )
+        host_ns += calls_ns * scene.host_time
+        scatter = floor_scatter(steps, self.hosts)
+        step_ns, at_most_ns = max(device_ns, host_ns), max(device_ns, (1 + scatter) * host_ns)
+        return replace(
+            device,
+            step_ns=step_ns,
+            is_host_bound=at_most_ns > (1 + HOST_BOUND) * device_ns,
+            host_share=1 - device_ns / step_ns,
+            host_at_least_ns=max(device_ns, (1 - scatter) * host_ns),
+            host_at_most_ns=at_most_ns,
+        )
 
     def changed(self, scene: Scene) -> RecordedSteps:
         """Return the steps that a scene plays."""
@@ -183,15 +213,17 @@ class Model:
 
     def _played(self, steps: RecordedSteps, plan: BucketPlan, scene: Scene) -> tuple[Played, float]:
         """Return steps as they are played, and how much longer that takes than they would without the profiler."""
-        if not scene.changes_hosts:
-            further_ns = self._further_ns(steps, scene)
-            played = play(replace(steps, begin_ns=steps.begin_ns + further_ns), plan)
-            return replace(played, span_ns=played.span_ns + further_ns), self.profiler_ns
+        further_ns = self._further_ns(steps, scene)
 
-        # That steps begin where others end changes them a little, whatever else changes.
         def of_plan(each: RecordedSteps) -> Played:
-            return play(each, plan)
+            played = play(replace(each, begin_ns=each.begin_ns + further_ns), plan)
+            return replace(played, span_ns=played.span_ns + further_ns)
 
+        if self.hosts is not None:
+            return settled(steps, of_plan), self.profiler_ns
+        if not scene.changes_hosts:
+            return of_plan(steps), self.profiler_ns
+        # That steps begin where others end changes them a little, whatever else changes.
         longer_ns = np.median(settled(self.steps, of_plan).span_ns) - np.median(of_plan(self.steps).span_ns)
         return settled(steps, of_plan), self.profiler_ns + float(longer_ns)
 
@@ -203,7 +235,10 @@ class Model:
         return added * steps.micro_batch_ns * unprofiled
 
     def _host_ns(self, steps: RecordedSteps, scene: Scene) -> float:
-        """Return the least that a step takes for its slowest host, where a scene changes hosts."""
+        """Return the least that a step takes for its slowest host, where it was timed or a scene changes hosts."""
+        if self.hosts is not None:
+            # As if all of a step were done again for each micro-batch, the optimizer's part too: an upper bound.
+            return floor_ns(steps) * (1.0 if scene.accumulation is None else scene.accumulation / steps.passes)
         if not scene.changes_hosts:
             return 0.0
         return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
@@ -241,11 +276,15 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
     exchanged = exchange(run, run.calibration)
     schedules = [schedule for measured in run.measured for schedule in _schedules(measured).values()]
     slower, assumptions = _contention(schedules)
-    steps = _steps(run, exchanged, schedules, slower)
+    timed = timed_hosts(run, manifest)
+    steps = _steps(run, exchanged, schedules, slower, with_long_gaps=explains_gaps(run, timed))
+    measured_ns, source, spread = measured_step(run, manifest, steps.span_ns)
+    call_ns = _call_ns(schedules, steps, timed)
+    if timed is not None:
+        steps = steps.with_timed_hosts(timed.step_ns)
     own_itemsize, hook_itemsize, assumed_itemsize = _itemsizes(run, manifest)
     recorded = _recorded(schedules[0], steps) if gpus > 1 else None
     links = links_of(run, exchanged, gpus, given)
-    measured_ns, source, spread = measured_step(run, manifest, steps.span_ns)
     if gpus == 1:
         steps, packed = _packed(steps, own_itemsize)
         assumptions = [*assumptions, packed]
@@ -260,9 +299,7 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         recorded=recorded,
         itemsize=own_itemsize,
         hook_itemsize=hook_itemsize,
-        call_ns=float(np.median([schedule.delays.call_ns for schedule in schedules]))
-        if steps.host_share > HOST_BOUND
-        else 0.0,
+        call_ns=call_ns,
         next_delay_ns=NEXT_DELAY_NS if gpus == 1 else next_delay_ns(exchanged) or steps.start_delay_ns,
         buffer_copies_ns=_buffer_copies(run, steps),
         profiler_ns=0.0,
@@ -275,18 +312,24 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         assumptions=rests_on,
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged) if gpus > 1 else None,
+        hosts=timed,
     )
     if source != MeasuredFrom.UNPROFILED:
         return model
+    if timed is not None:
+        return _with_devices_unprofiled(model, manifest.controls.step_ns("nosync"))
     return _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
 
 
-def _steps(run: RunSummary, exchanged: Exchange, schedules: Sequence[GradientSchedule], slower: float) -> RecordedSteps:
+def _steps(
+    run: RunSummary, exchanged: Exchange, schedules: Sequence[GradientSchedule], slower: float, with_long_gaps: bool
+) -> RecordedSteps:
     """Return the steps to replay. Raises NotReplayable, with what may have cost them, where there are none."""
     ranks = np.array([summary.rank for summary in run.ranks])
-    steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower)
+    steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower, with_long_gaps)
     if steps is not None:
-        return with_hosts(run, steps)
+        own_host_ns, input_ns = profiled_hosts(run, steps.step)
+        return replace(steps, own_host_ns=own_host_ns, input_ns=input_ns)
     losses = [warning for warning in run.warnings if warning.code in LOSSES]
     lost = "".join(f"; {warning}" for warning in losses[-1:])
     raise NotReplayable(
@@ -294,19 +337,28 @@ def _steps(run: RunSummary, exchanged: Exchange, schedules: Sequence[GradientSch
     )
 
 
-def with_hosts(run: RunSummary, steps: Steps) -> Steps:
-    """Return the steps with what is known of their hosts' own time, and of waits for input."""
-    own_ns, input_ns = [], []
-    for measured in run.measured:
-        idle = measured.idle
-        # On a CPU the host is the device: its step has waits for other ranks in it.
-        launching, known = idle.launching, (idle.launching.host_ns >= 0) & (CPU_DEVICE not in _schedules(measured))
-        of_window = {step: row for row, step in enumerate(measured.windows.step.tolist())}
-        rows = np.array([of_window[step] for step in steps.step.tolist()])
-        busy_ns = launching.host_ns - launching.waited_ns - launching.held_ns
-        own_ns.append(np.where(known, busy_ns, 0)[rows])
-        input_ns.append(idle.by_cause[Cause.INPUT][rows])
-    return replace(steps, own_host_ns=np.array(own_ns, np.float64), input_ns=np.array(input_ns, np.float64))
+def _call_ns(schedules: Sequence[GradientSchedule], steps: RecordedSteps, timed: TimedHosts | None) -> float:
+    """Return what one more call for a reduction takes the host: without the profiler where hosts were timed.
+
+    Elsewhere it counts where hosts are the limit already.
+    """
+    call_ns = float(np.median([schedule.delays.call_ns for schedule in schedules]))
+    if timed is None:
+        return call_ns if steps.host_share > HOST_BOUND else 0.0
+    profiled_ns = floor_ns(steps)
+    return call_ns * min(float(timed.step_ns.max()) / profiled_ns, 1.0) if profiled_ns else call_ns
+
+
+def _with_devices_unprofiled(model: Model, nosync_ns: int | None) -> Model:
+    """Build the model for unprofiled steps where hosts were timed without the profiler.
+
+    What profiled steps take longer is the device's own as far as the replay, in which no host is late, takes longer.
+    """
+    steps = model.steps
+    device_ns = replace(model, steps=steps.with_timed_hosts(np.zeros(len(steps.own_host_ns)))).own().step_ns
+    profiler_ns = max(min(device_ns, float(np.median(steps.span_ns))) - model.measured_ns, 0.0)
+    alone_ns = max(model.alone_ns - profiler_ns, 1.0) if model.gpus == 1 or nosync_ns is None else float(nosync_ns)
+    return replace(model, profiler_ns=profiler_ns, alone_ns=alone_ns)
 
 
 def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
@@ -436,19 +488,6 @@ def borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumpt
     devices = ", ".join(dict.fromkeys(names)) if names else "devices of which nothing says what they are"
     text = f"{figures} measured on {MEASURED_ON}s are used for {devices}; see what this rests on"
     return [Notice(Code.FIGURES_OF_ANOTHER_DEVICE, text.replace("are used", "is used") if count == 1 else text)]
-
-
-def host_doubt(share: float) -> Notice:
-    """Say that a host is the limit for such a share of the step."""
-    part = f"for {percent(share)} of the step" if share > HOST_BOUND else "once nothing else is as slow"
-    return Notice(Code.HOST_IS_THE_LIMIT, f"the CPU is the limit {part}, and what it would do is not modelled")
-
-
-def input_doubt(steps: Steps) -> Notice | None:
-    """Say that devices wait for input, which a faster host may or may not bring sooner."""
-    share = float(np.median(steps.input_ns / steps.span_ns))
-    text = f"waits for the DataLoader, {percent(share)} of the step, are left as they are"
-    return Notice(Code.INPUT_STAYS, text) if share > HOST_BOUND else None
 
 
 def run_doubts(run: RunSummary, manifest: Manifest) -> list[Notice]:

@@ -30,17 +30,10 @@ from analyzers.prediction.answers import (
     most_gained,
     would_take,
 )
+from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, no_links
-from analyzers.prediction.model import (
-    HOST_BOUND,
-    Model,
-    Prediction,
-    Scene,
-    host_doubt,
-    input_doubt,
-    model_of,
-)
+from analyzers.prediction.model import Model, Prediction, Scene, model_of
 from analyzers.prediction.sharded import sharded_whatif
 from analyzers.prediction.sharded_model import is_sharded
 from analyzers.rank import RunSummary
@@ -126,7 +119,7 @@ def host_times(model: Model, options: Options) -> Sequence[float]:
     """Return the shares of hosts' time that are asked for, or the usual ones where hosts are the limit."""
     if options.host_times is not None:
         return options.host_times
-    return USUAL_HOST_TIMES if model.steps.host_share > HOST_BOUND else ()
+    return USUAL_HOST_TIMES if model.own().host_share > HOST_BOUND else ()
 
 
 def _of_layout(model: Model, own_prediction: Prediction) -> list[Notice]:
@@ -228,7 +221,8 @@ class _Changing:
         change_ns = step_ns - steps * self.baseline.predicted_step_ns
         slowed_change_ns = slowed.predict(scene).step_ns - steps * slowed.own().step_ns
         reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns)
-        return round(max(step_ns - reach_ns, 0)), round(max(step_ns + reach_ns, prediction.host_at_most_ns))
+        low_ns, high_ns = step_ns - reach_ns, step_ns + reach_ns
+        return round(max(min(low_ns, prediction.host_at_least_ns), 0)), round(max(high_ns, prediction.host_at_most_ns))
 
     def _own(self) -> Scene:
         own = _scene(self.model.bucket_mb, self.model.gpus, self.options)
@@ -265,7 +259,7 @@ class _Changing:
 
 def _doubts(model: Model, scene: Scene, prediction: Prediction) -> list[Notice]:
     """Say why a scene's prediction cannot be trusted, if so."""
-    doubts = [host_doubt(model.changed(scene).host_share)] if prediction.is_host_bound else []
+    doubts = [host_doubt(prediction.host_share, model.hosts)] if prediction.is_host_bound else []
     waits = input_doubt(model.steps) if scene.host_time < 1 else None
     doubts += [waits] if waits is not None else []
     # What a graph runs is as long as under the profiler, whatever that costs the host.

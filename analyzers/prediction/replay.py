@@ -30,8 +30,8 @@ class RecordedSteps:
     and copies).
 
     `follows` says which steps begin where the one before them in these arrays ended. `own_host_ns` is what a step takes
-    its host as under the profiler, waits for the device left out, `input_ns` how long the device waits for input; 0
-    where nothing tells. `passes` is of how many micro-batches a step accumulates gradients.
+    its host, waits for the device left out, `input_ns` how long the device waits for input; 0 where nothing tells.
+    `passes` is of how many micro-batches a step accumulates gradients.
     """
 
     begin_ns: Float64
@@ -141,6 +141,15 @@ class RecordedSteps:
             total_gaps_ns=np.zeros_like(self.total_gaps_ns),
         )
 
+    def with_timed_hosts(self, step_ns: Float64) -> RecordedSteps:
+        """Return the same with hosts that take so long for a step, and are ahead of their devices within it."""
+        return replace(
+            self,
+            host_ns=np.full_like(self.host_ns, -np.inf),
+            tail_host_ns=np.full_like(self.tail_host_ns, -np.inf),
+            own_host_ns=np.broadcast_to(step_ns[:, np.newaxis], self.own_host_ns.shape).astype(np.float64),
+        )
+
     @property
     def done_ns(self) -> Float64:
         """Return how much work was done at the gradient before each, as recorded."""
@@ -167,6 +176,7 @@ class RecordedSteps:
             host_ns=self.host_ns + launches * launch_ns,
             tail_host_ns=self.tail_host_ns + 2 * self.gradients * launch_ns,
             packing_launch_ns=launch_ns,
+            own_host_ns=self.own_host_ns + 2 * self.gradients * launch_ns * (self.own_host_ns > 0),
             copy_ns=self.copy_ns + out_ns,
             total_ns=self.total_ns + added,
             packing_ns=self.packing_ns + added,
@@ -204,11 +214,11 @@ class Played:
 
 
 def recorded_steps(
-    schedules: Sequence[GradientSchedule], shift_ns: Sequence[int], slower: float
+    schedules: Sequence[GradientSchedule], shift_ns: Sequence[int], slower: float, with_long_gaps: bool = True
 ) -> RecordedSteps | None:
     """Return the steps that all ranks have with as many gradients as most; None where there are none.
 
-    `shift_ns` is what each rank's clock is ahead.
+    `shift_ns` is what each rank's clock is ahead. Without long gaps, these are hosts' that nothing else tells of.
     """
     shared = _shared(schedules)
     if shared is None:
@@ -228,6 +238,8 @@ def recorded_steps(
     ends_ns = np.array([(schedule.start_ns + schedule.span_ns)[rows] for schedule, rows in by_rank])
     starts_ns = np.array([schedule.start_ns[rows] for schedule, rows in by_rank])
     lost = slower / (1 + slower)  # of the time beside communication
+    long_ns = 0 if with_long_gaps else per_gradient("long_gaps_ns")
+    total_long_ns = 0 if with_long_gaps else per_step("total_long_gaps_ns")
     first = schedules[0].first[steps[0][0]]
     return RecordedSteps(
         begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
@@ -236,14 +248,14 @@ def recorded_steps(
         packing_ns=per_step("packing_ns"),
         host_gap_ns=per_step("host_gap_ns"),
         norms=per_step("norms"),
-        work_ns=per_gradient("work_ns") - lost * per_gradient("beside_ns"),
-        recorded_ns=per_gradient("work_ns"),
-        gaps_ns=per_gradient("gaps_ns"),
+        work_ns=per_gradient("work_ns") - long_ns - lost * per_gradient("beside_ns"),
+        recorded_ns=per_gradient("work_ns") - long_ns,
+        gaps_ns=per_gradient("gaps_ns") - long_ns,
         host_ns=per_gradient("host_ns"),
         copy_ns=per_gradient("copy_ns"),
-        total_ns=per_step("total_ns") - lost * per_step("total_beside_ns"),
-        total_recorded_ns=per_step("total_ns"),
-        total_gaps_ns=per_step("total_gaps_ns"),
+        total_ns=per_step("total_ns") - total_long_ns - lost * per_step("total_beside_ns"),
+        total_recorded_ns=per_step("total_ns") - total_long_ns,
+        total_gaps_ns=per_step("total_gaps_ns") - total_long_ns,
         tail_host_ns=per_step("tail_host_ns"),
         slower=slower,
         covered=_covered(schedules),

@@ -26,9 +26,9 @@ from analyzers.prediction.answers import (
     known_within,
     would_take,
 )
+from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, RunLinks
-from analyzers.prediction.model import HOST_BOUND, host_doubt, input_doubt
 from analyzers.prediction.sharded_model import (
     OVER_SOCKETS,
     SHARED,
@@ -165,7 +165,8 @@ class _Answering:
         slowed = replace(model, is_slowed=True)
         slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
         reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns)
-        low_ns, high_ns = step_ns - reach_ns, max(step_ns + reach_ns, prediction.host_at_most_ns)
+        low_ns = min(step_ns - reach_ns, prediction.host_at_least_ns)
+        high_ns = max(step_ns + reach_ns, prediction.host_at_most_ns)
         if _shares(model, scene):
             # With all of the links to itself, or half of them.
             ends = [replace(model, shared=shared).predict(scene).step_ns for shared in (SHARED, OVER_SOCKETS)]
@@ -203,10 +204,9 @@ def _shares(model: ShardedModel, scene: ShardedScene) -> bool:
 
 def _doubts(model: ShardedModel, scene: ShardedScene) -> Iterator[Notice]:
     """Say why a scene's prediction cannot be trusted, if so."""
-    own_share, share = (model.host_share(each) for each in (ShardedScene(model.gpus), scene))
-    if share > HOST_BOUND:
+    if model.may_be_host_bound(scene):
         # Settings that change little need no words of their own.
-        yield host_doubt(share if scene.changes_hosts else own_share)
+        yield host_doubt(model.host_share(scene if scene.changes_hosts else ShardedScene(model.gpus)), model.hosts)
     waits = input_doubt(model.steps) if scene.host_time < 1 else None
     if waits is not None:
         yield waits

@@ -17,9 +17,18 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Notice
 from analyzers.prediction.answers import Prefetch, Sharding
 from analyzers.prediction.assumption import Assumption, borrowed
+from analyzers.prediction.hosts import (
+    HOST_BOUND,
+    TimedHosts,
+    explains_gaps,
+    floor_ns,
+    floor_scatter,
+    profiled_hosts,
+    timed_hosts,
+)
 from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled_sharded, settled, slow_floor_ns
 from analyzers.prediction.link_model import LinkModel, RunLinks, links_of
-from analyzers.prediction.model import SLOWER, MeasuredFrom, borrowing, measured_step, run_doubts, with_hosts
+from analyzers.prediction.model import SLOWER, MeasuredFrom, borrowing, measured_step, run_doubts
 from analyzers.prediction.replay import Played
 from analyzers.prediction.sharded_replay import ShardedPlan, ShardedSteps, play_sharded, sharded_steps
 from analyzers.prediction.strain import GATHERS, SCATTERS
@@ -55,8 +64,8 @@ class ShardedScene:
 class ShardedPrediction:
     """A step without the profiler: how long it takes, how long compute alone, and how long that waits.
 
-    `exposed_ns` is communication beside no compute, `reduced` the bytes of each reduce-scatter. `host_at_most_ns` is
-    what hosts may take the step as far as is known.
+    `exposed_ns` is communication beside no compute, `reduced` the bytes of each reduce-scatter. The step takes hosts
+    between `host_at_least_ns` and `host_at_most_ns`, as far as is known.
     """
 
     step_ns: float
@@ -64,6 +73,7 @@ class ShardedPrediction:
     stalled_ns: float
     exposed_ns: float
     reduced: list[int]
+    host_at_least_ns: float
     host_at_most_ns: float
 
 
@@ -87,6 +97,7 @@ class ShardedModel:
     assumptions: list[Assumption]
     ranks: tuple[RankNumber, ...]
     late: RankNumber | None  # for which the others wait most of what they wait
+    hosts: TimedHosts | None = None
     communicates_besides: bool = False
     is_slowed: bool = False
 
@@ -95,14 +106,16 @@ class ShardedModel:
         steps = self.changed(scene)
         plan, reduced = self._plan(steps, scene, of_run)
         played, unprofiled = self._played(steps, plan, scene)
-        step_ns = unprofiled * float(np.median(played.span_ns))
+        device_ns, host_ns = unprofiled * float(np.median(played.span_ns)), self._host_ns(steps, scene)
+        at_least_ns, at_most_ns = self._host_between_ns(steps, scene, host_ns)
         return ShardedPrediction(
-            step_ns=max(step_ns, self._host_ns(steps, scene)),
+            step_ns=max(device_ns, host_ns),
             alone_ns=unprofiled * float(np.median(steps.alone_ns)),
             stalled_ns=unprofiled * float(np.median(played.stalled_ns)),
             exposed_ns=max(unprofiled * float(np.median(played.exposed_ns)), 0.0),
             reduced=[round(each) for each in reduced.tolist()],
-            host_at_most_ns=self._host_at_most_ns(steps, scene),
+            host_at_least_ns=max(device_ns, at_least_ns),
+            host_at_most_ns=max(device_ns, at_most_ns),
         )
 
     def changed(self, scene: ShardedScene) -> ShardedSteps:
@@ -139,6 +152,8 @@ class ShardedModel:
         def of_plan(each: ShardedSteps) -> Played:
             return play_sharded(each, plan)
 
+        if self.hosts is not None:
+            return settled(steps, of_plan), self.unprofiled
         if not scene.changes_hosts:
             return of_plan(steps), self.unprofiled
         # That steps begin where others end changes them a little, whatever else changes.
@@ -147,14 +162,27 @@ class ShardedModel:
         return settled(steps, of_plan), self.unprofiled / float(longer)
 
     def _host_ns(self, steps: ShardedSteps, scene: ShardedScene) -> float:
-        """Return the least that a step takes for its slowest host, where a scene changes hosts."""
+        """Return the least that a step takes for its slowest host, where it was timed or a scene changes hosts."""
+        if self.hosts is not None:
+            return floor_ns(steps)
         if not scene.changes_hosts:
             return 0.0
         return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
 
-    def _host_at_most_ns(self, steps: ShardedSteps, scene: ShardedScene) -> float:
-        """Return the most that its slowest host may take a step, where a rank is levelled."""
-        return slow_floor_ns(self.steps, steps, self.own().step_ns, 1.0) if scene.level is not None else 0.0
+    def _host_between_ns(self, steps: ShardedSteps, scene: ShardedScene, host_ns: float) -> tuple[float, float]:
+        """Return what its slowest host may take a step, where it was timed or a rank is levelled."""
+        if self.hosts is not None:
+            scatter = floor_scatter(steps, self.hosts)
+            return (1 - scatter) * host_ns, (1 + scatter) * host_ns
+        most_ns = slow_floor_ns(self.steps, steps, self.own().step_ns, 1.0) if scene.level is not None else 0.0
+        return float("inf"), most_ns
+
+    def may_be_host_bound(self, scene: ShardedScene) -> bool:
+        """Whether hosts are the limit, or may be at times."""
+        if self.hosts is None:
+            return self.host_share(scene) > HOST_BOUND
+        device_ns = self.predict(replace(scene, host_time=0.0)).step_ns
+        return self.predict(scene).host_at_most_ns > (1 + HOST_BOUND) * device_ns
 
     def host_share(self, scene: ShardedScene) -> float:
         """Return how much shorter a step would be, as a share, if nothing were launched late on any rank."""
@@ -197,21 +225,23 @@ def sharded_model_of(run: RunSummary, given: LinkModel | Calibration | None) -> 
     gpus = world_size(manifest, run.ranks)
     schedules = _schedules(run)
     exchanged = exchange(run, run.calibration)
-    steps = _steps(run, exchanged, schedules)
+    timed = timed_hosts(run, manifest)
+    steps = _steps(run, exchanged, schedules, with_long_gaps=explains_gaps(run, timed))
     sizes, groups = _calls(run, schedules[0])
     if groups[Op.GATHER] != gpus:
         raise NotReplayable(f"{run.name}: parameters are sharded over {groups[Op.GATHER]} of {gpus} ranks; only FSDP2 "
                             "over all ranks is replayed")  # fmt: skip
     gathers, scatters = (links_of(run, exchanged, gpus, given, traffic) for traffic in (GATHERS, SCATTERS))
-    span_ns = float(np.median(steps.span_ns))
     measured_ns, source, spread = measured_step(run, manifest, steps.span_ns)
+    if timed is not None:
+        steps = steps.with_timed_hosts(timed.step_ns)
     is_over_sockets = manifest.transport == SOCKETS
     rests_on = [
         borrowed(f"beside communication compute takes {percent(SLOWER)} longer"),
         *gathers.assumptions,
         *scatters.assumptions,
     ]
-    return ShardedModel(
+    model = ShardedModel(
         name=run.name,
         steps=steps,
         gpus=gpus,
@@ -220,7 +250,7 @@ def sharded_model_of(run: RunSummary, given: LinkModel | Calibration | None) -> 
         itemsizes=sizes,
         has_own_group=_has_own_group(run, schedules[0]),
         shared=OVER_SOCKETS if is_over_sockets else SHARED,
-        unprofiled=measured_ns / span_ns if source == MeasuredFrom.UNPROFILED else 1.0,
+        unprofiled=1.0,
         measured_ns=measured_ns,
         measured_from=source,
         spread=spread,
@@ -228,10 +258,24 @@ def sharded_model_of(run: RunSummary, given: LinkModel | Calibration | None) -> 
         assumptions=rests_on,
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged),
+        hosts=timed,
         communicates_besides=any(
             (each.communication.strategy != STRATEGIES.index(FSDP)).any() for each in run.measured
         ),
     )
+    return replace(model, unprofiled=_unprofiled(model)) if source == MeasuredFrom.UNPROFILED else model
+
+
+def _unprofiled(model: ShardedModel) -> float:
+    """Return what is left of a replayed step without the profiler.
+
+    Where hosts were timed, devices alone are slower under it: as far as the replay takes longer, where no host is late.
+    """
+    span_ns = float(np.median(model.steps.span_ns))
+    if model.hosts is None:
+        return model.measured_ns / span_ns
+    device_ns = model.predict(ShardedScene(model.gpus, host_time=0.0), of_run=True).step_ns
+    return min(model.measured_ns / min(device_ns, span_ns), 1.0)
 
 
 def _schedules(run: RunSummary) -> list[ShardedSchedule]:
@@ -249,15 +293,25 @@ def _schedules(run: RunSummary) -> list[ShardedSchedule]:
     return [each[0] for each in found]
 
 
-def _steps(run: RunSummary, exchanged: Exchange, schedules: Sequence[ShardedSchedule]) -> ShardedSteps:
+def _steps(
+    run: RunSummary, exchanged: Exchange, schedules: Sequence[ShardedSchedule], with_long_gaps: bool
+) -> ShardedSteps:
     ranks = np.array([summary.rank for summary in run.ranks])
     nbytes = [exchanged.nbytes(RankIndex(index)) for index in range(len(ranks))]
-    steps = sharded_steps(schedules, nbytes, exchanged.clocks.shift_ns(ranks).tolist(), SLOWER)
+    steps = sharded_steps(schedules, nbytes, exchanged.clocks.shift_ns(ranks).tolist(), SLOWER, with_long_gaps)
     if steps is None:
         raise NotReplayable(f"{run.name}: its ranks have no step in common in which FSDP2 does the same")
     if (steps.nbytes[steps.of(Op.GATHER, Op.REDUCE)] <= 0).any():
         raise NotReplayable(f"{run.name}: its traces do not say how many bytes FSDP2 gathers and reduces")
-    return with_hosts(run, steps)
+    own_host_ns, input_ns = profiled_hosts(run, steps.step)
+    # What an op takes the host is the window's whose host is known, as is the host's own time.
+    spent = np.divide(
+        steps.spent,
+        own_host_ns[..., np.newaxis],
+        where=own_host_ns[..., np.newaxis] > 0,
+        out=np.zeros_like(steps.spent),
+    )
+    return replace(steps, own_host_ns=own_host_ns, input_ns=input_ns, spent=spent)
 
 
 def _calls(run: RunSummary, schedule: ShardedSchedule) -> tuple[dict[Op, int], dict[Op, int]]:

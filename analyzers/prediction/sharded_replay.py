@@ -32,7 +32,8 @@ class ShardedSteps:
     `op`, `module`, `backward` and `nbytes` (of collectives, else 0) are the same in all. `work_ns` is compute's work
     since the op before, `limit_ns` the earliest that compute comes to the op for what was launched late, `launched_ns`
     when the op was, both from the step's begin; `own_ns` as in `analyzers.rank`. `slower` is how much longer compute
-    takes beside communication, which is taken out of all work. `follows`, `own_host_ns` and `input_ns` are as in
+    takes beside communication, which is taken out of all work. `spent` is what an op takes the host, as a share of the
+    host's step. `follows`, `own_host_ns` and `input_ns` are as in
     `analyzers.prediction.replay`.
     """
 
@@ -46,6 +47,7 @@ class ShardedSteps:
     limit_ns: Float64
     launched_ns: Float64
     own_ns: Float64
+    spent: Float64
     tail_ns: Float64
     tail_limit_ns: Float64
     slower: float
@@ -79,6 +81,16 @@ class ShardedSteps:
             launched_ns=sooner(self.launched_ns),
             tail_limit_ns=sooner(self.tail_limit_ns - self.input_ns) + self.input_ns,
             own_host_ns=left * np.maximum(self.own_host_ns - self.input_ns, 0) + self.input_ns,
+        )
+
+    def with_timed_hosts(self, step_ns: Float64) -> ShardedSteps:
+        """Return the same with hosts that take so long for a step, and are ahead of their devices within it."""
+        return replace(
+            self,
+            limit_ns=np.full_like(self.limit_ns, NEVER),
+            launched_ns=np.full_like(self.launched_ns, NEVER),
+            tail_limit_ns=np.full_like(self.tail_limit_ns, NEVER),
+            own_host_ns=np.broadcast_to(step_ns[:, np.newaxis], self.own_host_ns.shape).astype(np.float64),
         )
 
     def of(self, *ops: Op) -> Mask:
@@ -135,11 +147,14 @@ class ShardedSteps:
 
     def _chosen(self, order: Sequence[int]) -> ShardedSteps:
         shared = {name: getattr(self, name)[list(order)] for name in ("op", "module", "backward", "nbytes")}
-        per_op = ("work_ns", "limit_ns", "launched_ns", "own_ns")
+        per_op = ("work_ns", "limit_ns", "launched_ns", "own_ns", "spent")
         return replace(self, **shared, **{name: getattr(self, name)[..., list(order)] for name in per_op})
 
     def staying_gathered(self) -> ShardedSteps:
-        """Return the same with modules that stay gathered after their forward: none is gathered again."""
+        """Return the same with modules that stay gathered after their forward: none is gathered again.
+
+        Nor does the host call for that, and comes sooner to all that follows.
+        """
         again = self.backward & self.of(Op.GATHER, Op.COPY_OUT, Op.COPIED_OUT)
         forward = set(self.module[self.of(Op.GATHER) & ~self.backward].tolist())
         again &= np.array([module in forward for module in self.module.tolist()])
@@ -148,7 +163,16 @@ class ShardedSteps:
             following = next(after for after in range(op + 1, len(self.op)) if self.op[after] != Op.COPIED_OUT)
             work_ns[..., following] += work_ns[..., op]
             limit_ns[..., following] = np.maximum(limit_ns[..., following], limit_ns[..., op])
-        changed = replace(self, work_ns=work_ns, limit_ns=limit_ns)
+        share = np.cumsum(np.where(again, self.spent, 0), axis=-1)
+        sooner_ns = share * np.minimum(self.own_host_ns, self.span_ns)[..., np.newaxis]
+        changed = replace(
+            self,
+            work_ns=work_ns,
+            limit_ns=limit_ns - sooner_ns,
+            launched_ns=self.launched_ns - sooner_ns,
+            tail_limit_ns=self.tail_limit_ns - sooner_ns[..., -1],
+            own_host_ns=self.own_host_ns * (1 - share[..., -1]),
+        )
         return changed._chosen(np.flatnonzero(~again).tolist())
 
 
@@ -296,11 +320,16 @@ def _sharing(before: _Course | None, others: Mask, lost: float) -> _Spells | Non
 
 
 def sharded_steps(
-    schedules: Sequence[ShardedSchedule], nbytes: Sequence[Int64], shift_ns: Sequence[int], slower: float
+    schedules: Sequence[ShardedSchedule],
+    nbytes: Sequence[Int64],
+    shift_ns: Sequence[int],
+    slower: float,
+    with_long_gaps: bool = True,
 ) -> ShardedSteps | None:
     """Return the steps that all ranks have with the ops that most have; None where there are none.
 
-    `nbytes` is of each rank's communication, a row each; `shift_ns` what each rank's clock is ahead.
+    `nbytes` is of each rank's communication, a row each; `shift_ns` what each rank's clock is ahead. Without long gaps,
+    these are hosts' that nothing else tells of.
     """
     shared = _shared(schedules)
     if shared is None:
@@ -322,6 +351,10 @@ def sharded_steps(
 
     recorded_ns, total_ns = per_op("work_ns"), per_step("total_ns")
     done_ns = recorded_ns - lost * per_op("beside_ns")
+    tail_ns = total_ns - lost * per_step("total_beside_ns") - done_ns[..., -1]
+    if not with_long_gaps:
+        long_ns = per_op("long_gaps_ns")
+        done_ns, tail_ns = done_ns - long_ns, tail_ns - (per_step("total_long_gaps_ns") - long_ns[..., -1])
     begin_ns = np.array([each.start_ns[own] - by for each, own, by in zip(schedules, shared, shift_ns, strict=True)])
     starts_ns, ends_ns = epochs("start_ns"), epochs("start_ns") + epochs("span_ns")
     row = schedules[0].row[first : first + count]
@@ -337,7 +370,8 @@ def sharded_steps(
         limit_ns=limit_ns,
         launched_ns=per_op("launched_ns"),
         own_ns=per_op("own_ns"),
-        tail_ns=total_ns - lost * per_step("total_beside_ns") - done_ns[..., -1],
+        spent=per_op("spent_ns"),
+        tail_ns=tail_ns,
         tail_limit_ns=per_step("tail_host_ns") + total_ns,
         slower=slower,
         step=schedules[0].step[shared[0]],

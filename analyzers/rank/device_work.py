@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.intervals import Intervals
-from analyzers.rank.device_waits import NEVER
+from analyzers.rank.device_waits import LONGEST_LATENCY_NS, NEVER
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,13 @@ class DeviceWork:
         """Return what lies between stretches of `busy` and is no wait."""
         return Intervals(self.busy.end[:-1], self.busy.start[1:]) - self.waits
 
+    @cached_property
+    def long_gaps(self) -> Intervals:
+        """Return those that are longer than any latency: where launches are estimated, nothing tells what they are."""
+        gaps = self.gaps
+        long = gaps.end - gaps.start > LONGEST_LATENCY_NS
+        return Intervals(gaps.start[long], gaps.end[long])
+
     def work_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
         """Return how far the work that began at `begin_ns` has come at each instant."""
         return instants_ns - begin_ns - self.waits.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
@@ -59,6 +66,10 @@ class DeviceWork:
     def gaps_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
         """Return how much of that work was gaps between kernels."""
         return self.gaps.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
+
+    def long_gaps_ns(self, begin_ns: int, instants_ns: Int64) -> Int64:
+        """Return how much of that work was gaps that are longer than any latency."""
+        return self.long_gaps.length_within(np.full_like(instants_ns, begin_ns), instants_ns)
 
     def longer_gaps_ns(self, begin_ns: int, end_ns: int) -> int:
         """Return how much gaps beside communication, added up, exceed the median gap without."""

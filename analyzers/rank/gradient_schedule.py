@@ -67,6 +67,7 @@ class GradientSchedule:
     work_ns: Int64  # from the step's begin until it is ready
     beside_ns: Int64  # of that, beside communication
     gaps_ns: Int64  # of that, between kernels
+    long_gaps_ns: Int64  # of those, what is longer than any latency
     # The latest launch since the gradient before, with what starting takes, less the work done when it started.
     host_ns: Int64
     copy_ns: Int64  # to copy it out of its bucket
@@ -79,6 +80,7 @@ class GradientSchedule:
     total_ns: Int64  # work until the next step begins
     total_beside_ns: Int64
     total_gaps_ns: Int64
+    total_long_gaps_ns: Int64
     tail_host_ns: Int64  # as host_ns, of what follows the last gradient
     buffers_ns: Int64  # waits before the first gradient, for the broadcast of buffers
     host_gap_ns: Int64  # waits for launches
@@ -203,12 +205,14 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
         "work_ns": device.work_ns(begin_ns, ready_ns),
         "beside_ns": device.beside_ns(begin_ns, ready_ns),
         "gaps_ns": device.gaps_ns(begin_ns, ready_ns),
+        "long_gaps_ns": device.long_gaps_ns(begin_ns, ready_ns),
         "host_ns": host_ns[:-1],
         "copy_ns": _copies_out(device, inside, extent, taken),
         "reduction": _numbered(taken.reduction),
         "total_ns": device.work_ns(begin_ns, whole),
         "total_beside_ns": device.beside_ns(begin_ns, whole),
         "total_gaps_ns": device.gaps_ns(begin_ns, whole),
+        "total_long_gaps_ns": device.long_gaps_ns(begin_ns, whole),
         "longer_gaps_ns": np.array([device.longer_gaps_ns(begin_ns, end_ns)]),
         "tail_host_ns": host_ns[-1:],
         "buffers_ns": device.stalls.length_within(none, forward_end),
@@ -268,8 +272,7 @@ def _call_ns(trace: RankTrace, attribution: Attribution, measured: Synchronized)
     ran = (attribution.launches >= 0) & trace.timed.on_device[attribution.rows]
     rows, launches = attribution.rows[ran], attribution.launches[ran]
     # Estimates lie near the starts of kernels: how long the host takes is the full window's, where it alone tells.
-    is_estimated = trace.is_light and trace.joining is not None and trace.joining.launches_are_estimated
-    launched = trace.events.launched_ns if is_estimated else trace.timed.launched_ns
+    launched = trace.events.launched_ns if trace.has_estimated_launches else trace.timed.launched_ns
     thread, launched_ns = trace.events.thread[launches], launched[rows]
     order = np.lexsort((launched_ns, thread))
     gaps = np.diff(launched_ns[order])

@@ -19,7 +19,7 @@ from enum import IntEnum
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins
-from analyzers.intervals import union_of
+from analyzers.intervals import Intervals, union_of
 from analyzers.rank.columns import (
     Activity,
     Attribution,
@@ -30,7 +30,7 @@ from analyzers.rank.columns import (
 )
 from analyzers.rank.device_waits import NEVER, able_to_start, waits
 from analyzers.rank.device_work import DeviceWork
-from analyzers.rank.strategies import FSDP, STRATEGIES, PackedLaunches, PackingPart, packed_launches
+from analyzers.rank.strategies import FSDP, STRATEGIES, PackedLaunches, PackingPart, host_spans, packed_launches
 from analyzers.run import RankTrace
 from analyzers.trace import Collective, Kind
 
@@ -57,10 +57,12 @@ class ShardedSchedule:
     row: Int64  # of a GATHER or REDUCE: which of the rank's communication it is; else -1
     work_ns: Int64  # compute's work from the step's begin until the op
     beside_ns: Int64  # of that, beside communication
+    long_gaps_ns: Int64  # of that, gaps between kernels that are longer than any latency
     # The latest launch since the op before, with what starting takes, less the work done when it started.
     host_ns: Int64
     launched_ns: Int64  # when it, or the first or last of its copies, was launched, from the step's begin
     own_ns: Int64  # of a GATHER: what is copied before it beside compute; of a REDUCE: what its stream does after it
+    spent_ns: Int64  # of a GATHER or COPY_OUT: what it takes the host, in the window whose host is known
     # A row for each step.
     first: Int64
     step: Int64
@@ -68,6 +70,7 @@ class ShardedSchedule:
     span_ns: Int64
     total_ns: Int64  # work until the next step begins
     total_beside_ns: Int64
+    total_long_gaps_ns: Int64
     tail_host_ns: Int64  # as host_ns, of what follows the last op
     modules: tuple[str, ...]
 
@@ -136,11 +139,12 @@ def sharded_schedule_of(
     packed = packed_launches(attribution.host, attribution.launches)
     kernels = _kernels(trace, activity, attribution, packed)
     calls = _calls(trace, activity, comm, packed.modules)
+    spans = host_spans(attribution.host)
     device = _device(activity, kernels, comm.end_ns[calls.row])
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
         step = int(rows.step[tile])
-        ops = _ops(kernels.chosen(kernels.step == step), calls.chosen(calls.step == step))
+        ops = _ops(kernels.chosen(kernels.step == step), calls.chosen(calls.step == step), spans)
         if ops is not None:
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
             window = {name: getattr(rows, name)[tile : tile + 1] for name in ("step", "start_ns", "span_ns")}
@@ -219,6 +223,7 @@ class _Ops:
     at_ns: Int64
     launched_ns: Int64
     own_ns: Int64
+    spent_ns: Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +235,7 @@ class _Runs:
     module: Int64
 
 
-def _ops(kernels: _Kernels, calls: _Calls) -> _Ops | None:
+def _ops(kernels: _Kernels, calls: _Calls, spans: dict[PackingPart, Intervals]) -> _Ops | None:
     """Return the ops of one step; None where its collectives are not those that FSDP2's ranges copy for."""
     gathers, reduces = calls.of(Collective.ALL_GATHER), calls.of(Collective.REDUCE_SCATTER)
     computing = kernels.chosen(kernels.computes)
@@ -247,7 +252,6 @@ def _ops(kernels: _Kernels, calls: _Calls) -> _Ops | None:
 
     last_ns = reduces.asked_ns[-1:]
     copied = [
-        (Op.COPY_OUT, outs.module, gathers.backward[of_out], outs.first, computing.start_ns),
         (Op.COPIED_OUT, outs.module, gathers.backward[of_out], outs.last, computing.end_ns),
         (Op.COPY_IN, ins.module, np.ones_like(ins.module), ins.first, computing.start_ns),
     ]
@@ -255,20 +259,27 @@ def _ops(kernels: _Kernels, calls: _Calls) -> _Ops | None:
         _part(op, computing.asked_ns[at], when_ns[at], computing.launched_ns[at], module=whose, backward=backward)
         for op, whose, backward, at, when_ns in copied
     ]
+    out = {"module": outs.module, "backward": gathers.backward[of_out]}
+    out["spent_ns"] = _spent_ns(spans[PackingPart.COPY_OUT], computing.asked_ns[outs.first])
+    at = outs.first
+    parts.append(_part(Op.COPY_OUT, computing.asked_ns[at], computing.start_ns[at], computing.launched_ns[at], **out))
     for op, each, own_ns in (
         (Op.GATHER, gathers, _copied_in_ns(kernels, gathers)),
         (Op.REDUCE, reduces, _following_ns(kernels, reduces)),
     ):
         called = {"module": each.module, "backward": each.backward, "row": each.row, "own_ns": own_ns}
+        if op == Op.GATHER:
+            called["spent_ns"] = _spent_ns(spans[PackingPart.COPY_IN], each.asked_ns)
         parts.append(_part(op, each.asked_ns, stands_ns(each.asked_ns), each.launched_ns, **called))
     parts.append(_part(Op.END, last_ns, stands_ns(last_ns), reduces.launched_ns[-1:], backward=reduces.backward[-1:]))
     return _in_order(parts)
 
 
 def _part(op: Op, asked_ns: Int64, at_ns: Int64, launched_ns: Int64, **known: Int64) -> dict[str, Int64]:
-    """Return columns of ops of one kind; what is not known is -1, and 0 of `own_ns`."""
+    """Return columns of ops of one kind; what is not known is -1, and 0 of `own_ns` and `spent_ns`."""
     unknown = np.full(len(asked_ns), UNKNOWN, dtype=np.int64)
-    columns = {"op": unknown * 0 + op, "module": unknown, "backward": unknown, "row": unknown, "own_ns": unknown * 0}
+    columns = {"op": unknown * 0 + op, "module": unknown, "backward": unknown, "row": unknown}
+    columns |= {"own_ns": unknown * 0, "spent_ns": unknown * 0}
     return columns | known | {"asked_ns": asked_ns, "at_ns": at_ns, "launched_ns": launched_ns}
 
 
@@ -295,6 +306,13 @@ def _partners(runs: _Runs, calls: _Calls) -> Int64 | None:
     partners = np.empty(len(of_run), dtype=np.int64)
     partners[of_run] = of_call
     return partners
+
+
+def _spent_ns(spans: Intervals, asked_ns: Int64) -> Int64:
+    """Return how long each span that a launch lies in is; 0 where it lies in none."""
+    at = np.searchsorted(spans.start, asked_ns, side="right") - 1
+    inside = (at >= 0) & (asked_ns < np.r_[spans.end, 0][at])
+    return np.where(inside, np.r_[spans.end - spans.start, 0][at], 0)
 
 
 def _copied_in_ns(kernels: _Kernels, gathers: _Calls) -> Int64:
@@ -329,10 +347,13 @@ def _of_step(device: DeviceWork, ops: _Ops, extent: tuple[int, int]) -> dict[str
         "row": ops.row,
         "work_ns": device.work_ns(begin_ns, at_ns),
         "beside_ns": device.beside_ns(begin_ns, at_ns),
+        "long_gaps_ns": device.long_gaps_ns(begin_ns, at_ns),
         "host_ns": host_ns[:-1],
         "launched_ns": ops.launched_ns - begin_ns,
         "own_ns": ops.own_ns,
+        "spent_ns": ops.spent_ns,
         "total_ns": device.work_ns(begin_ns, whole),
         "total_beside_ns": device.beside_ns(begin_ns, whole),
+        "total_long_gaps_ns": device.long_gaps_ns(begin_ns, whole),
         "tail_host_ns": host_ns[-1:],
     }

@@ -103,14 +103,14 @@ class Controls(msgspec.Struct, frozen=True):
         timing: Control | None = getattr(self, name)
         return timing.median_ns if timing else None
 
-    def host_ns(self) -> dict[RankNumber, int]:
-        """Return what a step takes each rank's host, the median of its samples, of the ranks where it was timed."""
+    def host_samples_ns(self) -> dict[RankNumber, list[int]]:
+        """Return what single steps took each rank's host, of the ranks where it was timed."""
         by_rank = self.host.by_rank() if self.host is not None else {}
-        found: dict[RankNumber, int] = {}
+        found: dict[RankNumber, list[int]] = {}
         for key, blocks in by_rank.items():
             number, samples = rank_number(key), [ns for block in blocks for ns in block if _is_possible(ns)]
             if number is not None and samples:
-                found[number] = round(float(np.median(samples)))
+                found[number] = samples
         return found
 
     def interval_ns(self, name: str) -> Limits | None:

@@ -67,6 +67,11 @@ class RankTrace:
         """Whether its times are a light window's."""
         return self.timed is not self.events
 
+    @property
+    def has_estimated_launches(self) -> bool:
+        """Whether when its kernels were launched is an estimate, by the full window's."""
+        return self.is_light and self.joining is not None and self.joining.launches_are_estimated
+
     def in_full(self) -> RankTrace:
         """Return the same rank at the full window's times."""
         return replace(self, timed=self.events)

@@ -11,8 +11,9 @@ from analyzers.collectives import exchange, late_rank
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction import EVERY, LATE, Kind, Options, Scenario, known_within, whatif
+from analyzers.prediction.hosts import input_doubt
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
-from analyzers.prediction.model import Scene, input_doubt, model_of
+from analyzers.prediction.model import Scene, model_of
 from analyzers.prediction.scenarios import against_own, doubts
 from analyzers.rank.summary import RunSummary
 from analyzers.run.calibration import read_calibration

@@ -54,6 +54,7 @@ def steps_of(works, ranks: int = 1, tail: float = 3, slower: float = 0.0, launch
         limit_ns=np.full_like(work_ns, NEVER),
         launched_ns=np.full_like(work_ns, launched),
         own_ns=np.zeros_like(work_ns),
+        spent=np.zeros_like(work_ns),
         tail_ns=one + tail,
         tail_limit_ns=one + NEVER,
         slower=slower,
@@ -266,7 +267,7 @@ def test_prefetching_begins_anew_with_each_micro_batch():
     twice = steps_of(WORK)
     wide = {
         name: np.concatenate([getattr(twice, name)[..., :once], getattr(twice, name)], axis=-1)
-        for name in ("op", "module", "backward", "nbytes", "work_ns", "limit_ns", "launched_ns", "own_ns")
+        for name in ("op", "module", "backward", "nbytes", "work_ns", "limit_ns", "launched_ns", "own_ns", "spent")
     }
     ahead = replace(twice, **wide).arranged(forward=True, backward=True)
     assert len(ahead.op) == len(ops)

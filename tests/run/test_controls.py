@@ -33,14 +33,15 @@ def test_a_control_is_the_median_of_all_steps_of_all_ranks_and_blocks(ranks):
     )
 
 
-def test_a_hosts_time_is_its_ranks_median_and_no_step():
+def test_hosts_times_are_their_ranks_and_no_steps():
     """What is no rank and what no sample can be are left out."""
     timed = Control({"0": [[4, 2], [3]], "1": [[8, -1]], "2": [[]], "x": [[5]]})
     controls = Controls(unprofiled=of([10, 12]), host=timed)
-    assert controls.host_ns() == {0: 3, 1: 8}
+    assert controls.host_samples_ns() == {0: [4, 2, 3], 1: [8]}
     assert controls.blocks_ns() == {"unprofiled": [11.0]}
-    assert Controls().host_ns() == {}
-    assert joined_controls([controls, Controls(host=control({7: [[6]]}))]).host_ns() == {0: 3, 1: 8, 7: 6}
+    assert Controls().host_samples_ns() == {}
+    joined = joined_controls([controls, Controls(host=control({7: [[6]]}))])
+    assert joined.host_samples_ns() == {0: [4, 2, 3], 1: [8], 7: [6]}
 
 
 def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_step():

@@ -12,7 +12,7 @@ from analyzers.rank.strategies.context import ATTENTION
 from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
 from analyzers.rank.strategies.fsdp import FSDP
-from analyzers.rank.strategies.fsdp_packing import PackedLaunches, PackingPart, packed_launches
+from analyzers.rank.strategies.fsdp_packing import PackedLaunches, PackingPart, host_spans, packed_launches
 from analyzers.rank.strategies.listed import STRATEGIES, Claims, claims, owners, packing, role_of
 from analyzers.rank.strategies.protocol import (
     COMPILED_CODE,
@@ -48,6 +48,7 @@ __all__ = [
     "callers",
     "claims",
     "dimension",
+    "host_spans",
     "matmuls_beside",
     "owners",
     "packed_launches",

@@ -1,4 +1,4 @@
-"""`StepTimes`: how long steps take, without waiting for the device; `HostTimes`: how long their host does."""
+"""`StepTimes` and `HostTimes`: how long steps take, and their hosts."""
 
 from __future__ import annotations
 
