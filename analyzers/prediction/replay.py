@@ -108,7 +108,7 @@ class RecordedSteps:
 
         def sooner(late_ns: Float64, done_ns: Float64) -> Float64:
             come_ns = late_ns + done_ns
-            return np.asarray(np.where(come_ns > 0, left * come_ns, come_ns) - done_ns, np.float64)
+            return np.asarray(np.where(come_ns > 0, left * np.maximum(come_ns, 0), come_ns) - done_ns, np.float64)
 
         return replace(
             self,

@@ -12,6 +12,7 @@ from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
     KNOWN_TO,
     OF_CHANGE,
+    OF_WAITS,
     SCHEMA,
     WITHIN,
     Baseline,
@@ -30,6 +31,7 @@ from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, RunLinks
 from analyzers.prediction.sharded_model import (
+    HALF,
     OVER_SOCKETS,
     SHARED,
     ShardedModel,
@@ -41,8 +43,6 @@ from analyzers.rank import Op, RunSummary
 from analyzers.run import Calibration
 from analyzers.units import ms, percent
 
-# Two bytes per element: bf16 and fp16.
-HALF = 2
 # What is left of hosts' time where hosts are the limit and nothing else is asked for.
 USUAL_HOST_TIMES = (0.5,)
 
@@ -164,7 +164,8 @@ class _Answering:
         change_ns = step_ns - self.baseline.predicted_step_ns
         slowed = replace(model, is_slowed=True)
         slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
-        reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns)
+        drift_ns = OF_WAITS * prediction.stalled_ns
+        reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns, drift_ns)
         low_ns = min(step_ns - reach_ns, prediction.host_at_least_ns)
         high_ns = max(step_ns + reach_ns, prediction.host_at_most_ns)
         if _shares(model, scene):
@@ -253,13 +254,20 @@ def _on_most(settings: Sequence[Scenario], baseline: Baseline) -> Recommended:
     return chosen(most, f"on {most.gpus:,} GPUs a step would take {step}, and takes {own} on {baseline.gpus:,}")
 
 
+def _of_dtypes(model: ShardedModel) -> str:
+    if not model.casts_ns:
+        return "compute takes what it took with other dtypes: casts that go or come are not modelled"
+    casts = f"autocast's casts of weights and of their gradients, {ms(model.casts_ns)} at the rate of FSDP2's copies"
+    return f"with all-gathers of two bytes per element there are none of {casts}; else compute takes what it took"
+
+
 def _assumptions(model: ShardedModel, options: Options, wanted: Sequence[Sharding]) -> Iterator[str]:
     yield from (each.text for each in model.assumptions)
     if any(each.separate_reduce_scatter_group for each in wanted) and not model.has_own_group:
         beside = "as fast as alone" if model.shared == OVER_SOCKETS else f"at {percent(model.shared)} of its rate"
         yield f"beside a reduce-scatter of another communicator an all-gather goes on {beside}, and the other way round"
     if any(each.param_itemsize or each.reduce_itemsize for each in wanted):
-        yield "compute takes what it took with other dtypes: casts that go or come are not modelled"
+        yield _of_dtypes(model)
     if model.communicates_besides:
         yield "collectives that are not FSDP2's take what they took, and compute waits for them as it did"
     if any(gpus > model.gpus for gpus in options.gpus):

@@ -43,6 +43,9 @@ from analyzers.units import percent
 # of 337 ms took 261 ms with a group of its own for reduce-scatters); elsewhere both move over the same links.
 SHARED, OVER_SOCKETS = 0.5, 1.0
 SOCKETS = "NET/Socket"
+# Bytes per element of bf16 and fp16, and of fp32; what run.json calls the former where weights are cast to them.
+HALF, FULL = 2, 4
+HALVES = ("bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class ShardedModel:
     ranks: tuple[RankNumber, ...]
     late: RankNumber | None  # for which the others wait most of what they wait
     hosts: TimedHosts | None = None
+    autocasts: bool = False  # weights to a dtype of two bytes
     communicates_besides: bool = False
     is_slowed: bool = False
 
@@ -120,7 +124,7 @@ class ShardedModel:
 
     def changed(self, scene: ShardedScene) -> ShardedSteps:
         """Return the steps that are played."""
-        steps, sharding = self.steps, scene.sharding
+        steps, sharding = self._with_sizes(scene.sharding), scene.sharding
         if scene.level is not None:
             steps = levelled_sharded(steps, scene.level)
         if scene.host_time != 1:
@@ -131,6 +135,27 @@ class ShardedModel:
             return steps
         passes = sharding.prefetch
         return steps.arranged(passes in (Prefetch.FORWARD, Prefetch.BOTH), passes in (Prefetch.BACKWARD, Prefetch.BOTH))
+
+    def _with_sizes(self, sharding: Sharding) -> ShardedSteps:
+        """Return the steps with the bytes that are gathered and reduced."""
+        gathered, reduced = (
+            (asked or self.itemsizes[op]) / self.itemsizes[op]
+            for op, asked in ((Op.GATHER, sharding.param_itemsize), (Op.REDUCE, sharding.reduce_itemsize))
+        )
+        if (gathered, reduced) == (1, 1):
+            return self.steps
+        return self.steps.with_sizes(gathered, reduced, self.casts_ns if gathered < 1 else 0.0)
+
+    @property
+    def casts_ns(self) -> float:
+        """Return what a step casts weights for autocast, and their gradients: no longer where it gathers what it casts.
+
+        Each is read in one dtype and written in the other, as fast as gathered parameters are copied.
+        """
+        if not self.autocasts or self.itemsizes[Op.GATHER] != FULL:
+            return 0.0
+        gathered = float(self.steps.nbytes[self.steps.of(Op.GATHER) & ~self.steps.backward].sum())
+        return 2 * gathered * (1 + HALF / FULL) / self.steps.copy_gbps
 
     def _plan(self, steps: ShardedSteps, scene: ShardedScene, of_run: bool) -> tuple[ShardedPlan, Float64]:
         """Return how long transfers take, and the bytes of the reduce-scatters."""
@@ -205,7 +230,8 @@ class ShardedModel:
         first = steps.of(Op.GATHER) & ~steps.backward & np.isin(steps.module, list(again))
         by_module = dict(zip(steps.module[first].tolist(), steps.nbytes[first].tolist(), strict=True))
         of_recorded = (scene.sharding.param_itemsize or self.itemsizes[Op.GATHER]) / self.itemsizes[Op.GATHER]
-        return round(sum(by_module.values()) * of_recorded * (scene.gpus - 1) / scene.gpus)
+        # What is gathered is a copy: the shard stays beside it.
+        return round(sum(by_module.values()) * of_recorded)
 
 
 def is_sharded(run: RunSummary) -> bool:
@@ -259,6 +285,7 @@ def sharded_model_of(run: RunSummary, given: LinkModel | Calibration | None) -> 
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged),
         hosts=timed,
+        autocasts=manifest.settings.get("amp") in HALVES,
         communicates_besides=any(
             (each.communication.strategy != STRATEGIES.index(FSDP)).any() for each in run.measured
         ),

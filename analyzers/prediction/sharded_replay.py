@@ -150,6 +150,30 @@ class ShardedSteps:
         per_op = ("work_ns", "limit_ns", "launched_ns", "own_ns", "spent")
         return replace(self, **shared, **{name: getattr(self, name)[..., list(order)] for name in per_op})
 
+    def with_sizes(self, gathered: float, reduced: float, casts_ns: float) -> ShardedSteps:
+        """Return the same with parameters and gradients of so many times the bytes, and without these casts of a step.
+
+        Copies take as long as their bytes: into an all-gather from shards that stay as they are; into a reduce-scatter
+        from gradients of what was gathered. Weights are cast after they were gathered, their gradients before they are
+        reduced, each module's by its bytes.
+        """
+        work_ns = self.work_ns.copy()
+        work_ns[..., self.of(Op.COPIED_OUT)] *= gathered
+        work_ns[..., self.of(Op.REDUCE)] *= (gathered + reduced) / 2
+        gathers = self.of(Op.GATHER)
+        first = np.flatnonzero(gathers & ~self.backward)
+        share_of = dict(zip(self.module[first].tolist(), self.nbytes[first] / self.nbytes[first].sum(), strict=True))
+        share = np.array([share_of.get(module, 0.0) for module in self.module.tolist()])
+        cast = np.roll(self.of(Op.COPIED_OUT) & ~self.backward, 1) * np.roll(share, 1) + self.of(Op.COPY_IN) * share
+        own_ns = np.where(gathers, self.own_ns * (1 + gathered) / 2, self.own_ns)
+        return replace(self, work_ns=np.maximum(work_ns - casts_ns / 2 * cast, 0), own_ns=own_ns)
+
+    @property
+    def copy_gbps(self) -> float:
+        """Return how fast gathered parameters are copied, bytes read and written; infinite where nothing tells."""
+        copied_ns = float(np.median(self.work_ns[..., self.of(Op.COPIED_OUT)].sum(axis=-1)))
+        return 2 * float(self.nbytes[self.of(Op.GATHER)].sum()) / copied_ns if copied_ns > 0 else float("inf")
+
     def staying_gathered(self) -> ShardedSteps:
         """Return the same with modules that stay gathered after their forward: none is gathered again.
 

@@ -241,6 +241,43 @@ def test_with_hosts_in_half_the_time_launches_come_in_half_the_time():
     assert span(LATE_HOST.hurried(0), plan(4, 6, DRAWN)) < span(LATE_HOST, plan(4, 6, DRAWN))
 
 
+def test_with_hosts_that_were_timed_no_launch_is_late():
+    timed = LATE_HOST.with_timed_hosts(np.array([10.0, 60.0]))
+    assert span(timed, plan(4, 6, DRAWN)) == span(DRAWN, plan(4, 6, DRAWN)) == 37
+    assert timed.own_host_ns.ravel().tolist() == [10, 60]
+
+
+def test_what_is_not_gathered_again_costs_the_host_nothing():
+    again = np.isin(DRAWN.op, [GATHER, OUT]) & DRAWN.backward
+    spending = replace(LATE_HOST, spent=np.where(again, 0.1, 0.0) + np.zeros((2, 1, 1)), span_ns=np.full((2, 1), 50.0))
+    kept = spending.staying_gathered()
+    # Each of so many calls is a tenth of the host's 60, of which 50 lie in the step.
+    calls = int(again.sum())
+    assert kept.own_host_ns[1, 0] == pytest.approx(60 * (1 - 0.1 * calls))
+    last = spending.launched_ns[1, 0, -1] - kept.launched_ns[1, 0, -1]
+    assert last == pytest.approx(50 * 0.1 * calls)
+    assert kept.launched_ns[1, 0, 0] == spending.launched_ns[1, 0, 0]
+
+
+def test_with_half_of_the_bytes_copies_take_half_and_casts_go():
+    works = [10.0] * len(WORK)
+    steps = replace(steps_of(works), own_ns=np.where(DRAWN.of(GATHER), 8.0, 0.0)[None, None] + 0.0)
+    half = steps.with_sizes(0.5, 0.5, casts_ns=4.0)
+    # Copies out and into reduce-scatters: 5. Each of two modules has a half of the casts: 1 in its forward, 1 before its
+    # gradients are copied.
+    forward = [place + 1 for place, op in enumerate(DRAWN.op.tolist()) if op == DONE and not DRAWN.backward[place]]
+    expected = np.array(works)
+    expected[DRAWN.of(DONE) | DRAWN.of(REDUCE)] = 5
+    expected[[*forward, *np.flatnonzero(DRAWN.of(IN)).tolist()]] -= 1
+    assert half.work_ns[0, 0].tolist() == expected.tolist()
+    # Copies into all-gathers read the shards as they are, and write half.
+    assert set(half.own_ns[0, 0][DRAWN.of(GATHER)].tolist()) == {6.0}
+    # Into reduce-scatters of half the bytes from gradients as they are.
+    assert set(steps.with_sizes(1.0, 0.5, 0.0).work_ns[0, 0][DRAWN.of(REDUCE)].tolist()) == {7.5}
+    # Two bytes moved for each byte that is gathered, 4 of them in 40.
+    assert steps.copy_gbps == 2 * 4 / 40
+
+
 def test_hosts_wait_for_input_as_long_as_they_did():
     fed = replace(LATE_HOST, tail_limit_ns=np.array([[NEVER], [80.0]]), input_ns=np.array([[0.0], [30.0]]))
     assert fed.hurried(0.5).tail_limit_ns.ravel().tolist() == [NEVER, 55]
@@ -304,8 +341,8 @@ def test_what_stays_gathered_is_counted_in_its_dtype():
     whole = model.kept_bytes(ShardedScene(4))
     narrow = model.kept_bytes(ShardedScene(4, Sharding(param_itemsize=itemsize // 2)))
     assert narrow == pytest.approx(whole / 2, abs=1)
-    # Each GPU of so many has its own share already.
-    assert model.kept_bytes(ShardedScene(8)) == pytest.approx(whole / 0.75 * 0.875, abs=1)
+    # What is gathered is a copy, beside which each GPU keeps its shard, however small.
+    assert model.kept_bytes(ShardedScene(8)) == whole
 
 
 def test_settings_on_other_gpus_gain_over_the_runs_own_settings_there():
