@@ -83,6 +83,8 @@ class Code(str, Enum):
     BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
     HOST_IS_THE_LIMIT = "host_is_the_limit"
     INPUT_STAYS = "input_stays"
+    GRAPH_NOT_MEASURED = "graph_not_measured"
+    REPLAY_IS_OFF = "replay_is_off"
     DTYPES_DIFFER = "dtypes_differ"
     FIGURES_OF_ANOTHER_DEVICE = "figures_of_another_device"
     LINKS_EXTRAPOLATED = "links_extrapolated"

@@ -25,6 +25,8 @@ WITHIN, OF_CHANGE = 0.017, 0.2
 # And within so much of what compute waits for communication, which drifts between a recording and minutes later: the
 # same transfers took 15 % more or less over sockets, the same steps waited 20 % more over host memory (docs/whatif.md).
 OF_WAITS = 0.2
+# Shorter times are written as 0.000 ms.
+LEAST_SAID_NS = 500
 IN_CAUSE = {Cause.COMPUTE: "compute", Cause.HOST: "launches", Cause.INPUT: "waits for input"}
 
 
@@ -123,7 +125,12 @@ class Baseline(msgspec.Struct, frozen=True):
 class Predicted(msgspec.Struct, frozen=True):
     """One prediction. `link_gbps` is the bus bandwidth its reductions get, `latency_us` the time of the smallest.
 
-    `interval_ns` is where nine of ten such steps are expected.
+    `interval_ns` is where nine of ten such steps are expected. `gain_ns` is what it takes off the step with the run's
+    own settings on these GPUs and links. Of `straggler`: `rank` (null: every rank is as the median of all) is as the
+    others in what `cause` says; of `host`, `host_time` is what is left of its time; with 0 the step is as one CUDA
+    graph. Of `fsdp`: `sharding` is what is changed of FSDP2 (null: nothing), and `buckets` what its reduce-scatters
+    reduce. Of `accumulation`: a step adds up gradients of `grad_accumulation` micro-batches, and gains over as many
+    steps of the run's own.
     """
 
     bucket_mb: float | None
@@ -137,26 +144,19 @@ class Predicted(msgspec.Struct, frozen=True):
     efficiency: float | None
     buckets: list[int]
     reliable: bool
-
-
-class Scenario(Predicted, frozen=True):
-    """A prediction, and in `why` what speaks against trusting it; null where nothing does.
-
-    `gain_ns` is what it takes off the step with the run's own cap on these links. Of `straggler`: `rank` (null: every
-    rank is as the median of all) is as the others in what `cause` says; of `host`, `host_time` is what is left of its
-    time; with 0 the step is as one CUDA graph. Of `fsdp`: `sharding` is what is changed of FSDP2 (null: nothing), and
-    `buckets` what its reduce-scatters reduce. Of `accumulation`: a step adds up gradients of `grad_accumulation`
-    micro-batches, and gains over as many steps of the run's own.
-    """
-
     kind: Kind
     gain_ns: int
-    why: Notices | None
     rank: int | None = None
     cause: Cause | None = None
     host_time: float | None = None
     grad_accumulation: int | None = None
     sharding: Sharding | None = None
+
+
+class Scenario(Predicted, frozen=True, kw_only=True):
+    """A prediction, and in `why` what speaks against trusting it; null where nothing does."""
+
+    why: Notices | None
 
     @property
     def is_of_settings(self) -> bool:
@@ -164,7 +164,7 @@ class Scenario(Predicted, frozen=True):
         return self.kind in (Kind.CAPS, Kind.LINKS, Kind.FSDP)
 
 
-class Recommended(Predicted, frozen=True):
+class Recommended(Predicted, frozen=True, kw_only=True):
     """The prediction that is recommended; `why` says in a sentence what for."""
 
     why: str
@@ -203,7 +203,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     @property
     def synchronizes(self) -> bool:
         """Whether settings are asked about: those of one GPU, which synchronizes nothing, change nothing."""
-        return any(each.gpus > 1 for each in self.of_settings)
+        return self.baseline.gpus > 1 or any(each.gpus > 1 for each in self.of_settings)
 
     @property
     def is_of_fsdp(self) -> bool:
@@ -220,8 +220,9 @@ class WhatIf(msgspec.Struct, frozen=True):
         if best.gain_ns <= max(self.gain_ns, self.uncertainty_ns):
             return chosen
         said = would_take(best)
-        if not best.reliable and f"{UNTRUSTED}: {best.why}" in chosen:
-            chosen = chosen.replace(f"; {UNTRUSTED}", ". Neither is to be trusted")
+        settings, _, reasons = chosen.partition(f"; {UNTRUSTED}: ")
+        if reasons and reasons in str(best.why):
+            chosen = f"{settings}. Neither is to be trusted: {best.why}"
         elif not best.reliable:
             said += f" ({UNTRUSTED}: {best.why})"
         return f"{said}. {chosen[:1].upper()}{chosen[1:]}"
@@ -258,10 +259,25 @@ def would_take(scenario: Scenario) -> str:
     return f"{what} would take {step} instead of {before}"
 
 
+def changed_of_ddp(options: Options) -> str:
+    """Say what else of DDP is changed than its cap; empty where nothing is."""
+    changed = {
+        "gradients as bucket views": options.bucket_views,
+        "no broadcast of buffers": not options.broadcast_buffers,
+        f"gradients of {options.gradient_itemsize} bytes per element": options.gradient_itemsize is not None,
+    }
+    return ", ".join(what for what, is_asked in changed.items() if is_asked)
+
+
+def at_most(time_ns: float) -> str:
+    """Write a time that others do not exceed, in words where it is none."""
+    return f"at most {ms(time_ns)}" if time_ns >= LEAST_SAID_NS else "nothing"
+
+
 def known_within(uncertainty_ns: float, step_ns: float) -> str:
-    """Say how well a run's step is known: with few timed steps, one of them odd, hardly at all."""
+    """Say how well steps are told apart: with few timed steps, one of them odd, hardly at all."""
     if uncertainty_ns < step_ns:
-        return f"steps are known to within {ms(uncertainty_ns)}"
+        return f"differences below {ms(uncertainty_ns)} are noise"
     return "the run's timed steps are too few, or too unequal, to tell settings apart"
 
 

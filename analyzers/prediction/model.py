@@ -54,6 +54,8 @@ SLOWEST = 4.0
 LIKELY_MB = (50.0, 100.0, 10.0, 5.0, 2.0, 1.0, 4.0, 8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 200.0, 256.0, 512.0)
 
 
+# A replay that misses the run's own step by more than this misses others, too.
+OFF = 0.05
 # What may have taken the gradients out of the traces.
 LOSSES = (Code.TRACE_INCOMPLETE, Code.RANK_UNREADABLE, Code.RANKS_MISSING)
 
@@ -142,6 +144,7 @@ class Model:
     spread: float
     doubts: list[Notice]
     sync_doubts: list[Notice]  # of predictions in which gradients are synchronized
+    graph_doubts: list[Notice]  # of one GPU's step as a CUDA graph
     assumptions: list[Assumption]
     ranks: tuple[RankNumber, ...]
     late: RankNumber | None  # for which the others wait most of what they wait
@@ -309,16 +312,17 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         spread=spread,
         doubts=run_doubts(run, manifest),
         sync_doubts=borrowing(run, manifest, rests_on),
+        graph_doubts=borrowing(run, manifest, [borrowed("one GPU's step as a CUDA graph is known to within 6 %")]),
         assumptions=rests_on,
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged) if gpus > 1 else None,
         hosts=timed,
     )
-    if source != MeasuredFrom.UNPROFILED:
-        return model
-    if timed is not None:
-        return _with_devices_unprofiled(model, manifest.controls.step_ns("nosync"))
-    return _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
+    if source == MeasuredFrom.UNPROFILED and timed is not None:
+        model = _with_devices_unprofiled(model, manifest.controls.step_ns("nosync"))
+    elif source == MeasuredFrom.UNPROFILED:
+        model = _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
+    return replace(model, doubts=[*model.doubts, *replay_doubts(model.own().step_ns / measured_ns - 1)])
 
 
 def _steps(
@@ -391,14 +395,18 @@ def _check(run: RunSummary, gpus: int) -> None:
     if any(measured.schedules is None for measured in run.measured):
         raise AnalysisError(f"{run.name}: summarized without schedules; leave schedules=False out")
     if any(len(_schedules(measured)) != 1 for measured in run.measured):
-        raise NotReplayable(f"{run.name}: one process drives several devices (nn.DataParallel); only DDP is replayed")
+        raise NotReplayable(
+            f"{run.name}: one process drives several devices (nn.DataParallel); only DDP and FSDP2 are replayed"
+        )
     comm = [measured.communication for measured in run.measured]
     gradients = [each.kind[each.purpose == Purpose.GRADIENTS] for each in comm]
     kinds = {Collective(int(kind)).label for each in gradients for kind in np.unique(each)} - {"all_reduce"}
     if kinds:
-        raise NotReplayable(f"{run.name}: gradients travel by {', '.join(sorted(kinds))}; only DDP is replayed")
+        raise NotReplayable(
+            f"{run.name}: gradients travel by {', '.join(sorted(kinds))}; only DDP and FSDP2 are replayed"
+        )
     if gpus > 1 and not any(len(measured.reductions) for measured in run.measured):
-        raise NotReplayable(f"{run.name}: no all-reduce of gradients in its steps; only DDP is replayed")
+        raise NotReplayable(f"{run.name}: no all-reduce of gradients in its steps; only DDP and FSDP2 are replayed")
 
 
 def _schedules(measured: Measured) -> dict[int, GradientSchedule]:
@@ -488,6 +496,12 @@ def borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumpt
     devices = ", ".join(dict.fromkeys(names)) if names else "devices of which nothing says what they are"
     text = f"{figures} measured on {MEASURED_ON}s are used for {devices}; see what this rests on"
     return [Notice(Code.FIGURES_OF_ANOTHER_DEVICE, text.replace("are used", "is used") if count == 1 else text)]
+
+
+def replay_doubts(error: float) -> list[Notice]:
+    """Say that the replay misses the run's own step."""
+    text = f"the replay of the run's own settings is off by {percent(abs(error))}"
+    return [Notice(Code.REPLAY_IS_OFF, text)] if abs(error) > OFF else []
 
 
 def run_doubts(run: RunSummary, manifest: Manifest) -> list[Notice]:

@@ -26,6 +26,8 @@ from analyzers.prediction.answers import (
     Recommended,
     Scenario,
     WhatIf,
+    at_most,
+    changed_of_ddp,
     chosen,
     known_within,
     most_gained,
@@ -57,7 +59,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     if is_sharded(run):
         return sharded_whatif(run, options, links)
     if options.shardings:
-        raise NotReplayable(f"{run.name}: what is asked is FSDP2's, and this run is none of FSDP")
+        raise NotReplayable(f"{run.name}: what is asked is FSDP2's, and this run has no FSDP2: leave its options out")
     model = model_of(run, links)
     own_prediction = model.own()
     warnings = [*run.warnings, *_of_layout(model, own_prediction)]
@@ -84,12 +86,15 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     scenarios = [changing.scenario(_scene(cap, gpus, options)) for gpus in counts for cap in caps]
     chosen = model.gpus if model.gpus in counts and model.gpus > 1 else next((n for n in counts if n > 1), counts[0])
     asked = [each for each in scenarios if each.gpus == chosen]
-    before_ns = round(model.predict(_scene(model.bucket_mb, chosen, options)).step_ns)
+    own_scene = _scene(model.bucket_mb, chosen, Options(), recorded=chosen == model.gpus)
+    before_ns = round(model.predict(own_scene).step_ns)
     others = [*changing.stragglers(uncertainty_ns), *changing.host_times(), *changing.accumulations()]
-    if chosen == 1:
-        recommended, gain_ns = _of_one_gpu(others)
+    if chosen > 1:
+        recommended, gain_ns = _recommended(asked, before_ns, uncertainty, _where(chosen, counts, model), options)
+    elif model.gpus > 1:
+        recommended, gain_ns = _on_one_gpu(asked[0], baseline), 0
     else:
-        recommended, gain_ns = _recommended(asked, before_ns, uncertainty, of_several=set(counts) != {model.gpus})
+        recommended, gain_ns = _of_one_gpu(others)
     return WhatIf(
         schema=SCHEMA,
         run=run.name,
@@ -107,6 +112,13 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
 
 def _check(model: Model, counts: Sequence[int], options: Options) -> None:
     """Raise NotReplayable where nothing can be said of what is asked for."""
+    if max(counts) < 2 and changed_of_ddp(options):
+        raise NotReplayable(
+            f"{model.name}: {changed_of_ddp(options)}: one GPU synchronizes nothing; say with --gpus how many there "
+            "might be"
+        )
+    if model.gpus < 2 and options.straggler not in (None, LATE):
+        raise NotReplayable(f"{model.name}: one GPU has no others to be late for: leave --straggler out")
     if max(counts) > 1 and not model.links.timings:
         raise no_links(model.name)
     if max(counts) < 2 and model.gpus < 2 and not (host_times(model, options) or options.accumulations):
@@ -157,10 +169,11 @@ def _assumptions(model: Model, options: Options) -> list[str]:
     return assumptions
 
 
-def _scene(bucket_mb: float | None, gpus: int, options: Options) -> Scene:
+def _scene(bucket_mb: float | None, gpus: int, options: Options, recorded: bool = False) -> Scene:
     return Scene(
         bucket_mb,
         gpus,
+        recorded=recorded,
         broadcast_buffers=options.broadcast_buffers,
         itemsize=options.gradient_itemsize,
         bucket_views=options.bucket_views,
@@ -201,9 +214,9 @@ class _Changing:
         )
 
     def _before_ns(self, scene: Scene) -> float:
-        """The step with the run's own cap on the same GPUs and links."""
-        own = _scene(self.model.bucket_mb, scene.gpus, Options())
-        return self.model.predict(replace(own, recorded=scene.recorded)).step_ns
+        """The step with the run's own buckets on the same GPUs and links; on others, with those of its cap."""
+        own = _scene(self.model.bucket_mb, scene.gpus, Options(), recorded=scene.gpus == self.model.gpus)
+        return self.model.predict(own).step_ns
 
     def _steps_of(self, scene: Scene) -> float:
         """How many of the run's own steps do the same work."""
@@ -227,8 +240,7 @@ class _Changing:
         return round(max(min(low_ns, prediction.host_at_least_ns), 0)), round(max(high_ns, prediction.host_at_most_ns))
 
     def _own(self) -> Scene:
-        own = _scene(self.model.bucket_mb, self.model.gpus, self.options)
-        return replace(own, recorded=True)
+        return _scene(self.model.bucket_mb, self.model.gpus, Options(), recorded=True)
 
     def stragglers(self, noise_ns: int) -> list[Scenario]:
         """Return the run without a rank's lateness, as a whole and by what it is late with.
@@ -266,7 +278,15 @@ def _doubts(model: Model, scene: Scene, prediction: Prediction) -> list[Notice]:
     doubts += [waits] if waits is not None else []
     # What a graph runs is as long as under the profiler, whatever that costs the host.
     doubts += [each for each in model.doubts if not (_is_graph(scene) and each.code in OF_PROFILED_HOSTS)]
-    return doubts + ([*model.sync_doubts, *_unmeasured(model, scene)] if scene.gpus > 1 else [])
+    doubts += [*model.sync_doubts, *_unmeasured(model, scene)] if scene.gpus > 1 else []
+    return doubts if scene.host_time else [*doubts, *_graph_doubts(model, scene)]
+
+
+def _graph_doubts(model: Model, scene: Scene) -> list[Notice]:
+    """Say where nobody measured how well a step is known as one CUDA graph."""
+    if scene.gpus > 1:
+        return [Notice(Code.GRAPH_NOT_MEASURED, "steps of several GPUs as one CUDA graph were never measured")]
+    return model.graph_doubts
 
 
 def _is_graph(scene: Scene) -> bool:
@@ -286,19 +306,26 @@ def _unmeasured(model: Model, scene: Scene) -> list[Notice]:
     return notices
 
 
+def _where(gpus: int, counts: Sequence[int], model: Model) -> str:
+    """Say on how many GPUs, where the run's own number is not all that is asked about."""
+    return f"on {gpus:,} GPUs " if set(counts) != {model.gpus} else ""
+
+
 def _recommended(
-    scenarios: Sequence[Scenario], before_ns: int, uncertainty: float, of_several: bool
+    scenarios: Sequence[Scenario], before_ns: int, uncertainty: float, where: str, options: Options
 ) -> tuple[Recommended, int]:
-    """Return the scenario with the shortest step, all with as many GPUs; and its gain over the run's own cap there."""
+    """Return the scenario with the shortest step, all with as many GPUs; and its gain over the run's own there."""
     best = min(scenarios, key=lambda each: each.predicted_step_ns)
-    uncertainty_ns = uncertainty * best.predicted_step_ns
-    where = f"on {best.gpus:,} GPUs " if of_several and best.gpus > 1 else ""
+    uncertainty_ns = uncertainty * before_ns
     gain_ns = before_ns - best.predicted_step_ns
     spread_ns = max(each.predicted_step_ns for each in scenarios) - best.predicted_step_ns
     cap = "DDP's default" if best.bucket_mb is None else f"{best.bucket_mb:g} MB"
     unsure = known_within(uncertainty_ns, best.predicted_step_ns)
-    if len(scenarios) > 1 and spread_ns <= uncertainty_ns:
-        why = f"{where}no choice matters here: caps differ by at most {ms(spread_ns)}, and {unsure}"
+    if changed := changed_of_ddp(options):
+        why = f"{where}with buckets of {cap} and {changed} a step would take {ms(best.predicted_step_ns)} instead of "
+        why += f"{ms(before_ns)}; {unsure}"
+    elif len(scenarios) > 1 and spread_ns <= uncertainty_ns:
+        why = f"{where}no choice matters here: caps differ by {at_most(spread_ns)}, and {unsure}"
     elif gain_ns <= 0:
         why = f"{where}no cap here is better than the run's own, and {unsure}"
     elif gain_ns <= uncertainty_ns:
@@ -306,6 +333,12 @@ def _recommended(
     else:
         why = f"{where}buckets of {cap} take {ms(gain_ns)} off a step of {ms(before_ns)} with the run's own; {unsure}"
     return chosen(best, why), gain_ns
+
+
+def _on_one_gpu(scenario: Scenario, baseline: Baseline) -> Recommended:
+    """Return one GPU's step of a run on several, and what theirs is."""
+    step, own = ms(scenario.predicted_step_ns), ms(baseline.predicted_step_ns)
+    return chosen(scenario, f"on one GPU a step would take {step}, and takes {own} on {baseline.gpus:,}")
 
 
 def _of_one_gpu(scenarios: Sequence[Scenario]) -> tuple[Recommended, int]:

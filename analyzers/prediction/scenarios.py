@@ -106,6 +106,7 @@ def is_own(scenario: Scenario, predictions: WhatIf) -> bool:
     """Whether a scenario has the settings that the run had: cap, number of GPUs, links and all else."""
     baseline = predictions.baseline
     has_own = (scenario.bucket_mb, scenario.gpus) == (baseline.bucket_mb, baseline.gpus) and scenario.sharding is None
+    has_own &= scenario.buckets == baseline.buckets
     return has_own and scenario.is_of_settings and predictions.as_recorded
 
 

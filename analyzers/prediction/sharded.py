@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from math import hypot
 from typing import Any
 
+import msgspec
+
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
     KNOWN_TO,
+    LEAST_SAID_NS,
     OF_CHANGE,
     OF_WAITS,
     SCHEMA,
@@ -94,15 +97,15 @@ def _on(links: RunLinks, options: Options) -> RunLinks:
 def _check(run: RunSummary, options: Options) -> None:
     """Raise NotReplayable for what is asked of DDP."""
     asked = {
-        "a step as one CUDA graph": 0 in (options.host_times or ()),
-        "gradient accumulation": bool(options.accumulations),
-        "bucket views": options.bucket_views,
-        "buffers that stay": not options.broadcast_buffers,
-        "the dtype of DDP's gradients": options.gradient_itemsize is not None,
+        "a step as one CUDA graph (--host-time 0)": 0 in (options.host_times or ()),
+        "--grad-accumulation": bool(options.accumulations),
+        "--gradient-as-bucket-view": options.bucket_views,
+        "--no-broadcast-buffers": not options.broadcast_buffers,
+        "--grad-dtype": options.gradient_itemsize is not None,
     }
     for what, is_asked in asked.items():
         if is_asked:
-            raise NotReplayable(f"{run.name}: {what} is predicted for DDP alone, and this run is of FSDP")
+            raise NotReplayable(f"{run.name}: {what} is of DDP alone, and this run is of FSDP2: leave it out")
     if options.gpus and min(options.gpus) < 2:
         raise NotReplayable(f"{run.name}: on one GPU FSDP2 shards nothing; give 2 or more to --gpus")
 
@@ -161,7 +164,9 @@ class _Answering:
         """Where nine of ten such steps are expected, by what is known of the run's own step, the change, and hosts."""
         model, step_ns = self.model, prediction.step_ns
         own = hypot(WITHIN, self.baseline.error, model.spread) * step_ns
-        change_ns = step_ns - self.baseline.predicted_step_ns
+        # Changes that cancel one another are no better known for that.
+        changes = [step_ns, *(model.predict(each).step_ns for each in _parts(model, scene))]
+        change_ns = max(abs(each - self.baseline.predicted_step_ns) for each in changes)
         slowed = replace(model, is_slowed=True)
         slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
         drift_ns = OF_WAITS * prediction.stalled_ns
@@ -198,6 +203,15 @@ class _Answering:
             yield self.scenario(ShardedScene(model.gpus, host_time=left), Kind.HOST, host_time=left)
 
 
+def _parts(model: ShardedModel, scene: ShardedScene) -> Iterator[ShardedScene]:
+    """Yield each of what a scene changes by itself, where that is more than one thing."""
+    asked = {name: value for name, value in msgspec.structs.asdict(scene.sharding).items() if value is not None}
+    if scene.changes_hosts or len(asked) + (scene.gpus != model.gpus) < 2:
+        return
+    yield from (ShardedScene(model.gpus, Sharding(**{name: value})) for name, value in asked.items())
+    yield ShardedScene(scene.gpus)
+
+
 def _shares(model: ShardedModel, scene: ShardedScene) -> bool:
     """Whether another communicator's share of the links is a guess."""
     return bool(scene.sharding.separate_reduce_scatter_group) and not model.has_own_group
@@ -230,16 +244,14 @@ def _recommended(
     """Return the settings with the shortest step, all with as many GPUs; and their gain over the run's own there."""
     counts = [each.gpus for each in settings]
     gpus = model.gpus if model.gpus in counts else counts[0]
-    changed = [each for each in settings if each.sharding is not None and each.gpus == gpus]
-    if not changed:
+    settings_there = [each for each in settings if each.gpus == gpus]
+    if all(each.sharding is None for each in settings):
         return _on_most(settings, baseline), 0
-    best = min(changed, key=lambda each: each.predicted_step_ns)
+    best = min(settings_there, key=lambda each: each.predicted_step_ns)
     if best.gain_ns <= uncertainty_ns:
-        own = next(each for each in settings if each.sharding is None and each.gpus == gpus)
         unsure = known_within(uncertainty_ns, baseline.predicted_step_ns)
-        at_most = f"more than {ms(best.gain_ns)}" if best.gain_ns > 0 else "anything"
-        why = f"no change of FSDP2's settings here gains {at_most}, and {unsure}"
-        return chosen(own, why), 0
+        gain = f"more than {ms(best.gain_ns)}" if best.gain_ns >= LEAST_SAID_NS else "anything"
+        return chosen(best, f"no change of FSDP2's settings here gains {gain}, and {unsure}"), best.gain_ns
     why = would_take(best)
     if best.sharding is not None and best.sharding.reshard_after_forward is False:
         kept = model.kept_bytes(ShardedScene(best.gpus, best.sharding))

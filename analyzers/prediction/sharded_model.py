@@ -28,7 +28,7 @@ from analyzers.prediction.hosts import (
 )
 from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled_sharded, settled, slow_floor_ns
 from analyzers.prediction.link_model import LinkModel, RunLinks, links_of
-from analyzers.prediction.model import SLOWER, MeasuredFrom, borrowing, measured_step, run_doubts
+from analyzers.prediction.model import SLOWER, MeasuredFrom, borrowing, measured_step, replay_doubts, run_doubts
 from analyzers.prediction.replay import Played
 from analyzers.prediction.sharded_replay import ShardedPlan, ShardedSteps, play_sharded, sharded_steps
 from analyzers.prediction.strain import GATHERS, SCATTERS
@@ -290,7 +290,9 @@ def sharded_model_of(run: RunSummary, given: LinkModel | Calibration | None) -> 
             (each.communication.strategy != STRATEGIES.index(FSDP)).any() for each in run.measured
         ),
     )
-    return replace(model, unprofiled=_unprofiled(model)) if source == MeasuredFrom.UNPROFILED else model
+    if source == MeasuredFrom.UNPROFILED:
+        model = replace(model, unprofiled=_unprofiled(model))
+    return replace(model, doubts=[*model.doubts, *replay_doubts(model.own().step_ns / measured_ns - 1)])
 
 
 def _unprofiled(model: ShardedModel) -> float:

@@ -73,13 +73,12 @@ def test_a_host_that_is_far_ahead_changes_nothing(resnet50):
 
 def test_a_host_as_long_as_the_step_is_the_step(resnet50):
     unprofiled_ns = resnet50.manifest.controls.step_ns("unprofiled")
-    found = whatif(with_hosts(resnet50, alike(unprofiled_ns)), Options(bucket_mb=(25,), host_times=(1, 0.9)))
+    found = whatif(with_hosts(resnet50, alike(unprofiled_ns)), Options(bucket_mb=(25,)))
     assert found.baseline.predicted_step_ns == pytest.approx(unprofiled_ns, rel=0.01)
     (cap,) = found.of_settings
     assert Code.HOST_IS_THE_LIMIT in {notice.code for notice in cap.why}
     # What a step takes its host differs by a quarter, and so may the step.
     assert cap.interval_ns[1] > 1.2 * unprofiled_ns
-    assert found.others[1].predicted_step_ns < unprofiled_ns
 
 
 def test_a_late_host_as_the_others_leaves_theirs(sick):

@@ -372,8 +372,8 @@ def test_views_of_buckets_save_the_copies_out_of_them(resnet50):
 
 def test_one_gpu_has_no_copies_to_leave_out_and_several_from_it_have(runs):
     single = runs["resnet18-ddp1"]
-    usual, views = (whatif(single, Options(bucket_views=each, host_times=(0.5, 0))) for each in (False, True))
-    assert [each.predicted_step_ns for each in usual.others] == [each.predicted_step_ns for each in views.others]
+    with pytest.raises(NotReplayable, match="gradients as bucket views: one GPU synchronizes nothing"):
+        whatif(single, Options(bucket_views=True, host_times=(0.5, 0)))
     links = LinkModel({4: Affine(4, 0.0, 300.0)}, "given")
     usual, views = (whatif(single, Options(bucket_views=each, gpus=(4,)), links) for each in (False, True))
     saved_ns = usual.scenarios[0].predicted_step_ns - views.scenarios[0].predicted_step_ns
@@ -417,6 +417,50 @@ def test_a_doubt_with_a_semicolon_is_one_doubt(resnet50):
     assert doubts([scenario, *scenarios]) == [*(scenario.why or ()), first, second]
 
 
+def test_one_gpu_of_a_run_on_several_is_a_scenario(resnet50):
+    found = whatif(resnet50, Options(gpus=(1,), host_times=(0.5,)))
+    (one,) = found.of_settings
+    assert (one.gpus, one.efficiency) == (1, 1.0)
+    assert found.recommended.why.startswith("on one GPU a step would take ")
+    assert found.recommended.predicted_step_ns == one.predicted_step_ns < found.baseline.predicted_step_ns
+    assert found.synchronizes
+
+
+def test_other_changes_are_of_the_runs_own_settings(resnet50):
+    plain, changed = (
+        whatif(resnet50, Options(straggler=EVERY, host_times=(1,), bucket_views=views, broadcast_buffers=not views))
+        for views in (False, True)
+    )
+    assert [each.predicted_step_ns for each in plain.others] == [each.predicted_step_ns for each in changed.others]
+    assert "gradients as bucket views, no broadcast of buffers a step would take" in changed.recommended.why
+
+
+def test_what_is_recommended_says_which_scenario_it_is(runs, resnet50):
+    found = whatif(resnet50, Options(bucket_mb=CAPS), given(20))
+    best = min(found.of_settings, key=lambda each: each.predicted_step_ns)
+    names = ("kind", "bucket_mb", "predicted_step_ns", "gain_ns", "host_time", "sharding")
+    assert [getattr(found.recommended, name) for name in names] == [getattr(best, name) for name in names]
+    graph = whatif(runs["resnet18-ddp1"], Options(host_times=(0.5, 0))).recommended
+    assert (graph.kind, graph.host_time) == (Kind.HOST, 0)
+
+
+def test_a_replay_that_misses_its_own_run_is_doubted(resnet50):
+    rows = [msgspec.structs.replace(row, time_ns=30 * row.time_ns) for row in resnet50.calibration.rows]
+    transfers = replace(resnet50, calibration=msgspec.structs.replace(resnet50.calibration, rows=rows))
+    found = whatif(replace(transfers, manifest=None), Options())
+    is_off = abs(found.baseline.error) > 0.05
+    assert (Code.REPLAY_IS_OFF in doubted(found.scenarios[0])) == is_off
+
+
+def test_a_graph_on_several_gpus_or_another_device_was_never_measured(runs, resnet50):
+    (several,) = whatif(resnet50, Options(host_times=(0,))).others
+    assert Code.GRAPH_NOT_MEASURED in doubted(several)
+    single = runs["resnet18-ddp1"]
+    other = replace(single, manifest=msgspec.structs.replace(single.manifest, devices=["AMD Instinct MI250X"]))
+    (graph,) = whatif(other, Options(host_times=(0,))).others
+    assert doubted(graph) == {Code.FIGURES_OF_ANOTHER_DEVICE}
+
+
 @pytest.mark.parametrize(("loss", "is_said"), [(Code.TRACE_INCOMPLETE, True), (Code.RUN_JSON_MISSING, False)])
 def test_what_may_have_taken_the_gradients_is_said_where_there_are_none(resnet50, monkeypatch, loss, is_said):
     monkeypatch.setattr("analyzers.prediction.model.recorded_steps", lambda *_: None)
@@ -427,5 +471,5 @@ def test_what_may_have_taken_the_gradients_is_said_where_there_are_none(resnet50
 
 
 def test_steps_that_differ_by_more_than_they_take_tell_nothing():
-    assert known_within(999_000, 1e6) == "steps are known to within 0.999 ms"
+    assert known_within(999_000, 1e6) == "differences below 0.999 ms are noise"
     assert "too few, or too unequal" in known_within(1_000_000, 1e6)

@@ -263,8 +263,8 @@ def test_with_half_of_the_bytes_copies_take_half_and_casts_go():
     works = [10.0] * len(WORK)
     steps = replace(steps_of(works), own_ns=np.where(DRAWN.of(GATHER), 8.0, 0.0)[None, None] + 0.0)
     half = steps.with_sizes(0.5, 0.5, casts_ns=4.0)
-    # Copies out and into reduce-scatters: 5. Each of two modules has a half of the casts: 1 in its forward, 1 before its
-    # gradients are copied.
+    # Copies out and into reduce-scatters: 5. Each of two modules has a half of the casts: 1 in its forward, 1 before
+    # its gradients are copied.
     forward = [place + 1 for place, op in enumerate(DRAWN.op.tolist()) if op == DONE and not DRAWN.backward[place]]
     expected = np.array(works)
     expected[DRAWN.of(DONE) | DRAWN.of(REDUCE)] = 5
@@ -350,3 +350,16 @@ def test_settings_on_other_gpus_gain_over_the_runs_own_settings_there():
     own, more = whatif(run, Options(gpus=(4, 64), shardings=())).scenarios
     assert (own.gain_ns, more.gain_ns) == (0, 0)
     assert more.predicted_step_ns >= own.predicted_step_ns
+
+
+def test_changes_that_cancel_are_no_better_known():
+    run = summarized(SAMPLES / "resnet18-fsdp4")
+    both = Sharding(prefetch=Prefetch.NONE, reshard_after_forward=False)
+    (one, other, together) = (
+        whatif(run, Options(shardings=[each])).scenarios[1]
+        for each in (Sharding(prefetch=Prefetch.NONE), Sharding(reshard_after_forward=False), both)
+    )
+    own = whatif(run, Options(shardings=())).baseline.predicted_step_ns
+    reach = [each.interval_ns[1] - each.predicted_step_ns for each in (one, other, together)]
+    least = 0.2 * max(abs(each.predicted_step_ns - own) for each in (one, other))
+    assert reach[2] >= least

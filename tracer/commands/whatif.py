@@ -272,7 +272,7 @@ def _share(text: str) -> float:
 def rate(text: str) -> float:
     """Parse an option's positive number, in GB/s or MB."""
     value = positive_number(text)
-    if not SMALLEST <= value < LARGEST:
+    if not SMALLEST <= value <= LARGEST:
         raise refusal(text, f"give a number from {SMALLEST:g} to {LARGEST:g}")
     return value
 
