@@ -76,10 +76,11 @@ class Sharding(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"reshard_after_forward={self.reshard_after_forward}")
         if self.separate_reduce_scatter_group:
             parts.append("a process group for reduce-scatters")
-        if self.param_itemsize is not None:
-            parts.append(f"all-gathers of {self.param_itemsize} bytes per element")
-        if self.reduce_itemsize is not None:
-            parts.append(f"reduce-scatters of {self.reduce_itemsize} bytes per element")
+        of_bytes: dict[int | None, list[str]] = {}
+        for what, itemsize in (("all-gathers", self.param_itemsize), ("reduce-scatters", self.reduce_itemsize)):
+            of_bytes.setdefault(itemsize, []).append(what)
+        of_bytes.pop(None, None)
+        parts += [f"{' and '.join(what)} of {itemsize} bytes per element" for itemsize, what in of_bytes.items()]
         return ", ".join(parts)
 
 

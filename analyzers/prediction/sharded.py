@@ -164,13 +164,14 @@ class _Answering:
         """Where nine of ten such steps are expected, by what is known of the run's own step, the change, and hosts."""
         model, step_ns = self.model, prediction.step_ns
         own = hypot(WITHIN, self.baseline.error, model.spread) * step_ns
+        change_ns = step_ns - self.baseline.predicted_step_ns
         # Changes that cancel one another are no better known for that.
-        changes = [step_ns, *(model.predict(each).step_ns for each in _parts(model, scene))]
-        change_ns = max(abs(each - self.baseline.predicted_step_ns) for each in changes)
+        parts = [step_ns, *(model.predict(each).step_ns for each in _parts(model, scene))]
+        largest_ns = max(abs(each - self.baseline.predicted_step_ns) for each in parts)
         slowed = replace(model, is_slowed=True)
         slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
         drift_ns = OF_WAITS * prediction.stalled_ns
-        reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns, drift_ns)
+        reach_ns = hypot(own, OF_CHANGE * largest_ns, slowed_change_ns - change_ns, drift_ns)
         low_ns = min(step_ns - reach_ns, prediction.host_at_least_ns)
         high_ns = max(step_ns + reach_ns, prediction.host_at_most_ns)
         if _shares(model, scene):

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from analyzers.prediction import Options, WhatIf, whatif
+from analyzers.prediction import Options, Sharding, WhatIf, whatif
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.scenarios import (
     USUAL_MB,
@@ -25,12 +25,19 @@ from tests.support.pictures import HEADS, assert_readable
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tracer.views.html.prediction_curve import FRAME, by_gpus, cap_places, capline
+from tracer.views.html.prediction_rows import row_picture
 from tracer.views.html.report_page import report_html
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots.axes import style
 from tracer.views.plots.layout import TEXT_PT
 from tracer.views.plots.prediction import figure, prediction_picture
-from tracer.views.sections.results.prediction import no_longer_hidden, prediction_text, signed
+from tracer.views.sections.results.prediction import (
+    no_longer_hidden,
+    prediction_text,
+    row_words,
+    rows_besides_caps,
+    signed,
+)
 
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
 EVIL = "</script><img src=x onerror=alert(1)> \x1b[31m$\\frac{1}{0}$"
@@ -47,6 +54,16 @@ def one_gpu() -> WhatIf:
     return whatif(
         summarized(SAMPLES / "resnet18-ddp1"), Options(gpus=(4,)), LinkModel({4: Affine(4, 0.0, 300.0)}, "given")
     )
+
+
+@cache
+def sharded() -> WhatIf:
+    return whatif(summarized(SAMPLES / "resnet18-fsdp4"), Options(host_times=(0.5,), straggler=1))
+
+
+@cache
+def changed() -> WhatIf:
+    return whatif(summarized(RESNET50), Options(host_times=(0.5, 0), straggler="all", accumulations=(2,)))
 
 
 MADE = {"own": found, "scaling": lambda: found(4, 8, 64, 1024), "single": one_gpu}
@@ -158,6 +175,36 @@ def test_the_picture_can_be_read(made, theme):
         drawn = figure(made, theme)
         assert_readable(drawn)
     assert len(drawn.axes) == (1 if scale_out(made) is None else 2)
+
+
+@pytest.mark.parametrize(("made", "caps"), [(sharded, 0), (changed, 1)])
+def test_what_has_no_place_over_caps_is_a_row_of_its_own(made, caps):
+    prediction = made()
+    scenarios = rows_besides_caps(prediction)
+    with style(LIGHT, TEXT_PT):
+        drawn = figure(prediction, LIGHT)
+        assert_readable(drawn)
+    assert len(drawn.axes) == caps + 1
+    labels = [label.get_text().replace("\n", " ") for label in drawn.axes[-1].get_yticklabels()]
+    assert labels == [row_words(each, prediction) for each in scenarios]
+    picture = row_picture(prediction)
+    assert picture is not None
+    order = sorted(range(len(scenarios)), key=lambda place: scenarios[place].predicted_step_ns)
+    across = [picture.rows[place].x for place in order]
+    assert across == sorted(across)
+    for row, each in zip(picture.rows, scenarios, strict=True):
+        assert picture.frame.left <= row.low <= row.x <= row.high <= picture.frame.right
+        assert row.hollow is not each.reliable
+    assert picture.frame.left < picture.measured < picture.frame.right
+    assert row_picture(found()) is None
+
+
+def test_a_long_row_is_cut_short_where_it_is_drawn_and_said_in_full():
+    asked = Sharding(prefetch="none", reshard_after_forward=False, separate_reduce_scatter_group=True)
+    prediction = whatif(summarized(SAMPLES / "resnet18-fsdp4"), Options(shardings=[asked], gpus=(8,)))
+    row = row_picture(prediction).rows[-1]
+    assert row.label.endswith("...") and len(row.label) <= 52
+    assert row.words.startswith(f"{asked.words}, 8 GPUs: ")
 
 
 def test_the_picture_has_every_form_and_the_same_bytes():

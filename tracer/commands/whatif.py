@@ -139,9 +139,6 @@ def run(options: argparse.Namespace) -> int:
     prediction = whatif(summary, _options(options), links)
     if options.bucket_mb is not None and prediction.is_of_fsdp:
         raise TracerError(f"--bucket-mb: {prediction.run} is of FSDP, which has no buckets; leave it out")
-    if options.plot is not None and (prediction.is_of_fsdp or not prediction.synchronizes):
-        remedy = "FSDP has none" if prediction.is_of_fsdp else "one GPU has none; say how many with --gpus"
-        raise TracerError(f"--plot {options.plot}: it draws DDP's buckets, and {remedy}")
     _write(options, prediction)
     if of_run is not None:
         document = report_html(of_run, drawn, calibration or summary.calibration, prediction)

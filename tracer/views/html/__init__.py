@@ -2,8 +2,8 @@
 
 `report_page`, `comparison_page`, `scaling_page` and `error_page` fill `templates`; `report_top` is what a report's page
 begins with, `report_outline` orders its sections; `titled_tables` are sections as tables, `notebook_cell` has what a
-notebook shows, `bandwidth_curve` and `prediction_curve` are drawn as SVG, `timeline_data` is what the timeline's script
-draws. Templates, scripts and styles are in static/.
+notebook shows, `bandwidth_curve`, `prediction_curve` and `prediction_rows` are drawn as SVG, `timeline_data` is what
+the timeline's script draws. Templates, scripts and styles are in static/.
 
 Decisions: docs/decisions/views.md
 """

@@ -135,14 +135,20 @@ class _Up:
 
 def _up(values_ns: Sequence[float]) -> tuple[_Up, list[Tick]]:
     """Build the upward axis, and its ticks at round figures."""
+    low_ns, high_ns, marks = round_ticks(values_ns)
+    up = _Up(low_ns, high_ns)
+    return up, [Tick(up.at(ns), label) for ns, label in marks]
+
+
+def round_ticks(values_ns: Sequence[float]) -> tuple[float, float, list[tuple[float, str]]]:
+    """Return the ends of an axis that has these times, and round figures on it, with their words in ms."""
     least, most = min(values_ns), max(values_ns)
     air = AIR * (most - least) or 0.01 * most
-    up = _Up(least - air, most + air)
-    every = _round_up((up.high_ns - up.low_ns) / TICKS)
-    first = ceil(up.low_ns / every)
+    low_ns, high_ns = least - air, most + air
+    every = _round_up((high_ns - low_ns) / TICKS)
     digits = max(0, -floor(log10(every / NS_PER_MS)))
-    marks = [multiple * every for multiple in range(first, floor(up.high_ns / every) + 1)]
-    return up, [Tick(up.at(mark), f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]
+    marks = [multiple * every for multiple in range(ceil(low_ns / every), floor(high_ns / every) + 1)]
+    return low_ns, high_ns, [(mark, f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]
 
 
 def _round_up(value: float) -> float:

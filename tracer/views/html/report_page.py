@@ -38,6 +38,7 @@ from tracer.views import (
 )
 from tracer.views.html.bandwidth_curve import curve
 from tracer.views.html.prediction_curve import CapPicture, capline
+from tracer.views.html.prediction_rows import RowPicture, row_picture
 from tracer.views.html.report_outline import outline
 from tracer.views.html.report_top import top
 from tracer.views.html.templates import FOLDER, filled, policy
@@ -139,7 +140,7 @@ def _script(name: str) -> str:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The section of predictions: what to choose, the run's own settings, tables, and the picture."""
+    """The section of predictions: what to choose, the run's own settings, tables, and pictures."""
 
     why: str
     own: list[TitledTable]
@@ -148,6 +149,7 @@ class Predicted:
     scaling: list[TitledTable]
     basis: list[TitledTable]
     picture: CapPicture | None
+    rows: RowPicture | None
 
 
 def _predicted(prediction: WhatIf) -> Predicted:
@@ -159,6 +161,7 @@ def _predicted(prediction: WhatIf) -> Predicted:
         scaling=titled(explained(scale_out_section(prediction), "whatif")),
         basis=titled(basis(prediction)),
         picture=capline(prediction) if prediction.synchronizes and not prediction.is_of_fsdp else None,
+        rows=row_picture(prediction),
     )
 
 

@@ -1,11 +1,12 @@
-"""Plot of predictions: steps over bucket caps, efficiency over GPUs.
+"""Plot of predictions: steps over bucket caps, efficiency over GPUs, other changes.
 
 A hollow point is one that cannot be trusted; the band around the run's own settings is noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from analyzers.prediction import Scenario, WhatIf, scale_out
@@ -14,13 +15,25 @@ from tracer.views import LIGHT, Theme
 from tracer.views.html import by_gpus, cap_places
 from tracer.views.plots.axes import MARKERS, places, ramp, saved, style
 from tracer.views.plots.layout import TEXT_PT, Entry, Sheet, framed
-from tracer.views.sections.results import cap, gpus, hidden_means, no_longer_hidden, sentence, signed
+from tracer.views.sections.results import (
+    cap,
+    gpus,
+    hidden_means,
+    no_longer_hidden,
+    row_words,
+    rows_besides_caps,
+    sentence,
+    signed,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PANEL_IN = 2.5
+# Of rows: what is between two, each line of their words, what the axis takes below them; and letters to a line.
+ROW_IN, LINE_IN, ROWS_IN = 0.14, 0.14, 0.55
+LABEL = 34
 BAND_ALPHA = 0.25
 REACH_ALPHA = 0.6
 # What stays empty below and above efficiencies: of their distance from 100 %, and at least so many points.
@@ -36,25 +49,41 @@ def prediction_picture(prediction: WhatIf, form: str, theme: Theme = LIGHT) -> b
 
 def figure(prediction: WhatIf, theme: Theme) -> Figure:
     """Draw the picture, inside a style."""
-    out = scale_out(prediction)
-    looks = _looks(prediction, theme)
+    looks = _looks(prediction, theme) if _has_caps(prediction) else {}
     framing = Sheet(_title(prediction), _facts(prediction), _entries(prediction, looks, theme), _notes(prediction))
-    drawing = framed(framing, PANEL_IN * (1 if out is None else 2), theme)
-    axes = drawing.subplots(1 if out is None else 2, 1, squeeze=False)[:, 0]
-    _draw_steps(axes[0], prediction, looks, theme)
-    if out is not None:
-        _draw_efficiency(axes[1], prediction, looks, theme)
+    panels: list[tuple[float, Callable[[Axes], None]]] = []
+    if _has_caps(prediction):
+        panels.append((PANEL_IN, lambda axis: _draw_steps(axis, prediction, looks, theme)))
+    if scale_out(prediction) is not None:
+        panels.append((PANEL_IN, lambda axis: _draw_efficiency(axis, prediction, looks, theme)))
+    if labels := [
+        fill(row_words(each, prediction), LABEL, break_on_hyphens=False) for each in rows_besides_caps(prediction)
+    ]:
+        lines = max(label.count("\n") + 1 for label in labels)
+        height = ROWS_IN + (ROW_IN + LINE_IN * lines) * len(labels)
+        panels.append((height, lambda axis: _draw_rows(axis, prediction, labels, theme)))
+    heights = [height for height, _ in panels]
+    drawing = framed(framing, sum(heights), theme)
+    axes = drawing.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, (_, draw) in zip(axes, panels, strict=True):
+        draw(axis)
     return drawing
 
 
+def _has_caps(prediction: WhatIf) -> bool:
+    """Whether there are buckets to have a cap."""
+    return prediction.synchronizes and not prediction.is_of_fsdp
+
+
 def _title(prediction: WhatIf) -> str:
-    return f"{prediction.run}: predicted steps over bucket caps"
+    return f"{prediction.run}: predicted steps" + " over bucket caps" * _has_caps(prediction)
 
 
 def _facts(prediction: WhatIf) -> str:
     baseline = prediction.baseline
+    settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}" if _has_caps(prediction) else gpus(baseline.gpus)
     return (
-        f"Own settings: {cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}; measured {ms(baseline.measured_step_ns)} "
+        f"Own settings: {settings}; measured {ms(baseline.measured_step_ns)} "
         f"({baseline.measured_from}), predicted {ms(baseline.predicted_step_ns)} ({signed(baseline.error)})"
     )
 
@@ -62,7 +91,8 @@ def _facts(prediction: WhatIf) -> str:
 def _notes(prediction: WhatIf) -> list[str]:
     out = scale_out(prediction)
     sentences = [] if out is None else [no_longer_hidden(out), hidden_means(out)]
-    return [sentence(prediction.recommended.why), *sentences, f"Links: {prediction.links}."]
+    links = [f"Links: {prediction.links}."] if prediction.synchronizes else []
+    return [sentence(prediction.headline), *sentences, *links]
 
 
 def _looks(prediction: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
@@ -82,8 +112,9 @@ def _entries(prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: 
     entries.append(("measured", Line2D([], [], **_measured_look(theme))))
     reach = Line2D([], [], color=theme.faint, marker="|", markersize=10, linestyle="", alpha=REACH_ALPHA)
     entries.append(("nine in ten such steps", reach))
-    entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
-    if not all(scenario.reliable for scenario in prediction.of_settings):
+    if looks:
+        entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
+    if not all(scenario.reliable for scenario in prediction.scenarios):
         hollow = Line2D([], [], color=theme.faint, marker="o", markersize=4.5, mfc=theme.ground, ls="")
         entries.append((UNTRUSTED, hollow))
     return entries
@@ -121,6 +152,22 @@ def _draw_steps(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str,
     axis.set_ylabel("step, ms")
     axis.ticklabel_format(axis="y", useOffset=False)
     axis.margins(x=0.06, y=0.1)
+
+
+def _draw_rows(axis: Axes, prediction: WhatIf, labels: Sequence[str], theme: Theme) -> None:
+    """Draw what is changed besides caps, a row each, from the top, over the run's own step as measured."""
+    rows, baseline = rows_besides_caps(prediction), prediction.baseline
+    look = {"color": ramp(theme, 1.0), "marker": "o"}
+    axis.axvline(baseline.measured_step_ns / NS_PER_MS, color=theme.ink, linewidth=0.8, linestyle=":")
+    for place, scenario in enumerate(rows):
+        low_ms, high_ms = (end / NS_PER_MS for end in scenario.interval_ns)
+        axis.hlines(place, low_ms, high_ms, color=look["color"], linewidth=0.8, alpha=REACH_ALPHA)
+        _draw_point(axis, _step_ms(scenario), place, scenario.reliable, look, theme)
+    axis.plot(baseline.measured_step_ns / NS_PER_MS, -0.75, zorder=4, **_measured_look(theme))
+    axis.set_yticks(range(len(rows)), labels)
+    axis.set_ylim(len(rows) - 0.5, -1.1)
+    axis.set_xlabel("step, ms")
+    axis.ticklabel_format(axis="x", useOffset=False)
 
 
 def _draw_point(axis: Axes, x: float, y: float, reliable: bool, look: Mapping[str, Any], theme: Theme) -> None:

@@ -146,6 +146,21 @@ def what_changes(scenario: Scenario) -> str:
     return f"launches in {rounded_percent(scenario.host_time)} of the CPU's time"
 
 
+def rows_besides_caps(prediction: WhatIf) -> list[Scenario]:
+    """Return the scenarios that have no place over bucket caps: FSDP2's, and all that is changed besides."""
+    return [*(prediction.of_settings if prediction.is_of_fsdp else []), *prediction.others]
+
+
+def row_words(scenario: Scenario, prediction: WhatIf) -> str:
+    """Say what a scenario is, with its number of GPUs where that is not the run's."""
+    if scenario.cause not in (None, Cause.ALL):
+        return f"{'every rank' if scenario.rank is None else f'rank {scenario.rank}'} {what_changes(scenario)}"
+    if not scenario.is_of_settings:
+        return what_changes(scenario)
+    what = "as recorded" if scenario.sharding is None else scenario.sharding.words
+    return what if scenario.gpus == prediction.baseline.gpus else f"{what}, {gpus(scenario.gpus)}"
+
+
 def interval(scenario: Scenario) -> str:
     """Write where nine of ten such steps are expected."""
     return "-".join(map(milliseconds, scenario.interval_ns))
