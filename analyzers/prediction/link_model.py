@@ -75,9 +75,9 @@ class LinkModel:
     hosts: Hosts | None = None
     collective: str = "all_reduce"
 
-    def slowed(self) -> LinkModel:
-        """Return links whose collectives take as much longer as nine of ten take at most."""
-        return replace(self, strain=self.strain.slowed())
+    def slowed(self, by: float | None = None) -> LinkModel:
+        """Return links whose collectives take longer by a share, or by as much as nine of ten take at most."""
+        return replace(self, strain=self.strain.slowed(by))
 
     def for_collective(self, collective: str) -> LinkModel:
         """Return given links, which have one bus bandwidth, for another kind of collective."""

@@ -265,9 +265,12 @@ class Model:
             return self.predict(Scene(None, 1))
         return replace(self, links=self.own_links).predict(Scene(self.bucket_mb, self.gpus, recorded=True))
 
-    def over_slowed_links(self) -> Model:
-        """Return the same over links as slow as nine of ten transfers say, also in the run where they are its own."""
-        slowed = self.links.slowed()
+    def over_slowed_links(self, by: float | None = None) -> Model:
+        """Return the same over links that are slower by a share, or as slow as nine of ten transfers say.
+
+        So they are in the run where they are its own.
+        """
+        slowed = self.links.slowed(by)
         return replace(self, links=slowed, own_links=slowed if self.links is self.own_links else self.own_links)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
+    DRIFT,
     KNOWN_TO,
     OF_CHANGE,
-    OF_WAITS,
     SCHEMA,
     WITHIN,
     Baseline,
@@ -234,7 +234,7 @@ class _Changing:
         steps, slowed = self._steps_of(scene), self.model.over_slowed_links()
         change_ns = step_ns - steps * self.baseline.predicted_step_ns
         slowed_change_ns = slowed.predict(scene).step_ns - steps * slowed.own().step_ns
-        drift_ns = OF_WAITS * prediction.stalled_ns
+        drift_ns = self.model.over_slowed_links(DRIFT).predict(scene).step_ns - step_ns
         reach_ns = hypot(own, OF_CHANGE * change_ns, slowed_change_ns - change_ns, drift_ns)
         low_ns, high_ns = step_ns - reach_ns, step_ns + reach_ns
         return round(max(min(low_ns, prediction.host_at_least_ns), 0)), round(max(high_ns, prediction.host_at_most_ns))

@@ -12,10 +12,10 @@ import msgspec
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
+    DRIFT,
     KNOWN_TO,
     LEAST_SAID_NS,
     OF_CHANGE,
-    OF_WAITS,
     SCHEMA,
     WITHIN,
     Baseline,
@@ -170,7 +170,7 @@ class _Answering:
         largest_ns = max(abs(each - self.baseline.predicted_step_ns) for each in parts)
         slowed = replace(model, is_slowed=True)
         slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
-        drift_ns = OF_WAITS * prediction.stalled_ns
+        drift_ns = replace(model, drift=DRIFT).predict(scene).step_ns - step_ns
         reach_ns = hypot(own, OF_CHANGE * largest_ns, slowed_change_ns - change_ns, drift_ns)
         low_ns = min(step_ns - reach_ns, prediction.host_at_least_ns)
         high_ns = max(step_ns + reach_ns, prediction.host_at_most_ns)

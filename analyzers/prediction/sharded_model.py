@@ -103,7 +103,8 @@ class ShardedModel:
     hosts: TimedHosts | None = None
     autocasts: bool = False  # weights to a dtype of two bytes
     communicates_besides: bool = False
-    is_slowed: bool = False
+    is_slowed: bool = False  # transfers take as much longer as nine of ten take at most
+    drift: float = 0.0  # by what share they take longer
 
     def predict(self, scene: ShardedScene, of_run: bool = False) -> ShardedPrediction:
         """Predict a step: medians over ranks and steps. `of_run`: over the links that the run had."""
@@ -167,7 +168,8 @@ class ShardedModel:
             rows = steps.of(op)
             nbytes = steps.nbytes[rows] * ((sizes[op] or self.itemsizes[op]) / self.itemsizes[op])
             taken = links.own if of_run else links.asked
-            transfer_ns[rows] = (taken.slowed() if self.is_slowed else taken).collective_ns(nbytes, scene.gpus)
+            slowed = taken.slowed(None if self.is_slowed else self.drift)
+            transfer_ns[rows] = slowed.collective_ns(nbytes, scene.gpus)
         own_group = self.has_own_group or bool(sharding.separate_reduce_scatter_group)
         return ShardedPlan(transfer_ns, own_group, self.shared), nbytes
 

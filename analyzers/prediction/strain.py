@@ -42,9 +42,10 @@ class Strain:
     after: float = 1.0
     reach: float = 0.0
 
-    def slowed(self) -> Strain:
-        """Return the strain at the end of its reach."""
-        return Strain(self.beside * (1 + self.reach), self.after * (1 + self.reach))
+    def slowed(self, by: float | None = None) -> Strain:
+        """Return the strain that is larger by a share, or at the end of its reach."""
+        share = self.reach if by is None else by
+        return Strain(self.beside * (1 + share), self.after * (1 + share))
 
     def __str__(self) -> str:
         if self.beside == self.after:
