@@ -1,12 +1,14 @@
 """How exactly waiting is told from transfer: collectives to which one rank comes late by a known time.
 
-    python benchmarks/skew.py record FOLDER [--gpus 2] [--backend nccl] [--sizes 4,...] [--repeats 5]
+    python benchmarks/skew.py record FOLDER [--gpus 2] [--groups 1] [--backend nccl] [--sizes 4,...] [--repeats 5]
     python benchmarks/skew.py judge FOLDER [--json]
 
 `record` runs each kind at each size. Before each collective all ranks pass a gate, an all_reduce of 8 bytes that they
 leave together; behind it the last rank sleeps on its device for 0, 50, 250 or 1000 us. On GPUs the host is far ahead: a
-long sleep comes first. A step holds one kind. `judge` reads the run as `tracer report` does, and compares its waiting
-with the true one, for which it looks at each rank by itself, without any common clock:
+long sleep comes first. A step holds one kind. With --groups ranks are divided into so many groups of neighbors, each
+with a communicator of its own: all of them communicate at once, and the last rank of each is late (on GPUs alone:
+traces of gloo do not name groups). `judge` reads the run as `tracer report` does, and compares its waiting with the true
+one, for which it looks at each rank by itself, without any common clock:
 
     late rank   gate|sleep.......|kernel|        what a rank starts earlier than the latest, counted from the gate's
     others      gate|kernel.............|        end, it waits; in one-way kinds no more than its kernel takes
@@ -47,28 +49,32 @@ NEVER = 2**63
 MOST_OF_WINDOW = 0.03
 
 
-def collective(kind: str, nbytes: int, device: Any) -> Callable[[], Any]:
+def collective(kind: str, nbytes: int, device: Any, group: Any = None) -> Callable[[], Any]:
     """One collective of a kind, its buffers made beforehand."""
     import torch
     import torch.distributed as dist
 
-    size, rank = dist.get_world_size(), dist.get_rank()
+    ranks = dist.get_process_group_ranks(group) if group is not None else list(range(dist.get_world_size()))
+    size, rank = len(ranks), ranks.index(dist.get_rank())
+    first, before = ranks[0], ranks[rank - 1]
     whole = torch.ones(max(nbytes // 4, size), device=device)
     part = torch.ones(max(nbytes // 4 // size, 1), device=device)
     parts = [torch.empty_like(part) for _ in range(size)]
     gathered = torch.empty(len(part) * size, device=device)
-    peer = (rank + 1) % size
+    peer = ranks[(rank + 1) % size]
     calls = {
-        "all_reduce": lambda: dist.all_reduce(whole),
-        "all_gather": lambda: dist.all_gather_into_tensor(gathered, part),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, gathered),
-        "all_to_all": lambda: dist.all_to_all_single(torch.empty_like(gathered), gathered),
-        "barrier": lambda: dist.barrier(),
-        "broadcast": lambda: dist.broadcast(whole, 0),
-        "reduce": lambda: dist.reduce(whole, 0),
-        "gather": lambda: dist.gather(part, parts if rank == 0 else None, 0),
-        "scatter": lambda: dist.scatter(part, parts if rank == 0 else None, 0),
-        "send_recv": lambda: dist.send(whole, peer) if rank % 2 == 0 else dist.recv(whole, rank - 1),
+        "all_reduce": lambda: dist.all_reduce(whole, group=group),
+        "all_gather": lambda: dist.all_gather_into_tensor(gathered, part, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, gathered, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(torch.empty_like(gathered), gathered, group=group),
+        "barrier": lambda: dist.barrier(group),
+        "broadcast": lambda: dist.broadcast(whole, first, group=group),
+        "reduce": lambda: dist.reduce(whole, first, group=group),
+        "gather": lambda: dist.gather(part, parts if rank == 0 else None, first, group=group),
+        "scatter": lambda: dist.scatter(part, parts if rank == 0 else None, first, group=group),
+        "send_recv": lambda: (
+            dist.send(whole, peer, group=group) if rank % 2 == 0 else dist.recv(whole, before, group=group)
+        ),
     }
     return calls[kind]
 
@@ -101,6 +107,7 @@ def record_rank(rank: int, options: argparse.Namespace) -> None:
     if on_gpu:
         torch.cuda.set_device(device)
     dist.init_process_group(options.backend, rank=rank, world_size=options.gpus)
+    group, is_late = _own_group(rank, options)
     sleep, gate = sleeper(device), torch.ones(1, dtype=torch.int64, device=device)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     kinds = options.kinds
@@ -108,7 +115,7 @@ def record_rank(rank: int, options: argparse.Namespace) -> None:
     with profile(activities=activities, schedule=plan, record_shapes=True, acc_events=True) as profiler:
         for kind in (kinds[0], *kinds):
             for nbytes in [4] if kind == "barrier" else options.sizes:
-                call = collective(kind, nbytes, device)
+                call = collective(kind, nbytes, device, group)
                 call()
                 if on_gpu:
                     torch.cuda.synchronize()
@@ -116,7 +123,7 @@ def record_rank(rank: int, options: argparse.Namespace) -> None:
                 for late_us in options.late:
                     for _ in range(options.repeats):
                         dist.all_reduce(gate)
-                        if late_us and rank == options.gpus - 1:
+                        if late_us and is_late:
                             sleep(late_us)
                         call()
                 if on_gpu:
@@ -125,6 +132,16 @@ def record_rank(rank: int, options: argparse.Namespace) -> None:
             profiler.step()
     profiler.export_chrome_trace(str(options.folder / f"rank{rank}.json.gz"))
     dist.destroy_process_group()
+
+
+def _own_group(rank: int, options: argparse.Namespace) -> tuple[Any, bool]:
+    """Make all groups, and return this rank's (None for the world), and whether it is the late one there."""
+    import torch.distributed as dist
+
+    size = options.gpus // options.groups
+    of_all = [range(first, first + size) for first in range(0, options.gpus, size)]
+    made = [dist.new_group([*ranks]) for ranks in of_all] if options.groups > 1 else [None]
+    return made[rank // size], rank % size == size - 1
 
 
 def record(options: argparse.Namespace) -> None:
@@ -144,7 +161,7 @@ def record(options: argparse.Namespace) -> None:
         "backend": options.backend,
         "versions": {"torch": torch.__version__},
         "profiler": {"wait": 0, "warmup": 1, "active": len(options.kinds)},
-        "notes": [f"made by benchmarks/skew.py: rank {options.gpus - 1} comes late by a known time"],
+        "notes": [f"made by benchmarks/skew.py: the last rank of {options.groups} groups comes late by a known time"],
     }
     (options.folder / "run.json").write_text(json.dumps(run, indent=1))
 
@@ -174,12 +191,11 @@ def judge(options: argparse.Namespace) -> list[Judged]:
     import analyzers
 
     report = analyzers.report(analyzers.summarize(options.folder))
-    last = max(report.run.ranks)
     kinds = [kind for kind in (*SYNCHRONIZING, *ONE_WAY) if any(row.kind == kind for row in report.collectives)]
-    return [_judged(report, kind, last) for kind in kinds]
+    return [_judged(report, kind) for kind in kinds]
 
 
-def _judged(report: Any, kind: str, last: int) -> Judged:
+def _judged(report: Any, kind: str) -> Judged:
     rows = [row for row in report.collectives if row.kind == kind and row.step is not None and not _is_gate(row)]
     missing = [row for row in report.unmatched if row.kind == kind]
     errors, allowed = [], []
@@ -190,8 +206,9 @@ def _judged(report: Any, kind: str, last: int) -> Judged:
     caused: dict[int, int] = defaultdict(int)
     for row in report.waiting:
         caused[row.rank] += row.caused_ns if row.step in steps else 0
-    named = max(caused, key=lambda rank: caused[rank]) == last
-    count = len(rows) * len(report.run.ranks)
+    late = {max(member.rank for member in row.members) for row in rows}
+    named = set(sorted(caused, key=lambda rank: -caused[rank])[: len(late)]) == late
+    count = sum(len(row.members) for row in rows)
     share = float(np.mean(allowed or [0]))
     return Judged(kind, count, count + len(missing), errors, share, _in_windows(report, steps), named)
 
@@ -226,9 +243,10 @@ def _members(report: Any, rows: list[Any], one_way: bool) -> Iterator[tuple[int,
     for row in rows:
         passed = {member.rank: bisect_right(gates[member.rank], (member.start_ns, NEVER)) for member in row.members}
         (gate, *others) = set(passed.values())
-        if others or gate in used or not gate:
+        key = gate, *sorted(passed)
+        if others or key in used or not gate:
             continue  # the first of a size, which opens its connections, has no gate of its own
-        used.add(gate)
+        used.add(key)
         if gates[row.members[0].rank][gate - 1][1] > DISTURBED * usual_ns:
             continue  # something held a device up, so that ranks did not leave the gate together
         after = {member.rank: member.start_ns - gates[member.rank][gate - 1][0] for member in row.members}
@@ -268,6 +286,7 @@ def main() -> int:
     parser.add_argument("what", choices=["record", "judge"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpus", type=int, default=2, help="or processes of gloo")
+    parser.add_argument("--groups", type=int, default=1, help="of neighbors, each with a communicator of its own")
     parser.add_argument("--backend", default="nccl", choices=["nccl", "gloo"])
     parser.add_argument("--sizes", type=lambda text: [int(part) for part in text.split(",")], default=list(SIZES))
     parser.add_argument("--late", type=lambda text: [int(part) for part in text.split(",")], default=list(LATE_US))
