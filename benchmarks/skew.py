@@ -7,8 +7,8 @@
 leave together; behind it the last rank sleeps on its device for 0, 50, 250 or 1000 us. On GPUs the host is far ahead: a
 long sleep comes first. A step holds one kind. With --groups ranks are divided into so many groups of neighbors, each
 with a communicator of its own: all of them communicate at once, and the last rank of each is late (on GPUs alone:
-traces of gloo do not name groups). `judge` reads the run as `tracer report` does, and compares its waiting with the true
-one, for which it looks at each rank by itself, without any common clock:
+traces of gloo do not name groups). `judge` reads the run as `tracer report` does, and compares its waiting with the
+true one, for which it looks at each rank by itself, without any common clock:
 
     late rank   gate|sleep.......|kernel|        what a rank starts earlier than the latest, counted from the gate's
     others      gate|kernel.............|        end, it waits; in one-way kinds no more than its kernel takes

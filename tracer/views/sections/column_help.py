@@ -141,7 +141,7 @@ _BY_SECTION: dict[str, dict[str, str]] = {
         "gain": "What it takes off the step with the run's own settings, predicted by the same replay.",
         "against own": "The change against the run's own settings, predicted by the same replay.",
         "exposed comm": "Communication with no kernel beside it that computes.",
-        "compute waits": "What of that costs time, and the moments before collectives begin; the rest is beside copies.",
+        "compute waits": "What of that costs time, and moments before collectives begin; the rest is beside copies.",
         "efficiency": "A step of one GPU that synchronizes nothing, over the predicted step.",
         "best cap": "The bucket cap with the shortest step.",
         "communication": "Whether communication is hidden behind compute.",
