@@ -340,7 +340,8 @@ def _steps(
     losses = [warning for warning in run.warnings if warning.code in LOSSES]
     lost = "".join(f"; {warning}" for warning in losses[-1:])
     raise NotReplayable(
-        f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches{lost}"
+        f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches; record "
+        f"backward passes with record_shapes=True, or with `tracer record`{lost}"
     )
 
 

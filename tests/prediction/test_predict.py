@@ -467,7 +467,7 @@ def test_what_may_have_taken_the_gradients_is_said_where_there_are_none(resnet50
     run = replace(resnet50, warnings=(Notice(loss, "the first"), Notice(Code.KERNEL_UNKNOWN, "the last")))
     with pytest.raises(NotReplayable) as refused:
         whatif(run, Options())
-    assert str(refused.value).endswith("shapes and launches" + "; the first" * is_said)
+    assert str(refused.value).endswith("or with `tracer record`" + "; the first" * is_said)
 
 
 def test_steps_that_differ_by_more_than_they_take_tell_nothing():
