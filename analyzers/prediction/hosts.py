@@ -27,6 +27,8 @@ Steps = TypeVar("Steps", RecordedSteps, ShardedSteps)
 HOST_BOUND = 0.05
 # Of a host's step in calls that wait for the device: from here on its time is the device's, too.
 WAITING = 0.05
+# Of fewer steps nothing says how far they scatter.
+FEWEST = 3
 # A light window by CUPTI alone stretches launch-bound steps by at most so much (ResNet-18 under DDP on 2 x H200).
 LIGHT_STRETCHES = 1.15
 # Nine of ten normal values lie within so many median absolute deviations of their median.
@@ -53,9 +55,9 @@ def timed_hosts(run: RunSummary, manifest: Manifest) -> TimedHosts | None:
     No host takes longer than the unprofiled step: what exceeds it is the device's being at rest before.
     """
     samples, step_ns = manifest.controls.host_samples_ns(), manifest.controls.step_ns(UNPROFILED)
-    if step_ns is None or any(summary.rank not in samples for summary in run.ranks) or any(map(_waits, run.measured)):
+    of_ranks = [np.array(samples.get(summary.rank, []), np.float64) for summary in run.ranks]
+    if step_ns is None or min(map(len, of_ranks)) < FEWEST or any(map(_waits, run.measured)):
         return None
-    of_ranks = [np.array(samples[summary.rank], np.float64) for summary in run.ranks]
     medians_ns = [float(np.median(each)) for each in of_ranks]
     apart = [np.median(np.abs(each - median)) / median for each, median in zip(of_ranks, medians_ns, strict=True)]
     return TimedHosts(np.minimum(medians_ns, step_ns), NINE_IN_TEN * np.array(apart), step_ns)
@@ -109,13 +111,13 @@ def floor_scatter(steps: RecordedSteps | ShardedSteps, hosts: TimedHosts) -> flo
     return float(hosts.scatter[np.median(steps.own_host_ns, axis=1).argmax()])
 
 
-def host_doubt(share: float, hosts: TimedHosts | None) -> Notice:
-    """Say that a host is the limit for such a share of the step."""
-    if hosts is None:
+def host_doubt(share: float, scatter: float | None) -> Notice:
+    """Say that a host is the limit for such a share of the step; where it was timed, how far its steps scatter."""
+    if scatter is None:
         part = f"for {percent(share)} of the step" if share > HOST_BOUND else "once nothing else is as slow"
         return Notice(Code.HOST_IS_THE_LIMIT, f"the CPU is the limit {part}, and what it would do is not modelled")
     part = f"for {percent(share)} of the step" if share > HOST_BOUND else "or nearly so"
-    text = f"the CPU is the limit {part}, and what a step takes it differs by {percent(float(hosts.scatter.max()))}"
+    text = f"the CPU is the limit {part}, and what a step takes it differs by {percent(scatter)}"
     return Notice(Code.HOST_IS_THE_LIMIT, text)
 
 

@@ -117,6 +117,7 @@ class Prediction:
     buckets: list[int]
     is_host_bound: bool = False
     host_share: float = 0.0
+    host_scatter: float | None = None
     host_at_least_ns: float = float("inf")
     host_at_most_ns: float = 0.0
 
@@ -201,6 +202,7 @@ class Model:
             step_ns=step_ns,
             is_host_bound=at_most_ns > (1 + HOST_BOUND) * device_ns,
             host_share=1 - device_ns / step_ns,
+            host_scatter=scatter,
             host_at_least_ns=max(device_ns, (1 - scatter) * host_ns),
             host_at_most_ns=at_most_ns,
         )

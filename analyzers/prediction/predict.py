@@ -273,7 +273,7 @@ class _Changing:
 
 def _doubts(model: Model, scene: Scene, prediction: Prediction) -> list[Notice]:
     """Say why a scene's prediction cannot be trusted, if so."""
-    doubts = [host_doubt(prediction.host_share, model.hosts)] if prediction.is_host_bound else []
+    doubts = [host_doubt(prediction.host_share, prediction.host_scatter)] if prediction.is_host_bound else []
     waits = input_doubt(model.steps) if scene.host_time < 1 else None
     doubts += [waits] if waits is not None else []
     # What a graph runs is as long as under the profiler, whatever that costs the host.

@@ -222,7 +222,8 @@ def _doubts(model: ShardedModel, scene: ShardedScene) -> Iterator[Notice]:
     """Say why a scene's prediction cannot be trusted, if so."""
     if model.may_be_host_bound(scene):
         # Settings that change little need no words of their own.
-        yield host_doubt(model.host_share(scene if scene.changes_hosts else ShardedScene(model.gpus)), model.hosts)
+        share = model.host_share(scene if scene.changes_hosts else ShardedScene(model.gpus))
+        yield host_doubt(share, model.host_scatter(scene))
     waits = input_doubt(model.steps) if scene.host_time < 1 else None
     if waits is not None:
         yield waits

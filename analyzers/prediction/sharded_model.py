@@ -211,6 +211,10 @@ class ShardedModel:
         device_ns = self.predict(replace(scene, host_time=0.0)).step_ns
         return self.predict(scene).host_at_most_ns > (1 + HOST_BOUND) * device_ns
 
+    def host_scatter(self, scene: ShardedScene) -> float | None:
+        """Return how far the slowest host's steps scatter, as a share; None where none was timed."""
+        return None if self.hosts is None else floor_scatter(self.changed(scene), self.hosts)
+
     def host_share(self, scene: ShardedScene) -> float:
         """Return how much shorter a step would be, as a share, if nothing were launched late on any rank."""
         unhindered = self.predict(replace(scene, host_time=0.0))
