@@ -85,6 +85,7 @@ class Code(str, Enum):
     INPUT_STAYS = "input_stays"
     GRAPH_NOT_MEASURED = "graph_not_measured"
     REPLAY_IS_OFF = "replay_is_off"
+    HOST_TIMES_UNUSED = "host_times_unused"
     DTYPES_DIFFER = "dtypes_differ"
     FIGURES_OF_ANOTHER_DEVICE = "figures_of_another_device"
     LINKS_EXTRAPOLATED = "links_extrapolated"

@@ -221,12 +221,24 @@ class WhatIf(msgspec.Struct, frozen=True):
         if best.gain_ns <= max(self.gain_ns, self.uncertainty_ns):
             return chosen
         said = would_take(best)
-        settings, _, reasons = chosen.partition(f"; {UNTRUSTED}: ")
-        if reasons and reasons in str(best.why):
-            chosen = f"{settings}. Neither is to be trusted: {best.why}"
+        doubts = self._doubts_of_chosen
+        if doubts is not None and {*doubts} <= {*(best.why or ())}:
+            chosen = chosen.replace(f"; {UNTRUSTED}: {doubts}", f". Neither is to be trusted: {best.why}")
         elif not best.reliable:
             said += f" ({UNTRUSTED}: {best.why})"
         return f"{said}. {chosen[:1].upper()}{chosen[1:]}"
+
+    @property
+    def _doubts_of_chosen(self) -> Notices | None:
+        """What speaks against trusting what is recommended."""
+        of = ("kind", "bucket_mb", "gpus", "sharding", "host_time", "grad_accumulation", "rank", "cause")
+        same = (each for each in self.scenarios if all(getattr(each, x) == getattr(self.recommended, x) for x in of))
+        return next((each.why for each in same), None)
+
+    @property
+    def has_caps(self) -> bool:
+        """Whether there are buckets to have a cap: not of FSDP2, nor on one GPU."""
+        return not self.is_of_fsdp and any(each.gpus > 1 for each in self.of_settings)
 
     def __repr__(self) -> str:
         return f"WhatIf({self.run})\n{self.headline}"

@@ -63,6 +63,21 @@ def timed_hosts(run: RunSummary, manifest: Manifest) -> TimedHosts | None:
     return TimedHosts(np.minimum(medians_ns, step_ns), NINE_IN_TEN * np.array(apart), step_ns)
 
 
+def unused_hosts(run: RunSummary, manifest: Manifest) -> list[Notice]:
+    """Say why hosts that the recording timed are not known after all."""
+    if manifest.controls.host is None or timed_hosts(run, manifest) is not None:
+        return []
+    samples = manifest.controls.host_samples_ns()
+    few = [summary.rank for summary in run.ranks if len(samples.get(summary.rank, [])) < FEWEST]
+    why = "its hosts wait for their devices in each step"
+    if manifest.controls.step_ns(UNPROFILED) is None:
+        why = "no step was timed without the profiler"
+    elif few:
+        why = f"rank {few[0]} has fewer than {FEWEST} of them"
+    text = f"what steps take hosts is not known, though run.json has times of it: {why}"
+    return [Notice(Code.HOST_TIMES_UNUSED, text)]
+
+
 def _waits(measured: Measured) -> bool:
     launching = measured.idle.launching
     known = launching.host_ns > 0

@@ -84,14 +84,16 @@ def levelled(steps: RecordedSteps, level: Levelling) -> RecordedSteps:
 def _fed(steps: RecordedSteps, rank: int | None) -> RecordedSteps:
     """Return the same steps with input that comes as soon as the others'. The next step's launches wait for it."""
     late_ns = _late_input_ns(steps, rank)
-    return replace(steps, tail_host_ns=steps.tail_host_ns - late_ns, own_host_ns=steps.own_host_ns - late_ns)
+    own_host_ns = np.maximum(steps.own_host_ns - late_ns, 0)
+    return replace(steps, tail_host_ns=steps.tail_host_ns - late_ns, own_host_ns=own_host_ns)
 
 
 def levelled_sharded(steps: ShardedSteps, level: Levelling) -> ShardedSteps:
     """Return the same steps of FSDP2 with a rank's times replaced by the others'."""
     if level.cause is Cause.INPUT:
         late_ns = _late_input_ns(steps, level.rank)
-        return replace(steps, tail_limit_ns=steps.tail_limit_ns - late_ns, own_host_ns=steps.own_host_ns - late_ns)
+        own_host_ns = np.maximum(steps.own_host_ns - late_ns, 0)
+        return replace(steps, tail_limit_ns=steps.tail_limit_ns - late_ns, own_host_ns=own_host_ns)
     of_device, of_host = ["work_ns", "own_ns", "tail_ns"], ["limit_ns", "launched_ns", "tail_limit_ns", "own_host_ns"]
     names = {Cause.COMPUTE: of_device, Cause.HOST: of_host}.get(level.cause, of_device + of_host)
     changed: dict[str, Any] = {name: _as_others(getattr(steps, name), level.rank) for name in names}

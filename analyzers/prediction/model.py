@@ -151,13 +151,14 @@ class Model:
     late: RankNumber | None  # for which the others wait most of what they wait
     host_left: float = 1.0  # of hosts' time under the profiler, in `steps`
     hosts: TimedHosts | None = None
+    nosync_ns: int | None = None  # a step without synchronization, unprofiled, as measured
 
     def predict(self, scene: Scene) -> Prediction:
         """Predict a step under these settings: medians over ranks and steps."""
         if scene.gpus < 2:
             return self._predict_alone(scene)
         recorded = self.recorded if scene.recorded else None
-        last = lasts(assign(self.steps.elements * self.itemsize, scene.bucket_mb)) if recorded is None else recorded
+        last = self._lasts(scene.bucket_mb) if recorded is None else recorded
         sizes = np.add.reduceat(self.steps.elements, np.r_[0, last[:-1] + 1]) * (scene.itemsize or self.hook_itemsize)
         steps, plan = self.changed(scene), self._plan(scene, last, sizes)
         played, longer_ns = self._played(steps, plan, scene)
@@ -242,8 +243,12 @@ class Model:
     def _host_ns(self, steps: RecordedSteps, scene: Scene) -> float:
         """Return the least that a step takes for its slowest host, where it was timed or a scene changes hosts."""
         if self.hosts is not None:
-            # As if all of a step were done again for each micro-batch, the optimizer's part too: an upper bound.
-            return floor_ns(steps) * (1.0 if scene.accumulation is None else scene.accumulation / steps.passes)
+            host_ns = floor_ns(steps)
+            # What synchronizes nothing takes its host no longer than such a step was measured to take.
+            alone_ns = min(host_ns, self.nosync_ns or host_ns)
+            # As if the optimizer's part were done again for each micro-batch: an upper bound.
+            further = 0.0 if scene.accumulation is None else scene.accumulation / steps.passes - 1
+            return (host_ns if scene.gpus > 1 else alone_ns) + further * alone_ns
         if not scene.changes_hosts:
             return 0.0
         return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
@@ -252,8 +257,14 @@ class Model:
         """Return the most that its slowest host may take a step, where a rank is levelled."""
         return slow_floor_ns(self.steps, steps, self.own().step_ns, self.host_left) if scene.level is not None else 0.0
 
+    def _lasts(self, bucket_mb: float | None) -> Int64:
+        """Return the last gradient of each bucket by DDP's rule."""
+        return lasts(assign(self.steps.elements * self.itemsize, bucket_mb))
+
     def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> BucketPlan:
-        before = np.zeros(0) if self.recorded is None else self.recorded
+        before = (
+            np.zeros(0) if self.gpus < 2 else self._lasts(self.bucket_mb) if self.recorded is None else self.recorded
+        )
         # Calls that came before each bucket's last gradient, and before all that follows: now, and in the recording.
         calls = np.r_[np.arange(len(last)), len(last)] - np.searchsorted(before, np.r_[last, self.steps.gradients])
         head_ns = self.steps.buffers_ns if scene.broadcast_buffers else -self.buffer_copies_ns
@@ -322,11 +333,12 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged) if gpus > 1 else None,
         hosts=timed,
+        nosync_ns=manifest.controls.step_ns("nosync"),
     )
     if source == MeasuredFrom.UNPROFILED and timed is not None:
-        model = _with_devices_unprofiled(model, manifest.controls.step_ns("nosync"))
+        model = _with_devices_unprofiled(model)
     elif source == MeasuredFrom.UNPROFILED:
-        model = _unprofiled(model, float(np.median(steps.span_ns)), manifest.controls.step_ns("nosync"))
+        model = _unprofiled(model, float(np.median(steps.span_ns)))
     return replace(model, doubts=[*model.doubts, *replay_doubts(model.own().step_ns / measured_ns - 1)])
 
 
@@ -359,7 +371,7 @@ def _call_ns(schedules: Sequence[GradientSchedule], steps: RecordedSteps, timed:
     return call_ns * min(float(timed.step_ns.max()) / profiled_ns, 1.0) if profiled_ns else call_ns
 
 
-def _with_devices_unprofiled(model: Model, nosync_ns: int | None) -> Model:
+def _with_devices_unprofiled(model: Model) -> Model:
     """Build the model for unprofiled steps where hosts were timed without the profiler.
 
     What profiled steps take longer is the device's own as far as the replay, in which no host is late, takes longer.
@@ -367,11 +379,15 @@ def _with_devices_unprofiled(model: Model, nosync_ns: int | None) -> Model:
     steps = model.steps
     device_ns = replace(model, steps=steps.with_timed_hosts(np.zeros(len(steps.own_host_ns)))).own().step_ns
     profiler_ns = max(min(device_ns, float(np.median(steps.span_ns))) - model.measured_ns, 0.0)
-    alone_ns = max(model.alone_ns - profiler_ns, 1.0) if model.gpus == 1 or nosync_ns is None else float(nosync_ns)
-    return replace(model, profiler_ns=profiler_ns, alone_ns=alone_ns)
+    return replace(model, profiler_ns=profiler_ns, alone_ns=_alone_ns(model, model.alone_ns - profiler_ns))
 
 
-def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Model:
+def _alone_ns(model: Model, replayed_ns: float) -> float:
+    """Return what a step takes that synchronizes nothing: as measured, else as replayed."""
+    return max(replayed_ns, 1.0) if model.gpus == 1 or model.nosync_ns is None else float(model.nosync_ns)
+
+
+def _unprofiled(model: Model, profiled_ns: float) -> Model:
     """Build the model for unprofiled steps, from that for profiled ones that took so long.
 
     What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. Where
@@ -392,8 +408,7 @@ def _unprofiled(model: Model, profiled_ns: float, nosync_ns: int | None) -> Mode
         low, high = (low, left) if with_left(left).own().step_ns > wanted_ns else (left, high)
     hurried = with_left(high if is_faster else low)
     profiler_ns = hurried.own().step_ns - wanted_ns
-    alone_ns = max(hurried.alone_ns - profiler_ns, 1.0) if model.gpus == 1 or nosync_ns is None else nosync_ns
-    return replace(hurried, profiler_ns=profiler_ns, alone_ns=alone_ns)
+    return replace(hurried, profiler_ns=profiler_ns, alone_ns=_alone_ns(model, hurried.alone_ns - profiler_ns))
 
 
 def _check(run: RunSummary, gpus: int) -> None:

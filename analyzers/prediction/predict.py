@@ -33,14 +33,14 @@ from analyzers.prediction.answers import (
     most_gained,
     would_take,
 )
-from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt
+from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt, unused_hosts
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, no_links
 from analyzers.prediction.model import Model, Prediction, Scene, model_of
 from analyzers.prediction.sharded import sharded_whatif
 from analyzers.prediction.sharded_model import is_sharded
 from analyzers.rank import RunSummary
-from analyzers.run import Calibration
+from analyzers.run import Calibration, Manifest
 from analyzers.units import ms
 
 # Of one GPU's steps as a CUDA graph 24 of 28 lie within so much (four models on an H200: docs/whatif.md).
@@ -62,7 +62,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         raise NotReplayable(f"{run.name}: what is asked is FSDP2's, and this run has no FSDP2: leave its options out")
     model = model_of(run, links)
     own_prediction = model.own()
-    warnings = [*run.warnings, *_of_layout(model, own_prediction)]
+    warnings = [*run.warnings, *unused_hosts(run, run.manifest or Manifest()), *_of_layout(model, own_prediction)]
     if options.hosts is not None:
         # The run itself is predicted on the links that it had.
         model = replace(model, links=replace(model.links, hosts=options.hosts))

@@ -114,7 +114,7 @@ class RecordedSteps:
             self,
             host_ns=sooner(self.host_ns, self.done_ns),
             tail_host_ns=sooner(self.tail_host_ns, self.recorded_ns[..., -1] - self.input_ns),
-            own_host_ns=left * np.maximum(self.own_host_ns - self.input_ns, 0) + self.input_ns,
+            own_host_ns=left * self.own_host_ns + (1 - left) * np.minimum(self.input_ns, self.own_host_ns),
             packing_launch_ns=left * self.packing_launch_ns,
         )
 

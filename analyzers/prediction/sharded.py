@@ -30,7 +30,7 @@ from analyzers.prediction.answers import (
     known_within,
     would_take,
 )
-from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt
+from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt, unused_hosts
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, RunLinks
 from analyzers.prediction.sharded_model import (
@@ -43,7 +43,7 @@ from analyzers.prediction.sharded_model import (
     sharded_model_of,
 )
 from analyzers.rank import Op, RunSummary
-from analyzers.run import Calibration
+from analyzers.run import Calibration, Manifest
 from analyzers.units import ms, percent
 
 # What is left of hosts' time where hosts are the limit and nothing else is asked for.
@@ -86,7 +86,7 @@ def sharded_whatif(run: RunSummary, options: Options, links: LinkModel | Calibra
         as_recorded=as_recorded,
         links=model.gathers.asked.source,
         assumptions=list(_assumptions(model, options, wanted)),
-        warnings=list(map(str, run.warnings)),
+        warnings=list(map(str, [*run.warnings, *unused_hosts(run, run.manifest or Manifest())])),
     )
 
 
@@ -221,8 +221,10 @@ def _shares(model: ShardedModel, scene: ShardedScene) -> bool:
 def _doubts(model: ShardedModel, scene: ShardedScene) -> Iterator[Notice]:
     """Say why a scene's prediction cannot be trusted, if so."""
     if model.may_be_host_bound(scene):
+        own_share, share = (model.host_share(each) for each in (ShardedScene(model.gpus), scene))
         # Settings that change little need no words of their own.
-        share = model.host_share(scene if scene.changes_hosts else ShardedScene(model.gpus))
+        if not scene.changes_hosts and abs(share - own_share) <= HOST_BOUND:
+            share = own_share
         yield host_doubt(share, model.host_scatter(scene))
     waits = input_doubt(model.steps) if scene.host_time < 1 else None
     if waits is not None:

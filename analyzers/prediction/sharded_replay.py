@@ -80,7 +80,7 @@ class ShardedSteps:
             limit_ns=sooner(self.limit_ns),
             launched_ns=sooner(self.launched_ns),
             tail_limit_ns=sooner(self.tail_limit_ns - self.input_ns) + self.input_ns,
-            own_host_ns=left * np.maximum(self.own_host_ns - self.input_ns, 0) + self.input_ns,
+            own_host_ns=left * self.own_host_ns + (1 - left) * np.minimum(self.input_ns, self.own_host_ns),
         )
 
     def with_timed_hosts(self, step_ns: Float64) -> ShardedSteps:

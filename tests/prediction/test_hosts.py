@@ -8,7 +8,7 @@ import pytest
 
 from analyzers.notices import Code
 from analyzers.prediction import Kind, Options, whatif
-from analyzers.prediction.hosts import explains_gaps, host_doubt, timed_hosts
+from analyzers.prediction.hosts import explains_gaps, host_doubt, timed_hosts, unused_hosts
 from analyzers.prediction.model import model_of
 from analyzers.run import control
 from tests.support.samples import SAMPLES, summarized
@@ -61,6 +61,7 @@ def test_a_host_that_waits_for_its_device_has_no_time_of_its_own(resnet50):
 
     waits = replace(run, ranks=tuple(map(waiting, run.ranks)))
     assert timed_hosts(waits, run.manifest) is None
+    assert "wait for their devices" in str(unused_hosts(waits, run.manifest)[0])
 
 
 def test_a_host_that_is_far_ahead_changes_nothing(resnet50):
@@ -119,3 +120,21 @@ def test_what_is_said_of_a_host_is_how_well_the_slowest_is_known(sick):
 def test_two_steps_of_a_host_tell_nothing_of_others(sick):
     run = with_hosts(sick, {0: [8_000_000] * 3, 1: [12_000_000] * 2})
     assert timed_hosts(run, run.manifest) is None
+    (why,) = unused_hosts(run, run.manifest)
+    assert (why.code, str(why) in whatif(run, Options()).warnings) == (Code.HOST_TIMES_UNUSED, True)
+    assert "rank 1 has fewer than 3 of them" in str(why)
+    assert unused_hosts(sick, sick.manifest) == []
+    enough = with_hosts(sick, alike(8e6, ranks=2))
+    assert unused_hosts(enough, enough.manifest) == []
+
+
+def test_what_synchronizes_nothing_takes_hosts_no_longer_than_measured(resnet50):
+    """Hosts are timed with DDP's calls in their steps."""
+    controls = resnet50.manifest.controls
+    unprofiled_ns, nosync_ns = (controls.step_ns(name) for name in ("unprofiled", "nosync"))
+    run = with_hosts(resnet50, alike(unprofiled_ns))
+    found = whatif(run, Options(gpus=(1,), accumulations=(2,)))
+    assert found.of_settings[0].predicted_step_ns == nosync_ns
+    (two,) = found.others
+    # The devices' own are a little longer.
+    assert unprofiled_ns + nosync_ns <= two.predicted_step_ns < 1.02 * (unprofiled_ns + nosync_ns)

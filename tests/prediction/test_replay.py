@@ -173,6 +173,13 @@ def test_input_comes_when_it_came():
     assert played(steps.hurried(0.0), [1], [1]) == [60 + 9]
 
 
+def test_a_faster_host_is_no_slower_where_devices_waited_longer_for_input_than_it_takes():
+    """What it takes is known without the profiler, and waits for input are not."""
+    steps = replace(STEPS, own_host_ns=np.array([[40.0]] * 2), input_ns=np.array([[50.0]] * 2))
+    assert steps.hurried(0.5).own_host_ns.ravel().tolist() == [40, 40]
+    assert replace(steps, input_ns=np.array([[10.0]] * 2)).hurried(0.5).own_host_ns.ravel().tolist() == [25, 25]
+
+
 @st.composite
 def launched_ranks(draw):
     """One rank whose gradients are single kernels, launched at times that grow, no sooner than a step begins."""

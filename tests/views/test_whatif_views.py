@@ -199,12 +199,20 @@ def test_what_has_no_place_over_caps_is_a_row_of_its_own(made, caps):
     assert row_picture(found()) is None
 
 
+def test_one_gpu_alone_has_no_cap_to_stand_over():
+    prediction = whatif(summarized(RESNET50), Options(gpus=(1,)))
+    assert [row_words(each, prediction) for each in rows_besides_caps(prediction)] == ["1 GPU: as recorded"]
+    with style(LIGHT, TEXT_PT):
+        drawn = figure(prediction, LIGHT)
+    assert [axis.get_xlabel() for axis in drawn.axes] == ["step, ms"]
+
+
 def test_a_long_row_is_cut_short_where_it_is_drawn_and_said_in_full():
     asked = Sharding(prefetch="none", reshard_after_forward=False, separate_reduce_scatter_group=True)
     prediction = whatif(summarized(SAMPLES / "resnet18-fsdp4"), Options(shardings=[asked], gpus=(8,)))
     row = row_picture(prediction).rows[-1]
     assert row.label.endswith("...") and len(row.label) <= 52
-    assert row.words.startswith(f"{asked.words}, 8 GPUs: ")
+    assert row.label.startswith("8 GPUs: ") and row.words.startswith(f"8 GPUs: {asked.words}: ")
 
 
 def test_the_picture_has_every_form_and_the_same_bytes():

@@ -160,7 +160,7 @@ def _predicted(prediction: WhatIf) -> Predicted:
         others=titled(explained(other_scenarios(prediction), "whatif")),
         scaling=titled(explained(scale_out_section(prediction), "whatif")),
         basis=titled(basis(prediction)),
-        picture=capline(prediction) if prediction.synchronizes and not prediction.is_of_fsdp else None,
+        picture=capline(prediction) if prediction.has_caps else None,
         rows=row_picture(prediction),
     )
 

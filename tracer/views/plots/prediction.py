@@ -49,10 +49,10 @@ def prediction_picture(prediction: WhatIf, form: str, theme: Theme = LIGHT) -> b
 
 def figure(prediction: WhatIf, theme: Theme) -> Figure:
     """Draw the picture, inside a style."""
-    looks = _looks(prediction, theme) if _has_caps(prediction) else {}
+    looks = _looks(prediction, theme) if prediction.has_caps else {}
     framing = Sheet(_title(prediction), _facts(prediction), _entries(prediction, looks, theme), _notes(prediction))
     panels: list[tuple[float, Callable[[Axes], None]]] = []
-    if _has_caps(prediction):
+    if prediction.has_caps:
         panels.append((PANEL_IN, lambda axis: _draw_steps(axis, prediction, looks, theme)))
     if scale_out(prediction) is not None:
         panels.append((PANEL_IN, lambda axis: _draw_efficiency(axis, prediction, looks, theme)))
@@ -70,18 +70,13 @@ def figure(prediction: WhatIf, theme: Theme) -> Figure:
     return drawing
 
 
-def _has_caps(prediction: WhatIf) -> bool:
-    """Whether there are buckets to have a cap."""
-    return prediction.synchronizes and not prediction.is_of_fsdp
-
-
 def _title(prediction: WhatIf) -> str:
-    return f"{prediction.run}: predicted steps" + " over bucket caps" * _has_caps(prediction)
+    return f"{prediction.run}: predicted steps" + " over bucket caps" * prediction.has_caps
 
 
 def _facts(prediction: WhatIf) -> str:
     baseline = prediction.baseline
-    settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}" if _has_caps(prediction) else gpus(baseline.gpus)
+    settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}" if prediction.has_caps else gpus(baseline.gpus)
     return (
         f"Own settings: {settings}; measured {ms(baseline.measured_step_ns)} "
         f"({baseline.measured_from}), predicted {ms(baseline.predicted_step_ns)} ({signed(baseline.error)})"
@@ -110,7 +105,9 @@ def _entries(prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: 
 
     entries: list[Entry] = [(gpus(number), Line2D([], [], markersize=4.5, **look)) for number, look in looks.items()]
     entries.append(("measured", Line2D([], [], **_measured_look(theme))))
-    reach = Line2D([], [], color=theme.faint, marker="|", markersize=10, linestyle="", alpha=REACH_ALPHA)
+    reach = Line2D(
+        [], [], color=theme.faint, marker="|" if looks else "_", markersize=10, linestyle="", alpha=REACH_ALPHA
+    )
     entries.append(("nine in ten such steps", reach))
     if looks:
         entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))

@@ -148,7 +148,8 @@ def what_changes(scenario: Scenario) -> str:
 
 def rows_besides_caps(prediction: WhatIf) -> list[Scenario]:
     """Return the scenarios that have no place over bucket caps: FSDP2's, and all that is changed besides."""
-    return [*(prediction.of_settings if prediction.is_of_fsdp else []), *prediction.others]
+    besides = not prediction.has_caps and prediction.synchronizes
+    return [*(prediction.of_settings if besides else []), *prediction.others]
 
 
 def row_words(scenario: Scenario, prediction: WhatIf) -> str:
@@ -158,7 +159,7 @@ def row_words(scenario: Scenario, prediction: WhatIf) -> str:
     if not scenario.is_of_settings:
         return what_changes(scenario)
     what = "as recorded" if scenario.sharding is None else scenario.sharding.words
-    return what if scenario.gpus == prediction.baseline.gpus else f"{what}, {gpus(scenario.gpus)}"
+    return what if scenario.gpus == prediction.baseline.gpus else f"{gpus(scenario.gpus)}: {what}"
 
 
 def interval(scenario: Scenario) -> str:
