@@ -116,6 +116,12 @@ class Exchange:
         comm = self.run.measured[index].exposed.get(device, EMPTY)
         return _divided(comm, self._moving_since[rows], self.matching.table.end_ns[rows], self.is_resolved[rows])
 
+    @property
+    def hosts_ahead(self) -> set[RankNumber]:
+        """Return the ranks whose hosts are known to launch nothing late: a full window may stretch them too far."""
+        manifest = self.run.manifest
+        return manifest.controls.hosts_ahead() if manifest is not None and self.run.is_light else set()
+
     @cached_property
     def world_size(self) -> int:
         """Return the number of processes in the run."""

@@ -128,7 +128,7 @@ def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
 
 def late_rank(exchange: Exchange) -> RankNumber | None:
     """Return the rank that the others wait for more than for any other, None where none stands out."""
-    waits = waiting(exchange.matching, exchange.transfers)
+    waits = waiting(exchange.matching, exchange.transfers, exchange.hosts_ahead)
     in_steps = waits.step != UNKNOWN
     numbers = np.array([summary.rank for summary in exchange.run.ranks])
     of_rank = np.searchsorted(numbers, waits.rank[in_steps])
@@ -139,7 +139,7 @@ def late_rank(exchange: Exchange) -> RankNumber | None:
 
 def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
     """Return what each device waited and caused, by step."""
-    waits = waiting(exchange.matching, exchange.transfers)
+    waits = waiting(exchange.matching, exchange.transfers, exchange.hosts_ahead)
     return [
         WaitingRow(
             rank=rank,

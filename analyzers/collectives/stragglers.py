@@ -7,6 +7,7 @@ rank 2   ......####
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -75,11 +76,12 @@ class Waiting:
         return pd.DataFrame(columns | by)
 
 
-def waiting(matching: Matching, transfers: Transfers) -> Waiting:
+def waiting(matching: Matching, transfers: Transfers, ahead: Collection[int] = ()) -> Waiting:
     """Return what each device waited and caused in each step. Partial instances count among the members present.
 
     Both are one arithmetic: each instant at which a device waited is charged to the member that it waited for then, of
-    several the one whose collective began first, so that in a step what all caused is what all waited.
+    several the one whose collective began first, so that in a step what all caused is what all waited. `ahead` are
+    ranks whose hosts are known to launch nothing late.
     """
     table, rows = matching.table, matching.instances.members
     keys = np.stack([table.rank, table.device, table.window])
@@ -90,13 +92,18 @@ def waiting(matching: Matching, transfers: Transfers) -> Waiting:
     waited = np.zeros(cells.shape[1], dtype=np.int64)
     np.add.at(waited, cell[rows], charge)
     caused = np.zeros((len(Reason), cells.shape[1]), dtype=np.int64)
-    np.add.at(caused, (late_because(matching, transfers), cell[rows[transfers.waits_for]]), charge)
+    np.add.at(caused, (late_because(matching, transfers, ahead), cell[rows[transfers.waits_for]]), charge)
     return Waiting(rank=cells[0], device=cells[1], step=cells[2], waited_ns=waited, caused_by_ns=caused)
 
 
-def late_because(matching: Matching, transfers: Transfers) -> Int64:
+def late_because(matching: Matching, transfers: Transfers, ahead: Collection[int] = ()) -> Int64:
     """Return for each of the instances' members the Reason that kept the member for which it waited."""
-    return _reasons(matching, transfers.waits_for, np.maximum(transfers.wait_ns, 0))
+    reason = _reasons(matching, transfers.waits_for, np.maximum(transfers.wait_ns, 0))
+    rows = matching.instances.members[transfers.waits_for]
+    # Where its compute came last and its host cannot be why, it is the compute; else nothing tells.
+    excluded = (reason == Reason.LAUNCH) & np.isin(matching.table.rank[rows], [*ahead])
+    otherwise = np.where(_came_last(matching, rows) == Reason.COMPUTE, Reason.COMPUTE, Reason.UNKNOWN)
+    return np.where(excluded, otherwise, reason)
 
 
 def _apart(start: Int64, wait: Int64, cell: Int64) -> Int64:

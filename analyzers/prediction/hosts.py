@@ -19,7 +19,7 @@ from analyzers.notices import Code, Notice
 from analyzers.prediction.replay import RecordedSteps
 from analyzers.prediction.sharded_replay import ShardedSteps
 from analyzers.rank import CPU_DEVICE, Cause, Measured, RunSummary
-from analyzers.run import UNPROFILED, Manifest
+from analyzers.run import FEWEST_OF_HOST, LIGHT_STRETCHES, UNPROFILED, Manifest
 from analyzers.units import percent
 
 Steps = TypeVar("Steps", RecordedSteps, ShardedSteps)
@@ -27,10 +27,6 @@ Steps = TypeVar("Steps", RecordedSteps, ShardedSteps)
 HOST_BOUND = 0.05
 # Of a host's step in calls that wait for the device: from here on its time is the device's, too.
 WAITING = 0.05
-# Of fewer steps nothing says how far they scatter.
-FEWEST = 3
-# A light window by CUPTI alone stretches launch-bound steps by at most so much (ResNet-18 under DDP on 2 x H200).
-LIGHT_STRETCHES = 1.15
 # Nine of ten normal values lie within so many median absolute deviations of their median.
 NINE_IN_TEN = 2.44
 
@@ -56,7 +52,7 @@ def timed_hosts(run: RunSummary, manifest: Manifest) -> TimedHosts | None:
     """
     samples, step_ns = manifest.controls.host_samples_ns(), manifest.controls.step_ns(UNPROFILED)
     of_ranks = [np.array(samples.get(summary.rank, []), np.float64) for summary in run.ranks]
-    if step_ns is None or min(map(len, of_ranks)) < FEWEST or any(map(_waits, run.measured)):
+    if step_ns is None or min(map(len, of_ranks)) < FEWEST_OF_HOST or any(map(_waits, run.measured)):
         return None
     medians_ns = [float(np.median(each)) for each in of_ranks]
     apart = [np.median(np.abs(each - median)) / median for each, median in zip(of_ranks, medians_ns, strict=True)]
@@ -68,12 +64,12 @@ def unused_hosts(run: RunSummary, manifest: Manifest) -> list[Notice]:
     if manifest.controls.host is None or timed_hosts(run, manifest) is not None:
         return []
     samples = manifest.controls.host_samples_ns()
-    few = [summary.rank for summary in run.ranks if len(samples.get(summary.rank, [])) < FEWEST]
+    few = [summary.rank for summary in run.ranks if len(samples.get(summary.rank, [])) < FEWEST_OF_HOST]
     why = "its hosts wait for their devices in each step"
     if manifest.controls.step_ns(UNPROFILED) is None:
         why = "no step was timed without the profiler"
     elif few:
-        why = f"rank {few[0]} has fewer than {FEWEST} of them"
+        why = f"rank {few[0]} has fewer than {FEWEST_OF_HOST} of them"
     text = f"what steps take hosts is not known, though run.json has times of it: {why}"
     return [Notice(Code.HOST_TIMES_UNUSED, text)]
 

@@ -19,7 +19,17 @@ from analyzers.run.calibration import (
     read_calibration,
     to_json,
 )
-from analyzers.run.controls import HIGH_DISTORTION, HOST, LONGEST_NS, UNPROFILED, Control, Controls, control
+from analyzers.run.controls import (
+    FEWEST_OF_HOST,
+    HIGH_DISTORTION,
+    HOST,
+    LIGHT_STRETCHES,
+    LONGEST_NS,
+    UNPROFILED,
+    Control,
+    Controls,
+    control,
+)
 from analyzers.run.device_states import device_notices, slowed
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
@@ -53,9 +63,11 @@ from analyzers.run.rank_trace import RankTrace, read_rank
 from analyzers.run.sweep import SINGLE, Cell, State, Sweep, cell_folder, read_sweep
 
 __all__ = [
+    "FEWEST_OF_HOST",
     "HIGH_DISTORTION",
     "HOST",
     "LIGHT",
+    "LIGHT_STRETCHES",
     "LINKS",
     "LISTED_RANKS",
     "LONGEST_NS",

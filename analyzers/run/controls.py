@@ -25,6 +25,10 @@ _STEPS = (UNPROFILED, "nosync", "light", "full")
 _NAMES = (*_STEPS, HOST)
 # From here on the profiler changed what it measured, and the report leads with it.
 HIGH_DISTORTION = 1.05
+# Of fewer steps nothing says what they usually take a host.
+FEWEST_OF_HOST = 3
+# A light window by CUPTI alone stretches launch-bound steps by at most so much (ResNet-18 under DDP on 2 x H200).
+LIGHT_STRETCHES = 1.15
 # What no sample, in ns, can be: half a year. A run.json may say anything.
 LONGEST_NS = 2**54
 
@@ -112,6 +116,20 @@ class Controls(msgspec.Struct, frozen=True):
             if number is not None and samples:
                 found[number] = samples
         return found
+
+    def hosts_ahead(self) -> set[RankNumber]:
+        """Return the ranks whose hosts take so much less than the unprofiled step that none launches late.
+
+        Nor in a light window, which stretches hosts.
+        """
+        step_ns = self.step_ns(UNPROFILED)
+        return {
+            rank
+            for rank, samples in self.host_samples_ns().items()
+            if step_ns is not None
+            and len(samples) >= FEWEST_OF_HOST
+            and float(np.median(samples)) * LIGHT_STRETCHES < step_ns
+        }
 
     def interval_ns(self, name: str) -> Limits | None:
         """Return what that median lies between; null where that is not known."""

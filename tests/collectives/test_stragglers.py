@@ -11,10 +11,10 @@ from analyzers.trace.collective_calls import Collective
 from tests.support.drawing import called, meet
 
 
-def waits(*comm, **more):
+def waits(*comm, ahead=(), **more):
     run = meet(*comm, **more)
     matching = match_run(run)
-    return waiting(matching, transfers(matching, clocks(run, matching)))
+    return waiting(matching, transfers(matching, clocks(run, matching)), ahead)
 
 
 def caused(found, rank):
@@ -39,6 +39,18 @@ def test_all_that_is_waited_is_charged_but_for_the_last_arrivers_own():
 def test_a_launch_that_came_late_is_the_hosts_doing():
     found = waits("a" * 100_000, "." * 80_000 + "a" * 20_000, launch=("^", "." * 79_990 + "^"))
     assert caused(found, 1) == {"launch": 80_000}
+
+
+def test_a_host_that_is_known_to_be_ahead_launched_nothing_late():
+    """What its compute does then is the compute's; where that did not come last, nothing tells."""
+    alone = waits("a" * 100_000, "." * 80_000 + "a" * 20_000, launch=("^", "." * 79_990 + "^"), ahead={1})
+    assert caused(alone, 1) == {"unknown": 80_000}
+    long = 100_000
+    comm = ("bb" + "." * (long - 2) + "a" * 2 * long, "bb" + "." * (2 * long - 2) + "a" * long)
+    compute = (".." + "c" * (long - 2), "." * (long + 2) + "c" * (long - 2))
+    for ahead, reason in ({0}, "launch"), ({1}, "compute"):
+        found = waits(*comm, compute=compute, launch=("^.^", "^.^"), step="0" * 3 * long, ahead=ahead)
+        assert caused(found, 1) == {reason: long}
 
 
 def test_compute_that_ran_longer_is_computes_doing():

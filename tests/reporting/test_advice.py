@@ -430,6 +430,18 @@ def test_a_late_rank_of_which_no_host_is_known_brings_what_is_waited():
     assert (found.code, found.figure_ns) == ("straggler", 500_000)
 
 
+@pytest.mark.parametrize(("contention_ns", "more_ns"), [(200_000, 200_000), (-200_000, 0), (None, 0)])
+def test_kernels_that_wait_for_a_slow_rank_take_sms_from_the_others(contention_ns, more_ns):
+    slow = {
+        **AWAITED,
+        "waiting": [WAITED, WaitingRow(1, 0, 0, 0, 500_000, {"compute": 500_000})],
+        "cost": cost(exposed_wait_ns=250_000, contention_ns=contention_ns),
+    }
+    found = next(each for each in advice(replace(FINE, **slow)) if each.code == "straggler")
+    assert found.figure_ns == 500_000 + more_ns
+    assert ("make compute beside them slower" in found.because) == bool(more_ns)
+
+
 def test_no_advice_contradicts_another():
     """Where the links are the limit, so that another size will not help, no smaller bucket is advised."""
     last = [*QUEUED[:2], bucket(2, 501_000, 20_000, 19_000, queued_ns=150_000)]

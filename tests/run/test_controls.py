@@ -44,6 +44,16 @@ def test_hosts_times_are_their_ranks_and_no_steps():
     assert joined.host_samples_ns() == {0: [4, 2, 3], 1: [8], 7: [6]}
 
 
+def test_a_host_is_ahead_that_takes_less_than_a_step_by_more_than_light_windows_stretch_it():
+    def ahead(*samples):
+        return Controls(unprofiled=of([100, 100]), host=control({0: [[80] * 3], 1: [[*samples]]})).hosts_ahead()
+
+    assert ahead(87, 87, 87) == {0}
+    assert ahead(86, 86, 500) == {0, 1}
+    assert ahead(10, 10) == {0}  # two steps tell nothing of others
+    assert Controls(host=control({0: [[1] * 3]})).hosts_ahead() == set()
+
+
 def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_step():
     found = of([1, 2], [3])
     assert msgspec.json.decode(msgspec.json.encode(found), type=Control) == found

@@ -144,7 +144,9 @@ class _Waits:
 
     def __init__(self, exchanged: Exchange) -> None:
         self.exchanged = exchanged
-        self.for_compute = late_because(exchanged.matching, exchanged.transfers) == Reason.COMPUTE
+        self.for_compute = (
+            late_because(exchanged.matching, exchanged.transfers, exchanged.hosts_ahead) == Reason.COMPUTE
+        )
         members = exchanged.matching.instances.members
         self.for_rank = exchanged.matching.table.rank[members[exchanged.transfers.waits_for]]
 

@@ -160,11 +160,25 @@ def _straggler(evidence: Evidence, late: Late) -> Advice:
     return advised(
         "straggler",
         _REMEDY[late.reason].format(rank=rank, host=host),
-        late.gain_ns,
+        late.gain_ns + _slowed_ns(evidence, late),
         f"{_HEAD[late.reason].format(rank=rank)}: {_others(evidence, share)}{late.extent}{_left(evidence, late)}",
         f"{duration(late.wait_ns)} per {evidence.step_word}, and {percent(late.share)} of all waiting"
-        f"{_kept(evidence, late)}",
+        f"{_kept(evidence, late)}{_slowed(evidence, late)}",
     )
+
+
+def _slowed_ns(evidence: Evidence, late: Late) -> int:
+    """Return how much longer compute takes at most beside NCCL kernels that wait for a slow rank, and take SMs."""
+    if evidence.cost is None or not late.is_slow:
+        return 0
+    return max(evidence.cost.contention_ns or 0, 0)
+
+
+def _slowed(evidence: Evidence, late: Late) -> str:
+    slowed_ns = _slowed_ns(evidence, late)
+    if slowed_ns < LEAST_SHARE * evidence.whole_ns:
+        return ""
+    return f"; kernels that wait for it make compute beside them slower, too, by {duration(slowed_ns)} at most"
 
 
 def _left(evidence: Evidence, late: Late) -> str:
