@@ -1,9 +1,10 @@
 """Recorded steps replayed with other buckets, GPUs or links.
 
 In order: `bucket_rule` is DDP's own, `link_model` says how long collectives take, `strain` how much longer than alone,
-`replay` plays steps, `hosts` has what a step takes hosts, `levelling` takes a rank's lateness out, `model` sets them up
-from a run; `sharded_replay` plays those of FSDP2, `sharded_model` sets them up, `sharded` answers for them. `predict`
-answers `tracer whatif` with `answers`, `scenarios` arranges them. `assumption` is what they rest on.
+`replay` plays steps, `hosts` has what a step takes hosts, `levelling` takes a rank's lateness out, `model` is all of
+that, `run_model` sets it up from a run; `sharded_replay` plays steps of FSDP2, `sharded_model` sets them up, `sharded`
+answers for them. `predict` answers `tracer whatif` with `answers`, `scenarios` arranges them. `assumption` is what they
+rest on, `evidence` what speaks against them.
 
 Decisions: docs/decisions/prediction.md
 """
@@ -19,9 +20,9 @@ from analyzers.prediction.answers import (
     known_within,
     micro_batches,
 )
+from analyzers.prediction.evidence import MeasuredFrom
 from analyzers.prediction.levelling import EVERY, LATE, Cause
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
-from analyzers.prediction.model import MeasuredFrom
 from analyzers.prediction.predict import whatif
 from analyzers.prediction.scenarios import (
     USUAL_MB,

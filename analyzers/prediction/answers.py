@@ -8,9 +8,9 @@ from enum import Enum
 import msgspec
 
 from analyzers.notices import Notices
+from analyzers.prediction.evidence import MeasuredFrom
 from analyzers.prediction.levelling import Cause
 from analyzers.prediction.link_model import Hosts
-from analyzers.prediction.model import MeasuredFrom
 from analyzers.units import ms, percent
 
 SCHEMA = "tracer.whatif/2"

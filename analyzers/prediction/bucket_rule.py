@@ -55,3 +55,8 @@ def assign(nbytes: Int64, bucket_mb: float | None, kinds: Sequence[str] | None =
     number = np.empty(opened, dtype=np.int64)
     number[order] = np.arange(opened)
     return number[bucket]
+
+
+def lasts(bucket: Int64) -> Int64:
+    """Return where each bucket ends."""
+    return np.flatnonzero(np.r_[np.diff(bucket) != 0, True])

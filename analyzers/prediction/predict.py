@@ -36,7 +36,8 @@ from analyzers.prediction.answers import (
 from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt, unused_hosts
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, no_links
-from analyzers.prediction.model import Model, Prediction, Scene, model_of
+from analyzers.prediction.model import Model, Prediction, Scene
+from analyzers.prediction.run_model import model_of
 from analyzers.prediction.sharded import sharded_whatif
 from analyzers.prediction.sharded_model import is_sharded
 from analyzers.rank import RunSummary

@@ -16,7 +16,8 @@ from analyzers.collectives import Exchange, exchange, late_rank
 from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Notice
 from analyzers.prediction.answers import Prefetch, Sharding
-from analyzers.prediction.assumption import Assumption, borrowed
+from analyzers.prediction.assumption import SLOWER, Assumption, borrowed
+from analyzers.prediction.evidence import MeasuredFrom, borrowing, measured_step, replay_doubts, run_doubts
 from analyzers.prediction.hosts import (
     HOST_BOUND,
     TimedHosts,
@@ -28,7 +29,6 @@ from analyzers.prediction.hosts import (
 )
 from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled_sharded, settled, slow_floor_ns
 from analyzers.prediction.link_model import LinkModel, RunLinks, links_of
-from analyzers.prediction.model import SLOWER, MeasuredFrom, borrowing, measured_step, replay_doubts, run_doubts
 from analyzers.prediction.replay import Played
 from analyzers.prediction.sharded_replay import ShardedPlan, ShardedSteps, play_sharded, sharded_steps
 from analyzers.prediction.strain import GATHERS, SCATTERS

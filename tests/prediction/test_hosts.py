@@ -9,7 +9,7 @@ import pytest
 from analyzers.notices import Code
 from analyzers.prediction import Kind, Options, whatif
 from analyzers.prediction.hosts import explains_gaps, host_doubt, timed_hosts, unused_hosts
-from analyzers.prediction.model import model_of
+from analyzers.prediction.run_model import model_of
 from analyzers.run import control
 from tests.support.samples import SAMPLES, summarized
 

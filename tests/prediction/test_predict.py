@@ -13,7 +13,8 @@ from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction import EVERY, LATE, Kind, Options, Scenario, known_within, whatif
 from analyzers.prediction.hosts import input_doubt
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
-from analyzers.prediction.model import Scene, model_of
+from analyzers.prediction.model import Scene
+from analyzers.prediction.run_model import model_of
 from analyzers.prediction.scenarios import against_own, doubts
 from analyzers.rank.summary import RunSummary
 from analyzers.run.calibration import read_calibration
@@ -463,7 +464,7 @@ def test_a_graph_on_several_gpus_or_another_device_was_never_measured(runs, resn
 
 @pytest.mark.parametrize(("loss", "is_said"), [(Code.TRACE_INCOMPLETE, True), (Code.RUN_JSON_MISSING, False)])
 def test_what_may_have_taken_the_gradients_is_said_where_there_are_none(resnet50, monkeypatch, loss, is_said):
-    monkeypatch.setattr("analyzers.prediction.model.recorded_steps", lambda *_: None)
+    monkeypatch.setattr("analyzers.prediction.run_model.recorded_steps", lambda *_: None)
     run = replace(resnet50, warnings=(Notice(loss, "the first"), Notice(Code.KERNEL_UNKNOWN, "the last")))
     with pytest.raises(NotReplayable) as refused:
         whatif(run, Options())
