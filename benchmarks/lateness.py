@@ -225,11 +225,12 @@ def cells(truth: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: the step with the late rank and without it as measured, and without it as predicted, in ns."""
+    """One cell, in ns: the step with the late rank and without it as measured; as recorded; as predicted without."""
 
     name: str
     late_samples_ns: list[float]
     even_samples_ns: list[float]
+    recorded_ns: int
     predicted_ns: int
     interval_ns: tuple[int, int]
     reliable: bool
@@ -262,6 +263,7 @@ class Cell:
 
     def __str__(self) -> str:
         steps = f"{self.late_ns / 1e6:.2f} -> {self.even_ns / 1e6:.2f} ms, predicted {self.predicted_ns / 1e6:.2f}"
+        steps += f" from {self.recorded_ns / 1e6:.2f} as recorded"
         doubt = "" if self.reliable else " ?"
         outside = "" if self.is_covered else ", outside its interval"
         scattered = "" if self.is_known else f"; samples scatter by more than {SCATTERED:.0%}"
@@ -273,9 +275,12 @@ def judge(folder: Path) -> list[Cell]:
     found = []
     for cell in cells(folder / TRUTH):
         name = _place_of(cell)
-        predicted = whatif(summarize(folder / name), Options(straggler=cell["gpus"] - 1)).others[0]
+        asked = whatif(summarize(folder / name), Options(straggler=cell["gpus"] - 1))
+        predicted, recorded_ns = asked.others[0], asked.baseline.measured_step_ns
         step_ns, interval_ns = predicted.predicted_step_ns, predicted.interval_ns
-        found.append(Cell(name, cell["late_ns"], cell["even_ns"], step_ns, interval_ns, predicted.reliable))
+        found.append(
+            Cell(name, cell["late_ns"], cell["even_ns"], recorded_ns, step_ns, interval_ns, predicted.reliable)
+        )
     return found
 
 

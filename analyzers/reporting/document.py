@@ -150,7 +150,8 @@ class ControlFigures(msgspec.Struct, frozen=True):
 
     `intervals_ns` are their 95 % intervals, low and high, by the same names: that of `distortion` a ratio; without an
     entry where but one step tells. `blocks_ns` are the blocks of steps that each control is of, in the order in which
-    they ran, each the median over its steps and ranks.
+    they ran, each the median over its steps and ranks. `host_step_ns` is what launching a step takes each rank's host
+    without the profiler, by rank, the median.
     """
 
     unprofiled_step_ns: int | None = None
@@ -158,6 +159,7 @@ class ControlFigures(msgspec.Struct, frozen=True):
     profiled_step_ns: int | None = None
     distortion: float | None = None
     sync_cost_ns: int | None = None
+    host_step_ns: dict[str, int] = {}
     intervals_ns: dict[str, list[float]] = {}
     blocks_ns: dict[str, list[float]] = {}
 

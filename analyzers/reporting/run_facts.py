@@ -96,6 +96,7 @@ def control_figures(controls: Controls, window: str) -> ControlFigures:
         profiled_step_ns=controls.step_ns(window),
         distortion=controls.distortion(window),
         sync_cost_ns=controls.sync_cost_ns(),
+        host_step_ns={str(rank): round(ns) for rank, ns in controls.host_step_ns().items()},
         intervals_ns={name: list(limits) for name, limits in intervals.items() if limits is not None},
         blocks_ns=controls.blocks_ns(),
     )

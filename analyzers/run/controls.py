@@ -117,19 +117,20 @@ class Controls(msgspec.Struct, frozen=True):
                 found[number] = samples
         return found
 
+    def host_step_ns(self) -> dict[RankNumber, float]:
+        """Return what a step takes each rank's host, the median, of the ranks where enough steps were timed."""
+        timed = self.host_samples_ns().items()
+        return {rank: float(np.median(samples)) for rank, samples in timed if len(samples) >= FEWEST_OF_HOST}
+
     def hosts_ahead(self) -> set[RankNumber]:
         """Return the ranks whose hosts take so much less than the unprofiled step that none launches late.
 
         Nor in a light window, which stretches hosts.
         """
         step_ns = self.step_ns(UNPROFILED)
-        return {
-            rank
-            for rank, samples in self.host_samples_ns().items()
-            if step_ns is not None
-            and len(samples) >= FEWEST_OF_HOST
-            and float(np.median(samples)) * LIGHT_STRETCHES < step_ns
-        }
+        if step_ns is None:
+            return set()
+        return {rank for rank, host_ns in self.host_step_ns().items() if host_ns * LIGHT_STRETCHES < step_ns}
 
     def interval_ns(self, name: str) -> Limits | None:
         """Return what that median lies between; null where that is not known."""
