@@ -62,6 +62,15 @@ def dies_once(file, **wanted):
     return summarize_file(file, **wanted)
 
 
+def fails_once(file, **wanted):
+    """Reads a file, but the first to read this one fails, as Dask's own bookkeeping has where a worker died."""
+    flag = file.path.parent / "failed"
+    if file.path.name == DEADLY and not flag.exists():
+        flag.touch()
+        raise ValueError("not enough values to unpack (expected 3, got 2)")
+    return summarize_file(file, **wanted)
+
+
 def dies_always(file, **wanted):
     if file.path.name == DEADLY:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -94,6 +103,13 @@ def test_a_killed_worker_changes_nothing(address, run, capsys, monkeypatch):
     monkeypatch.setattr(analyzers.rank.summary, "summarize_file", dies_once)
     assert report(capsys, str(run), "--scheduler", address) == expected
     assert (run / "killed").exists()
+
+
+def test_an_error_that_does_not_come_again_changes_nothing(address, run, capsys, monkeypatch):
+    expected = report(capsys, str(run))
+    monkeypatch.setattr(analyzers.rank.summary, "summarize_file", fails_once)
+    assert report(capsys, str(run), "--scheduler", address) == expected
+    assert (run / "failed").exists()
 
 
 def test_a_rank_that_kills_its_workers_is_lost_alone(address, run, capsys, monkeypatch):

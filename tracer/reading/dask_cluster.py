@@ -2,8 +2,8 @@
 
 Dask gives what a lost worker had in hand to the others, and gives a task up once its workers have died four times
 (`distributed.scheduler.allowed-failures`, 3), also one that was merely beside the culprit. So few tasks are handed out
-at a time, and what Dask gives up is tried once more with nothing beside it. A rank that is lost even so is that
-rank's result; the others' stand.
+at a time, and what Dask gives up is tried once more with nothing beside it, as is what failed with any error: where a
+worker dies, Dask's own bookkeeping can. A rank that is lost even so is that rank's result; the others' stand.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Cluster(Executor):
         with _cluster_errors(self._address):
             given_up = self._run(fn, todo, deque(range(len(todo))), results, self._room)
             lost = self._run(fn, todo, deque(sorted(given_up)), results, lambda: 1)
-        for number in lost:
-            results[number] = LostRank(f"{todo[number][0].path}: {_KILLED}")
+        for number, why in lost.items():
+            results[number] = LostRank(f"{todo[number][0].path}: {why}")
         return (results[number] for number in range(len(todo)))
 
     def _run(
@@ -67,12 +67,12 @@ class Cluster(Executor):
         waiting: deque[int],
         results: dict[int, Any],
         room: Callable[[], int],
-    ) -> list[int]:
-        """Fill in the results of what is waiting; those whose workers died. `room` is how many may run at once."""
+    ) -> dict[int, str]:
+        """Fill in the results of what is waiting; return why the others failed. `room` is how many may run at once."""
         from distributed import KilledWorker
 
         running: dict[Future[Any], int] = {}
-        killed: list[int] = []
+        failed: dict[int, str] = {}
         heard = time.monotonic()
         while waiting or running:
             while waiting and len(running) < room():
@@ -82,7 +82,7 @@ class Cluster(Executor):
             if not done and not self._has_workers():
                 for number in (*running.values(), *waiting):
                     results[number] = LostRank(f"{todo[number][0].path}: {_ALONE}")
-                return killed
+                return failed
             heard = time.monotonic() if done else heard
             if time.monotonic() - heard > HANG_S:
                 for future, number in running.items():
@@ -94,14 +94,15 @@ class Cluster(Executor):
                 try:
                     results[number] = _result(future)
                 except KilledWorker:
-                    killed.append(number)
+                    failed[number] = _KILLED
+                except _Failed as error:
+                    failed[number] = _said(error, todo[number][0].path)
                 except _Unusable as error:
                     file = todo[number][0].path
-                    said = redacted(str(error), file.url if isinstance(file, Remote) else "")
-                    results[number] = LostRank(f"{file}: {said}")
+                    results[number] = LostRank(f"{file}: {_said(error, file)}")
                 else:
                     self._on_done(todo[number][0])
-        return killed
+        return failed
 
     def _room(self) -> int:
         self._has_workers()
@@ -123,6 +124,10 @@ class Cluster(Executor):
 
 class _Unusable(Exception):
     """What a worker returned is no result; says why."""
+
+
+class _Failed(Exception):
+    """A worker raised an error, or what it sent could not be read; says which."""
 
 
 def _read(fn: Callable[..., Any], wanted: dict[str, str], file: RankFile) -> tuple[dict[str, str], bytes]:
@@ -147,10 +152,15 @@ def _result(future: Future[Any]) -> Any:
         raise
     # Whatever is wrong on a worker, or with what it sent, is of this rank alone.
     except Exception as error:
-        raise _Unusable(f"{type(error).__name__} on its worker: {_short(error)}") from error
+        raise _Failed(f"{type(error).__name__} on its worker: {_short(error)}") from error
     if not isinstance(result, RankSummary | AnalysisError):
         raise _Unusable(f"its worker returned no summary but a {type(result).__name__}")
     return result
+
+
+def _said(error: BaseException, place: Place) -> str:
+    """Return what an error says, without what a URL keeps secret."""
+    return redacted(str(error), place.url if isinstance(place, Remote) else "")
 
 
 def _short(error: BaseException) -> str:
