@@ -98,12 +98,7 @@ def waiting(matching: Matching, transfers: Transfers, ahead: Collection[int] = (
 
 def late_because(matching: Matching, transfers: Transfers, ahead: Collection[int] = ()) -> Int64:
     """Return for each of the instances' members the Reason that kept the member for which it waited."""
-    reason = _reasons(matching, transfers.waits_for, np.maximum(transfers.wait_ns, 0))
-    rows = matching.instances.members[transfers.waits_for]
-    # Where its compute came last and its host cannot be why, it is the compute; else nothing tells.
-    excluded = (reason == Reason.LAUNCH) & np.isin(matching.table.rank[rows], [*ahead])
-    otherwise = np.where(_came_last(matching, rows) == Reason.COMPUTE, Reason.COMPUTE, Reason.UNKNOWN)
-    return np.where(excluded, otherwise, reason)
+    return _reasons(matching, transfers.waits_for, np.maximum(transfers.wait_ns, 0), ahead)
 
 
 def _apart(start: Int64, wait: Int64, cell: Int64) -> Int64:
@@ -120,15 +115,18 @@ def _apart(start: Int64, wait: Int64, cell: Int64) -> Int64:
     return apart
 
 
-def _reasons(matching: Matching, culprit: Int64, wait: Int64) -> Int64:
+def _reasons(matching: Matching, culprit: Int64, wait: Int64, ahead: Collection[int]) -> Int64:
     """Return why the member that each entry waited for, `culprit`, came no earlier."""
     rows = matching.instances.members[culprit]
-    reason = _came_last(matching, rows)
+    last = _came_last(matching, rows)
     computed_longer = _computed_longer(matching, culprit, wait)
-    reason = np.where((reason == Reason.COMPUTE) & ~computed_longer, Reason.LAUNCH, reason)
+    reason = np.where((last == Reason.COMPUTE) & ~computed_longer, Reason.LAUNCH, last)
     input_ns = matching.table.input_ns[rows]
     fetching = (reason == Reason.LAUNCH) & (input_ns > 0) & (2 * input_ns >= wait)
-    return np.where(fetching, Reason.INPUT, reason)
+    reason = np.where(fetching, Reason.INPUT, reason)
+    # Where its compute came last and its host cannot be why, it is the compute; else nothing tells.
+    excluded = (reason == Reason.LAUNCH) & np.isin(matching.table.rank[rows], [*ahead])
+    return np.where(excluded, np.where(last == Reason.COMPUTE, Reason.COMPUTE, Reason.UNKNOWN), reason)
 
 
 def _came_last(matching: Matching, rows: Int64) -> Int64:

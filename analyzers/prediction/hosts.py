@@ -65,12 +65,12 @@ def unused_hosts(run: RunSummary, manifest: Manifest) -> list[Notice]:
         return []
     samples = manifest.controls.host_samples_ns()
     few = [summary.rank for summary in run.ranks if len(samples.get(summary.rank, [])) < FEWEST_OF_HOST]
-    why = "its hosts wait for their devices in each step"
+    why = "CPUs wait for their devices in each step"
     if manifest.controls.step_ns(UNPROFILED) is None:
         why = "no step was timed without the profiler"
     elif few:
-        why = f"rank {few[0]} has fewer than {FEWEST_OF_HOST} of them"
-    text = f"what steps take hosts is not known, though run.json has times of it: {why}"
+        why = f"rank {few[0]} has fewer than {FEWEST_OF_HOST}"
+    text = f"the CPUs' own times in run.json are not used: {why}"
     return [Notice(Code.HOST_TIMES_UNUSED, text)]
 
 
@@ -91,10 +91,8 @@ def profiled_hosts(run: RunSummary, step: Int64) -> tuple[Float64, Float64]:
     for measured in run.measured:
         idle = measured.idle
         # On a CPU the host is the device: its step has waits for other ranks in it.
-        launching, known = (
-            idle.launching,
-            (idle.launching.host_ns >= 0) & (CPU_DEVICE not in (measured.schedules or {})),
-        )
+        launching = idle.launching
+        known = (launching.host_ns >= 0) & (CPU_DEVICE not in (measured.schedules or {}))
         of_window = {number: row for row, number in enumerate(measured.windows.step.tolist())}
         rows = np.array([of_window[number] for number in step.tolist()])
         busy_ns = launching.host_ns - launching.waited_ns - launching.held_ns
@@ -122,13 +120,42 @@ def floor_scatter(steps: RecordedSteps | ShardedSteps, hosts: TimedHosts) -> flo
     return float(hosts.scatter[np.median(steps.own_host_ns, axis=1).argmax()])
 
 
+@dataclass(frozen=True)
+class Pace:
+    """What a step takes by the slower of its devices and its slowest host, and by how far that host scatters.
+
+    `share` is how much shorter a step would be if the host took nothing. Nine in ten steps take between `at_least_ns`
+    and `at_most_ns` as far as the host goes.
+    """
+
+    step_ns: float
+    share: float
+    scatter: float
+    at_least_ns: float
+    at_most_ns: float
+    is_hosts: bool  # at times at least
+
+
+def pace(device_ns: float, host_ns: float, scatter: float) -> Pace:
+    """Return the pace of devices and a host that was timed."""
+    step_ns, at_most_ns = max(device_ns, host_ns), max(device_ns, (1 + scatter) * host_ns)
+    return Pace(
+        step_ns=step_ns,
+        share=1 - device_ns / step_ns,
+        scatter=scatter,
+        at_least_ns=max(device_ns, (1 - scatter) * host_ns),
+        at_most_ns=at_most_ns,
+        is_hosts=at_most_ns > (1 + HOST_BOUND) * device_ns,
+    )
+
+
 def host_doubt(share: float, scatter: float | None) -> Notice:
     """Say that a host is the limit for such a share of the step; where it was timed, how far its steps scatter."""
     if scatter is None:
         part = f"for {percent(share)} of the step" if share > HOST_BOUND else "once nothing else is as slow"
         return Notice(Code.HOST_IS_THE_LIMIT, f"the CPU is the limit {part}, and what it would do is not modelled")
     part = f"for {percent(share)} of the step" if share > HOST_BOUND else "or nearly so"
-    text = f"the CPU is the limit {part}, and what a step takes it differs by {percent(scatter)}"
+    text = f"the CPU is the limit {part}, and its own time per step varies by {percent(scatter)}"
     return Notice(Code.HOST_IS_THE_LIMIT, text)
 
 

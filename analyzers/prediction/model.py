@@ -11,7 +11,7 @@ from analyzers.notices import Notice
 from analyzers.prediction.assumption import Assumption
 from analyzers.prediction.bucket_rule import assign, lasts
 from analyzers.prediction.evidence import MeasuredFrom
-from analyzers.prediction.hosts import HOST_BOUND, TimedHosts, floor_ns, floor_scatter
+from analyzers.prediction.hosts import HOST_BOUND, TimedHosts, floor_ns, floor_scatter, pace
 from analyzers.prediction.levelling import Levelling, host_floor_ns, levelled, settled, slow_floor_ns
 from analyzers.prediction.link_model import LinkModel
 from analyzers.prediction.replay import BucketPlan, Played, RecordedSteps, play
@@ -143,17 +143,15 @@ class Model:
                 host_share=steps.host_share,
                 host_at_most_ns=self._host_at_most_ns(steps, scene),
             )
-        host_ns += calls_ns * scene.host_time
-        scatter = floor_scatter(steps, self.hosts)
-        step_ns, at_most_ns = max(device_ns, host_ns), max(device_ns, (1 + scatter) * host_ns)
+        paced = pace(device_ns, host_ns + calls_ns * scene.host_time, floor_scatter(steps, self.hosts))
         return replace(
             device,
-            step_ns=step_ns,
-            is_host_bound=at_most_ns > (1 + HOST_BOUND) * device_ns,
-            host_share=1 - device_ns / step_ns,
-            host_scatter=scatter,
-            host_at_least_ns=max(device_ns, (1 - scatter) * host_ns),
-            host_at_most_ns=at_most_ns,
+            step_ns=paced.step_ns,
+            is_host_bound=paced.is_hosts,
+            host_share=paced.share,
+            host_scatter=paced.scatter,
+            host_at_least_ns=paced.at_least_ns,
+            host_at_most_ns=paced.at_most_ns,
         )
 
     def changed(self, scene: Scene) -> RecordedSteps:
@@ -209,10 +207,14 @@ class Model:
         """Return the last gradient of each bucket by DDP's rule."""
         return lasts(assign(self.steps.elements * self.itemsize, bucket_mb))
 
+    def _lasts_before(self) -> Int64:
+        """Return the last gradient of each bucket in the recording: by the rule, where they do not come in order."""
+        if self.gpus < 2:
+            return np.zeros(0, dtype=np.int64)
+        return self._lasts(self.bucket_mb) if self.recorded is None else self.recorded
+
     def _plan(self, scene: Scene, last: Int64, sizes: Int64) -> BucketPlan:
-        before = (
-            np.zeros(0) if self.gpus < 2 else self._lasts(self.bucket_mb) if self.recorded is None else self.recorded
-        )
+        before = self._lasts_before()
         # Calls that came before each bucket's last gradient, and before all that follows: now, and in the recording.
         calls = np.r_[np.arange(len(last)), len(last)] - np.searchsorted(before, np.r_[last, self.steps.gradients])
         head_ns = self.steps.buffers_ns if scene.broadcast_buffers else -self.buffer_copies_ns

@@ -33,6 +33,7 @@ from analyzers.prediction.answers import (
     most_gained,
     would_take,
 )
+from analyzers.prediction.assumption import GRAPH_IS_KNOWN, GRAPH_WITHIN
 from analyzers.prediction.hosts import HOST_BOUND, host_doubt, input_doubt, unused_hosts
 from analyzers.prediction.levelling import LATE, Cause, Levelling, chosen_rank
 from analyzers.prediction.link_model import LinkModel, no_links
@@ -44,8 +45,6 @@ from analyzers.rank import RunSummary
 from analyzers.run import Calibration, Manifest
 from analyzers.units import ms
 
-# Of one GPU's steps as a CUDA graph 24 of 28 lie within so much (four models on an H200: docs/whatif.md).
-GRAPH_WITHIN = 0.06
 OF_PROFILED_HOSTS = (Code.CONTROLS_MISSING, Code.PROFILER_DISTORTS)
 # What is left of hosts' time where hosts are the limit and nothing else is asked for.
 USUAL_HOST_TIMES = (0.5, 0.0)
@@ -71,15 +70,7 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
     _check(model, counts, options)
     # One GPU has no buckets.
     caps = (options.bucket_mb if max(counts) > 1 else ()) or (model.bucket_mb,)
-    baseline = Baseline(
-        bucket_mb=model.bucket_mb,
-        gpus=model.gpus,
-        buckets=own_prediction.buckets,
-        measured_step_ns=model.measured_ns,
-        predicted_step_ns=round(own_prediction.step_ns),
-        measured_from=model.measured_from,
-        error=own_prediction.step_ns / model.measured_ns - 1,
-    )
+    baseline = _baseline(model, own_prediction)
     uncertainty = max(abs(baseline.error), model.spread, KNOWN_TO)
     uncertainty_ns = round(uncertainty * own_prediction.step_ns)
     as_recorded = links is None and _is_unchanged(options, model.gpus)
@@ -106,8 +97,20 @@ def whatif(run: RunSummary, options: Options, links: LinkModel | Calibration | N
         uncertainty_ns=uncertainty_ns,
         as_recorded=as_recorded,
         links=model.links.source,
-        assumptions=_assumptions(model, options) if max(counts) > 1 else [],
+        assumptions=_assumptions(model, options) if max(counts) > 1 else _of_graphs(others),
         warnings=list(map(str, warnings)),
+    )
+
+
+def _baseline(model: Model, own: Prediction) -> Baseline:
+    return Baseline(
+        bucket_mb=model.bucket_mb,
+        gpus=model.gpus,
+        buckets=own.buckets,
+        measured_step_ns=model.measured_ns,
+        predicted_step_ns=round(own.step_ns),
+        measured_from=model.measured_from,
+        error=own.step_ns / model.measured_ns - 1,
     )
 
 
@@ -168,6 +171,13 @@ def _assumptions(model: Model, options: Options) -> list[str]:
     if options.gradient_itemsize is not None:
         assumptions.append(f"gradients travel with {options.gradient_itemsize} bytes per element")
     return assumptions
+
+
+def _of_graphs(scenarios: Sequence[Scenario]) -> list[str]:
+    """Say what one GPU's step as a CUDA graph rests on, where it is predicted."""
+    if all(each.host_time != 0 for each in scenarios):
+        return []
+    return [GRAPH_IS_KNOWN.text, "the whole step can be captured as a CUDA graph, and its kernels take what they took"]
 
 
 def _scene(bucket_mb: float | None, gpus: int, options: Options, recorded: bool = False) -> Scene:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzers.arrays import Float64, Int64, Mask
-from analyzers.rank import GradientSchedule
+from analyzers.rank import GradientSchedule, ShardedSchedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +224,9 @@ def recorded_steps(
     if shared is None:
         return None
     count, steps = shared
-    by_rank = list(zip(schedules, steps, strict=True))
-    gradients = [schedule.first[rows][:, np.newaxis] + np.arange(count) for schedule, rows in by_rank]
+    gradients = [
+        schedule.first[rows][:, np.newaxis] + np.arange(count) for schedule, rows in zip(schedules, steps, strict=True)
+    ]
 
     def per_step(name: str) -> Float64:
         return _columns(name, schedules, steps)
@@ -233,16 +234,13 @@ def recorded_steps(
     def per_gradient(name: str) -> Float64:
         return _columns(name, schedules, gradients)
 
-    # Epoch times are too large for floats.
-    begin_ns = np.array([schedule.start_ns[rows] - by for (schedule, rows), by in zip(by_rank, shift_ns, strict=True)])
-    ends_ns = np.array([(schedule.start_ns + schedule.span_ns)[rows] for schedule, rows in by_rank])
-    starts_ns = np.array([schedule.start_ns[rows] for schedule, rows in by_rank])
+    begin_ns, follows = begins_of(schedules, steps, shift_ns)
     lost = slower / (1 + slower)  # of the time beside communication
     long_ns = 0 if with_long_gaps else per_gradient("long_gaps_ns")
     total_long_ns = 0 if with_long_gaps else per_step("total_long_gaps_ns")
     first = schedules[0].first[steps[0][0]]
     return RecordedSteps(
-        begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
+        begin_ns=begin_ns,
         span_ns=per_step("span_ns"),
         buffers_ns=per_step("buffers_ns"),
         packing_ns=per_step("packing_ns"),
@@ -262,11 +260,28 @@ def recorded_steps(
         start_delay_ns=float(np.median([schedule.delays.begin_ns for schedule in schedules])),
         elements=schedules[0].elements[first : first + count],
         step=schedules[0].step[steps[0]],
-        follows=np.r_[False, (starts_ns[:, 1:] == ends_ns[:, :-1]).all(axis=0)],
+        follows=follows,
         own_host_ns=np.zeros(begin_ns.shape),
         input_ns=np.zeros(begin_ns.shape),
         passes=round(float(np.median(per_step("passes")))),
     )
+
+
+def begins_of(
+    schedules: Sequence[GradientSchedule | ShardedSchedule],
+    rows: Sequence[Int64 | list[int]],
+    shift_ns: Sequence[int],
+) -> tuple[Float64, Mask]:
+    """Return when each rank's steps begin, from the first rank's on; and which begin where the one before ended.
+
+    `rows` are each rank's steps, `shift_ns` what its clock is ahead.
+    """
+    # Epoch times are too large for floats.
+    start_ns = np.array([schedule.start_ns[own] for schedule, own in zip(schedules, rows, strict=True)])
+    span_ns = np.array([schedule.span_ns[own] for schedule, own in zip(schedules, rows, strict=True)])
+    begin_ns = start_ns - np.array(shift_ns)[:, np.newaxis]
+    follows = np.r_[False, (start_ns[:, 1:] == (start_ns + span_ns)[:, :-1]).all(axis=0)]
+    return (begin_ns - begin_ns.min(axis=0)).astype(np.float64), follows
 
 
 def _columns(name: str, schedules: Sequence[GradientSchedule], rows: Sequence[Int64]) -> Float64:

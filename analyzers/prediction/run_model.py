@@ -16,6 +16,7 @@ from analyzers.prediction.assumption import (
     COPY_IN,
     COPY_LAUNCH_NS,
     COPY_OUT,
+    GRAPH_IS_KNOWN,
     NEXT_DELAY_NS,
     SLOWER,
     START_DELAY_NS,
@@ -91,17 +92,14 @@ def model_of(run: RunSummary, given: LinkModel | Calibration | None) -> Model:
         spread=spread,
         doubts=run_doubts(run, manifest),
         sync_doubts=borrowing(run, manifest, rests_on),
-        graph_doubts=borrowing(run, manifest, [borrowed("one GPU's step as a CUDA graph is known to within 6 %")]),
+        graph_doubts=borrowing(run, manifest, [GRAPH_IS_KNOWN]),
         assumptions=rests_on,
         ranks=tuple(summary.rank for summary in run.ranks),
         late=late_rank(exchanged) if gpus > 1 else None,
         hosts=timed,
         nosync_ns=manifest.controls.step_ns("nosync"),
     )
-    if source == MeasuredFrom.UNPROFILED and timed is not None:
-        model = _with_devices_unprofiled(model)
-    elif source == MeasuredFrom.UNPROFILED:
-        model = _unprofiled(model, float(np.median(steps.span_ns)))
+    model = _unprofiled(model)
     return replace(model, doubts=[*model.doubts, *replay_doubts(model.own().step_ns / measured_ns - 1)])
 
 
@@ -116,9 +114,10 @@ def _steps(
         return replace(steps, own_host_ns=own_host_ns, input_ns=input_ns)
     losses = [warning for warning in run.warnings if warning.code in LOSSES]
     lost = "".join(f"; {warning}" for warning in losses[-1:])
+    remedy = "; record backward passes with record_shapes=True, or with `tracer record`"
     raise NotReplayable(
-        f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches; record "
-        f"backward passes with record_shapes=True, or with `tracer record`{lost}"
+        f"{run.name}: no step of its traces shows gradients that are taken, with their shapes and launches"
+        f"{lost or remedy}"
     )
 
 
@@ -150,13 +149,21 @@ def _alone_ns(model: Model, replayed_ns: float) -> float:
     return max(replayed_ns, 1.0) if model.gpus == 1 or model.nosync_ns is None else float(model.nosync_ns)
 
 
-def _unprofiled(model: Model, profiled_ns: float) -> Model:
-    """Build the model for unprofiled steps, from that for profiled ones that took so long.
+def _unprofiled(model: Model) -> Model:
+    """Build the model for unprofiled steps, where they were timed, from that for profiled ones."""
+    if model.measured_from != MeasuredFrom.UNPROFILED:
+        return model
+    return _with_hosts_unprofiled(model) if model.hosts is None else _with_devices_unprofiled(model)
+
+
+def _with_hosts_unprofiled(model: Model) -> Model:
+    """Build the model for unprofiled steps where hosts are known under the profiler alone.
 
     What a profiler costs is its hosts' lateness first, as much of it as there is; the rest is the device's own. Where
     hosts are the limit and the control took longer, they were slower then. How long a step takes alone, the control
     without synchronization says where there is one; on one GPU the step itself.
     """
+    profiled_ns = float(np.median(model.steps.span_ns))
     wanted_ns = model.measured_ns + model.own().step_ns - profiled_ns
 
     def with_left(left: float) -> Model:

@@ -139,7 +139,7 @@ class _Answering:
         """Predict one scene; `changed` says what is the scenario's own."""
         model = self.model
         prediction = model.predict(scene)
-        doubts = list(_doubts(model, scene))
+        doubts = list(_doubts(model, scene, prediction))
         scatters = model.scatters.asked
         return Scenario(
             kind=kind,
@@ -172,8 +172,8 @@ class _Answering:
         slowed_change_ns = slowed.predict(scene).step_ns - slowed.own().step_ns
         drift_ns = replace(model, drift=DRIFT).predict(scene).step_ns - step_ns
         reach_ns = hypot(own, OF_CHANGE * largest_ns, slowed_change_ns - change_ns, drift_ns)
-        low_ns = min(step_ns - reach_ns, prediction.host_at_least_ns)
-        high_ns = max(step_ns + reach_ns, prediction.host_at_most_ns)
+        low_ns = min(step_ns - reach_ns, prediction.pace.at_least_ns)
+        high_ns = max(step_ns + reach_ns, prediction.pace.at_most_ns)
         if _shares(model, scene):
             # With all of the links to itself, or half of them.
             ends = [replace(model, shared=shared).predict(scene).step_ns for shared in (SHARED, OVER_SOCKETS)]
@@ -218,14 +218,14 @@ def _shares(model: ShardedModel, scene: ShardedScene) -> bool:
     return bool(scene.sharding.separate_reduce_scatter_group) and not model.has_own_group
 
 
-def _doubts(model: ShardedModel, scene: ShardedScene) -> Iterator[Notice]:
+def _doubts(model: ShardedModel, scene: ShardedScene, prediction: ShardedPrediction) -> Iterator[Notice]:
     """Say why a scene's prediction cannot be trusted, if so."""
-    if model.may_be_host_bound(scene):
+    if model.is_host_bound(prediction, scene):
         own_share, share = (model.host_share(each) for each in (ShardedScene(model.gpus), scene))
         # Settings that change little need no words of their own.
         if not scene.changes_hosts and abs(share - own_share) <= HOST_BOUND:
             share = own_share
-        yield host_doubt(share, model.host_scatter(scene))
+        yield host_doubt(share, None if model.hosts is None else prediction.pace.scatter)
     waits = input_doubt(model.steps) if scene.host_time < 1 else None
     if waits is not None:
         yield waits

@@ -20,10 +20,12 @@ from analyzers.prediction.assumption import SLOWER, Assumption, borrowed
 from analyzers.prediction.evidence import MeasuredFrom, borrowing, measured_step, replay_doubts, run_doubts
 from analyzers.prediction.hosts import (
     HOST_BOUND,
+    Pace,
     TimedHosts,
     explains_gaps,
     floor_ns,
     floor_scatter,
+    pace,
     profiled_hosts,
     timed_hosts,
 )
@@ -67,8 +69,7 @@ class ShardedScene:
 class ShardedPrediction:
     """A step without the profiler: how long it takes, how long compute alone, and how long that waits.
 
-    `exposed_ns` is communication beside no compute, `reduced` the bytes of each reduce-scatter. The step takes hosts
-    between `host_at_least_ns` and `host_at_most_ns`, as far as is known.
+    `exposed_ns` is communication beside no compute, `reduced` the bytes of each reduce-scatter.
     """
 
     step_ns: float
@@ -76,8 +77,7 @@ class ShardedPrediction:
     stalled_ns: float
     exposed_ns: float
     reduced: list[int]
-    host_at_least_ns: float
-    host_at_most_ns: float
+    pace: Pace
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +111,14 @@ class ShardedModel:
         steps = self.changed(scene)
         plan, reduced = self._plan(steps, scene, of_run)
         played, unprofiled = self._played(steps, plan, scene)
-        device_ns, host_ns = unprofiled * float(np.median(played.span_ns)), self._host_ns(steps, scene)
-        at_least_ns, at_most_ns = self._host_between_ns(steps, scene, host_ns)
+        paced = self._paced(unprofiled * float(np.median(played.span_ns)), steps, scene)
         return ShardedPrediction(
-            step_ns=max(device_ns, host_ns),
+            step_ns=paced.step_ns,
             alone_ns=unprofiled * float(np.median(steps.alone_ns)),
             stalled_ns=unprofiled * float(np.median(played.stalled_ns)),
             exposed_ns=max(unprofiled * float(np.median(played.exposed_ns)), 0.0),
             reduced=[round(each) for each in reduced.tolist()],
-            host_at_least_ns=max(device_ns, at_least_ns),
-            host_at_most_ns=max(device_ns, at_most_ns),
+            pace=paced,
         )
 
     def changed(self, scene: ShardedScene) -> ShardedSteps:
@@ -188,32 +186,20 @@ class ShardedModel:
         longer = np.median(settled(unchanged, of_plan).span_ns) / np.median(of_plan(unchanged).span_ns)
         return settled(steps, of_plan), self.unprofiled / float(longer)
 
-    def _host_ns(self, steps: ShardedSteps, scene: ShardedScene) -> float:
-        """Return the least that a step takes for its slowest host, where it was timed or a scene changes hosts."""
+    def _paced(self, device_ns: float, steps: ShardedSteps, scene: ShardedScene) -> Pace:
+        """Return the pace of devices and hosts: where these were not timed, only as far as a scene changes them."""
         if self.hosts is not None:
-            return floor_ns(steps)
+            return pace(device_ns, floor_ns(steps), floor_scatter(steps, self.hosts))
         if not scene.changes_hosts:
-            return 0.0
-        return host_floor_ns(self.steps, steps, self.own().step_ns, scene.level is not None)
+            return pace(device_ns, 0.0, 0.0)
+        own_ns, is_levelled = self.own().step_ns, scene.level is not None
+        paced = pace(device_ns, host_floor_ns(self.steps, steps, own_ns, is_levelled), 0.0)
+        most_ns = slow_floor_ns(self.steps, steps, own_ns, 1.0) if is_levelled else 0.0
+        return replace(paced, at_most_ns=max(paced.at_most_ns, most_ns))
 
-    def _host_between_ns(self, steps: ShardedSteps, scene: ShardedScene, host_ns: float) -> tuple[float, float]:
-        """Return what its slowest host may take a step, where it was timed or a rank is levelled."""
-        if self.hosts is not None:
-            scatter = floor_scatter(steps, self.hosts)
-            return (1 - scatter) * host_ns, (1 + scatter) * host_ns
-        most_ns = slow_floor_ns(self.steps, steps, self.own().step_ns, 1.0) if scene.level is not None else 0.0
-        return float("inf"), most_ns
-
-    def may_be_host_bound(self, scene: ShardedScene) -> bool:
+    def is_host_bound(self, prediction: ShardedPrediction, scene: ShardedScene) -> bool:
         """Whether hosts are the limit, or may be at times."""
-        if self.hosts is None:
-            return self.host_share(scene) > HOST_BOUND
-        device_ns = self.predict(replace(scene, host_time=0.0)).step_ns
-        return self.predict(scene).host_at_most_ns > (1 + HOST_BOUND) * device_ns
-
-    def host_scatter(self, scene: ShardedScene) -> float | None:
-        """Return how far the slowest host's steps scatter, as a share; None where none was timed."""
-        return None if self.hosts is None else floor_scatter(self.changed(scene), self.hosts)
+        return self.host_share(scene) > HOST_BOUND if self.hosts is None else prediction.pace.is_hosts
 
     def host_share(self, scene: ShardedScene) -> float:
         """Return how much shorter a step would be, as a share, if nothing were launched late on any rank."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzers.arrays import Float64, Int64, Mask
-from analyzers.prediction.replay import Played
+from analyzers.prediction.replay import Played, begins_of
 from analyzers.rank import Op, ShardedSchedule
 
 # What is beside what depends on when it is, and that on what is beside it.
@@ -363,11 +363,8 @@ def sharded_steps(
     count = int(schedules[0].first[shared[0][0] + 1]) - first
     lost = slower / (1 + slower)  # of the time beside communication
 
-    def epochs(name: str) -> Int64:
-        return np.array([getattr(each, name)[own] for each, own in zip(schedules, shared, strict=True)])
-
     def per_step(name: str) -> Float64:
-        return epochs(name).astype(np.float64)
+        return np.array([getattr(each, name)[own] for each, own in zip(schedules, shared, strict=True)], np.float64)
 
     def per_op(name: str) -> Float64:
         chosen = [np.add.outer(np.array(own), np.arange(count)) for own in rows]
@@ -379,8 +376,7 @@ def sharded_steps(
     if not with_long_gaps:
         long_ns = per_op("long_gaps_ns")
         done_ns, tail_ns = done_ns - long_ns, tail_ns - (per_step("total_long_gaps_ns") - long_ns[..., -1])
-    begin_ns = np.array([each.start_ns[own] - by for each, own, by in zip(schedules, shared, shift_ns, strict=True)])
-    starts_ns, ends_ns = epochs("start_ns"), epochs("start_ns") + epochs("span_ns")
+    begin_ns, follows = begins_of(schedules, shared, shift_ns)
     row = schedules[0].row[first : first + count]
     limit_ns = per_op("host_ns") + recorded_ns
     return ShardedSteps(
@@ -388,7 +384,7 @@ def sharded_steps(
         module=schedules[0].module[first : first + count],
         backward=schedules[0].backward[first : first + count] > 0,
         nbytes=np.where(row >= 0, np.r_[nbytes[0], 0][row], 0).astype(np.float64),
-        begin_ns=(begin_ns - begin_ns.min(axis=0)).astype(np.float64),
+        begin_ns=begin_ns,
         span_ns=per_step("span_ns"),
         work_ns=np.diff(done_ns, axis=-1, prepend=0),
         limit_ns=limit_ns,
@@ -399,7 +395,7 @@ def sharded_steps(
         tail_limit_ns=per_step("tail_host_ns") + total_ns,
         slower=slower,
         step=schedules[0].step[shared[0]],
-        follows=np.r_[False, (starts_ns[:, 1:] == ends_ns[:, :-1]).all(axis=0)],
+        follows=follows,
         own_host_ns=np.zeros(begin_ns.shape),
         input_ns=np.zeros(begin_ns.shape),
     )

@@ -109,12 +109,12 @@ def test_long_pauses_are_the_hosts_where_launches_are_estimated_and_hosts_nearly
 
 
 def test_what_is_said_of_a_host_is_how_well_the_slowest_is_known(sick):
-    assert "for 12.0 % of the step, and what a step takes it differs by 3.0 %" in str(host_doubt(0.12, 0.03))
+    assert "for 12.0 % of the step, and its own time per step varies by 3.0 %" in str(host_doubt(0.12, 0.03))
     assert "or nearly so" in str(host_doubt(0.0, 0.03))
     assert "not modelled" in str(host_doubt(0.12, None))
     run = with_hosts(sick, {0: [4_000_000, 8_000_000, 12_000_000], 1: [11_900_000, 12_000_000, 12_100_000]})
     (found,) = whatif(run, Options()).scenarios
-    assert "what a step takes it differs by 2.0 %" in str(found.why)
+    assert "its own time per step varies by 2.0 %" in str(found.why)
 
 
 def test_two_steps_of_a_host_tell_nothing_of_others(sick):
@@ -122,7 +122,7 @@ def test_two_steps_of_a_host_tell_nothing_of_others(sick):
     assert timed_hosts(run, run.manifest) is None
     (why,) = unused_hosts(run, run.manifest)
     assert (why.code, str(why) in whatif(run, Options()).warnings) == (Code.HOST_TIMES_UNUSED, True)
-    assert "rank 1 has fewer than 3 of them" in str(why)
+    assert "rank 1 has fewer than 3" in str(why)
     assert unused_hosts(sick, sick.manifest) == []
     enough = with_hosts(sick, alike(8e6, ranks=2))
     assert unused_hosts(enough, enough.manifest) == []

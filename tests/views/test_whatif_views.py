@@ -202,6 +202,8 @@ def test_what_has_no_place_over_caps_is_a_row_of_its_own(made, caps):
 def test_one_gpu_alone_has_no_cap_to_stand_over():
     prediction = whatif(summarized(RESNET50), Options(gpus=(1,)))
     assert [row_words(each, prediction) for each in rows_besides_caps(prediction)] == ["1 GPU: as recorded"]
+    (row,) = rows(prediction_text(prediction))
+    assert row[:3] == ["-", "-", "1"]
     with style(LIGHT, TEXT_PT):
         drawn = figure(prediction, LIGHT)
     assert [axis.get_xlabel() for axis in drawn.axes] == ["step, ms"]

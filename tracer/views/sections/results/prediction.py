@@ -175,7 +175,7 @@ def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
     latency = "-" if scenario.latency_us is None else f"{scenario.latency_us:,.1f}"
     return [
         mark(scenario.reliable) + "*" * is_own(scenario, prediction),
-        cap(scenario.bucket_mb),
+        cap(scenario.bucket_mb) if scenario.buckets else "-",
         str(len(scenario.buckets) or "-"),
         *_step_cells(scenario, prediction),
         gbps(scenario.link_gbps),
@@ -249,7 +249,7 @@ def basis(prediction: WhatIf) -> Section:
     if not prediction.synchronizes and not prediction.assumptions:
         return []
     lines = [
-        f"links: {prediction.links}",
+        *([f"links: {prediction.links}"] if any(each.gpus > 1 for each in prediction.scenarios) else []),
         *prediction.assumptions,
         *(
             ["efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches"]
