@@ -38,7 +38,7 @@ packages: install
 	done
 
 # The least versions that setup.cfg allows, on the oldest Python, and what needs neither torch nor an extra.
-OLDEST ?= python3.10
+OLDEST ?= python3.11
 lowest:
 	rm -rf build/lowest && $(OLDEST) -m venv build/lowest
 	$(OLDEST) -m tests.support.lowest > build/lowest.txt

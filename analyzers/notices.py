@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import Enum
+from enum import StrEnum
 
 import msgspec
 
 
-class Code(str, Enum):
+class Code(StrEnum):
     """The codes of all notices: programs go by them, never by a notice's words. docs/formats.md lists them."""
 
     # Files of a run.

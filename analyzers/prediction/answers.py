@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 
 import msgspec
 
@@ -30,7 +30,7 @@ LEAST_SAID_NS = 500
 IN_CAUSE = {Cause.COMPUTE: "compute", Cause.HOST: "launches", Cause.INPUT: "waits for input"}
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What a scenario changes; the values are what documents hold."""
 
     CAPS = "caps"
@@ -43,7 +43,7 @@ class Kind(str, Enum):
     __str__ = str.__str__
 
 
-class Prefetch(str, Enum):
+class Prefetch(StrEnum):
     """In which passes FSDP2 asks for a module's parameters while the one before it computes."""
 
     NONE = "none"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from analyzers.units import percent
 OFF = 0.05
 
 
-class MeasuredFrom(str, Enum):
+class MeasuredFrom(StrEnum):
     """Where a measured step is from; the values are what documents hold."""
 
     UNPROFILED = "unprofiled control"

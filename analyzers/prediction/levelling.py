@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ Steps = TypeVar("Steps", RecordedSteps, ShardedSteps)
 PASSES = 2
 
 
-class Cause(str, Enum):
+class Cause(StrEnum):
     """What is taken from a late rank; the values are what documents hold."""
 
     ALL = "all"

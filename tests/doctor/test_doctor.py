@@ -68,7 +68,7 @@ def said(finding):
     return f"{finding.state} {finding.detail}: {finding.remedy}"
 
 
-@pytest.mark.parametrize(("version", "state"), [((3, 9, 1), "no"), ((3, 10, 0), "ok"), ((3, 14, 2), "ok")])
+@pytest.mark.parametrize(("version", "state"), [((3, 10, 1), "no"), ((3, 11, 0), "ok"), ((3, 14, 2), "ok")])
 def test_pythons_that_are_too_old(version, state):
     assert python_finding(version).state == state
 

@@ -11,7 +11,7 @@ from analyzers.errors import install_hint
 from tracer.doctor.findings import Finding, in_one_line
 
 # As setup.cfg has them.
-LEAST_PYTHON = (3, 10)
+LEAST_PYTHON = (3, 11)
 LEAST_TORCH = (2, 11)
 # The module, its package where that has another name, its extra, and what it is for.
 PACKAGES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 Shared = TypeVar("Shared", bound=Hashable)
 
 
-class Pass(str, Enum):
+class Pass(StrEnum):
     """What calls a collective; a forward is recomputed where the backward runs it again (activation checkpointing)."""
 
     FORWARD = "forward"

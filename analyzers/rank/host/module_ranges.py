@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -26,7 +26,7 @@ REGION = "compiled region"
 _FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
 
 
-class Source(str, Enum):  # StrEnum is Python 3.11's
+class Source(StrEnum):  # StrEnum is Python 3.11's
     """Where layers come from."""
 
     MODULES = "modules"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.trace import COUNTED, Category, Events, flops_of, matrix_dtype
 
 
-class Precision(str, Enum):  # StrEnum is Python 3.11's
+class Precision(StrEnum):  # StrEnum is Python 3.11's
     """What a device multiplies: its peak differs from one to the next."""
 
     FLOAT64 = "float64"

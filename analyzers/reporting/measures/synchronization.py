@@ -7,7 +7,7 @@ accounted    exposed waiting, transfer and unresolved + packing, its copies + co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from analyzers.run import Controls
 from analyzers.units import percent
 
 
-class IdleFrom(str, Enum):
+class IdleFrom(StrEnum):
     """Where the idle time of synchronization is from; the values are what documents hold."""
 
     QUIET = "the window without synchronization"
