@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzers.errors import TooLarge
-from analyzers.paths import Place, size
+from analyzers.paths import Place, read_text, size
 from analyzers.units import megabytes
 
 # What readers take of a machine; the rest is the system's, and the report's that is made of what they read.
@@ -91,6 +91,6 @@ def _of_process() -> Iterator[int]:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text().splitlines()
+        return read_text(file).splitlines()
     except OSError:
         return []

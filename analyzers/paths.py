@@ -10,6 +10,7 @@ goes wrong is an OSError whose `strerror` is in words. fsspec is imported when t
 from __future__ import annotations
 
 import errno
+import os
 import re
 import socket
 import stat
@@ -21,9 +22,15 @@ from urllib.parse import urlsplit
 
 from analyzers.errors import UnknownPlace, install_hint
 from analyzers.redaction import redacted, redacted_url
+from analyzers.units import megabytes
 
 # Bytes asked for ahead of the reader; fsspec's own 50 MB would be most of a worker's memory.
 READ_AHEAD = 1 << 22
+# The most that is read of a file that is taken whole: a report of a thousand ranks stays below.
+MOST_BYTES = 1_000_000_000
+_BLOCK = 1 << 20
+# No terminal becomes this process's, no program that it starts inherits the file, and Windows changes no byte.
+_TO_READ = os.O_RDONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _HTTP_QUERY = re.compile(r"[?#].*", re.DOTALL)
 _SIGNED = re.compile(r"[?#][\w.~%-]+=.*", re.DOTALL)
 _URL = re.compile(r"((?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]+)://")
@@ -237,20 +244,62 @@ def is_there(file: Place) -> bool:
         raise
 
 
-def open_file(file: Place) -> BinaryIO:
-    """Open an ordinary file to be read. Raises OSError, at once for what else would never end or keep us waiting."""
+def open_file(file: Place, *, piped: bool = False, most_bytes: int | None = None) -> BinaryIO:
+    """Open an ordinary file of at most so many bytes to be read; with `piped`, for what the user named, a FIFO too.
+
+    All that is read is opened here, because whoever fills a folder may put a FIFO or a device in a file's place, whose
+    opening or reading never ends. Raises OSError, at once for all that is no ordinary file.
+    """
     if isinstance(file, Remote):
         return file.open()
-    kind = _KINDS.get(stat.S_IFMT(file.stat().st_mode))
-    if kind is not None:
+    # Asked first, since to open a device may do something (a tape is rewound), and once more of what was opened.
+    waits = _check_ordinary(file.stat(), file, piped)
+    descriptor = os.open(file, _TO_READ if waits else _TO_READ | getattr(os, "O_NONBLOCK", 0))
+    try:
+        _check_ordinary(os.fstat(descriptor), file, piped, most_bytes)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_ordinary(status: os.stat_result, file: Path, piped: bool, most_bytes: int | None = None) -> bool:
+    """Return whether a file that may be opened is a FIFO. Raises OSError for one that may not."""
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+    is_fifo = stat.S_ISFIFO(status.st_mode)
+    if kind is not None and not (is_fifo and piped):
         raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(file))
-    return file.open("rb")
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    if most_bytes is not None and status.st_size > most_bytes:
+        raise _too_large(file, most_bytes)
+    return is_fifo
 
 
-def read_file(file: Place) -> bytes:
-    """Read all of an ordinary file. Raises OSError."""
-    with open_file(file) as opened:
-        return opened.read()
+def _too_large(file: Place, most_bytes: int) -> OSError:
+    return OSError(errno.EFBIG, f"is larger than {megabytes(most_bytes)}, the most that is read of it", str(file))
+
+
+def read_file(file: Place, *, piped: bool = False, most_bytes: int = MOST_BYTES) -> bytes:
+    """Read all of an ordinary file, as `open_file` opens it. Raises OSError, also for one of more bytes."""
+    blocks, nbytes = [], 0
+    with open_file(file, piped=piped, most_bytes=most_bytes) as opened:
+        while block := opened.read(_BLOCK):
+            blocks.append(block)
+            nbytes += len(block)
+            if nbytes > most_bytes:
+                raise _too_large(file, most_bytes)
+    return b"".join(blocks)
+
+
+def read_text(file: Path) -> str:
+    """Read all of an ordinary file as UTF-8, what is none of it replaced. Raises OSError."""
+    return read_file(file).decode(errors="replace")
+
+
+def is_pipe(file: Place) -> bool:
+    """Whether this is a FIFO on this machine, which can be read once: what a shell makes of `<(zcat rank0.json.gz)`."""
+    return isinstance(file, Path) and file.is_fifo()
 
 
 def size(file: Place) -> int:

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from analyzers.paths import read_file, read_text
 from tracer.errors import NotWritten, TracerError
 
 # Folders of a run's recordings at several steps, and of its ranks on several hosts.
@@ -213,7 +214,7 @@ def this_process() -> str:
 
 def has_ended(file: Path) -> bool:
     """Whether the process that a file names has ended; False where nobody on this host can tell. Raises OSError."""
-    process = file.read_text(encoding="utf-8", errors="replace")
+    process = read_text(file)
     if not process:
         return time.time() - file.stat().st_mtime > _NAMED_WITHIN_S
     host, pid, began, namespace = [*process.split(), "", "", "", ""][:4]
@@ -231,7 +232,7 @@ def has_ended(file: Path) -> bool:
 def _began(pid: int) -> list[str]:
     """When a process that runs began, in ticks since the system did: proc(5), stat."""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        state, *fields = read_file(Path(f"/proc/{pid}/stat")).rpartition(b")")[2].split()
     except OSError:
         return []
     return [] if state in b"ZX" else [fields[18].decode()]
@@ -256,7 +257,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             name_process(owner)
         except FileExistsError as error:
             raise TracerError(
-                f"{folder}: another process is at work in it ({owner.read_text(encoding='utf-8')}): wait until it has "
+                f"{folder}: another process is at work in it ({read_text(owner)}): wait until it has "
                 f"ended, or remove {owner} if it is gone"
             ) from error
     except OSError as error:

@@ -80,15 +80,15 @@ def calibration_row(collective: str, group_size: int, dtype: str | None, nbytes:
     return CalibrationRow(collective, group_size, dtype, nbytes, time_ns, algbw_gbps, busbw_gbps)
 
 
-def read_calibration(path: Place) -> Calibration:
+def read_calibration(path: Place, *, piped: bool = False) -> Calibration:
     """Read a calibration file, which may have been written by hand or made from nccl-tests' output.
 
     Needed are the schema, and of each row collective, group_size, bytes and time_ns; bandwidths are always derived
-    from these. Raises UnreadableCalibration.
+    from these. With `piped` it may be a FIFO. Raises UnreadableCalibration.
     """
     remedy = f"write one with `tracer calibrate -o {redacted_url(path.name)}`"
     try:
-        written = msgspec.json.decode(read_file(path), type=_WrittenCalibration)
+        written = msgspec.json.decode(read_file(path, piped=piped), type=_WrittenCalibration)
     except OSError as error:
         raise UnreadableCalibration(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from error
     except (ValueError, RecursionError) as error:

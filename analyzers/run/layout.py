@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from analyzers.errors import UnreadableCalibration, UnusableRun
 from analyzers.notices import Code, Notice
-from analyzers.paths import Place, Where, is_there, names, places
+from analyzers.paths import Place, Where, is_pipe, is_there, names, places
 from analyzers.run.calibration import Calibration, read_calibration
 from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, joined, read_manifest
 
@@ -41,6 +41,7 @@ class RankFile:
     steps: str | None = None  # the annotation whose repeats are the steps, instead of the profiler's
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
     memory: int | None = None  # bytes that reading it may take; None: a core's share of what the reader's machine has
+    piped: bool = False  # a FIFO that the user named; what a folder holds is no FIFO's to be
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,11 @@ def _find(path: Place) -> Recording:
     expects_light = manifest is not None and (manifest.controls.light is not None or bool(light))
     parallelism = manifest.parallelism if manifest is not None else None
     strategies = tuple(parallelism.strategies) if parallelism is not None else ()
+    piped = is_pipe(path)
     ranks = tuple(
-        RankFile(file, len(files) == 1, light.get(file), nosync.get(file), expects_light, strategies=strategies)
+        RankFile(
+            file, len(files) == 1, light.get(file), nosync.get(file), expects_light, strategies=strategies, piped=piped
+        )
         for file in files
     )
     calibration, more = _calibrated(path)

@@ -141,7 +141,7 @@ def read_rank(
     Raises UnreadableTrace, TooLarge, UnusableRun, and BrokenProcessPool where a helper is lost.
     """
     limit = budget_of(file.memory, cores() if file.memory is None else 1)
-    trace = read_trace(file.path, on_bytes=on_bytes, memory=limit, helpers=helpers)
+    trace = read_trace(file.path, on_bytes=on_bytes, memory=limit, helpers=helpers, piped=file.piped)
     if trace.refusal is not None:
         raise UnreadableTrace(f"{file.path}: {trace.refusal}")
     header, doubted = _believed(file, trace.header)

@@ -53,13 +53,15 @@ def read_trace(
     on_bytes: Callable[[int], None] | None = None,
     memory: int | None = None,
     helpers: Helpers | None = None,
+    *,
+    piped: bool = False,
 ) -> Trace:
     """Read one trace file, gzip or plain, an object with `traceEvents` or a bare array of events.
 
     Only rows of the categories asked for are kept. What a damaged file still holds is read, and the rest said in
     `lost`. `on_bytes` hears of each block of bytes that was read. `memory` is what its rows may take until they
     are summarized, in bytes; by default the share of one core in half of the machine's. `helpers` decode parts of it,
-    with the same result.
+    with the same result. With `piped` it may be a FIFO, which is read once.
 
     Raises UnreadableTrace where the file cannot be opened, is no trace, or cannot be trusted, TooLarge, and
     BrokenProcessPool where a helper is lost.
@@ -67,7 +69,7 @@ def read_trace(
     limit = budget_of(memory, cores() if memory is None else 1)
     budget = Budget(path, limit)
     try:
-        blocks, stream, columns = _taken(path, Columns(categories, budget), on_bytes, helpers)
+        blocks, stream, columns = _taken(path, Columns(categories, budget), on_bytes, helpers, piped)
     except NoEvents as error:
         raise UnreadableTrace(f"{path} is not a trace ({error}): give a file that torch.profiler exported") from error
     refusal = columns.marks.refusal(stream.header + stream.tail)
@@ -88,13 +90,13 @@ def read_trace(
 
 
 def _taken(
-    path: Place, empty: Columns, on_bytes: Callable[[int], None] | None, helpers: Helpers | None
+    path: Place, empty: Columns, on_bytes: Callable[[int], None] | None, helpers: Helpers | None, piped: bool
 ) -> tuple[Blocks, EventStream, Columns]:
     """Run through the file: its blocks, what is outside of its events, and the columns of those."""
     heard = None if on_bytes is None else _Heard(on_bytes)
-    split = Split.NOWHERE if helpers is None else Split.EARLY
+    split = Split.NOWHERE if helpers is None or piped else Split.EARLY
     while True:
-        blocks, columns = Blocks(path, heard), Columns(empty.categories, empty.budget)
+        blocks, columns = Blocks(path, heard, piped), Columns(empty.categories, empty.budget)
         stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair)
         text = stream.start()
         try:

@@ -1,9 +1,17 @@
 """FIFOs, sockets and devices where a run's files are looked for: refused at once, each for itself."""
 
+import gc
+import gzip
+import json
 import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +19,11 @@ import analyzers
 from analyzers.errors import AnalysisError, UnreadableCalibration, UnreadableDocument, UnreadableTrace
 from analyzers.notices import Code
 from analyzers.run import read_calibration, read_sweep
-from tests.support.kineto_files import write_run
+from tests.support.kineto_files import small_trace, write_run
 from tracer.cli import main
 
 LONGEST_S = 5.0
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -80,13 +89,76 @@ def test_one_among_the_ranks_costs_itself(tmp_path, special):
     assert left_out == f"left out: {tmp_path / 'run' / 'rank1.json'}: cannot be read (is {kind}, not a regular file)"
 
 
-def test_by_its_name_it_is_refused_with_a_line(tmp_path, special, capsys):
+def test_by_its_name_a_socket_or_device_is_refused_with_a_line(tmp_path, special, capsys):
     make, kind = special
     file = make(tmp_path / "rank0.json")
+    if kind == "a FIFO":
+        return  # whose name the user gave: it is read, below
     with pytest.raises(UnreadableTrace, match=f"is {kind}, not a regular file"):
         analyzers.load(file)
     assert main(["report", str(file)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@contextmanager
+def written(file, data):
+    """A FIFO that somebody writes into once, as a shell's `<(zcat trace)`."""
+    os.mkfifo(file)
+
+    def write():
+        with suppress(BrokenPipeError), file.open("wb") as end:
+            end.write(data)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    yield file
+    gc.collect()  # what an error's traceback holds open
+    writer.join()
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_fifo_is_read_where_the_user_names_it(tmp_path, capsys, pack):
+    file = tmp_path / "rank0.json"
+    file.write_text(json.dumps(small_trace(rank=0)))
+    assert main(["report", str(file), "--json", "--no-cache"]) == 0
+    expected = capsys.readouterr().out
+    text = file.read_bytes()
+    file.unlink()
+    with written(file, pack(text)):
+        assert main(["report", str(file), "--json"]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_a_shells_pipes_are_the_ranks_of_one_run(tmp_path):
+    """`/dev/fd/N` is seen in this process alone, which therefore reads them all."""
+    folder = write_run(tmp_path / "run", [0, 1], 2)
+    command = f"{sys.executable} -m tracer report <(cat rank0.json) <(cat rank1.json) --json --workers 2"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=-1)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["run"]["ranks"] == [0, 1]
+
+
+def test_memory_bounds_what_is_read_of_a_fifo(tmp_path, capsys):
+    trace = small_trace(rank=0)
+    trace["traceEvents"] *= 2000
+    with written(tmp_path / "fifo", json.dumps(trace).encode()) as file:
+        assert main(["report", str(file), "--memory", "1MB"]) == 1
+    assert "--memory" in capsys.readouterr().err
+
+
+def test_links_may_come_from_a_fifo_that_the_user_names(tmp_path, capsys):
+    folder = write_run(tmp_path / "run", [0, 1], 2)
+    row = b'{"collective": "all_reduce", "group_size": 2, "bytes": 8, "time_ns": 9}'
+    with written(tmp_path / "fifo", b'{"schema": "tracer.calibration/1", "rows": [%s]}' % row) as file:
+        assert main(["report", str(folder), "--links", str(file)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_document_larger_than_any_is_not_taken_into_memory(tmp_path):
+    (tmp_path / "links.json").touch()
+    os.truncate(tmp_path / "links.json", 1 << 40)
+    with pytest.raises(UnreadableCalibration, match="is larger than 1,000 MB, the most that is read of it"):
+        read_calibration(tmp_path / "links.json")
 
 
 def test_as_manifest_and_calibration_of_a_run_it_is_said(tmp_path, special):

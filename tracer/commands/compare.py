@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from analyzers.errors import AnalysisError
-from analyzers.paths import Place
+from analyzers.paths import Place, open_file, read_file
 from tracer.commands.options import (
     add_gate_argument,
     add_reading_arguments,
@@ -125,7 +125,7 @@ def _is_saved(path: Place, schema: str) -> bool:
         if not path.is_file():
             return False
         pattern = re.compile(rb'"schema"\s*:\s*"%s/' % schema.partition("/")[0].encode())
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return pattern.search(file.read(HEAD)) is not None
     except OSError:
         return False  # whoever reads it as a run says why it cannot be read
@@ -147,7 +147,7 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
     if links is not None:
         raise UsageError(f"{path}: --links does not apply to a saved report, which has its links already: leave it out")
     try:
-        return from_json(path.read_bytes()), ()
+        return from_json(read_file(path)), ()
     except AnalysisError as error:
         raise AnalysisError(f"{path}: {error}") from error
 
@@ -159,6 +159,6 @@ def _study(options: argparse.Namespace, path: Place) -> Scaling:
     if path.is_dir():
         return study(sweep_folder(path), cell_reader(options))
     try:
-        return study_from_json(path.read_bytes())
+        return study_from_json(read_file(path))
     except AnalysisError as error:
         raise AnalysisError(f"{path}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from analyzers.paths import read_file, read_text
 from tracer.atomic_files import temporary_folder
 from tracer.doctor.findings import Finding
 from tracer.errors import TracerError
+from tracer.own_python import safe_environment
 
 # Importing torch takes seconds, on a cold network disk a minute.
 LONGEST_S = 180.0
@@ -57,7 +60,7 @@ def try_profiler(profiler: str, program: Sequence[str] = PROGRAM, longest_s: flo
         with temporary_folder("tracer-doctor-") as folder:
             file = folder / "trial"
             ending = _run([*program, profiler, str(file)], longest_s)
-            return msgspec.json.decode(file.read_bytes(), type=Trial) if file.exists() else Trial(profiler, why=ending)
+            return msgspec.json.decode(read_file(file), type=Trial) if file.exists() else Trial(profiler, why=ending)
     except TracerError as error:
         return Trial(profiler, why=str(error))
 
@@ -77,7 +80,7 @@ def trial_findings(trials: Sequence[Trial], parameters: str) -> Iterator[Finding
 def driver_parameters(file: Path = PARAMETERS) -> str:
     """Return what the driver says of its parameters, nothing where it cannot be read."""
     try:
-        return file.read_text(errors="replace")
+        return read_text(file)
     except OSError:
         return ""
 
@@ -96,7 +99,15 @@ def _remedy(trial: Trial, parameters: str) -> str:
 def _run(command: Sequence[str], longest_s: float) -> str:
     """Run a trial's process; how it ended, in words, which count where it left no trial."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=longest_s, check=False)
+        done = subprocess.run(
+            command,
+            env=os.environ | safe_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=longest_s,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return f"its trial took longer than {longest_s:.0f} s"
     except OSError as error:

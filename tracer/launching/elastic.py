@@ -23,15 +23,18 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.run import config_from_args, get_args_parser
 
+from analyzers.paths import open_file
 from tracer.config import DeviceType, Hook
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
-from tracer.launching.environment import command_environment, environment, rank_environment, script_environment
+from tracer.launching.environment import command_environment, rank_environment, script_environment
 from tracer.launching.guard import GUARD, guarded
 from tracer.launching.guard_process import started_by
+from tracer.own_python import environment
 from tracer.recording import LAUNCHER, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
 
 LOGS = f"{WORK}/logs"
 LAST_LINES = 15
+LAST_BYTES = 100_000
 # A traceback's last line, as Python or torch prints it.
 RAISED = re.compile(r"(?:\[rank\d+\]: )?(\w[\w.]*(?:Error|Exception)\b.*)")
 POLL_S = 0.1
@@ -230,8 +233,8 @@ def _follow(
         last = wait(POLL_S)
         on_look()
         whole = _whole_lines(file, position)
-        position += len(whole.encode())
-        for line in whole.splitlines():
+        position += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
             label, *steps = line.split("\t")
             if len(steps) == 2:  # a full disk cuts lines short
                 newest, heard_s, silent_min = (label, int(steps[0]), int(steps[1])), now_s(), 0
@@ -242,13 +245,13 @@ def _follow(
             progress(f"{label}: no step has ended for {silent_min} min", done, total)
 
 
-def _whole_lines(file: Path, position: int) -> str:
+def _whole_lines(file: Path, position: int) -> bytes:
     if not file.exists():
-        return ""
-    with file.open(encoding="utf-8") as lines:
+        return b""
+    with open_file(file) as lines:
         lines.seek(position)
         text = lines.read()
-    return text[: text.rfind("\n") + 1]
+    return text[: text.rfind(b"\n") + 1]
 
 
 def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
@@ -269,4 +272,7 @@ def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
 
 
 def _last_lines(log: Path) -> list[str]:
-    return log.read_text(errors="replace").rstrip().splitlines()[-LAST_LINES:]
+    """What a rank said last; a log may have grown over days."""
+    with open_file(log) as said:
+        said.seek(max(0, said.seek(0, os.SEEK_END) - LAST_BYTES))
+        return said.read().decode(errors="replace").rstrip().splitlines()[-LAST_LINES:]

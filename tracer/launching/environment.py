@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from tracer.config import HOOK, DeviceType, Hook
+from tracer.own_python import safe_environment
 from tracer.recording import HOOK_FOLDER, NCCL_LOG, WORK
 
 
@@ -36,7 +35,7 @@ def rank_environment(device: DeviceType, processes: int, folder: Path) -> dict[s
     # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
     # from launching kernels, most of all under the profiler.
     threads = max((os.cpu_count() or 1) // processes, 1) if device == "cpu" else 1
-    return environment_of(folder, device, threads)
+    return environment_of(folder, device, threads) | safe_environment()
 
 
 def script_environment(device: DeviceType, processes: int, recording: Hook) -> dict[str, str]:
@@ -56,15 +55,3 @@ def hook_environment(recording: Hook) -> dict[str, str]:
         HOOK: msgspec.json.encode(recording).decode(),
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
     }
-
-
-@contextmanager
-def environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Change this process's environment until the block ends."""
-    before = {key: os.environ.get(key) for key in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key) if value is None else os.environ.update({key: value})

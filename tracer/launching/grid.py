@@ -9,7 +9,6 @@ sweep.json says after every cell what became of it, so that a later command goes
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from analyzers.json_documents import encoded
+from analyzers.paths import read_file, read_text
 from analyzers.run import LINKS, MANIFEST, SWEEP, Cell, State, Sweep
 from tracer.atomic_files import hidden_folder, remove_abandoned, write_text
 from tracer.config import RecordConfig
@@ -121,7 +121,7 @@ def _after_failure(
     """Mark the cell that ended its row; the larger ones, which are tried unless this one was out of memory."""
     failed, larger = pending[0], list(pending[1:])
     if (hidden / failed.name / OUT_OF_MEMORY).is_file():
-        grid.mark(failed.name, "out_of_memory", (hidden / failed.name / OUT_OF_MEMORY).read_text(encoding="utf-8"))
+        grid.mark(failed.name, "out_of_memory", read_text(hidden / failed.name / OUT_OF_MEMORY))
         for cell in larger:
             grid.mark(cell.name, "skipped", f"batch {failed.batch} is out of memory already")
         say(f"{failed.name}: out of memory, and larger batches are not tried; {grid.in_words()}")
@@ -138,7 +138,7 @@ def _share_links(folder: Path, row: Sequence[Cell], recording: Path) -> None:
         candidates = (folder / cell.name / LINKS for cell in row)
         links = next((file for file in candidates if file.is_file()), None)
         if links is not None:
-            shutil.copyfile(links, recording / LINKS)
+            (recording / LINKS).write_bytes(read_file(links))
 
 
 def merged(written: Sweep | None, wanted: Sweep, folder: Path) -> Sweep:

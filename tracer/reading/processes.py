@@ -13,6 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.context import BaseContext, SpawnContext, SpawnProcess
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
@@ -20,13 +21,14 @@ import msgspec
 
 from analyzers.memory import budget_of
 from analyzers.notices import Code
-from analyzers.paths import Place, Remote, Where, places, size
+from analyzers.paths import Place, Remote, Where, is_pipe, places, size
 from analyzers.rank import OnBytes, ReadRank, RunSummary, has_schedules, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from analyzers.sections import replaced
 from analyzers.trace import Helpers
 from tracer.errors import TracerError, UsageError
+from tracer.own_python import environment, safe_environment
 from tracer.reading.cache import usable, wanted
 from tracer.reading.dask_cluster import cluster
 from tracer.reading.known_ranks import KnownRanks, keeper, looked_up
@@ -123,7 +125,7 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
     given = places(path)
     if by.scheduler is None:
         return given
-    if any(isinstance(place, Remote) and place.is_private for place in given):
+    if any(map(_is_only_here, given)):
         raise UsageError(f"{_in_words(given)}: only exists in this process, where --scheduler's workers cannot read it")
     return [place if isinstance(place, Remote) else place.absolute() for place in given]
 
@@ -164,8 +166,9 @@ def _executor(
         with _on_cluster(by.scheduler, path, sizes, begun, by.progress) as executor:
             yield Reading(executor)
         return
-    context = multiprocessing.get_context(start_method(path))
-    done: Synchronized[int] = context.Value("q", begun)
+    context = _context(start_method(path))
+    with environment(safe_environment()):  # it may start a process that keeps books of what processes share
+        done: Synchronized[int] = context.Value("q", begun)
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
@@ -187,7 +190,7 @@ def _sizes(files: Sequence[RankFile]) -> dict[RankFile, int]:
 
 def _processes(path: Sequence[Place], total: int, ranks: int, by: Readers) -> int:
     """How many processes here read so many ranks of so many bytes."""
-    alone = any(isinstance(place, Remote) and place.is_private for place in path) or _is_daemon()
+    alone = any(map(_is_only_here, path)) or _is_daemon()
     asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
     return 1 if alone else min(asked, ranks)
 
@@ -199,6 +202,11 @@ def _helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> i
     place = files[0].path
     is_large = size(place) * (_COMPRESSION if place.name.endswith(".gz") else 1) > SPLIT_FROM
     return (by.workers or os.cpu_count() or 1) - 1 if is_large else 0
+
+
+def _is_only_here(place: Place) -> bool:
+    """Whether other processes may not see a place: one in memory, or behind a descriptor of this process."""
+    return place.is_private if isinstance(place, Remote) else is_pipe(place)
 
 
 def _is_daemon() -> bool:
@@ -241,10 +249,24 @@ def start_method(path: Sequence[Place] = ()) -> str:
     return "fork" if sys.platform == "linux" and not threads else "spawn"
 
 
+class _SafeProcess(SpawnProcess):
+    """A process that imports nothing from the current folder as it starts; then it has its parent's path."""
+
+    def start(self) -> None:
+        with environment(safe_environment()):
+            super().start()
+
+
+class _SafeContext(SpawnContext):
+    Process = _SafeProcess
+
+
+def _context(method: str) -> BaseContext:
+    return _SafeContext() if method == "spawn" else multiprocessing.get_context(method)
+
+
 @contextmanager
-def _pool(
-    count: int, helping: int, context: multiprocessing.context.BaseContext, done: Synchronized[int]
-) -> Iterator[Reading]:
+def _pool(count: int, helping: int, context: BaseContext, done: Synchronized[int]) -> Iterator[Reading]:
     """A pool of processes, which read where they are several, or help this one. An interrupt stops them at once."""
     here = Reading(None, partial(_add, done))
     if count == 1 and not helping:

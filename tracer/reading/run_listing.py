@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analyzers.paths import open_file
 from analyzers.run import MANIFEST, OF_HOST, SWEEP, may_be_trace
 
 # What is looked through, so that a huge folder is not read for ever.
@@ -99,7 +100,7 @@ def _is_trace(file: Path) -> bool:
     if _TRACE_NAME.search(file.name):
         return True
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+        with open_file(file) as raw, gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw as opened:
             return _TRACE_HEAD.search(opened.read(HEAD_BYTES)) is not None
     except (OSError, EOFError, zlib.error):
         return False

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from analyzers.errors import install_hint
+from analyzers.paths import read_text
 
 NCCL_LOG = "nccl.%p.log"
 SYS_CLASS = Path("/sys/class")
@@ -86,7 +87,7 @@ def peer_link(members: Sequence[LinkMember]) -> Link:
 
 
 def _text(logs: Sequence[Path]) -> str:
-    return "".join(log.read_text(errors="replace") for log in logs)
+    return "".join(map(read_text, logs))
 
 
 def _rate(transport: str | None, members: Sequence[LinkMember], log: str, sys_class: Path) -> tuple[float, str]:
@@ -113,7 +114,7 @@ def _network(transport: str, members: Sequence[LinkMember], log: str, sys_class:
         raise _Unknown(f"{transport} over {len(cards) or 'unnamed'} network cards: what one ring gets is not known")
     file = sys_class / cards.pop()
     try:
-        number = float(file.read_text().split()[0])  # net: Mbit/s, -1 where virtual; infiniband: `400 Gb/sec (4X NDR)`
+        number = float(read_text(file).split()[0])  # net: Mbit/s, -1 where virtual; infiniband: `400 Gb/sec (4X NDR)`
     except (OSError, ValueError, IndexError) as error:
         raise _Unknown(f"{file}: does not say the card's rate") from error
     if number <= 0:

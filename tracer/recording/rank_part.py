@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from analyzers.paths import read_file
 from analyzers.run import LIGHT, Bucket, Dataset, DeviceState, Epoch, Parallelism, Parameter
 from tracer.config import LightRecorder, Plan
 from tracer.errors import TracerError
@@ -159,7 +160,7 @@ def recordings(folder: Path) -> list[Path]:
 def read_parts(folder: Path) -> list[RankPart]:
     """Read the parts that ranks left in a folder, in order."""
     files = folder.glob(PART.format(rank="*"))
-    parts = [msgspec.json.decode(file.read_bytes(), type=RankPart) for file in files]
+    parts = [msgspec.json.decode(read_file(file), type=RankPart) for file in files]
     return sorted(parts, key=lambda part: part.rank)
 
 

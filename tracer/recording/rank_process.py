@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from analyzers.paths import read_text
 from tracer.atomic_files import has_ended, name_process
 from tracer.config import DeviceType
 from tracer.errors import TracerError
@@ -108,7 +109,7 @@ def take_notes(folder: Path) -> list[str]:
     file = folder / NOTES
     if not file.exists():
         return []
-    notes = file.read_text(encoding="utf-8").splitlines()
+    notes = read_text(file).splitlines()
     file.unlink()
     return notes
 
@@ -152,7 +153,7 @@ def refusing(rank: int, folder: Path) -> Iterator[None]:
 
 def read_errors(folder: Path, pattern: str) -> list[str]:
     """Return what processes left in files that match a pattern, or that they were cut off."""
-    texts = [file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.glob(pattern))]
+    texts = [read_text(file) for file in sorted(folder.glob(pattern))]
     return [text.strip() or NO_ERROR_TEXT for text in texts if text.strip() or not text]
 
 

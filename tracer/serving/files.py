@@ -23,6 +23,7 @@ from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from analyzers.paths import open_file
 from tracer.errors import TracerError
 
 LOOPBACK = "127.0.0.1"
@@ -115,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         inside = path is not None and path.startswith(f"{self.site.root}/")
         file = self.site.files.get(path[len(self.site.root) :]) if path is not None and inside else None
         try:
-            opened = file.open("rb") if file is not None else None
+            opened = open_file(file) if file is not None else None
         except OSError:
             opened = None
         if file is None or opened is None:

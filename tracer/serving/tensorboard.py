@@ -10,6 +10,7 @@ from pathlib import Path
 
 from analyzers.errors import install_hint
 from tracer.errors import TracerError
+from tracer.own_python import safe_environment
 from tracer.serving.files import LOOPBACK
 
 MISSING = f"TensorBoard is not installed: {install_hint('tensorboard')}"
@@ -52,4 +53,6 @@ def serve_tensorboard(logdir: Path, root: str, port: int = TENSORBOARD_PORT) -> 
     Raises TracerError if it is missing.
     """
     check_tensorboard()
-    return subprocess.run(command(logdir, port), env=os.environ | {_ROOT: root}, check=False).returncode
+    return subprocess.run(
+        command(logdir, port), env=os.environ | safe_environment() | {_ROOT: root}, check=False
+    ).returncode

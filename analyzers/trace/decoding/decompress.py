@@ -20,10 +20,14 @@ _GZIP_WINDOW = 31  # zlib's wbits for a gzip header and trailer, checked
 
 @dataclass
 class Blocks:
-    """The bytes of one file, once. `lost` says, when they are spent, what could not be had of them."""
+    """The bytes of one file, once. `lost` says, when they are spent, what could not be had of them.
+
+    With `piped` it may be a FIFO, which the user named.
+    """
 
     path: Place
     on_bytes: Callable[[int], None] | None = None
+    piped: bool = False
     lost: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -33,7 +37,7 @@ class Blocks:
         stream yielded before it was noticed cannot be told from right ones.
         """
         try:
-            with open_file(self.path) as file:
+            with open_file(self.path, piped=self.piped) as file:
                 first = self._read(file, _COMPRESSED_BLOCK)
                 blocks = self._inflated(first, file) if first.startswith(_GZIP) else self._plain(first, file)
                 yield from _gathered(blocks)

@@ -141,7 +141,7 @@ def links_of(options: argparse.Namespace) -> Calibration | None:
     """Read the calibration that --links names. Raises AnalysisError."""
     from analyzers.run import read_calibration
 
-    return read_calibration(options.links) if options.links is not None else None
+    return read_calibration(options.links, piped=True) if options.links is not None else None
 
 
 def readers(options: argparse.Namespace) -> Readers:

@@ -25,10 +25,11 @@ import numpy as np
 
 from analyzers import paths
 from analyzers.memory import budget_of, cores
+from analyzers.paths import open_file
 from analyzers.rank import RankSummary, ReadRank, summarize_file
 from analyzers.run import RankFile
 from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_sections, write_entry
-from tracer.reading.cache.folder import SUFFIX, clean, new_entry, renew, why_unusable
+from tracer.reading.cache.folder import MOST_BYTES, SUFFIX, clean, new_entry, renew, why_unusable
 from tracer.reading.cache.identity import Identity, identity_of, key_of
 from tracer.reading.cache.packing import BASE, LANES, PARTS, SCHEDULES, NotPacked, packed, unpacked
 from tracer.version import VERSION
@@ -50,7 +51,7 @@ class Cache:
         path = self._entry(key)
         limit = budget_of(file.memory, cores() if file.memory is None else 1)
         try:
-            with path.open("rb") as entry:
+            with open_file(path, most_bytes=MOST_BYTES) as entry:
                 head = read_head(entry)
                 if limit < head.peak_bytes or not {BASE, *parts} <= head.sections.keys():
                     return None
@@ -99,7 +100,7 @@ class Cache:
     def _others(self, path: Path, head: Head, parts: Collection[str]) -> dict[str, bytearray]:
         """The sections of an entry of the same contents that are none of these parts."""
         try:
-            with path.open("rb") as entry:
+            with open_file(path, most_bytes=MOST_BYTES) as entry:
                 known = read_head(entry)
                 if (known.maker, known.key, known.identity) != (head.maker, head.key, head.identity):
                     return {}

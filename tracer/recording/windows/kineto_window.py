@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from analyzers.paths import open_file
 from tracer.errors import TracerError
 from tracer.recording.windows.trace_file import write_trace
 
@@ -76,7 +77,7 @@ class KinetoWindow:
         def fill(target: BinaryIO) -> None:
             self._profiler.export_chrome_trace(str(plain))
             _check_whole(plain)
-            with plain.open("rb") as source:
+            with open_file(plain) as source:
                 shutil.copyfileobj(source, target)
 
         try:
@@ -98,7 +99,7 @@ def _check_whole(file: Path) -> None:
     """Kineto does not say when the disk was full: a trace that was cut short lacks its end."""
     if not file.exists():
         raise TracerError(f"{file}: was not written (is the disk full?)")
-    with file.open("rb") as trace:
+    with open_file(file) as trace:
         trace.seek(max(file.stat().st_size - 16, 0))
         end = trace.read()
     if not end.rstrip().endswith(b"}"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from analyzers.paths import read_text
 from tracer.errors import TracerError
 
 MAPS = Path("/proc/self/maps")
@@ -86,7 +87,7 @@ class Cupti:
 def _loaded_library() -> Path:
     """The libcupti that is in this process already: another copy would know nothing of torch's contexts."""
     try:
-        mapped = [line.split(maxsplit=5)[-1] for line in MAPS.read_text(errors="replace").splitlines()]
+        mapped = [line.split(maxsplit=5)[-1] for line in read_text(MAPS).splitlines()]
     except OSError as error:
         raise CuptiUnusable(f"{MAPS} cannot be read ({error.strerror or error})") from error
     libraries = [Path(name) for name in mapped if Path(name).name.startswith("libcupti.so")]

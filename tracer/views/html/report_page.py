@@ -16,6 +16,7 @@ import msgspec
 
 from analyzers.collectives import UnmatchedRow
 from analyzers.json_documents import compact
+from analyzers.paths import read_text
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
@@ -135,7 +136,7 @@ def scripts_policy() -> str:
 
 
 def _script(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
+    return read_text(FOLDER / name)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from analyzers.paths import Place, Remote
+from analyzers.paths import Place, open_file
 from analyzers.rank import RunSummary
 from analyzers.reporting import Lanes, Report
 from tracer.errors import TracerError
@@ -51,17 +51,21 @@ def write_archive(file: IO[bytes], run: RunSummary, drawn: Sequence[Lanes], repo
         except RuntimeError as error:  # Perfetto reads no ZIP64, without which a part has 2 GiB at most
             raise TracerError(f"the timeline is too large for a ZIP ({error}): export it alone, as .pftrace") from error
         for name, path in archived(run).items():
-            packed = zipfile.ZIP_STORED if path.suffix == ".gz" else zipfile.ZIP_DEFLATED
-            if isinstance(path, Path):
-                archive.write(path, name, packed)
-            else:
-                _copy(path, archive, name, packed)
+            _copy(path, archive, name)
 
 
-def _copy(remote: Remote, archive: zipfile.ZipFile, name: str, packed: int) -> None:
-    entry = zipfile.ZipInfo(name)
-    entry.compress_type = packed
-    with remote.open() as raw, archive.open(entry, "w") as copy:
+def _copy(path: Place, archive: zipfile.ZipFile, name: str) -> None:
+    if isinstance(path, Path):
+        entry = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
+    else:
+        entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_STORED if path.suffix == ".gz" else zipfile.ZIP_DEFLATED
+    try:
+        raw = open_file(path)
+    except OSError as error:
+        why = f"{path}: cannot be read once more ({error.strerror or error})"
+        raise TracerError(f"{why}: export the timeline alone, as .pftrace") from error
+    with raw, archive.open(entry, "w") as copy:
         shutil.copyfileobj(raw, copy)
 
 

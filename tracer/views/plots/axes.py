@@ -6,10 +6,12 @@ A hollow point is an uncertain one, the bar through it its 95 % interval; dashed
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracer.views import Theme, plain
@@ -76,7 +78,8 @@ def places(values: Iterable[int]) -> dict[int, float]:
 @contextmanager
 def style(theme: Theme, points: float = 10.0) -> Iterator[None]:
     """Apply our own style, whatever the user's matplotlibrc says. Words are never taken for formulas."""
-    import matplotlib.style
+    with _away():
+        import matplotlib.style
 
     ink = dict.fromkeys(("axes.labelcolor", "text.color", "xtick.color", "ytick.color"), theme.ink)
     ground = dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), theme.ground)
@@ -96,6 +99,16 @@ def style(theme: Theme, points: float = 10.0) -> Iterator[None]:
     }
     with matplotlib.style.context(["default", ink | ground | faint | rest]):
         yield
+
+
+def _away() -> AbstractContextManager[None]:
+    """Be elsewhere where the current folder has a matplotlibrc, which matplotlib reads when it is first imported.
+
+    It may be anybody's: a FIFO, or no text at all. Elsewhere no other thread would find what it names by a relative
+    path, so that this is done for no other folder.
+    """
+    is_needed = "matplotlib" not in sys.modules and Path("matplotlibrc").exists()
+    return chdir(Path(__file__).parent) if is_needed else nullcontext()
 
 
 def png(figure: Figure) -> bytes:

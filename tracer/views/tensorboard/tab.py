@@ -6,6 +6,7 @@ from pathlib import Path
 
 from analyzers.comparison import study
 from analyzers.errors import AnalysisError
+from analyzers.paths import read_file
 from analyzers.prediction import usual
 from analyzers.rank import summarize
 from analyzers.ranks import MANY
@@ -27,7 +28,7 @@ _HERE = Readers(workers=1)
 def asset(name: str) -> tuple[bytes, str]:
     """Return a file that the tab loads, and its type."""
     file, mimetype = ASSETS[name]
-    return (STATIC / file).read_bytes(), mimetype
+    return read_file(STATIC / file), mimetype
 
 
 def page(run: ListedRun) -> str:

@@ -1,0 +1,32 @@
+"""Environment of the Python processes that tracer starts for itself.
+
+They import nothing from the current folder, which may be a folder of somebody's traces, with a `torch.py` in it. Of
+PYTHONPATH they have what the user named; its empty entries, which are left where a variable had no value, mean the
+current folder to Python. A script that the user records keeps what Python gives it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+SAFE_PATH = "PYTHONSAFEPATH"
+
+
+def safe_environment() -> dict[str, str]:
+    """Return the variables by which a Python process, and all that it starts, leave the current folder aside."""
+    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return {SAFE_PATH: "1", "PYTHONPATH": os.pathsep.join(named)}
+
+
+@contextmanager
+def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Change this process's environment until the block ends."""
+    before = {key: os.environ.get(key) for key in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.update({key: value})
