@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 SAFE_PATH = "PYTHONSAFEPATH"
+_CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 def safe_environment() -> dict[str, str]:
     """Return the variables by which a Python process, and all that it starts, leave the current folder aside."""
-    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    named = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    if (_CHECKOUT / "pyproject.toml").is_file() and str(_CHECKOUT) not in named:
+        named.append(str(_CHECKOUT))  # it may not be installed, but started in its folder by `python -m tracer`
     return {SAFE_PATH: "1", "PYTHONPATH": os.pathsep.join(named)}
 
 

@@ -18,6 +18,7 @@ import pytest
 from tests.support.generator import Run, write_run
 from tests.support.launching import run_here
 from tests.support.ports import free_port
+from tracer import own_python
 from tracer.cli import main
 from tracer.doctor.trials import KINETO, try_profiler
 from tracer.own_python import safe_environment
@@ -124,9 +125,12 @@ def test_a_dask_worker_that_is_started_as_we_say_runs_none(planted, capsys):
             worker.terminate()
 
 
-def test_what_the_user_put_into_pythonpath_stays(monkeypatch):
+@pytest.mark.parametrize(("checkout", "added"), [(ROOT, [str(ROOT)]), (ROOT / "tests", [])])
+def test_what_the_user_put_into_pythonpath_stays(monkeypatch, checkout, added):
+    """Behind it a checkout, which may not be installed; nothing where tracer is."""
+    monkeypatch.setattr(own_python, "_CHECKOUT", checkout)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "a", "", "/b c", ""]))
-    assert safe_environment() == {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"a{os.pathsep}/b c"}
+    assert safe_environment() == {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(["a", "/b c", *added])}
 
 
 def test_a_recorded_script_imports_what_python_gives_it(tmp_path, monkeypatch):
