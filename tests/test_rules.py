@@ -63,8 +63,29 @@ ROOMS = [
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
     "analyzers": {
-        *("arrays", "common_sequence", "confidence", "errors", "intervals", "json_documents", "lazy_exports"),
-        *("memory", "notices", "paths", "ranks", "redaction", "reprs", "sections", "segments", "statistics", "units"),
+        *(
+            "arrays",
+            "command_lines",
+            "common_sequence",
+            "confidence",
+            "errors",
+            "intervals",
+            "json_documents",
+            "lazy_exports",
+        ),
+        *(
+            "memory",
+            "notices",
+            "paths",
+            "ranks",
+            "redaction",
+            "reprs",
+            "secrecy",
+            "sections",
+            "segments",
+            "statistics",
+            "units",
+        ),
     },
     "tracer": {"atomic_files", "config", "errors", "own_python", "version"},
 }
