@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from analyzers.command_lines import redacted_command
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
+from analyzers.redaction import redacted, redacted_values
 from analyzers.reprs import brief
 from analyzers.run.controls import Control, Controls, joined_controls
 from analyzers.run.parallelism import Parallelism, impossible, joined_parallelism, of_known_ranks, without_impossible
@@ -124,6 +126,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     __repr__ = brief
 
+    def without_secrets(self) -> Manifest:
+        """Return what may be written down and shown of it, whoever wrote it."""
+        return msgspec.structs.replace(
+            self,
+            command=redacted_command(self.command),
+            environment=redacted_values(self.environment),
+            settings=redacted_values(self.settings),
+            notes=[redacted(note) for note in self.notes],
+        )
+
     def why_null(self) -> list[Notice]:
         """Return a notice for each null in the epochs."""
         diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
@@ -177,7 +189,7 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
         message = "no run.json: strategy, model, batch, controls and bucket layout are not known"
         return None, [Notice(Code.RUN_JSON_MISSING, message)]
     try:
-        manifest = msgspec.json.decode(read_file(file), type=Manifest)
+        manifest = msgspec.json.decode(read_file(file), type=Manifest).without_secrets()
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
         message = f"{MANIFEST}: cannot be read ({why}); controls and bucket layout are not known"

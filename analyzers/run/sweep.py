@@ -16,9 +16,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from analyzers.command_lines import redacted_command
 from analyzers.errors import UnreadableDocument
 from analyzers.notices import Code, Notice
 from analyzers.paths import read_file
+from analyzers.redaction import redacted, redacted_values
 from analyzers.run.manifest import SWEEP
 
 SCHEMA = "tracer.sweep/1"
@@ -58,6 +60,15 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     cells: list[Cell] = []
 
+    def without_secrets(self) -> Sweep:
+        """Return what may be written down and shown of it, whoever wrote it."""
+        return msgspec.structs.replace(
+            self,
+            command=redacted_command(self.command),
+            settings=redacted_values(self.settings),
+            cells=[msgspec.structs.replace(cell, why=cell.why and redacted(cell.why)) for cell in self.cells],
+        )
+
 
 class _WrittenSweep(msgspec.Struct, frozen=True):
     """The file before its cells are looked at, so that a bad cell costs only itself."""
@@ -91,7 +102,7 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
         settings=written.settings if isinstance(written.settings, dict) else {},
         cells=cells,
     )
-    return sweep, warnings
+    return sweep.without_secrets(), warnings
 
 
 def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:

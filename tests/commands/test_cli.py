@@ -241,6 +241,11 @@ def configured(*arguments: str) -> RecordConfig:
     return configuration(options, setup_of(options))
 
 
+def test_what_ranks_are_told_holds_no_secret_of_the_command(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["tracer", "record", "--api-key", "hunter", "--ranks", "2"])
+    assert configured("--ranks", "2").command == ["tracer", "record", "--api-key", "***", "--ranks", "2"]
+
+
 def test_one_epoch_is_a_second_one_after_a_warm_up():
     assert configured("--ranks", "2", "--epoch") == configured("--ranks", "2", "--epochs", "2")
     assert configured("--ranks", "2").epochs is None

@@ -21,6 +21,11 @@ def terminal(monkeypatch):
     return Terminal()
 
 
+def test_lines_on_stderr_hold_no_secret(capsys):
+    progress.say("recording env HF_TOKEN=hunter2 torchrun https://me:hunter2@host --lr 1 into traces/x")
+    assert capsys.readouterr().err == "recording env HF_TOKEN=*** torchrun https://***@host --lr 1 into traces/x\n"
+
+
 def read(terminal, seconds=0.5):
     """Read half of ten bytes, until that is shown or so much time has gone."""
     end = time.monotonic() + seconds

@@ -114,6 +114,12 @@ def test_the_grid():
     ]  # fmt: skip
 
 
+def test_why_a_cell_failed_is_written_without_secrets(tmp_path):
+    grid = Grid(tmp_path, Sweep(name="s", cells=[Cell("ddp2-batch4", "ddp", 2, 4, "pending")]), {})
+    grid.mark("ddp2-batch4", "failed", "ConnectionError: https://me:hunter@host/x")
+    assert json.loads((tmp_path / "sweep.json").read_text())["cells"][0]["why"] == "ConnectionError: https://***@host/x"
+
+
 def test_sweeps_of_earlier_versions_go_on():
     """Their sweep.json has these settings, all of which must be the same."""
     names = """

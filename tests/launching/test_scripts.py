@@ -8,7 +8,7 @@ from tracer.commands.options.hosts import add_host_arguments, host_count, torchr
 from tracer.config import Hook, Plan
 from tracer.errors import UsageError
 from tracer.launching.environment import script_environment
-from tracer.launching.script import Script, _why_not
+from tracer.launching.script import Recording, Script, _why_not, record_script
 from tracer.recording.collect import Finisher, Taking
 from tracer.recording.rank_process import ERROR_FILE_BYTES, NO_ERROR_TEXT, WORK, claim, leave_reason, reasons
 from tracer.recording.windows import blocks_of_round
@@ -104,6 +104,17 @@ def folder(tmp_path):
 def why_not(folder, code):
     finisher = Finisher(folder, folder / "out")
     return _why_not(finisher, Taking((finisher,)), code)
+
+
+def test_the_processes_of_a_script_are_told_its_command_without_secrets(tmp_path, monkeypatch):
+    """The hook is in their environment, and in run.json; what runs is the command as it was given."""
+    launched = []
+    monkeypatch.setattr(
+        "tracer.launching.script.launch_command", lambda words, hook: launched.append((words, hook.command)) or 1
+    )
+    words = ("torchrun", "train.py", "--api-key", "hunter")
+    record_script(Recording(Script(words), None, Plan(), tmp_path / "x", False), print, lambda *_: None)
+    assert launched == [(words, ["tracer", "record", "--", "torchrun", "train.py", "--api-key", "***"])]
 
 
 def test_where_no_step_was_seen_the_exit_code_tells_why(folder):

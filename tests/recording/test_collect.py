@@ -1,13 +1,16 @@
 """Runs out of what ranks left in a folder, by hand."""
 
+import json
+
 import msgspec
 import pytest
+from torch import nn
 
 from analyzers.run.manifest import DeviceState, read_manifest
 from tracer.config import Plan
 from tracer.errors import TracerError
 from tracer.recording.collect import Finisher, Taking
-from tracer.recording.rank_part import Facts, RankPart, write_part
+from tracer.recording.rank_part import Facts, RankPart, facts_of, write_part
 
 NS = 1_000_000
 
@@ -93,11 +96,24 @@ def test_run_json_has_the_states_of_devices_where_nvml_said_any(finisher, output
 
 
 def test_run_json_has_the_command_without_its_secrets(finisher, output):
+    command = [
+        *("env", "HF_TOKEN=hunter", "train.py", "--data=https://me:hunter@host/x?X-Amz-Signature=hunter", "--lr=1"),
+        *("--wandb_api_key", "hunter", "--tokenizer", "gpt2", "--max-tokens=4096"),
+    ]
     for rank in (0, 1):
-        leave(finisher, rank, command=["train.py", "--data=https://me:secret@host/x?X-Amz-Signature=secret", "--lr=1"])
+        leave(finisher, rank, command=command, failed_nosync="RuntimeError: https://me:hunter@host is down")
     finisher.take_complete()
-    assert read_manifest(output)[0].command == ["train.py", "--data=https://***@host/x?***", "--lr=1"]
-    assert "secret" not in (output / "run.json").read_text()
+    written = (output / "run.json").read_text()
+    assert "hunter" not in written and "RuntimeError: https://***@host is down" in written
+    assert json.loads(written)["command"] == [
+        *("env", "HF_TOKEN=***", "train.py", "--data=https://***@host/x?***", "--lr=1"),
+        *("--wandb_api_key", "***", "--tokenizer", "gpt2", "--max-tokens=4096"),
+    ]
+
+
+def test_what_a_rank_leaves_holds_no_secret_of_its_command():
+    facts = facts_of(nn.Linear(1, 1), ["train.py", "--api-key", "hunter", "--lr", "1"])
+    assert facts.command == ["train.py", "--api-key", "***", "--lr", "1"]
 
 
 def test_run_json_has_every_single_step_of_each_block(finisher, output):

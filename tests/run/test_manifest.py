@@ -51,6 +51,23 @@ def test_hosts_are_one_run_in_the_order_of_their_ranks():
     assert found.notes == ["ended", "b's"]
 
 
+def test_secrets_that_somebody_wrote_into_run_json_are_read_by_nobody(tmp_path):
+    """An older version redacted word by word, and another program may not redact at all."""
+    written = {
+        "command": ["env", "HF_TOKEN=hunter", "bash", "-c", "train.py --api-key hunter --eos_token '</s>'"],
+        "environment": {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_PLUGIN_TOKEN": "hunter"},
+        "settings": {"amp": "bf16", "seed": 0, "logger": {"api_key": "hunter", "compile": True}, "tags": ["x"]},
+        "notes": ["the upload to https://me:hunter@host failed"],
+    }
+    (tmp_path / "run.json").write_text(json.dumps(written))
+    read, warnings = read_manifest(tmp_path)
+    assert warnings == [] and "hunter" not in str(msgspec.to_builtins(read))
+    assert read.command == ["env", "HF_TOKEN=***", "bash", "-c", "train.py --api-key *** --eos_token '</s>'"]
+    assert read.environment == {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_PLUGIN_TOKEN": "***"}
+    assert read.settings == {"amp": "bf16", "seed": 0, "logger": {"api_key": "***", "compile": True}, "tags": ["x"]}
+    assert read.notes == ["the upload to https://***@host failed"]
+
+
 def test_states_of_devices_are_read_as_they_were_written_and_older_files_have_none(tmp_path):
     (tmp_path / "run.json").write_bytes(msgspec.json.encode(host("a", 0, 1)))
     assert read_manifest(tmp_path) == (host("a", 0, 1), [])

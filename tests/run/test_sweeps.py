@@ -63,6 +63,16 @@ def test_other_fields_that_make_no_sense_are_left_aside(tmp_path):
     assert (sweep.command, sweep.settings) == ([], {})
 
 
+def test_secrets_that_somebody_wrote_into_a_sweep_are_not_read(tmp_path):
+    cells = [entry("ddp", 2, 8, "failed", why="ConnectionError: https://me:hunter@host")]
+    command, settings = ["tracer", "sweep", "--api-key", "hunter"], {"data": "s3://me:hunter@host/x", "lr": 0.1}
+    sweep, _ = read_sweep(write_sweep(tmp_path, cells, command=command, settings=settings))
+    assert sweep.command == ["tracer", "sweep", "--api-key", "***"]
+    assert (sweep.settings, sweep.cells[0].why) == (
+        {"data": "s3://***@host/x", "lr": 0.1}, "ConnectionError: https://***@host"
+    )  # fmt: skip
+
+
 def test_no_link_leads_out_of_the_folder(tmp_path):
     sweep, outside = tmp_path / "sweep", tmp_path / "outside"
     (sweep / "inside").mkdir(parents=True)

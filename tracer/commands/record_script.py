@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzers.command_lines import redacted_command
 from analyzers.errors import AnalysisError
 from tracer.atomic_files import refuse_folder
 from tracer.commands.options import (
@@ -42,7 +43,8 @@ def run_script(options: argparse.Namespace) -> int:
     output = (options.output or Path("traces") / script.name).absolute()
     refuse_folder(output, options.force, MANIFEST)
     quiet_launcher()
-    _say(f"recording {shlex.join(script.words)} into {output}: up to {plan.wait + plan.longest} training steps")
+    shown = shlex.join(redacted_command(script.words))
+    _say(f"recording {shown} into {output}: up to {plan.wait + plan.longest} training steps")
     recording = Recording(script, ranks, plan, output, options.force)
     outcome = record_script(recording, _say, script_progress(_say))
     # Whoever read stderr may have gone: the exit code is the script's all the same.

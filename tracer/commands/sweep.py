@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from analyzers.errors import install_hint
-from analyzers.redaction import redacted
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
     add_cache_argument,
@@ -150,11 +149,8 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     first = next(iter(configs.values()))
     cells = [Cell(name, config.strategy, config.devices, config.batch, "pending") for name, config in configs.items()]
     wanted = Sweep(
-        name=folder.resolve().name,
-        command=[redacted(word) for word in first.command],
-        settings=settings_of(options),
-        cells=cells,
-    )
+        name=folder.resolve().name, command=first.command, settings=settings_of(options), cells=cells
+    ).without_secrets()
     quiet_launcher()
     with alone_in(folder):
         written = read_sweep(folder)[0] if (folder / SWEEP).is_file() else None

@@ -58,7 +58,7 @@ class Grid:
 
     def write(self) -> None:
         """Write sweep.json. Raises TracerError."""
-        write_text(self.folder / SWEEP, encoded(self.sweep) + "\n", force=True)
+        write_text(self.folder / SWEEP, encoded(self.sweep.without_secrets()) + "\n", force=True)
 
     def in_words(self) -> str:
         """Return how far the sweep is, and the time left if the coming cells take as long as the past ones."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analyzers.command_lines import redacted_command
 from tracer.atomic_files import hidden_folder
 from tracer.config import DeviceType, Hook, Plan
 from tracer.errors import UsageError
@@ -87,7 +88,9 @@ def record_script(recording: Recording, say: Callable[[str], object], progress: 
     script, ranks, plan = recording.script, recording.ranks, recording.plan
     with hidden_folder(recording.output, say) as folder:
         finisher = Finisher(folder, recording.output, recording.force, plan.keep)
-        hook = Hook(str(folder), str(ROOT), os.getpid(), ["tracer", "record", "--", *script.words], plan)
+        # Other processes' environments hold the hook, and may be written down by whoever debugs them.
+        command = redacted_command(["tracer", "record", "--", *script.words])
+        hook = Hook(str(folder), str(ROOT), os.getpid(), command, plan)
         taking = Taking((finisher,))
         with following(folder, progress, taking.look):
             if ranks is None:

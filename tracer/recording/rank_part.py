@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from analyzers.command_lines import redacted_command
 from analyzers.paths import read_file
 from analyzers.run import LIGHT, Bucket, Dataset, DeviceState, Epoch, Parallelism, Parameter
 from tracer.config import LightRecorder, Plan
@@ -62,7 +63,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
     """Return what a model that somebody else trains says about itself; its strategy is found in its process."""
     return Facts(
-        command=list(command),
+        command=redacted_command(command),
         model=class_name(model),
         backend=compat.backend(),
         bucket_cap_mb=bucket_cap_mb(model),

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.redaction import redacted
 from analyzers.run import (
     MANIFEST,
     NOSYNC,
@@ -43,7 +42,8 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
         # The nosync windows that there are may be those of some ranks alone.
         shutil.rmtree(folder / NOSYNC, ignore_errors=True)
     manifest = _manifest(parts, name, transport, rounds, notes)
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    written = msgspec.json.encode(manifest.without_secrets())
+    (folder / MANIFEST).write_bytes(msgspec.json.format(written, indent=1) + b"\n")
     for part in parts:
         (folder / PART.format(rank=part.rank)).unlink()
 
@@ -109,7 +109,7 @@ def _manifest(
     return Manifest(
         id=first.recording,
         name=name,
-        command=[redacted(word) for word in facts.command],
+        command=facts.command,
         versions=first.versions,
         hosts=list(dict.fromkeys(part.host for part in parts)),
         host_of_rank={str(part.rank): part.host for part in parts},

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from analyzers.redaction import redacted
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn
@@ -30,8 +32,8 @@ REPORTS = 20
 
 
 def say(text: str) -> None:
-    """Print one line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print one line on stderr, without secrets: a job's stderr is a file that others read."""
+    print(redacted(text), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from analyzers.command_lines import redacted_command
 from tracer.commands.options.devices import pick_devices
 from tracer.commands.options.hosts import host_count
 from tracer.commands.options.progress_bar import say
@@ -159,7 +160,7 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
         device=device,
         devices=setup.devices,
         hosts=setup.hosts,
-        command=["tracer", *sys.argv[1:]],
+        command=redacted_command(["tracer", *sys.argv[1:]]),
         batch=setup.batch,
         plan=Plan(
             wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
