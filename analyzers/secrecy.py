@@ -98,6 +98,8 @@ def _sort_of_noun(noun: str, before: str) -> Sort:
         return Sort.OPEN
     if noun in ("pass", "pw"):
         return Sort.TOKEN if not before or before in _LOGINS | _SERVICES else Sort.OPEN
+    if noun == "auth" and before == "x":
+        return Sort.SECRET  # a header's
     return _SORTS.get(noun, Sort.OPEN)
 
 

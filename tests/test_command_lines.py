@@ -59,6 +59,7 @@ WITH_SECRETS = [
     "python train.py --config=\"{'hf_token': '§', 'eos_token': '</s>'}\"",
     "python train.py 'logger={api_key: §, project: x}' '+env={HF_TOKEN: §}'",
     "python -c \"import wandb; wandb.login(key='k', api_key='§'); train(lr=1)\"",
+    "python a.py --headers \"{'X-Auth': '§', 'Authorization': 'Bearer §', 'Accept': 'text/html'}\"",
     "python train.py --storage 'AccountName=a;AccountKey=§;EndpointSuffix=x'",
 ]
 # Wherever a user and a password stand in a URL, and its query; what is left of each.
