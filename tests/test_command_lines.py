@@ -240,5 +240,5 @@ def test_no_text_takes_longer_than_its_length(piece):
     assert cpu_s(piece * (40_000 // len(piece))) < 10
 
 
-def test_a_megabyte_of_all_is_redacted():
-    assert cpu_s("".join(piece * (20_000 // len(piece)) for piece in PIECES)) < 200
+def test_a_long_text_of_all_is_redacted():
+    assert cpu_s("".join(piece * (4_000 // len(piece)) for piece in PIECES)) < 40
