@@ -245,7 +245,8 @@ def next_delay_ns(exchanged: Exchange) -> float:
     delays_ns = []
     for rank_rows in rows:
         instance = matching.instance[rank_rows]
-        chained = everywhere[instance[:-1]] & everywhere[instance[1:]]
-        delays_ns.append((np.diff(matching.table.start_ns[rank_rows]) - transfer_ns[instance[:-1]])[chained])
+        # What is in no instance has no transfer to look up.
+        ahead = np.flatnonzero(everywhere[instance[:-1]] & everywhere[instance[1:]])
+        delays_ns.append(np.diff(matching.table.start_ns[rank_rows])[ahead] - transfer_ns[instance[ahead]])
     all_delays_ns = np.concatenate(delays_ns)
     return float(all_delays_ns.mean()) if len(all_delays_ns) else 0.0
