@@ -77,12 +77,17 @@ def outside(before: bytes, behind: bytes) -> Outside:
 
 def _header(values: dict[str, Any]) -> tuple[Header, list[str]]:
     """Those values that are of their type, and what is said of the others."""
+    header = _written(values)
+    if header is not None:
+        return _public(header), []
+    kept = {key: value for key, value in values.items() if _written({key: value}) is not None}
+    return _public(_written(kept) or _WrittenHeader()), [f"the header's {', '.join(sorted(set(values) - set(kept)))}"]
+
+
+def _written(values: dict[str, Any]) -> _WrittenHeader | None:
+    """Build a header whose values are of their type, and whose epoch is one; None of others."""
     header = convert(values, _WrittenHeader)
-    if header is None or not 0 <= header.base_time_ns <= LAST_NS:
-        kept = _fields(values)
-        header = convert(kept, _WrittenHeader) or _WrittenHeader()
-        return _public(header), [f"the header's {', '.join(sorted(set(values) - set(kept)))}"]
-    return _public(header), []
+    return header if header is not None and 0 <= header.base_time_ns <= LAST_NS else None
 
 
 def _recovered(text: bytes) -> dict[str, Any]:
@@ -115,14 +120,6 @@ def _object(data: bytes) -> _Object | None:
     except (ValueError, RecursionError):
         return None
     return _Object(parsed, text[end:].strip(" \t\r\n"), frozenset(oddities))
-
-
-def _fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Those values of a header that are of their type, and an epoch that is one."""
-    kept = {key: value for key, value in values.items() if convert({key: value}, _WrittenHeader) is not None}
-    if not 0 <= kept.get(_BASE, 0) <= LAST_NS:
-        del kept[_BASE]
-    return kept
 
 
 def _public(header: _WrittenHeader) -> Header:

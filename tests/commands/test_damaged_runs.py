@@ -2,12 +2,15 @@
 
 import shutil
 
+import pytest
+
 from analyzers.reporting.document import from_json
 from tests.support.damage import read_run, shift_clock, write_run
 from tests.support.samples import SAMPLES
 from tracer.cli import main
 
-DDP4 = SAMPLES / "resnet18-ddp4"
+DDP4, SKEW = SAMPLES / "resnet18-ddp4", SAMPLES / "skew-memory"
+NO_EPOCHS = ["-1", "...", 1.5, None, [], {}, 10**30, -1]
 
 
 def test_clocks_of_one_host_that_lie_apart_match_nothing_and_do_no_harm(tmp_path, capsys):
@@ -19,3 +22,13 @@ def test_clocks_of_one_host_that_lie_apart_match_nothing_and_do_no_harm(tmp_path
     assert main(["report", str(run), "--json", "--html", str(page)]) == 0
     assert from_json(capsys.readouterr().out).collectives == []
     assert main(["whatif", str(run), "--json"]) == 0
+
+
+@pytest.mark.parametrize("epoch", NO_EPOCHS, ids=repr)
+def test_an_epoch_that_is_none_costs_its_own_rank_the_clock_alone(tmp_path, capsys, epoch):
+    first, second = read_run(SKEW)
+    run = write_run(tmp_path, [first, second | {"baseTimeNanoseconds": epoch}])
+    assert main(["report", str(run), "--json"]) == 0
+    found = from_json(capsys.readouterr().out)
+    assert found.run.ranks == [0, 1]
+    assert [str(said) for said in found.run.warnings if "baseTimeNanoseconds" in str(said)]
