@@ -32,3 +32,13 @@ def test_an_epoch_that_is_none_costs_its_own_rank_the_clock_alone(tmp_path, caps
     found = from_json(capsys.readouterr().out)
     assert found.run.ranks == [0, 1]
     assert [str(said) for said in found.run.warnings if "baseTimeNanoseconds" in str(said)]
+
+
+def test_a_rank_without_an_epoch_is_compared_and_drawn(tmp_path):
+    first, second = read_run(SKEW)
+    del second["baseTimeNanoseconds"]
+    run = write_run(tmp_path / "run", [first, second])
+    shutil.copy(SKEW / "run.json", run)
+    page = tmp_path / "compare.html"
+    assert main(["compare", str(run), str(SKEW), "--html", str(page)]) == 0
+    assert page.stat().st_size > 10_000

@@ -26,7 +26,7 @@ from tracer.views.document import (
     numbers,
     texts,
 )
-from tracer.views.format import gbps, milliseconds, plain
+from tracer.views.format import gbps, milliseconds, plain, rounded_up
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     ASCII,
@@ -109,6 +109,7 @@ __all__ = [
     "numbers",
     "plain",
     "rendered",
+    "rounded_up",
     "sections_markdown",
     "size",
     "texts",

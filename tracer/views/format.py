@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from math import floor, log10
+
 from analyzers.units import NS_PER_MS
 
 
 def plain(text: str) -> str:
     """Replace what would steer a terminal in text from a trace or a path: each such character becomes U+FFFD."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def rounded_up(value: float) -> float:
+    """Return the least of 1, 2, 5, 10, 20, ... and of 0.5, 0.2, 0.1, ... that is no less than a positive figure."""
+    decade: float = 10.0 ** floor(log10(value))
+    return min(decade * step for step in (1, 2, 5, 10) if decade * step >= value or step == 10)
 
 
 def milliseconds(ns: float | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend
+from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend, rounded_up
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import changed_means, comparison_title, part_label, told_tables, untold, untold_table
 
@@ -176,12 +176,7 @@ def _signed_ms(ns: float) -> str:
 def _ticks(low_ms: float, high_ms: float) -> list[Tick]:
     """Return round figures between two times, at most MOST_TICKS."""
     span = high_ms - low_ms
-    step = next(
-        size
-        for power in range(-6, 9)
-        for size in (10.0**power, 2 * 10.0**power, 5 * 10.0**power)
-        if span / size <= MOST_TICKS - 1
-    )
+    step = rounded_up(span / (MOST_TICKS - 1))
     first = -int(-low_ms // step)
     numbers = [step * number for number in range(first, first + MOST_TICKS) if low_ms <= step * number <= high_ms]
     return [Tick(round(100 * (number - low_ms) / span, 2), f"{number:g}") for number in numbers]

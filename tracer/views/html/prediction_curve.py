@@ -12,7 +12,7 @@ from math import ceil, floor, log2, log10
 
 from analyzers.prediction import Scenario, WhatIf
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import SERIES
+from tracer.views import SERIES, rounded_up
 from tracer.views.html.bandwidth_curve import SHAPES, Frame, Tick
 from tracer.views.sections.results import cap, gpus
 
@@ -145,16 +145,10 @@ def round_ticks(values_ns: Sequence[float]) -> tuple[float, float, list[tuple[fl
     least, most = min(values_ns), max(values_ns)
     air = AIR * (most - least) or 0.01 * most
     low_ns, high_ns = least - air, most + air
-    every = _round_up((high_ns - low_ns) / TICKS)
+    every = rounded_up((high_ns - low_ns) / TICKS)
     digits = max(0, -floor(log10(every / NS_PER_MS)))
     marks = [multiple * every for multiple in range(ceil(low_ns / every), floor(high_ns / every) + 1)]
     return low_ns, high_ns, [(mark, f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]
-
-
-def _round_up(value: float) -> float:
-    """Return the next of 1, 2, 5, 10, ... in the value's decade."""
-    decade: float = 10.0 ** floor(log10(value))
-    return next(decade * step for step in (1, 2, 5, 10) if decade * step >= value)
 
 
 def _scale(values: Iterable[float], start: float, end: float) -> dict[float, float]:

@@ -9,13 +9,24 @@ comm 19     ·g===
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, log10
 
 import numpy as np
 
 from analyzers.reporting import Lane, Mark, Report, Timeline
 from analyzers.units import NS_PER_MS, duration
-from tracer.views import COMM, COMPUTE, COPY, Drawing, Heading, Paragraph, Section, Span, columns, plain
+from tracer.views import (
+    COMM,
+    COMPUTE,
+    COPY,
+    Drawing,
+    Heading,
+    Paragraph,
+    Section,
+    Span,
+    columns,
+    plain,
+    rounded_up,
+)
 
 SHADES = " ░▒▓█"
 WAITING, TRANSFER, UNRESOLVED = "·", "=", "~"
@@ -135,8 +146,7 @@ def axis(span_ns: int, cells: int) -> str:
 def tick_ms(span_ns: int) -> float:
     """Return the distance between ticks: round milliseconds."""
     span = span_ns / NS_PER_MS
-    power = 10.0 ** floor(log10(span / _TICKS))
-    return next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= _TICKS)
+    return rounded_up(span / _TICKS)
 
 
 def _legend(drawn: Timeline) -> Section:
