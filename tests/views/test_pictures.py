@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.sections import replaced as replace
+from analyzers.statistics import Spread
 from analyzers.units import ms
 from tests.support.commands import fails
 from tests.support.drawing import meet
@@ -92,6 +93,15 @@ def test_names_cannot_break_a_picture(kind):
 
 def test_what_has_no_glyph_is_replaced():
     assert words("a\n\x00模\u202eé±") == "a" + "\N{REPLACEMENT CHARACTER}" * 4 + "é±"
+
+
+def test_layers_without_work_in_most_steps_are_said_to_be_none():
+    found = reported(DDP4)
+    idle = [
+        replace(layer, measures={name: Spread(8, 0.0) for name in layer.measures}) for layer in found.summary.layers
+    ]
+    with pytest.raises(TracerError, match="no layers to draw: most steps have no work that a layer launched"):
+        report_picture(replace(found, summary=replace(found.summary, layers=idle)), "layers", "svg")
 
 
 def shades() -> set[str]:

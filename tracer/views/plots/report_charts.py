@@ -246,8 +246,8 @@ def _unmatched(report: Report) -> list[str]:
 def layers(report: Report, theme: Theme) -> Figure:
     """Draw the layers that compute or communicate longest, in the model's order; compute and communication apart."""
     modules = [layer for layer in report.summary.layers if is_layer(layer.layer)]
-    if not modules:
-        raise TracerError(f"{report.run.name}: no layers to draw: no compute here is launched by a layer in a step")
+    if not any(_sum(layer, FORWARD, BACKWARD, HIDDEN, EXPOSED) for layer in modules):
+        raise TracerError(f"{report.run.name}: no layers to draw: most steps have no work that a layer launched")
     shown = _longest(modules)
     compute, comm = (
         stacked(parts, [[layer.measures[part.field].median for part in parts] for layer in shown])
