@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from analyzers.characters import encodable
 from analyzers.errors import UnreadableDocument
 from analyzers.notices import Notices
 
@@ -25,7 +26,18 @@ def encoded(document: object) -> str:
 
 def compact(document: object) -> bytes:
     """Return a document as JSON without a space; several notices in one place are a sentence."""
-    return msgspec.json.encode(document, enc_hook=_in_words)
+    try:
+        return msgspec.json.encode(document, enc_hook=_in_words)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_encodable(msgspec.to_builtins(document, enc_hook=_in_words)))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(inner) for inner in value]
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _in_words(value: object) -> str:

@@ -63,29 +63,9 @@ ROOMS = [
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
     "analyzers": {
-        *(
-            "arrays",
-            "command_lines",
-            "common_sequence",
-            "confidence",
-            "errors",
-            "intervals",
-            "json_documents",
-            "lazy_exports",
-        ),
-        *(
-            "memory",
-            "notices",
-            "paths",
-            "ranks",
-            "redaction",
-            "reprs",
-            "secrecy",
-            "sections",
-            "segments",
-            "statistics",
-            "units",
-        ),
+        *("arrays", "characters", "command_lines", "common_sequence", "confidence", "errors", "intervals"),
+        *("json_documents", "lazy_exports", "memory", "notices", "paths", "ranks", "redaction", "reprs"),
+        *("secrecy", "sections", "segments", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "own_python", "version"},
 }

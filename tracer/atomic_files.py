@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from analyzers.characters import utf8
 from analyzers.paths import read_file, read_text
 from tracer.errors import NotWritten, TracerError
 
@@ -77,7 +78,7 @@ def _own_output(status: os.stat_result) -> int | None:
 
 def write_text(path: Path, text: str, force: bool) -> None:
     """Write a text file; see `write_bytes`."""
-    write_bytes(path, text.encode(), force)
+    write_bytes(path, utf8(text), force)
 
 
 def write_bytes(path: Path, data: bytes, force: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
 from tracer.errors import UsageError
+
+T = TypeVar("T")
 
 ModelName = Literal["resnet18", "resnet18-cifar", "resnet50", "vgg16", "transformer"]
 Strategy = Literal["ddp", "dp", "fsdp", "single"]
@@ -158,7 +161,17 @@ class Hook(msgspec.Struct, frozen=True):
 def hooked() -> Hook | None:
     """What records this process from outside, None where nothing does."""
     text = os.environ.get(HOOK)
-    return msgspec.json.decode(text, type=Hook) if text else None
+    return received(text, Hook) if text else None
+
+
+def sent(config: object) -> str:
+    """Write what another process is told: ASCII, by which names that are no UTF-8 keep their bytes."""
+    return json.dumps(msgspec.to_builtins(config))
+
+
+def received(text: str, kind: type[T]) -> T:
+    """Read what another process has sent."""
+    return msgspec.convert(json.loads(text), kind)
 
 
 class CalibrationPlan(msgspec.Struct, frozen=True):

@@ -118,6 +118,19 @@ def test_hosts_record_a_run_each_its_ranks_until_one_of_them_crashes(tmp_path):
         assert not any("missing ranks" in str(warning) for warning in run.warnings)
 
 
+def test_bytes_that_are_no_utf8_reach_the_script_and_name_its_recording(tmp_path):
+    script = tmp_path / os.fsdecode(b"tr\xffain.py")
+    shutil.copy(SCRIPTS / "bytes.py", script)
+    word = os.fsdecode(b"\xe9")
+    output = tmp_path / os.fsdecode(b"run\xfe")
+    code, out, lines = end(record(output, "--ranks", "1", "--device", "cpu", "--", str(script), word))
+    assert (code, out) == (0, b"\xe9\n"), lines
+    assert (output / "rank0.json.gz").is_file()
+    manifest, _ = read_manifest(output)
+    assert (manifest.name, manifest.command[-1]) == ("run\ufffd", "\ufffd")
+    assert manifest.command[-2].endswith("tr\ufffdain.py")
+
+
 def test_a_session_in_a_loop_of_one_s_own(tmp_path):
     output = tmp_path / uuid.uuid4().hex
     ranks = [start(sys.executable, str(SCRIPTS / "sessions.py"), str(output), "40", rank) for rank in "01"]

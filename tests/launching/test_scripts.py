@@ -1,13 +1,14 @@
 """What the user runs, and what is said where nothing was recorded of it."""
 
 import argparse
+import os
 
 import pytest
 
 from tracer.commands.options.hosts import add_host_arguments, host_count, torchrun_options
-from tracer.config import Hook, Plan
+from tracer.config import Hook, Plan, hooked
 from tracer.errors import UsageError
-from tracer.launching.environment import script_environment
+from tracer.launching.environment import hook_environment, script_environment
 from tracer.launching.script import Recording, Script, _why_not, record_script
 from tracer.recording.collect import Finisher, Taking
 from tracer.recording.rank_process import ERROR_FILE_BYTES, NO_ERROR_TEXT, WORK, claim, leave_reason, reasons
@@ -78,6 +79,13 @@ def test_a_script_has_the_threads_that_torchrun_gives_it(tmp_path, monkeypatch, 
     assert (
         script_environment("cuda", processes, Hook(str(tmp_path), "", 0, [], Plan())).get("OMP_NUM_THREADS") == threads
     )
+
+
+def test_names_that_are_no_utf8_reach_the_script_s_processes_with_their_bytes(monkeypatch):
+    hook = Hook(os.fsdecode(b"/runs/\xff"), "/", 1, ["tracer", os.fsdecode(b"\xe9.py")], Plan())
+    for name, value in hook_environment(hook).items():
+        monkeypatch.setenv(name, value)
+    assert hooked() == hook
 
 
 def test_a_plan_with_every_has_room_for_a_recording():

@@ -258,7 +258,7 @@ def test_hostile_names_are_text():
     hostile = replace(found, host=HOSTILE[0], layers=replace(found.layers, names=names))
     trace = exported((hostile,), reported(DDP4))
     shown = {packet.track_event.name for packet in trace.packet}
-    assert shown >= {name.encode("utf-8", "replace").decode() for name in names}
+    assert shown >= {name.replace("\ud800", "\ufffd") for name in names}
     assert f"rank 0 (cuda:0, {HOSTILE[0]})" in {packet.track_descriptor.name for packet in trace.packet}
 
 

@@ -12,7 +12,7 @@ from analyzers.errors import install_hint
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
 from tracer.commands.options import add_device_arguments, here, message_size, pick_devices, positive, progress, say
-from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective
+from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective, sent
 from tracer.errors import TracerError, UsageError
 
 if TYPE_CHECKING:
@@ -87,15 +87,13 @@ def configuration(options: argparse.Namespace) -> CalibrateConfig:
 
 def calibrate(config: CalibrateConfig) -> Calibration:
     """Run the ranks in a folder of their own, and read what they leave. Raises TracerError."""
-    import msgspec
-
     from analyzers.run import LINKS, read_calibration
     from tracer.launching import Job, launch, quiet_launcher, rank_arguments
     from tracer.recording import take_notes
 
     quiet_launcher()
     with temporary_folder("tracer-calibrate-") as folder, progress("row") as heard:
-        arguments = rank_arguments("calibrate", msgspec.json.encode(config).decode(), folder)
+        arguments = rank_arguments("calibrate", sent(config), folder)
         launch(Job(arguments, config.device, config.processes), folder, heard)
         notes = take_notes(folder)
         for note in notes:

@@ -30,7 +30,7 @@ from tracer.commands.options import (
     torchrun_options,
 )
 from tracer.commands.record_script import run_script
-from tracer.config import STRATEGIES, RecordConfig
+from tracer.config import STRATEGIES, RecordConfig, sent
 from tracer.errors import TracerError, UsageError
 from tracer.views import rendered
 
@@ -141,15 +141,13 @@ def default_name(config: RecordConfig) -> str:
 
 def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str, ...] = ()) -> list[Path]:
     """Run the ranks and put their traces and run.json into `output`, which appears only when all is written."""
-    import msgspec
-
     from tracer.launching import Job, launch, quiet_launcher, rank_arguments
     from tracer.recording import Finisher, take_notes
 
     quiet_launcher()
     with hidden_folder(output, say) as folder:
         with progress("step") as heard:
-            arguments = rank_arguments("train", msgspec.json.encode([config]).decode(), folder)
+            arguments = rank_arguments("train", sent([config]), folder)
             launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
         for note in take_notes(folder):
             say(note)

@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from analyzers.characters import utf8
 from analyzers.errors import install_hint
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
@@ -260,9 +261,9 @@ def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[st
     from tracer.views.plots import plots
     from tracer.views.sections.results import as_markdown
 
-    yield PAGE, scaling_html(scaling, pictures, plots(scaling, DARK)).encode()
-    yield MARKDOWN, as_markdown(scaling, pictures).encode()
+    yield PAGE, utf8(scaling_html(scaling, pictures, plots(scaling, DARK)))
+    yield MARKDOWN, utf8(as_markdown(scaling, pictures))
     yield from pictures.items()
     for name, frame in zip(TABLES, (cells_frame, weak_frame, strong_frame, epochs_frame), strict=True):
-        yield name, csv_text(frame(scaling)).encode()
+        yield name, utf8(csv_text(frame(scaling)))
     yield DOCUMENT, (scaling_json(scaling) + "\n").encode()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from analyzers.characters import encodable
 from analyzers.errors import install_hint
 from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
@@ -152,7 +153,7 @@ def perfetto(options: argparse.Namespace) -> int:
     links = links_of(options)
     with temporary_folder("tracer-") as folder:
         summary, run_report, drawn = read_drawn(options, links)
-        path = f"/{summary.name.encode('utf-8', 'replace').decode()}.pftrace"
+        path = f"/{encodable(summary.name)}.pftrace"
         file = folder / "run.pftrace"
         with new_file(file, force=False) as opened:
             write_trace(opened, groups(drawn, run_report))

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
+from analyzers.json_documents import compact
 from tracer.doctor.findings import in_one_line
 from tracer.doctor.trials import CUPTI, KINETO, Trial
 from tracer.errors import TracerError
@@ -15,7 +14,7 @@ from tracer.errors import TracerError
 
 def main(profiler: str, file: Path) -> None:
     """Try a profiler, and leave the trial in a file."""
-    file.write_bytes(msgspec.json.encode(tried(profiler, {KINETO: _by_kineto, CUPTI: _by_cupti}[profiler])))
+    file.write_bytes(compact(tried(profiler, {KINETO: _by_kineto, CUPTI: _by_cupti}[profiler])))
 
 
 def tried(profiler: str, attempt: Callable[[], Trial]) -> Trial:

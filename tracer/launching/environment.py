@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
-
-from tracer.config import HOOK, DeviceType, Hook
+from tracer.config import HOOK, DeviceType, Hook, sent
 from tracer.own_python import safe_environment
 from tracer.recording import HOOK_FOLDER, NCCL_LOG, WORK
 
@@ -52,6 +50,6 @@ def hook_environment(recording: Hook) -> dict[str, str]:
     """Return what makes every Python process of a script run our hook first."""
     places = [str(HOOK_FOLDER), os.environ.get("PYTHONPATH", "")]
     return {
-        HOOK: msgspec.json.encode(recording).decode(),
+        HOOK: sent(recording),
         "PYTHONPATH": os.pathsep.join(filter(None, places)),
     }

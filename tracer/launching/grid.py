@@ -20,7 +20,7 @@ from analyzers.json_documents import encoded
 from analyzers.paths import read_file, read_text
 from analyzers.run import LINKS, MANIFEST, SWEEP, Cell, State, Sweep
 from tracer.atomic_files import hidden_folder, remove_abandoned, write_text
-from tracer.config import RecordConfig
+from tracer.config import RecordConfig, sent
 from tracer.errors import RankFailed, Stopped, TracerError
 from tracer.launching.elastic import Job, launch, rank_arguments
 from tracer.recording import OUT_OF_MEMORY, WORK, Finisher, Progress, Taking
@@ -99,7 +99,7 @@ def _record_row(grid: Grid, row: Sequence[Cell], told: Progress, say: Callable[[
         taking = Taking(finishers, taken)
         first, *others = (grid.configs[cell.name] for cell in row)
         configs = [first, *(msgspec.structs.replace(config, calibration=None) for config in others)]
-        arguments = rank_arguments("train", msgspec.json.encode(configs).decode(), hidden)
+        arguments = rank_arguments("train", sent(configs), hidden)
         failure = None
         try:
             launch(Job(arguments, first.device, first.processes), hidden, told, taking.look)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from analyzers.command_lines import redacted_command
+from analyzers.json_documents import compact
 from analyzers.paths import read_file
 from analyzers.run import LIGHT, Bucket, Dataset, DeviceState, Epoch, Parallelism, Parameter
 from tracer.config import LightRecorder, Plan
@@ -146,7 +147,7 @@ def write_part(folder: Path, rank_part: RankPart) -> None:
     partial = file.with_suffix(".writing")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.json.encode(rank_part))
+        partial.write_bytes(compact(rank_part))
         partial.replace(file)
     except OSError as error:
         raise TracerError(f"{file}: cannot be written ({error.strerror or error})") from error

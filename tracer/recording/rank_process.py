@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from analyzers.characters import utf8
 from analyzers.paths import read_text
 from tracer.atomic_files import has_ended, name_process
 from tracer.config import DeviceType
@@ -101,7 +102,7 @@ def _report(label: str, done: int, total: int) -> bytes:
 
 def leave_notes(folder: Path, notes: list[str]) -> None:
     """Leave lines for the user, who sees them when all ranks have ended."""
-    (folder / NOTES).write_text("".join(f"{note}\n" for note in notes), encoding="utf-8")
+    (folder / NOTES).write_bytes(utf8("".join(f"{note}\n" for note in notes)))
 
 
 def take_notes(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzers.json_documents import encoded
 from analyzers.run import (
     MANIFEST,
     NOSYNC,
@@ -42,8 +43,7 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
         # The nosync windows that there are may be those of some ranks alone.
         shutil.rmtree(folder / NOSYNC, ignore_errors=True)
     manifest = _manifest(parts, name, transport, rounds, notes)
-    written = msgspec.json.encode(manifest.without_secrets())
-    (folder / MANIFEST).write_bytes(msgspec.json.format(written, indent=1) + b"\n")
+    (folder / MANIFEST).write_bytes((encoded(manifest.without_secrets()) + "\n").encode())
     for part in parts:
         (folder / PART.format(rank=part.rank)).unlink()
 

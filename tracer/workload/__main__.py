@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
-
-from tracer.config import CalibrateConfig, RecordConfig
+from tracer.config import CalibrateConfig, RecordConfig, received
 
 
 def main(program: str, config: str, folder: Path) -> None:
@@ -27,12 +25,12 @@ def main(program: str, config: str, folder: Path) -> None:
         from tracer.workload import train
 
         _collect_from_here()
-        train.main(msgspec.json.decode(config, type=list[RecordConfig]), folder)
+        train.main(received(config, list[RecordConfig]), folder)
     else:
         from tracer.workload import calibrate
 
         _collect_from_here()
-        calibrate.main(msgspec.json.decode(config, type=CalibrateConfig), folder)
+        calibrate.main(received(config, CalibrateConfig), folder)
 
 
 def _collect_from_here() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from analyzers.characters import utf8
 from tracer.atomic_files import refuse_existing, write_text
 from tracer.commands.options.run import read_drawn
 from tracer.views import size
@@ -66,4 +67,4 @@ def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[R
 def write_page(path: Path, document: str, force: bool) -> None:
     """Write a page, and say on stderr that it is there."""
     write_text(path, document, force)
-    print(f"{path}: written ({size(len(document.encode()))}); open it in a browser", file=sys.stderr)
+    print(f"{path}: written ({size(len(utf8(document)))}); open it in a browser", file=sys.stderr)

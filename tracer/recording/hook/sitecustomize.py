@@ -72,7 +72,7 @@ def arm() -> None:
         brief = f"{type(error).__name__}: {error}"[:FIRST_WORDS]
         why = f"tracer cannot be imported by the script's Python, {sys.executable} ({brief})"
         with suppress(OSError):
-            Path(hook["folder"], "work", f"{os.getpid()}.out").write_text(why, encoding="utf-8")
+            Path(hook["folder"], "work", f"{os.getpid()}.out").write_text(why, encoding="utf-8", errors="replace")
 
 
 def make_importable(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO
 
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from analyzers.characters import encodable
 from analyzers.paths import open_file
 from tracer.errors import TracerError
 from tracer.recording.windows.trace_file import write_trace
@@ -75,7 +77,8 @@ class KinetoWindow:
         plain = folder / f"rank{rank}.json"
 
         def fill(target: BinaryIO) -> None:
-            self._profiler.export_chrome_trace(str(plain))
+            with _named_in_utf8(folder) as name:
+                self._profiler.export_chrome_trace(f"{name}/{plain.name}")
             _check_whole(plain)
             with open_file(plain) as source:
                 shutil.copyfileobj(source, target)
@@ -93,6 +96,20 @@ def _leave_unparsed(profiler: profile) -> None:
     """
     if profiler.profiler is not None:
         profiler.profiler.acc_events = False
+
+
+@contextmanager
+def _named_in_utf8(folder: Path) -> Iterator[str]:
+    """Name a folder for torch, which takes no other names than in UTF-8: Linux, which has others, by a descriptor."""
+    name = str(folder)
+    if encodable(name) == name:
+        yield name
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _check_whole(file: Path) -> None:

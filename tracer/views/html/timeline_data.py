@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import Int64
+from analyzers.json_documents import compact
 from analyzers.rank import is_layer
 from analyzers.reporting import CollectiveLane, KernelLane, Lanes, LayerLane, Report
 from analyzers.trace import short_name
@@ -77,11 +78,11 @@ def strips(
         most_kernels -= sum(_kernel_count(lane.kernels, extents[step]) for lane in devices)
         with_kernels = most_kernels >= 0
         named += with_kernels
-        kept[step] = msgspec.json.encode(_step(report, devices, (step, extents[step]), names, with_kernels))
+        kept[step] = compact(_step(report, devices, (step, extents[step]), names, with_kernels))
     left_out = [*_left_out(report, lanes, devices, steps, kept)]
     if named < len(kept):
         left_out.append(f"Kernels are drawn in {named} of these {count(len(kept), 'step')}.")
-    return Strips(kept, msgspec.json.encode(_named(names, devices) | {"ranks": report.run.ranks}), left_out)
+    return Strips(kept, compact(_named(names, devices) | {"ranks": report.run.ranks}), left_out)
 
 
 def _named(names: dict[str, int], devices: Sequence[Lanes]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from analyzers.characters import encodable
 from analyzers.paths import Place, open_file
 from analyzers.rank import RunSummary
 from analyzers.reporting import Lanes, Report
@@ -71,7 +72,7 @@ def _copy(path: Place, archive: zipfile.ZipFile, name: str) -> None:
 
 def archived(run: RunSummary) -> dict[str, Place]:
     """Return the raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
-    names = [summary.path.name for summary in run.ranks]
+    names = [encodable(summary.path.name) for summary in run.ranks]
     plain = len(set(names)) == len(names)
     return {
         name if plain else f"{summary.rank}-{name}": summary.path
@@ -117,13 +118,13 @@ class _Writer:
     def _descriptor(self, uuid: int, name: str) -> protocol.TrackDescriptor:
         descriptor = self._packet().track_descriptor
         descriptor.uuid = uuid
-        descriptor.name = _text(name)
+        descriptor.name = encodable(name)
         return descriptor
 
     def _slice(self, piece: Slice, track: int, later_ns: int) -> None:
         event = self._event(piece.start_ns + later_ns, track, self.events.TrackEvent.TYPE_SLICE_BEGIN)
-        event.name = _text(piece.name)
-        event.categories.append(_text(piece.category))
+        event.name = encodable(piece.name)
+        event.categories.append(encodable(piece.category))
         event.flow_ids.extend(piece.arrows)
         if piece.color is not None:
             event.correlation_id_str = piece.color
@@ -161,13 +162,8 @@ def _library() -> tuple[Any, Any]:
 def _annotate(annotation: Any, name: str, value: str | int | float) -> None:
     annotation.name = name
     if isinstance(value, str):
-        annotation.string_value = _text(value)
+        annotation.string_value = encodable(value)
     elif isinstance(value, int):
         annotation.int_value = value
     else:
         annotation.double_value = value
-
-
-def _text(text: str) -> str:
-    """Replace what UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analyzers.characters import encodable, utf8
 from analyzers.comparison import CellRow, Scaling
 from analyzers.reporting import Report, StepFigures, StepSeries, series
 from analyzers.units import NS_PER_MS, NS_PER_S
@@ -102,7 +103,7 @@ def _text(tag: str, markdown: str, wall_time: float) -> Event:
     from tensorboard.util.tensor_util import make_tensor_proto
 
     about = metadata.create_summary_metadata(display_name="", description="")
-    value = {"tag": tag, "metadata": about, "tensor": make_tensor_proto(np.array(markdown.encode(), dtype=object))}
+    value = {"tag": tag, "metadata": about, "tensor": make_tensor_proto(np.array(utf8(markdown), dtype=object))}
     return Event(wall_time=wall_time, step=0, summary={"value": [value]})
 
 
@@ -159,6 +160,6 @@ def _session(cell: CellRow, metrics: Mapping[str, float]) -> bytes:
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
     swept = {name: getattr(cell, name) for name in SWEPT}
-    start = hparams_pb(swept, trial_id=cell.name, start_time_secs=0)
+    start = hparams_pb(swept, trial_id=encodable(cell.name), start_time_secs=0)
     values = [_scalar(tag, value) for tag, value in metrics.items()]
     return _records([Event(summary=start), Event(step=0, summary={"value": values})])
